@@ -1,0 +1,65 @@
+"""Evaluate every RAG answer, in the application's own traces.
+
+    import rageval_hooks
+
+    rageval_hooks.instrument()
+
+See :func:`instrument` for the settings, and the README for the rest.
+"""
+
+from rageval_hooks.errors import (
+    ConfigurationError,
+    MissingDependencyError,
+    ModelUnavailableError,
+    RagevalError,
+    TurnError,
+    UnknownNameError,
+)
+from rageval_hooks.evaluation import evaluate, evaluate_conversation
+from rageval_hooks.exporters.base import Exporter
+from rageval_hooks.instrumentation import Instrumentation, instrument
+from rageval_hooks.metrics.base import Metric, ScoreDefinition, metric
+from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped, Target
+from rageval_hooks.turn import (
+    ErrorInfo,
+    Message,
+    Passage,
+    SpanReference,
+    Step,
+    Timing,
+    Turn,
+    Usage,
+)
+from rageval_hooks.version import __version__
+
+__all__ = [
+    "ConfigurationError",
+    "ErrorInfo",
+    "Evaluation",
+    "Exporter",
+    "Failed",
+    "Instrumentation",
+    "Message",
+    "Metric",
+    "MissingDependencyError",
+    "ModelUnavailableError",
+    "Passage",
+    "RagevalError",
+    "Result",
+    "Score",
+    "ScoreDefinition",
+    "Skipped",
+    "SpanReference",
+    "Step",
+    "Target",
+    "Timing",
+    "Turn",
+    "TurnError",
+    "UnknownNameError",
+    "Usage",
+    "__version__",
+    "evaluate",
+    "evaluate_conversation",
+    "instrument",
+    "metric",
+]

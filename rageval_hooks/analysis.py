@@ -1,0 +1,200 @@
+"""What the local metrics of a turn share: each thing is computed once, and for passages kept for later turns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TypeVar
+
+from rageval_hooks.errors import InputTooLargeError, OverBudgetError
+from rageval_hooks.models import AnyEmbedding, Models
+from rageval_hooks.models.cache import MemoryCache
+from rageval_hooks.models.embedding import Embedding, keep_words
+from rageval_hooks.models.lexical import LexicalEmbedding
+from rageval_hooks.models.nlp import Entity
+from rageval_hooks.text.facts import Fact, FactIndex, find_facts, merge_indexes
+from rageval_hooks.text.passages import PassageIndex, index_passage
+from rageval_hooks.text.sentences import Span, sentence_spans
+from rageval_hooks.turn import Turn
+
+__all__ = ["TurnAnalysis"]
+
+T = TypeVar("T")
+
+MAX_CHARACTERS = 1_000_000
+"""Of all passages together, for what reads words: about half a second."""
+
+MAX_EMBEDDED_CHARACTERS = 300_000
+"""Of a turn's texts together, for what reads embeddings: about 300 windows of the model."""
+
+
+class TurnAnalysis:
+    """A turn, and what was found out about it so far. Used by one thread at a time.
+
+    Args:
+        turn: the turn.
+        models: the local models.
+        deadline: value of ``clock`` at which work that is not finished must stop; None for no end.
+        wait: wait for models that are still loading.
+        clock: a monotonic clock, in seconds.
+    """
+
+    def __init__(
+        self,
+        turn: Turn,
+        models: Models,
+        *,
+        deadline: float | None = None,
+        wait: bool = False,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.turn = turn
+        self.models = models
+        self.deadline = deadline
+        self.wait = wait
+        self._clock = clock
+        self._embeddings: dict[str, AnyEmbedding] = {}
+
+    def patient(self) -> TurnAnalysis:
+        """Go on without a deadline, and wait for models: for the background. What was computed stays."""
+        self.deadline = None
+        self.wait = True
+        return self
+
+    def pause(self) -> None:
+        """Stop here if the time is used up.
+
+        Raises:
+            OverBudgetError: it is.
+        """
+        if self.deadline is not None and self._clock() >= self.deadline:
+            raise OverBudgetError
+
+    # -- words
+
+    @cached_property
+    def sentences(self) -> list[Span]:
+        """The response's sentences, as (start, end)."""
+        return sentence_spans(self.turn.response)
+
+    @cached_property
+    def facts(self) -> list[Fact]:
+        """The numbers, dates, codes and names that the response states."""
+        return find_facts(self.turn.response, self.sentences)
+
+    @cached_property
+    def passage_indexes(self) -> list[PassageIndex]:
+        """The lexical side of each passage.
+
+        Raises:
+            InputTooLargeError: the passages have more than a million characters together.
+            OverBudgetError: the time is used up.
+        """
+        self._check_size([passage.text for passage in self.turn.passages], MAX_CHARACTERS)
+        indexes = []
+        for passage in self.turn.passages:
+            self.pause()
+            indexes.append(_index(passage.text))
+        return indexes
+
+    @cached_property
+    def passage_facts(self) -> FactIndex:
+        """The facts that the passages state together."""
+        return merge_indexes(index.facts for index in self.passage_indexes)
+
+    # -- embeddings
+
+    def embed(self, text: str) -> AnyEmbedding:
+        """Embed a text of this turn.
+
+        Raises:
+            ModelNotReadyError: the embedder is still loading.
+            ModelUnavailableError: it cannot be had.
+            OverBudgetError: the time is used up.
+        """
+        found = self._embeddings.get(text)
+        if found is None:
+            found = self._embeddings[text] = self.models.embedder(wait=self.wait).embed(text, self.pause)
+        return found
+
+    @cached_property
+    def passage_embeddings(self) -> list[AnyEmbedding]:
+        """Each passage's embedding; from the process's cache where it has been seen lately.
+
+        Raises:
+            InputTooLargeError: the turn has more than 300,000 characters to embed.
+            ModelUnavailableError: the embedder cannot be had, or not yet.
+            OverBudgetError: the time is used up.
+        """
+        self._check_size([*self.turn.texts()], MAX_EMBEDDED_CHARACTERS)
+        embedder = self.models.embedder(wait=self.wait)
+        cache = self.models.cache
+        embeddings = []
+        for passage in self.turn.passages:
+            found = cache.get(passage.text)
+            if found is None:
+                found = embedder.embed(passage.text, self.pause)
+                if isinstance(found, Embedding):
+                    found = keep_words(passage.text, found)
+                cache.put(passage.text, found, found.size)
+            embeddings.append(found)
+        return embeddings
+
+    @cached_property
+    def context_embedding(self) -> AnyEmbedding:
+        """All passages as one text: embedded as one where the model reads that much at once, else by its windows."""
+        parts = self.passage_embeddings
+        if len(parts) == 1:
+            return parts[0]
+        if all(isinstance(part, LexicalEmbedding) for part in parts):
+            return LexicalEmbedding.together([part for part in parts if isinstance(part, LexicalEmbedding)])
+        dense = [part for part in parts if isinstance(part, Embedding)]
+        text = "\n".join(passage.text for passage in self.turn.passages)
+        if len(text) < _FITS_ONE_WINDOW and all(len(part.windows) <= 1 for part in dense):
+            whole = self.embed(text)
+            if isinstance(whole, Embedding) and len(whole.windows) == 1:
+                return whole
+        return Embedding.together(dense)
+
+    # -- what two metrics need
+
+    @cached_property
+    def semantic_grounding(self) -> float:
+        """Cosine of the whole response and the whole context, clipped to 0..1."""
+        context = self.context_embedding
+        self._check_size([self.turn.response], MAX_EMBEDDED_CHARACTERS)
+        return min(1.0, max(0.0, context.cosine(self.embed(self.turn.response))))  # type: ignore[arg-type]
+
+    @cached_property
+    def entities(self) -> list[Entity]:
+        """The named entities of the response.
+
+        Raises:
+            InputTooLargeError: the response has more than 300,000 characters.
+            ModelUnavailableError: the NLP pipeline cannot be had, or not yet, or has no entity recogniser.
+            OverBudgetError: the time is used up.
+        """
+        self._check_size([self.turn.response], MAX_EMBEDDED_CHARACTERS)
+        return self.models.nlp(wait=self.wait).entities(self.turn.response, self.pause)
+
+    def _check_size(self, texts: Sequence[str], limit: int) -> None:
+        size = sum(map(len, texts))
+        if size > limit:
+            raise InputTooLargeError(f"{size:,} characters to read; the limit is {limit:,}")
+
+
+_FITS_ONE_WINDOW = 2000
+"""Characters beyond which several passages are surely more than one window."""
+
+
+_INDEX_BYTES_PER_CHARACTER = 16
+_indexes: MemoryCache[PassageIndex] = MemoryCache(32 * 2**20)
+
+
+def _index(text: str) -> PassageIndex:
+    found = _indexes.get(text)
+    if found is None:
+        found = index_passage(text)
+        _indexes.put(text, found, _INDEX_BYTES_PER_CHARACTER * len(text))
+    return found

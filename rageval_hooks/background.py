@@ -1,0 +1,229 @@
+"""The background thread: one daemon thread with one event loop, bounded queues, counted drops, a drain at exit."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from rageval_hooks.threads import DaemonExecutor
+
+__all__ = ["Lane", "Worker", "shared_worker"]
+
+_logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+Job = Callable[[], "Coroutine[Any, Any, None] | None"]
+
+_LINGER = 0.02
+"""Seconds that the thread sleeps on after the first job of a batch: fewer wake-ups, less contention with requests."""
+
+
+class Lane:
+    """A bounded queue of the worker, with its counters.
+
+    Args:
+        name: for log lines and statistics.
+        capacity: jobs that may be waiting or running.
+    """
+
+    def __init__(self, name: str, capacity: int) -> None:
+        self.name = name
+        self.capacity = capacity
+        self.pending = 0
+        self.accepted = 0
+        self.dropped = 0
+        self.failed = 0
+
+    def stats(self) -> dict[str, int]:
+        """Return the counters."""
+        return {
+            "pending": self.pending,
+            "accepted": self.accepted,
+            "dropped": self.dropped,
+            "failed": self.failed,
+        }
+
+
+class Worker:
+    """Runs jobs on one daemon thread, in the order in which they come.
+
+    A job is a function; if it returns a coroutine, that runs as a task beside the others. Exceptions are logged and
+    counted. The thread starts with the first job; after a fork the child has an empty queue and starts its own.
+
+    Args:
+        name: the thread's name.
+        drain_timeout: seconds that the interpreter's exit waits for what is pending.
+    """
+
+    def __init__(self, name: str = "rageval", drain_timeout: float = 5.0) -> None:
+        self.name = name
+        self.drain_timeout = drain_timeout
+        self.lanes: weakref.WeakSet[Lane] = weakref.WeakSet()
+        self._reset()
+        if hasattr(os, "register_at_fork"):
+            method = weakref.WeakMethod(self._reset)
+            os.register_at_fork(after_in_child=lambda: (reset := method()) and reset())
+
+    def _reset(self) -> None:
+        self._jobs: deque[tuple[Lane, Job]] = deque()
+        self._lock = threading.Lock()
+        self._idle = threading.Condition(self._lock)
+        self._pending = 0
+        self._signalled = False
+        self._hurry = False
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._executor: DaemonExecutor | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._exit_registered = False
+        for lane in list(getattr(self, "lanes", ())):
+            lane.pending = 0
+
+    def submit(self, lane: Lane, job: Job) -> bool:
+        """Queue a job; returns False, and counts, if the lane is full."""
+        with self._lock:
+            if lane.pending >= lane.capacity:
+                lane.dropped += 1
+                return False
+            lane.pending += 1
+            lane.accepted += 1
+            self.lanes.add(lane)
+            self._pending += 1
+            self._jobs.append((lane, job))
+            if self._signalled:
+                return True
+            self._signalled = True
+            try:
+                loop = self._loop or self._start()
+                loop.call_soon_threadsafe(self._wake)
+            except RuntimeError:  # the interpreter is going down: no thread can be started any more
+                self._jobs.pop()
+                self._signalled = False
+                lane.pending -= 1
+                lane.accepted -= 1
+                lane.dropped += 1
+                self._pending -= 1
+                return False
+        return True
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Wait until nothing is pending; returns False if that took longer than ``timeout`` seconds."""
+        if threading.current_thread() is self._thread:
+            return False
+        with self._lock:
+            if self._pending == 0:
+                return True
+            self._hurry = True
+            loop = self._loop
+        if loop is not None:
+            loop.call_soon_threadsafe(self._drain)
+        try:
+            with self._idle:
+                return self._idle.wait_for(lambda: self._pending == 0, timeout)
+        finally:
+            self._hurry = False
+
+    def drain_last(self) -> None:
+        """Make the drain at exit run before everything that was registered for the exit until now.
+
+        Exit handlers run last-in first-out, and a tracer provider that shuts down before our drain loses our spans.
+        """
+        atexit.unregister(self._at_exit)
+        atexit.register(self._at_exit)
+        self._exit_registered = True
+
+    async def in_thread(self, function: Callable[[], T]) -> T:
+        """Run a blocking function beside the event loop; only for coroutines of this worker."""
+        return await asyncio.get_running_loop().run_in_executor(None, function)
+
+    # -- on the request's thread, under the lock
+
+    def _start(self) -> asyncio.AbstractEventLoop:
+        loop = self._loop = asyncio.new_event_loop()
+        self._executor = DaemonExecutor(2, f"{self.name}-compute")
+        loop.set_default_executor(self._executor)
+        if not self._exit_registered:
+            self.drain_last()
+        self._thread = threading.Thread(target=self._run, args=(loop,), name=self.name, daemon=True)
+        self._thread.start()
+        return loop
+
+    # -- on the background thread
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        loop.run_forever()
+
+    def _wake(self) -> None:
+        if self._hurry or self._loop is None:
+            self._drain()
+        else:
+            self._loop.call_later(_LINGER, self._drain)
+
+    def _drain(self) -> None:
+        while True:
+            with self._lock:
+                if not self._jobs:
+                    self._signalled = False
+                    return
+                lane, job = self._jobs.popleft()
+            self._perform(lane, job)
+
+    def _perform(self, lane: Lane, job: Job) -> None:
+        try:
+            coroutine = job()
+        except Exception:
+            self._failed(lane)
+        else:
+            if coroutine is not None:
+                task = asyncio.get_running_loop().create_task(self._follow(lane, coroutine))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+                return
+        self._finished(lane)
+
+    async def _follow(self, lane: Lane, coroutine: Coroutine[Any, Any, None]) -> None:
+        try:
+            await coroutine
+        except Exception:
+            self._failed(lane)
+        finally:
+            self._finished(lane)
+
+    def _failed(self, lane: Lane) -> None:
+        lane.failed += 1
+        _logger.exception("rageval-hooks: a background job (%s) failed", lane.name)
+
+    def _finished(self, lane: Lane) -> None:
+        with self._idle:
+            lane.pending -= 1
+            self._pending -= 1
+            if self._pending == 0:
+                self._idle.notify_all()
+
+    # -- at exit
+
+    def _at_exit(self) -> None:
+        started = time.monotonic()
+        if not self.flush(self.drain_timeout):
+            _logger.warning(
+                "rageval-hooks: the interpreter exits with %d background jobs undone after %.1f seconds",
+                self._pending,
+                time.monotonic() - started,
+            )
+
+
+_SHARED = Worker()
+
+
+def shared_worker() -> Worker:
+    """Return the process's one worker."""
+    return _SHARED

@@ -1,0 +1,1 @@
+"""Where evaluations go: one file each."""

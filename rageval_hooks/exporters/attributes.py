@@ -1,0 +1,306 @@
+"""From turns, steps and results to span attributes: both OpenInference's names and those of GenAI."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Union
+
+from rageval_hooks.exporters import semconv
+from rageval_hooks.exporters.content import ContentPolicy
+from rageval_hooks.score import Failed, Result, Score, Skipped
+from rageval_hooks.turn import ErrorInfo, Passage, Step, StepKind, Turn
+
+__all__ = ["Attributes", "error_event", "late_attributes", "step_attributes", "step_name", "turn_attributes"]
+
+Value = Union[str, bool, int, float, Sequence[str], Sequence[float]]
+
+_SPAN_KINDS: dict[StepKind, str] = {
+    "chain": "CHAIN",
+    "agent": "AGENT",
+    "retriever": "RETRIEVER",
+    "reranker": "RERANKER",
+    "embedding": "EMBEDDING",
+    "llm": "LLM",
+    "tool": "TOOL",
+    "prompt": "CHAIN",
+    "parser": "CHAIN",
+}
+_OPERATIONS: dict[StepKind, str] = {
+    "retriever": "retrieval",
+    "reranker": "rerank",
+    "embedding": "embeddings",
+    "llm": "chat",
+    "tool": "execute_tool",
+    "agent": "invoke_agent",
+}
+
+
+class Attributes(dict[str, Value]):
+    """Span attributes, the most important first: what exceeds the provider's limit is cut from the end and counted."""
+
+    def put(self, name: str, value: Value | None) -> None:
+        """Set an attribute, unless its value is None."""
+        if value is not None:
+            self[name] = value
+
+    def within(self, limit: int | None) -> dict[str, Value]:
+        """Return at most ``limit`` attributes; where some do not fit, one of these says how many."""
+        if limit is None or len(self) <= limit:
+            return self
+        kept = dict(list(self.items())[: max(0, limit - 1)])
+        kept[semconv.DROPPED_ATTRIBUTES] = len(self) - len(kept)
+        return kept
+
+
+# --------------------------------------------------------------------------- the turn
+
+
+def turn_attributes(turn: Turn, results: Iterable[Result], policy: ContentPolicy) -> Attributes:
+    """Return the attributes of a turn's span, its inline results among them."""
+    attributes = Attributes()
+    agent = any(step.kind == "agent" for step in turn.steps)
+    attributes[semconv.SPAN_KIND] = "AGENT" if agent else "CHAIN"
+    attributes[semconv.TURN_ID] = turn.id
+    attributes.put(semconv.FRAMEWORK, turn.framework)
+    attributes[semconv.TURN_STATUS] = turn.status
+    if turn.error is not None:
+        attributes[semconv.ERROR_TYPE] = turn.error.type
+    attributes[semconv.INPUT_VALUE] = policy.quote(turn.query, policy.inputs) or ""
+    attributes[semconv.INPUT_MIME_TYPE] = semconv.TEXT
+    attributes[semconv.OUTPUT_VALUE] = policy.quote(turn.response, policy.outputs) or ""
+    attributes[semconv.OUTPUT_MIME_TYPE] = semconv.TEXT
+    if turn.session_id is not None:
+        attributes[semconv.SESSION_ID] = turn.session_id
+        attributes[semconv.CONVERSATION_ID] = turn.session_id
+    attributes.put(semconv.USER_ID, turn.user_id)
+    _add_results(attributes, list(results), policy)
+    if turn.has_retrieval:
+        attributes[semconv.PASSAGES] = len(turn.passages)
+        if any(passage.in_prompt is not None for passage in turn.passages):
+            attributes[semconv.PASSAGES_IN_PROMPT] = sum(bool(passage.in_prompt) for passage in turn.passages)
+    if turn.retrieval_queries and policy.inputs:
+        attributes[semconv.RETRIEVAL_QUERIES] = turn.retrieval_queries
+    if turn.timing is not None:
+        attributes.put(semconv.TIMING.format(name="retrieval"), turn.timing.retrieval)
+        attributes.put(semconv.TIMING.format(name="generation"), turn.timing.generation)
+        attributes.put(semconv.TIMING.format(name="time_to_first_token"), turn.timing.time_to_first_token)
+    if turn.usage is not None:
+        # Under our own names: a backend adds up the tokens of the model calls below, and must not count them twice.
+        attributes[semconv.TOTAL_TOKENS.format(name="input")] = turn.usage.input_tokens
+        attributes[semconv.TOTAL_TOKENS.format(name="output")] = turn.usage.output_tokens
+        attributes[semconv.USAGE_SOURCE] = turn.usage.source
+    if turn.metadata:
+        attributes[semconv.METADATA] = policy.quote(_json(turn.metadata), policy.everything) or ""
+    return attributes
+
+
+def _add_results(attributes: Attributes, results: Sequence[Result], policy: ContentPolicy) -> None:
+    scores = [result for result in results if isinstance(result, Score)]
+    about_turn = [score for score in scores if score.target.kind == "turn"]
+    if any(score.probability < 1 for score in scores):
+        attributes[semconv.PROBABILITY] = min(score.probability for score in scores)
+    for score in about_turn:
+        attributes[semconv.SCORE.format(name=score.name)] = score.value
+        attributes.put(semconv.LABEL.format(name=score.name), score.label)
+    for result in results:
+        _add_missing(attributes, result, policy)
+    _add_passage_scores(attributes, scores)
+    for fields in (("name", "score", "label", "explanation"), ("annotator_kind", "identifier", "metadata")):
+        for index, score in enumerate(about_turn):
+            _add_evaluation(attributes, index, score, fields, policy)
+
+
+def _add_missing(attributes: Attributes, result: Result, policy: ContentPolicy) -> None:
+    if isinstance(result, Skipped):
+        attributes[semconv.SKIPPED.format(name=result.name)] = result.reason
+    elif isinstance(result, Failed):
+        message = policy.quote(result.message, policy.everything)
+        attributes[semconv.FAILED.format(name=result.name)] = f"{result.error_type}: {message}"
+
+
+def _add_passage_scores(attributes: Attributes, scores: Iterable[Score]) -> None:
+    by_name: dict[str, dict[int, float]] = {}
+    for score in scores:
+        if score.target.kind == "passage" and score.target.index is not None:
+            by_name.setdefault(score.name, {})[score.target.index] = score.value
+    for name, values in by_name.items():
+        if sorted(values) == list(range(len(values))):
+            attributes[semconv.PASSAGE_SCORES.format(name=name)] = tuple(values[index] for index in range(len(values)))
+        else:
+            attributes[semconv.PASSAGE_SCORES.format(name=name)] = _json({str(key): values[key] for key in values})
+
+
+def _add_evaluation(
+    attributes: Attributes, index: int, score: Score, fields: Iterable[str], policy: ContentPolicy
+) -> None:
+    values: dict[str, Value | None] = {
+        "name": score.name,
+        "score": score.value,
+        "label": score.label,
+        "explanation": policy.quote(score.explanation, policy.everything),
+        "annotator_kind": score.annotator,
+        "identifier": score.model,
+        "metadata": _json(score.metadata) if score.metadata and policy.everything else None,
+    }
+    for field in fields:
+        attributes.put(semconv.EVALUATION.format(index=index, field=field), values[field])
+
+
+# --------------------------------------------------------------------------- the steps
+
+
+def step_name(step: Step) -> str:
+    """Return the span's name: the operation, and the model or the component."""
+    operation = _OPERATIONS.get(step.kind)
+    what = step.model or step.name if step.kind == "llm" else step.name
+    return f"{operation} {what}" if operation else step.name
+
+
+def step_attributes(step: Step, turn: Turn, policy: ContentPolicy) -> Attributes:
+    """Return the attributes of the span of one step."""
+    attributes = Attributes()
+    attributes[semconv.SPAN_KIND] = _SPAN_KINDS[step.kind]
+    attributes.put(semconv.OPERATION_NAME, _OPERATIONS.get(step.kind))
+    if step.error is not None:
+        attributes[semconv.ERROR_TYPE] = step.error.type
+    if not step.complete:
+        attributes[semconv.STEP_INCOMPLETE] = True
+    if turn.session_id is not None:
+        attributes[semconv.SESSION_ID] = turn.session_id
+    if step.kind == "llm":
+        _add_model_call(attributes, step, policy)
+    else:
+        _add_value(attributes, semconv.INPUT_VALUE, semconv.INPUT_MIME_TYPE, step.input, policy, policy.inputs)
+        _add_value(attributes, semconv.OUTPUT_VALUE, semconv.OUTPUT_MIME_TYPE, step.output, policy, policy.outputs)
+    if step.kind == "tool":
+        attributes[semconv.TOOL_NAME] = step.name
+        attributes[semconv.GEN_AI_TOOL_NAME] = step.name
+    if step.kind == "retriever":
+        if policy.inputs:
+            attributes.put(semconv.RETRIEVAL_QUERY_TEXT, step.input)
+        attributes[semconv.RETRIEVAL_DOCUMENTS] = _json(
+            [{"id": passage.id, "score": passage.score} for passage in step.passages]
+        )
+    if step.kind == "reranker":
+        attributes.put(semconv.RERANKER_QUERY, policy.quote(step.input, policy.inputs))
+    if step.passages:
+        _add_documents(attributes, step, policy)
+    return attributes
+
+
+def _add_value(
+    attributes: Attributes, name: str, mime_name: str, text: str | None, policy: ContentPolicy, shown: bool
+) -> None:
+    if text is None:
+        return
+    attributes[name] = policy.quote(text, shown) or ""
+    attributes[mime_name] = semconv.JSON if text[:1] in ("{", "[") and text[-1:] in ("}", "]") else semconv.TEXT
+
+
+def _add_model_call(attributes: Attributes, step: Step, policy: ContentPolicy) -> None:
+    if step.model is not None:
+        attributes[semconv.LLM_MODEL_NAME] = step.model
+        attributes[semconv.REQUEST_MODEL] = step.model
+        attributes[semconv.RESPONSE_MODEL] = step.model
+    if step.provider is not None:
+        attributes[semconv.LLM_PROVIDER] = step.provider
+        attributes[semconv.PROVIDER_NAME] = step.provider
+    if step.usage is not None:
+        attributes[semconv.LLM_TOKENS_PROMPT] = step.usage.input_tokens
+        attributes[semconv.LLM_TOKENS_COMPLETION] = step.usage.output_tokens
+        attributes[semconv.LLM_TOKENS_TOTAL] = step.usage.total_tokens
+        attributes[semconv.USAGE_INPUT_TOKENS] = step.usage.input_tokens
+        attributes[semconv.USAGE_OUTPUT_TOKENS] = step.usage.output_tokens
+        attributes.put(semconv.LLM_TOKENS_CACHE_READ, step.usage.cache_read_tokens)
+        attributes.put(semconv.USAGE_CACHE_READ_TOKENS, step.usage.cache_read_tokens)
+        attributes[semconv.USAGE_SOURCE] = step.usage.source
+    attributes.put(semconv.RESPONSE_TIME_TO_FIRST_CHUNK, step.time_to_first_token)
+    if step.output is not None:
+        attributes[semconv.OUTPUT_VALUE] = policy.quote(step.output, policy.outputs) or ""
+        attributes[semconv.OUTPUT_MIME_TYPE] = semconv.TEXT
+        attributes[semconv.LLM_OUTPUT_MESSAGE.format(index=0, field="role")] = "assistant"
+        attributes[semconv.LLM_OUTPUT_MESSAGE.format(index=0, field="content")] = (
+            policy.quote(step.output, policy.output_messages) or ""
+        )
+    if step.messages:
+        attributes[semconv.INPUT_VALUE] = (
+            policy.quote(step.messages[-1].content, policy.inputs and policy.input_messages) or ""
+        )
+        attributes[semconv.INPUT_MIME_TYPE] = semconv.TEXT
+    for index, message in enumerate(step.messages):
+        attributes[semconv.LLM_INPUT_MESSAGE.format(index=index, field="role")] = message.role
+        attributes[semconv.LLM_INPUT_MESSAGE.format(index=index, field="content")] = (
+            policy.quote(message.content, policy.input_messages) or ""
+        )
+
+
+def _add_documents(attributes: Attributes, step: Step, policy: ContentPolicy) -> None:
+    template = semconv.RERANKER_OUTPUT_DOCUMENT if step.kind == "reranker" else semconv.RETRIEVAL_DOCUMENT
+    for index, passage in enumerate(step.passages):
+        attributes[template.format(index=index, field="content")] = policy.quote(passage.text, policy.documents) or ""
+        attributes.put(template.format(index=index, field="id"), passage.id)
+        attributes.put(template.format(index=index, field="score"), passage.score)
+        if policy.documents:
+            metadata = _document_metadata(passage)
+            if metadata:
+                attributes[template.format(index=index, field="metadata")] = metadata
+
+
+def _document_metadata(passage: Passage) -> str | None:
+    metadata = dict(passage.metadata)
+    if passage.in_prompt is not None:
+        metadata[semconv.DOCUMENT_IN_PROMPT] = passage.in_prompt
+        metadata[semconv.DOCUMENT_PROMPT_SHARE] = passage.prompt_share
+    return _json(metadata) if metadata else None
+
+
+# --------------------------------------------------------------------------- late scores
+
+
+def late_attributes(results: Sequence[Result], duration: float | None, policy: ContentPolicy) -> Attributes:
+    """Return the attributes of the span of one late result.
+
+    Args:
+        results: one result; or the scores of one name for several passages.
+        duration: seconds that the metric took.
+        policy: what may be shown.
+    """
+    first = results[0]
+    attributes = Attributes()
+    attributes[semconv.SPAN_KIND] = "EVALUATOR"
+    attributes[semconv.EVALUATION_NAME] = first.name
+    attributes[semconv.STAGE] = "background"
+    attributes.put(semconv.DURATION, duration)
+    if isinstance(first, Score):
+        attributes[semconv.ANNOTATOR] = first.annotator
+        attributes[semconv.SCORE_VERSION] = first.version
+        attributes[semconv.PROBABILITY] = first.probability
+        if first.target.kind == "turn":
+            attributes[semconv.EVALUATION_SCORE_VALUE] = first.value
+            attributes.put(semconv.EVALUATION_SCORE_LABEL, first.label)
+            attributes.put(semconv.EVALUATION_EXPLANATION, policy.quote(first.explanation, policy.everything))
+            attributes[semconv.SCORE.format(name=first.name)] = first.value
+            attributes.put(semconv.LABEL.format(name=first.name), first.label)
+        _add_passage_scores(attributes, [result for result in results if isinstance(result, Score)])
+        for index, result in enumerate(results):
+            if isinstance(result, Score):
+                fields = ("name", "score", "label", "explanation", "annotator_kind", "identifier", "metadata")
+                _add_evaluation(attributes, index, result, fields, policy)
+    else:
+        _add_missing(attributes, first, policy)
+        if isinstance(first, Failed):
+            attributes[semconv.ERROR_TYPE] = first.error_type
+    return attributes
+
+
+def error_event(error: ErrorInfo, policy: ContentPolicy) -> dict[str, Value]:
+    """Return the attributes of the event for an exception. Its message may quote texts."""
+    return {
+        semconv.EXCEPTION_TYPE: error.type,
+        semconv.EXCEPTION_MESSAGE: policy.quote(error.message, policy.everything) or "",
+    }
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,174 @@
+"""Evaluations as text: a tree of what happened, and a table of scores. Readable in a terminal and in a file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, ClassVar, TextIO
+
+from rageval_hooks.exporters.base import Exporter
+from rageval_hooks.exporters.content import ContentPolicy
+from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped
+from rageval_hooks.settings import Settings
+from rageval_hooks.turn import Passage, Step, Turn, Usage
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+    from rich.tree import Tree
+    from typing_extensions import Self
+
+__all__ = ["ConsoleExporter", "make_console", "score_table", "turn_tree"]
+
+_WIDTH_WHEN_PIPED = 120
+_LONGEST_LINE = 160
+
+
+class ConsoleExporter(Exporter):
+    """Prints evaluations.
+
+    Args:
+        stream: where to; standard error by default, so that an application's own output stays clean.
+        policy: which texts may be shown.
+    """
+
+    name: ClassVar[str] = "console"
+
+    def __init__(self, stream: TextIO | None = None, *, policy: ContentPolicy | None = None) -> None:
+        self._stream = stream
+        self._policy = policy or ContentPolicy.build(None)
+        self._console: Console | None = None
+
+    @classmethod
+    def from_settings(cls, settings: Settings, tracer_provider: TracerProvider | None) -> Self:
+        """Make the exporter from the plain settings."""
+        return cls(policy=ContentPolicy.build(settings.capture_content))
+
+    def export(self, evaluation: Evaluation) -> None:
+        """Print the turn's tree with its local scores, or a table of late ones."""
+        if self._console is None:
+            self._console = make_console(self._stream or sys.stderr)
+        if evaluation.stage == "inline":
+            self._console.print(turn_tree(evaluation.turn, self._policy))
+        else:
+            self._console.print(f"later scores of: {self._policy.quote(evaluation.turn.query, self._policy.inputs)}")
+        if evaluation.results:
+            self._console.print(score_table(evaluation.results, self._policy))
+
+
+def make_console(stream: TextIO) -> Console:
+    """Return a console for a stream: of fixed width and without colours where it is no terminal."""
+    from rich.console import Console
+
+    width = None if stream.isatty() else _WIDTH_WHEN_PIPED
+    return Console(file=stream, width=width, soft_wrap=False, highlight=False, emoji=False, markup=False)
+
+
+def turn_tree(turn: Turn, policy: ContentPolicy) -> Tree:
+    """Return the turn with its question, steps and answer as a tree, with times and tokens."""
+    from rich.text import Text
+    from rich.tree import Tree
+
+    head = Text(f"rag {turn.name}" if turn.is_rag else turn.name, style="bold")
+    head.append("  " + "  ".join(_turn_facts(turn)), style="default")
+    tree = Tree(head)
+    tree.add(_line("question", policy.quote(turn.query, policy.inputs)))
+    branches = {step.id: step for step in turn.steps}
+    nodes: dict[str, Tree] = {}
+    for step in turn.steps:
+        around = nodes.get(step.parent_id or "") if step.parent_id in branches else None
+        node = (around or tree).add(Text("  ".join(_step_facts(step))))
+        nodes[step.id] = node
+        for passage in step.passages:
+            node.add(_passage_line(passage, policy))
+        if step.error is not None:
+            node.add(_line(step.error.type, policy.quote(step.error.message, policy.everything)))
+    if turn.error is not None:
+        tree.add(_line(turn.error.type, policy.quote(turn.error.message, policy.everything)))
+    else:
+        tree.add(_line("answer", policy.quote(turn.response, policy.outputs)))
+    return tree
+
+
+def _turn_facts(turn: Turn) -> Iterable[str]:
+    if turn.status != "ok":
+        yield turn.status
+    if turn.timing is not None:
+        yield _seconds(turn.timing.total)
+        if turn.timing.time_to_first_token is not None:
+            yield f"first token {_seconds(turn.timing.time_to_first_token)}"
+    if turn.usage is not None:
+        yield _tokens(turn.usage)
+    if turn.span is not None:
+        yield f"trace {turn.span.trace_id}"
+
+
+def _step_facts(step: Step) -> Iterable[str]:
+    yield f"{step.kind} {step.model or step.name}" if step.kind == "llm" else f"{step.kind} {step.name}"
+    yield _seconds((step.ended_at - step.started_at) / 1e9)
+    if step.usage is not None:
+        yield _tokens(step.usage)
+    if step.kind in ("retriever", "reranker"):
+        yield f"{len(step.passages)} passages"
+    if not step.complete:
+        yield "(not finished)"
+
+
+def _passage_line(passage: Passage, policy: ContentPolicy) -> RenderableType:
+    score = "" if passage.score is None else f"{passage.score:.3f} "
+    shown = {None: "", True: "", False: " (not in the prompt)"}[passage.in_prompt]
+    if passage.prompt_share is not None and 0 < passage.prompt_share < 1:
+        shown = f" ({passage.prompt_share:.0%} of it in the prompt)"
+    text = policy.quote(passage.text, policy.documents)
+    return _line(f"{score}[{passage.id}]{shown}" if passage.id else f"{score}passage{shown}", text)
+
+
+def _line(head: str, text: str | None) -> RenderableType:
+    from rich.text import Text
+
+    flat = " ".join((text or "").split())
+    if len(flat) > _LONGEST_LINE:
+        flat = flat[: _LONGEST_LINE - 1] + "…"
+    return Text(f"{head}: {flat}" if flat else f"{head}: (empty)")
+
+
+def score_table(results: Sequence[Result], policy: ContentPolicy) -> Table:
+    """Return the results about the whole turn as a table: value, label, and why."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), expand=False)
+    table.add_column("score", no_wrap=True)
+    table.add_column("value", justify="right", no_wrap=True)
+    table.add_column("label", no_wrap=True)
+    table.add_column("why", overflow="fold", ratio=1)
+    for result in results:
+        if isinstance(result, Score):
+            if result.target.kind == "turn":
+                why = policy.quote(result.explanation or "", policy.everything) or ""
+                table.add_row(Text(result.name), format_value(result.value), result.label or "", Text(why))
+        elif isinstance(result, Skipped):
+            table.add_row(Text(result.name), "-", "skipped", Text(result.reason))
+        elif isinstance(result, Failed):
+            why = f"{result.error_type}: {policy.quote(result.message, policy.everything)}"
+            table.add_row(Text(result.name), "-", "failed", Text(why))
+    return table
+
+
+def format_value(value: float) -> str:
+    """Return a number with the digits that matter: three for shares, none for whole numbers."""
+    if value == int(value) and abs(value) >= 2:
+        return f"{int(value)}"
+    if value and abs(value) < 0.001:
+        return f"{value:.2g}"
+    return f"{value:.3f}"
+
+
+def _seconds(value: float) -> str:
+    return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.2f} s"
+
+
+def _tokens(usage: Usage) -> str:
+    about = "~" if usage.estimated else ""
+    return f"{about}{usage.input_tokens}→{usage.output_tokens} tokens"

@@ -1,0 +1,46 @@
+"""One JSON object per evaluation and line, appended to a file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from rageval_hooks.exporters.base import Exporter
+from rageval_hooks.score import Evaluation
+from rageval_hooks.settings import Settings
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+    from typing_extensions import Self
+
+__all__ = ["JsonlExporter"]
+
+
+class JsonlExporter(Exporter):
+    """Appends evaluations to a JSON Lines file; each line is complete once :meth:`export` returns.
+
+    Args:
+        path: the file.
+
+    Raises:
+        OSError: the file cannot be written; at construction.
+    """
+
+    name: ClassVar[str] = "jsonl"
+
+    def __init__(self, path: str | os.PathLike[str] = "rageval.jsonl") -> None:
+        self.path = Path(path)
+        with open(self.path, "ab"):
+            pass
+
+    @classmethod
+    def from_settings(cls, settings: Settings, tracer_provider: TracerProvider | None) -> Self:
+        """Make the exporter from the plain settings."""
+        return cls(settings.jsonl_path)
+
+    def export(self, evaluation: Evaluation) -> None:
+        """Append a line."""
+        line = evaluation.model_dump_json().encode() + b"\n"
+        with open(self.path, "ab") as file:  # opened anew: log rotation and forks do no harm
+            file.write(line)

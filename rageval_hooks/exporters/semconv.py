@@ -1,0 +1,87 @@
+"""Every attribute name that we write, and nowhere else.
+
+The ``gen_ai.*`` conventions have the status "Development" and are not taken from the constants package; OpenInference's
+are what Phoenix draws. See https://opentelemetry.io/docs/specs/semconv/gen-ai/ and
+https://github.com/Arize-ai/openinference/tree/main/spec.
+"""
+
+from __future__ import annotations
+
+# --- ours
+TURN_ID = "rageval.turn.id"
+TURN_STATUS = "rageval.turn.status"
+FRAMEWORK = "rageval.framework"
+SCORE = "rageval.score.{name}"
+LABEL = "rageval.label.{name}"
+SKIPPED = "rageval.skipped.{name}"
+FAILED = "rageval.failed.{name}"
+PROBABILITY = "rageval.sampling.probability"
+STAGE = "rageval.stage"
+DURATION = "rageval.duration"
+ANNOTATOR = "rageval.annotator"
+JUDGE = "rageval.judge.{name}"
+USAGE_SOURCE = "rageval.usage.source"
+RETRIEVAL_QUERIES = "rageval.retrieval.queries"
+DOCUMENT_IN_PROMPT = "rageval.document.in_prompt"
+DOCUMENT_PROMPT_SHARE = "rageval.document.prompt_share"
+STEP_INCOMPLETE = "rageval.incomplete"
+DROPPED_ATTRIBUTES = "rageval.dropped_attributes"
+PASSAGES = "rageval.passages.count"
+PASSAGES_IN_PROMPT = "rageval.passages.in_prompt"
+PASSAGE_SCORES = "rageval.passage_scores.{name}"
+TIMING = "rageval.timing.{name}"
+TARGET = "rageval.target"
+SCORE_VERSION = "rageval.version"
+TOTAL_TOKENS = "rageval.tokens.{name}"
+
+# --- OpenInference
+SPAN_KIND = "openinference.span.kind"
+INPUT_VALUE = "input.value"
+OUTPUT_VALUE = "output.value"
+INPUT_MIME_TYPE = "input.mime_type"
+OUTPUT_MIME_TYPE = "output.mime_type"
+SESSION_ID = "session.id"
+USER_ID = "user.id"
+METADATA = "metadata"
+LLM_MODEL_NAME = "llm.model_name"
+LLM_PROVIDER = "llm.provider"
+LLM_TOKENS_PROMPT = "llm.token_count.prompt"
+LLM_TOKENS_COMPLETION = "llm.token_count.completion"
+LLM_TOKENS_TOTAL = "llm.token_count.total"
+LLM_TOKENS_CACHE_READ = "llm.token_count.prompt_details.cache_read"
+LLM_INPUT_MESSAGE = "llm.input_messages.{index}.message.{field}"
+LLM_OUTPUT_MESSAGE = "llm.output_messages.{index}.message.{field}"
+RETRIEVAL_DOCUMENT = "retrieval.documents.{index}.document.{field}"
+RERANKER_OUTPUT_DOCUMENT = "reranker.output_documents.{index}.document.{field}"
+RERANKER_QUERY = "reranker.query"
+TOOL_NAME = "tool.name"
+TOOL_PARAMETERS = "tool.parameters"
+EVALUATION = "evaluations.{index}.evaluation.{field}"
+
+TEXT = "text/plain"
+JSON = "application/json"
+REDACTED = "__REDACTED__"
+
+# --- GenAI
+OPERATION_NAME = "gen_ai.operation.name"
+PROVIDER_NAME = "gen_ai.provider.name"
+REQUEST_MODEL = "gen_ai.request.model"
+RESPONSE_MODEL = "gen_ai.response.model"
+RESPONSE_TIME_TO_FIRST_CHUNK = "gen_ai.response.time_to_first_chunk"
+USAGE_INPUT_TOKENS = "gen_ai.usage.input_tokens"
+USAGE_OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
+USAGE_CACHE_READ_TOKENS = "gen_ai.usage.cache_read.input_tokens"
+CONVERSATION_ID = "gen_ai.conversation.id"
+RETRIEVAL_QUERY_TEXT = "gen_ai.retrieval.query.text"
+RETRIEVAL_DOCUMENTS = "gen_ai.retrieval.documents"
+GEN_AI_TOOL_NAME = "gen_ai.tool.name"
+EVALUATION_NAME = "gen_ai.evaluation.name"
+EVALUATION_SCORE_VALUE = "gen_ai.evaluation.score.value"
+EVALUATION_SCORE_LABEL = "gen_ai.evaluation.score.label"
+EVALUATION_EXPLANATION = "gen_ai.evaluation.explanation"
+
+# --- general
+ERROR_TYPE = "error.type"
+EXCEPTION_TYPE = "exception.type"
+EXCEPTION_MESSAGE = "exception.message"
+EXCEPTION_EVENT = "exception"

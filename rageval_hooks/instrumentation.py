@@ -1,0 +1,196 @@
+"""``instrument()``: the one line, and the handle that it returns."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+from rageval_hooks.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+
+    from rageval_hooks.exporters.base import Exporter
+    from rageval_hooks.metrics.base import Metric
+    from rageval_hooks.pipeline import OnEvaluation, Pipeline
+    from rageval_hooks.settings import ModelSettings, SpanSelection
+
+__all__ = ["Instrumentation", "instrument"]
+
+_logger = logging.getLogger(__name__)
+
+_FRAMEWORKS = {"langchain": "langchain_core"}
+"""Integration → the package that must be there for it."""
+
+
+class Instrumentation:
+    """What ``instrument()`` returns: the switch, and a view inside. A context manager too: it shuts down at its end.
+
+    Args:
+        pipeline: where turns go.
+        frameworks: the integrations that are attached.
+    """
+
+    def __init__(self, pipeline: Pipeline, frameworks: Iterable[str]) -> None:
+        self.pipeline = pipeline
+        self.frameworks = tuple(frameworks)
+        self.active = True
+
+    def flush(self, timeout: float = 30.0) -> bool:
+        """Wait until every turn so far is evaluated and delivered; False if that took longer than ``timeout`` s."""
+        return self.pipeline.flush(timeout)
+
+    def shutdown(self, timeout: float | None = None) -> bool:
+        """Detach from the frameworks, deliver what is there, and let go of resources.
+
+        Args:
+            timeout: seconds; the setting ``drain_timeout`` by default.
+
+        Returns:
+            False if something was left undone.
+        """
+        if not self.active:
+            return True
+        self.active = False
+        _detach(self)
+        return self.pipeline.shutdown(timeout)
+
+    def stats(self) -> dict[str, Any]:
+        """Return what was counted: turns, results by status, errors, queues, models, runs under way."""
+        from rageval_hooks.integrations.recorder import shared_recorder
+
+        recorder = shared_recorder()
+        return {**self.pipeline.stats(), "open_runs": len(recorder), "given_up": recorder.given_up}
+
+    def __enter__(self) -> Instrumentation:
+        """Return the handle itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Shut down."""
+        self.shutdown()
+
+
+_lock = threading.Lock()
+_current: Instrumentation | None = None
+_current_key: tuple[Any, ...] | None = None
+
+
+def instrument(
+    *,
+    metrics: Iterable[str | Metric | type[Metric]] | str | None = None,
+    models: str | ModelSettings | dict[str, Any] | None = None,
+    exporters: Iterable[str | Exporter | type[Exporter]] | str | None = None,
+    tracer_provider: TracerProvider | None = None,
+    sample_rate: float | None = None,
+    thresholds: dict[str, float] | None = None,
+    inline_budget_ms: float | None = None,
+    capture_content: bool | None = None,
+    spans: SpanSelection | None = None,
+    on_evaluation: OnEvaluation | None = None,
+    **settings: Any,
+) -> Instrumentation:
+    """Evaluate the answers of every RAG chain in this process.
+
+    Attaches to every installed framework that is supported. Calling it again with the same arguments returns the same
+    handle; with others, it replaces what is attached. Arguments that are plain data can also be set in the environment,
+    as ``RAGEVAL_<NAME>``; an argument comes before a variable.
+
+    Args:
+        metrics: names, classes or instances; by default every metric that needs only local models. ``[]`` for none.
+        models: ``"default"``, ``"lexical"`` (stand-ins without weights), or a mapping with any of the fields of
+            :class:`rageval_hooks.settings.ModelSettings`.
+        exporters: names, classes or instances; OpenTelemetry by default.
+        tracer_provider: for the OpenTelemetry exporter; the application's global one by default.
+        sample_rate: share of turns that are evaluated, 0..1.
+        thresholds: score name → bound for the label ``pass``.
+        inline_budget_ms: local metrics that have not begun after this time are computed in the background.
+        capture_content: False keeps texts off spans; see :class:`rageval_hooks.settings.Settings`.
+        spans: ``"rag"``, ``"all"`` or ``"none"``.
+        on_evaluation: called with each :class:`rageval_hooks.Evaluation`: where the call returns for the inline stage,
+            on a background thread for later ones.
+        settings: the other fields of :class:`rageval_hooks.settings.Settings`.
+
+    Raises:
+        ConfigurationError: a name is unknown, a value is out of its range, or two settings contradict each other; the
+            message says what is valid.
+    """
+    from rageval_hooks.pipeline import Pipeline  # here, so that importing rageval_hooks stays light
+
+    given = {
+        "metrics": metrics,
+        "models": models,
+        "exporters": exporters,
+        "tracer_provider": tracer_provider,
+        "sample_rate": sample_rate,
+        "thresholds": thresholds,
+        "inline_budget_ms": inline_budget_ms,
+        "capture_content": capture_content,
+        "spans": spans,
+        "on_evaluation": on_evaluation,
+        **settings,
+    }
+    given = {name: _reusable(value) for name, value in given.items() if value is not None}
+    global _current, _current_key
+    with _lock:
+        key = tuple(sorted((name, _identity(value)) for name, value in given.items()))
+        if _current is not None and _current.active and key == _current_key:
+            return _current
+        pipeline = Pipeline.build(**given)
+        integrations = _integrations()
+        if not integrations:
+            needed = ", ".join(_FRAMEWORKS.values())
+            raise ConfigurationError(f"there is no framework to attach to: none of {needed} is installed")
+        previous, _current, _current_key = _current, Instrumentation(pipeline, integrations), key
+        if pipeline.enabled:
+            pipeline.load_models()
+            for integration in integrations.values():
+                integration.attach(pipeline)
+        if previous is not None and previous.active:
+            _logger.info(
+                "rageval-hooks: instrument() was called again with other settings; they replace the first ones"
+            )
+            previous.active = False
+        return _current
+
+
+def _detach(instrumentation: Instrumentation) -> None:
+    global _current, _current_key
+    with _lock:
+        if _current is not instrumentation:
+            return
+        for integration in _integrations().values():
+            integration.detach()
+        _current = _current_key = None
+
+
+def _integrations() -> dict[str, ModuleType]:
+    from importlib import import_module
+
+    return {
+        name: import_module(f"rageval_hooks.integrations.{name}")
+        for name, package in _FRAMEWORKS.items()
+        if find_spec(package) is not None
+    }
+
+
+def _reusable(value: Any) -> Any:
+    """Return a value that can be read twice: an iterator of metrics would be empty the second time."""
+    return tuple(value) if isinstance(value, (list, set, Iterator)) else value
+
+
+def _identity(value: Any) -> str:
+    if isinstance(value, (str, int, float, bool)):
+        return repr(value)
+    if isinstance(value, dict):
+        return json.dumps(value, sort_keys=True, default=lambda item: f"<{id(item)}>")
+    if isinstance(value, tuple):
+        return repr([_identity(item) for item in value])
+    return f"<{id(value)}>"

@@ -1,0 +1,1 @@
+"""Frameworks: for each a pure ``turn_from_*`` function and a thin hook."""

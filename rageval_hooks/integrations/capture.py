@@ -1,0 +1,110 @@
+"""What the pure ``turn_from_*`` functions share: which passages the model was shown, and how long things took."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from rageval_hooks.turn import Passage
+
+__all__ = [
+    "SCORE_KEYS",
+    "busy_seconds",
+    "first_string",
+    "mark_shown",
+    "unique_passages",
+]
+
+SCORE_KEYS = ("relevance_score", "score", "_score", "similarity_score", "similarity", "rerank_score", "@search.score")
+"""Where stores and rerankers put their score in a document's metadata, the most specific first."""
+
+_LEAST_PART = 24
+_MOST_WORK = 50_000_000
+_SPACE = re.compile(r"(?:\s|\\[nrt])+")  # escaped white space too: a tool's answer may be JSON
+
+
+def mark_shown(passages: Sequence[Passage], prompt: str | None) -> tuple[Passage, ...]:
+    """Mark which passages stand in the prompt that the model was given.
+
+    White space counts as alike. Of a passage that stands there in part, the longest beginning or ending is taken.
+
+    Args:
+        passages: what was retrieved.
+        prompt: all text of the final prompt; None if there was no prompt: then nothing is marked.
+    """
+    if prompt is None or len(prompt) * len(passages) > _MOST_WORK:
+        return tuple(passages)
+    flat: str | None = None
+    marked = []
+    for passage in passages:
+        text = passage.text.strip()
+        if not text:
+            marked.append(passage)
+            continue
+        share = 1.0 if text in prompt else None
+        if share is None:
+            if flat is None:
+                flat = _flatten(prompt)
+            share = _share(_flatten(text), flat)
+        marked.append(passage.model_copy(update={"in_prompt": share == 1.0, "prompt_share": share}))
+    return tuple(marked)
+
+
+def _flatten(text: str) -> str:
+    return _SPACE.sub(" ", text).strip()
+
+
+def _share(text: str, prompt: str) -> float:
+    if text in prompt:
+        return 1.0
+    size = len(text)
+    beginning = _longest(size, lambda length: text[:length] in prompt)
+    ending = _longest(size, lambda length: text[size - length :] in prompt)
+    return max(beginning, ending) / size
+
+
+def _longest(size: int, stands_there: Callable[[int], bool]) -> int:
+    """Return the greatest length that stands there: where one does, every shorter one does too."""
+    low = min(_LEAST_PART, size)
+    if not stands_there(low):
+        return 0
+    high = size
+    while low < high:
+        middle = (low + high + 1) // 2
+        if stands_there(middle):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def unique_passages(passages: Iterable[Passage]) -> tuple[Passage, ...]:
+    """Drop a passage that came before with the same id and text: an agent may retrieve it again and again."""
+    seen: dict[tuple[str | None, str], Passage] = {}
+    for passage in passages:
+        seen.setdefault((passage.id, passage.text), passage)
+    return tuple(seen.values())
+
+
+def busy_seconds(intervals: Iterable[tuple[int, int]]) -> float | None:
+    """Return the seconds covered by some intervals in nanoseconds, overlaps once; None if there are none."""
+    total = 0
+    last_end: int | None = None
+    for start, end in sorted(intervals):
+        if last_end is None or start > last_end:
+            total += max(0, end - start)
+            last_end = max(start, end)
+        elif end > last_end:
+            total += end - last_end
+            last_end = end
+    return None if last_end is None else total / 1e9
+
+
+def first_string(mapping: Mapping[Any, Any], keys: Iterable[str]) -> str | None:
+    """Return the first non-empty value under some keys, as a string."""
+    for key in keys:
+        value = mapping.get(key)
+        if value is not None and value != "":
+            return str(value)
+    return None

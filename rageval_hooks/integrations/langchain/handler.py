@@ -1,0 +1,372 @@
+"""The thin part: callbacks that hand every event to the recorder, and ended turns to a pipeline."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar, copy_context
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.documents import Document
+from langchain_core.messages import BaseMessage
+from langchain_core.outputs import LLMResult
+from langchain_core.tracers.context import register_configure_hook
+
+from rageval_hooks.integrations.langchain.runs import turn_from_runs
+from rageval_hooks.integrations.langchain.values import content_text
+from rageval_hooks.integrations.recorder import Recording, Run, shared_recorder
+from rageval_hooks.integrations.tracing import context_attributes, foreign_span, span_reference
+from rageval_hooks.pipeline import Pipeline
+from rageval_hooks.threads import inline_executor
+from rageval_hooks.turn import Turn
+
+__all__ = ["CallbackHandler", "attach", "detach"]
+
+
+class _Handler(BaseCallbackHandler):
+    """Hands every event to the shared recorder, and ended turns to a pipeline.
+
+    Holds nothing of a turn: one instance serves all concurrent ones. Runs inline, so that the recorder sees events in
+    their order and in the caller's OpenTelemetry context; each takes microseconds.
+    """
+
+    run_inline = True
+    raise_error = False
+    explicit = True
+
+    def __init__(self) -> None:
+        self._recorder = shared_recorder()
+        self.pipeline: Pipeline | None = None
+
+    # what is of no interest, and the switch
+
+    @property
+    def _off(self) -> bool:
+        return self.pipeline is None or not self.pipeline.enabled
+
+    @property
+    def ignore_llm(self) -> bool:
+        """Whether model events are skipped."""
+        return self._off
+
+    @property
+    def ignore_chat_model(self) -> bool:
+        """Whether chat model events are skipped."""
+        return self._off
+
+    @property
+    def ignore_chain(self) -> bool:
+        """Whether chain events are skipped."""
+        return self._off
+
+    @property
+    def ignore_retriever(self) -> bool:
+        """Whether retriever events are skipped."""
+        return self._off
+
+    @property
+    def ignore_agent(self) -> bool:
+        """Tool events come under this name; agent actions of old agents are of no interest."""
+        return self._off
+
+    @property
+    def ignore_retry(self) -> bool:
+        """Retries are of no interest."""
+        return True
+
+    @property
+    def ignore_custom_event(self) -> bool:
+        """Custom events are of no interest."""
+        return True
+
+    # starts
+
+    def _start(
+        self, run_id: UUID, parent_run_id: UUID | None, kind: str, name: Any, input: Any, fields: dict[str, Any]
+    ) -> None:
+        pipeline = self.pipeline
+        if pipeline is None:
+            return
+        try:
+            run = self._recorder.start(
+                pipeline, run_id, parent_run_id, kind, name or kind, input, explicit=self.explicit
+            )
+            if run is not None:
+                run.metadata = fields.get("metadata")
+                if kind == "llm":
+                    run.details = {"invocation_params": fields.get("invocation_params")}
+                if run.parent is None or run.kind == "retriever":
+                    self._look_for_foreign_span(run)
+        except Exception as error:
+            pipeline.failed("the start of a run could not be recorded", error)
+
+    def _look_for_foreign_span(self, run: Run) -> None:
+        recording = self._recorder.recording(run.id)
+        if recording is not None and recording.external_span is None:
+            recording.external_span = foreign_span(recording.root.id)
+
+    def on_chain_start(
+        self,
+        serialized: dict[str, Any] | None,
+        inputs: Any,
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        run_type: str | None = None,
+        name: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Record that a chain, prompt, parser or graph node has started."""
+        self._start(run_id, parent_run_id, run_type or "chain", name, inputs, kwargs)
+        if "defers_inputs" in kwargs and parent_run_id is None:
+            run = self._recorder.get(run_id)
+            if run is not None:
+                run.details = {"streamed": True}
+
+    def on_retriever_start(
+        self,
+        serialized: dict[str, Any] | None,
+        query: str,
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        name: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Record that a retriever has started."""
+        self._start(run_id, parent_run_id, "retriever", name, query, kwargs)
+
+    def on_chat_model_start(
+        self,
+        serialized: dict[str, Any] | None,
+        messages: list[list[BaseMessage]],
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        name: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Record that a chat model has started."""
+        self._start(run_id, parent_run_id, "llm", name or (serialized or {}).get("name"), messages, kwargs)
+
+    def on_llm_start(
+        self,
+        serialized: dict[str, Any] | None,
+        prompts: list[str],
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        name: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Record that a text model has started."""
+        self._start(run_id, parent_run_id, "llm", name or (serialized or {}).get("name"), prompts, kwargs)
+
+    def on_tool_start(
+        self,
+        serialized: dict[str, Any] | None,
+        input_str: str,
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        inputs: dict[str, Any] | None = None,
+        name: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Record that a tool has started."""
+        self._start(
+            run_id,
+            parent_run_id,
+            "tool",
+            name or (serialized or {}).get("name"),
+            inputs if inputs is not None else input_str,
+            kwargs,
+        )
+
+    # what comes while it runs
+
+    def on_llm_new_token(self, token: Any, *, run_id: UUID, **kwargs: Any) -> None:
+        """Record a streamed piece of a model's text."""
+        self._recorder.token(run_id, token if type(token) is str else content_text(token))
+
+    def on_stream_event(self, event: Any, *, run_id: UUID, **kwargs: Any) -> None:
+        """Record a streamed piece of a model's text, as the protocol of ``stream_events(version="v3")`` has it."""
+        if isinstance(event, Mapping) and event.get("event") == "content-block-delta":
+            delta = event.get("delta") or event.get("content") or {}
+            text = delta.get("text") if isinstance(delta, Mapping) else None
+            if isinstance(text, str):
+                self._recorder.token(run_id, text)
+
+    def on_interrupt(self, *args: Any, **kwargs: Any) -> None:
+        """Do nothing: the root's end tells."""
+
+    def on_resume(self, *args: Any, **kwargs: Any) -> None:
+        """Do nothing: the root's end tells."""
+
+    # ends
+
+    def _end(self, run_id: UUID, output: Any, error: BaseException | None, inputs: Any = None) -> Recording | None:
+        if inputs is not None:  # a stream's real input is known at its end only
+            run = self._recorder.get(run_id)
+            if run is not None:
+                run.input = inputs
+        return self._recorder.end(run_id, output, error)
+
+    def _end_sync(self, run_id: UUID, output: Any, error: BaseException | None, inputs: Any = None) -> None:
+        recording = self._end(run_id, output, error, inputs)
+        if recording is None:
+            return
+        turn = _turn(recording)
+        if turn is None:
+            return
+        pipeline, selection = recording.owner, recording.selection
+        if pipeline.needs_thread(turn) and _in_event_loop():
+            inline_executor().submit(copy_context().run, pipeline.submit, turn, selection)
+        else:
+            pipeline.submit(turn, selection)
+
+    async def _end_async(self, run_id: UUID, output: Any, error: BaseException | None, inputs: Any = None) -> None:
+        recording = self._end(run_id, output, error, inputs)
+        if recording is None:
+            return
+        turn = _turn(recording)
+        if turn is None:
+            return
+        pipeline, selection = recording.owner, recording.selection
+        if pipeline.needs_thread(turn):
+            submit = partial(copy_context().run, pipeline.submit, turn, selection)
+            await asyncio.get_running_loop().run_in_executor(inline_executor(), submit)
+        else:
+            pipeline.submit(turn, selection)
+
+    @property
+    def on_chain_end(self) -> Callable[..., Any]:
+        """Record that a chain has ended, and evaluate the turn that ends with it.
+
+        In an event loop this is a coroutine function, which LangChain awaits: the caller gets his answer after the
+        local scores are there, and the loop does other work meanwhile. Elsewhere it is a plain function.
+        """
+        return self._chain_end_async if _in_event_loop() else self._chain_end
+
+    @property
+    def on_chain_error(self) -> Callable[..., Any]:
+        """Record that a chain has ended with an exception; as :attr:`on_chain_end`."""
+        return self._chain_error_async if _in_event_loop() else self._chain_error
+
+    def _chain_end(self, outputs: Any, *, run_id: UUID, inputs: Any = None, **kwargs: Any) -> None:
+        self._end_sync(run_id, outputs, None, inputs)
+
+    async def _chain_end_async(self, outputs: Any, *, run_id: UUID, inputs: Any = None, **kwargs: Any) -> None:
+        await self._end_async(run_id, outputs, None, inputs)
+
+    def _chain_error(self, error: BaseException, *, run_id: UUID, inputs: Any = None, **kwargs: Any) -> None:
+        self._end_sync(run_id, None, error, inputs)
+
+    async def _chain_error_async(
+        self, error: BaseException, *, run_id: UUID, inputs: Any = None, **kwargs: Any
+    ) -> None:
+        await self._end_async(run_id, None, error, inputs)
+
+    def on_retriever_end(self, documents: Sequence[Document], *, run_id: UUID, **kwargs: Any) -> None:
+        """Record what a retriever returned."""
+        self._end_sync(run_id, documents, None)
+
+    def on_retriever_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
+        """Record that a retriever has ended with an exception."""
+        self._end_sync(run_id, None, error)
+
+    def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
+        """Record what a model wrote."""
+        self._end_sync(run_id, response, None)
+
+    def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
+        """Record that a model call has ended with an exception, and what it had written."""
+        self._end_sync(run_id, kwargs.get("response"), error)
+
+    def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:
+        """Record what a tool returned."""
+        self._end_sync(run_id, output, None)
+
+    def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
+        """Record that a tool has ended with an exception."""
+        self._end_sync(run_id, None, error)
+
+
+def _turn(recording: Recording) -> Turn | None:
+    pipeline = recording.owner
+    try:
+        return turn_from_runs(
+            recording.runs,
+            every_step=pipeline.settings.spans == "all",
+            span=span_reference(recording),
+            attributes=context_attributes(recording.selection.context),
+        )
+    except Exception as error:
+        pipeline.failed("a turn could not be built from what was recorded", error)
+        return None
+
+
+def _in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+class CallbackHandler(_Handler):
+    """Evaluates the turns of the chains that it is passed to, through ``callbacks=[…]`` or ``with_config``.
+
+    Takes the keyword arguments of :func:`rageval_hooks.instrument`. Cheap to make: models, the background thread and
+    providers are shared. Where it and ``instrument()`` see the same chain, the turn counts once, and is this handler's.
+
+    Args:
+        settings: see :func:`rageval_hooks.instrument`.
+
+    Raises:
+        ConfigurationError: a setting is wrong; the message says what is valid.
+
+    Example:
+        >>> chain.invoke(question, {"callbacks": [CallbackHandler(metrics=["groundedness"])]})  # doctest: +SKIP
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__()
+        self.pipeline: Pipeline = Pipeline.build(**settings)
+        self.pipeline.load_models()
+
+    def flush(self, timeout: float = 30.0) -> bool:
+        """Wait until everything is evaluated and delivered; returns False if that took longer."""
+        return self.pipeline.flush(timeout)
+
+    def stats(self) -> dict[str, Any]:
+        """Return what was counted."""
+        return {**self.pipeline.stats(), "open_runs": len(self._recorder)}
+
+
+class _AttachedHandler(_Handler):
+    """The one handler that ``instrument()`` puts into every chain of the process."""
+
+    explicit = False
+
+
+_attached = _AttachedHandler()
+_handler_var: ContextVar[BaseCallbackHandler | None] = ContextVar("rageval_hooks_langchain", default=_attached)
+_registered = False
+
+
+def attach(pipeline: Pipeline) -> None:
+    """Send the turns of every chain in the process to a pipeline; replaces the one that was attached."""
+    global _registered
+    if not _registered:
+        register_configure_hook(_handler_var, inheritable=True, handle_class=_Handler)
+        _registered = True
+    _attached.pipeline = pipeline
+
+
+def detach() -> None:
+    """Send them nowhere. LangChain keeps the hook; it does nothing from now on."""
+    _attached.pipeline = None

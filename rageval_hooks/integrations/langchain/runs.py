@@ -1,0 +1,248 @@
+"""From the runs under one root to a turn: a pure function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from langchain_core.messages import BaseMessage
+
+from rageval_hooks.integrations.capture import busy_seconds, first_string, mark_shown, unique_passages
+from rageval_hooks.integrations.langchain.values import (
+    answer_of,
+    as_json,
+    as_text,
+    documents_of,
+    generated_text,
+    is_documents,
+    model_of,
+    passages_of,
+    prompt_of,
+    query_of,
+    tool_calls_of,
+    tool_text,
+    usage_of,
+)
+from rageval_hooks.integrations.recorder import Run
+from rageval_hooks.turn import ErrorInfo, Passage, SpanReference, Step, StepKind, Timing, Turn, TurnStatus, Usage
+
+__all__ = ["turn_from_runs"]
+
+_INTERRUPTS = frozenset({"GraphInterrupt", "NodeInterrupt", "GraphBubbleUp", "ParentCommand"})
+_CANCELS = frozenset({"CancelledError", "GeneratorExit", "KeyboardInterrupt"})
+_SESSION_KEYS = ("session_id", "thread_id", "conversation_id")
+_OWN_METADATA = ("ls_", "lc_", "langgraph_", "checkpoint_", "__")
+_STEP_KINDS: frozenset[str] = frozenset({"retriever", "llm", "tool"})
+
+
+def turn_from_runs(
+    runs: Sequence[Run],
+    *,
+    every_step: bool = False,
+    span: SpanReference | None = None,
+    attributes: Mapping[str, Any] | None = None,
+) -> Turn:
+    """Build a turn from the runs under one root.
+
+    Args:
+        runs: the records by start time, the root first.
+        every_step: keep chains, prompts and parsers as steps too, not only retrievers, model calls and tools.
+        span: where the turn stands in its trace.
+        attributes: what the application put into its OpenTelemetry context: ``session.id``, ``user.id``, ``metadata``.
+    """
+    root = runs[0]
+    ended_at = _end(root, root.started_at)
+    retrievals = _retrievals(runs)
+    models = [run for run in runs if run.kind == "llm" and not _inside(run, "retriever")]
+    answering = _answering(models)
+    prompt = prompt_of(answering) if answering is not None else ()
+    retrieved = [passages_of(run.output) for run in retrievals]
+    shown = mark_shown(
+        unique_passages(passage for passages in retrieved for passage in passages),
+        "\n".join(message.content for message in prompt) if answering is not None else None,
+    )
+    steps = _steps(runs, ended_at, every_step, shown, retrievals)
+    queries = [run.input for run in runs if run.kind == "retriever" and isinstance(run.input, str)]
+    query = query_of(root.input) or next(iter(queries), "")
+    status, error = _outcome(root, answering)
+    metadata = _run_metadata(runs)
+    attributes = attributes or {}
+    return Turn(
+        id=str(root.id),
+        name=root.name,
+        framework="langchain",
+        query=query,
+        passages=shown,
+        response=_response(root, answering),
+        retrieval_queries=tuple(dict.fromkeys(text for text in queries if text.strip() != query.strip())),
+        prompt=prompt,
+        usage=Usage.sum(step.usage for step in steps),
+        model=model_of(answering) if answering is not None else None,
+        timing=Timing(
+            started_at=root.started_at,
+            ended_at=ended_at,
+            retrieval=busy_seconds((run.started_at, _end(run, ended_at)) for run in retrievals),
+            generation=busy_seconds((run.started_at, _end(run, ended_at)) for run in models),
+            time_to_first_token=_first_token(answering, root.started_at),
+        ),
+        span=span,
+        steps=steps,
+        status=status,
+        error=error,
+        session_id=first_string(metadata, _SESSION_KEYS) or first_string(attributes, ("session.id",)),
+        user_id=first_string(metadata, ("user_id",)) or first_string(attributes, ("user.id",)),
+        metadata={
+            **(attributes.get("metadata") or {}),
+            **{key: value for key, value in metadata.items() if not key.startswith(_OWN_METADATA)},
+        },
+    )
+
+
+def _end(run: Run, otherwise: int) -> int:
+    ended_at = run.ended_at if run.ended_at is not None else otherwise
+    return max(run.started_at, ended_at)
+
+
+def _inside(run: Run, kind: str) -> bool:
+    return any(ancestor.kind == kind for ancestor in run.ancestors())
+
+
+def _retrievals(runs: Sequence[Run]) -> list[Run]:
+    """Return the outermost retrievers, and whatever else handed documents over without being one.
+
+    A tool may return the documents beside its text (``response_format="content_and_artifact"``), and a plain function
+    may search a vector store by itself; of several such functions in a row the last has the documents that count.
+    """
+    retrieving = {id(ancestor) for run in runs if run.kind == "retriever" for ancestor in run.ancestors()}
+    found = [
+        run
+        for run in runs
+        if (run.kind == "retriever" and not _inside(run, "retriever"))
+        or (run.kind == "tool" and id(run) not in retrieving and documents_of(run.output))
+    ]
+    return found or [run for run in runs[1:] if run.kind == "chain" and is_documents(run.output)][-1:]
+
+
+def _response(root: Run, answering: Run | None) -> str:
+    """Return the answer: what came out of the root, else what the answering model wrote or had streamed so far."""
+    text = answer_of(root.output)
+    if text or (root.output is not None and not _structured(root.output)):
+        return text
+    if answering is None:
+        return ""
+    if answering.tokens and (root.output is None or answering.ended_at is None):
+        return "".join(answering.tokens)
+    return generated_text(answering.output)
+
+
+def _structured(output: Any) -> bool:
+    return not isinstance(output, (str, BaseMessage))
+
+
+def _answering(models: Sequence[Run]) -> Run | None:
+    """Return the model call that wrote the answer: the last one that did not ask for tools."""
+    for run in reversed(models):
+        if not tool_calls_of(run.output):
+            return run
+    return models[-1] if models else None
+
+
+def _first_token(run: Run | None, since: int) -> float | None:
+    if run is None or run.first_token_at is None:
+        return None
+    return max(0, run.first_token_at - since) / 1e9
+
+
+def _outcome(root: Run, answering: Run | None) -> tuple[TurnStatus, ErrorInfo | None]:
+    if root.error is None:
+        return ("cancelled" if _stopped_early(root, answering) else "ok"), None
+    name = type(root.error).__name__
+    if name in _INTERRUPTS:
+        return "interrupted", None
+    if name in _CANCELS:
+        return "cancelled", None
+    return "error", _error(root.error)
+
+
+def _stopped_early(root: Run, answering: Run | None) -> bool:
+    """Whether a reader left a stream before its end: the root then ends before the model, or without output."""
+    streamed = bool((root.details or {}).get("streamed"))
+    return streamed and (root.output is None or (answering is not None and answering.ended_at is None))
+
+
+def _error(error: BaseException | None) -> ErrorInfo | None:
+    return None if error is None else ErrorInfo(type=type(error).__name__, message=str(error))
+
+
+def _run_metadata(runs: Iterable[Run]) -> dict[str, Any]:
+    """Return the root's metadata; session and user ids also from the first run that has them."""
+    found: dict[str, Any] = {}
+    for run in runs:
+        if run.parent is None:
+            found.update(run.metadata or {})
+        elif run.metadata:
+            for key in (*_SESSION_KEYS, "user_id"):
+                if key in run.metadata:
+                    found.setdefault(key, run.metadata[key])
+    return found
+
+
+def _steps(
+    runs: Sequence[Run], ended_at: int, every: bool, shown: Sequence[Passage], retrievals: Sequence[Run]
+) -> tuple[Step, ...]:
+    marked = {(passage.id, passage.text): passage for passage in shown}
+    handed_over = {id(run) for run in retrievals}
+    kept = [
+        run for run in runs if run.kind in _STEP_KINDS or id(run) in handed_over or (every and run.parent is not None)
+    ]
+    ids = {id(run) for run in kept}
+    steps = []
+    for run in kept:
+        kind: StepKind = "retriever" if id(run) in handed_over and run.kind == "chain" else run.kind  # type: ignore[assignment]
+        parent = next((ancestor for ancestor in run.ancestors() if id(ancestor) in ids), None)
+        cancelled = run.error is not None and type(run.error).__name__ in _CANCELS | _INTERRUPTS
+        fields: dict[str, Any] = {}
+        if kind == "llm":
+            fields = {
+                "messages": prompt_of(run),
+                "output": generated_text(run.output) or _written(run),
+                "model": model_of(run),
+                "provider": first_string(run.metadata or {}, ("ls_provider",)),
+                "usage": usage_of(run),
+                "time_to_first_token": _first_token(run, run.started_at),
+            }
+        elif kind == "retriever" or id(run) in handed_over:
+            passages = passages_of(run.output)
+            fields = {
+                "input": run.input if isinstance(run.input, str) else query_of(run.input),
+                "passages": tuple(marked.get((passage.id, passage.text), passage) for passage in passages),
+                "output": tool_text(run.output) if kind == "tool" else None,
+            }
+        elif kind == "tool":
+            fields = {
+                "input": run.input if isinstance(run.input, str) else as_json(run.input),
+                "output": tool_text(run.output),
+            }
+        else:
+            fields = {"input": as_text(run.input), "output": as_text(run.output)}
+        steps.append(
+            Step(
+                id=str(run.id),
+                parent_id=None if parent is None else str(parent.id),
+                kind=kind,
+                name=run.name,
+                started_at=run.started_at,
+                ended_at=_end(run, ended_at),
+                error=None if cancelled else _error(run.error),
+                complete=run.ended_at is not None and not cancelled,
+                **fields,
+            )
+        )
+    return tuple(steps)
+
+
+def _written(run: Run) -> str:
+    if run.tokens:
+        return "".join(run.tokens)
+    calls = tool_calls_of(run.output)
+    return as_json(calls) if calls else ""

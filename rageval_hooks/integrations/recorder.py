@@ -1,0 +1,306 @@
+"""The append-only record of what runs, shared by all integrations of the process."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+import weakref
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any
+
+from opentelemetry import context as otel_context
+
+from rageval_hooks.logs import Complaints
+from rageval_hooks.pipeline import Pipeline, Selection
+
+__all__ = ["Recorder", "Recording", "Run", "shared_recorder"]
+
+_logger = logging.getLogger(__name__)
+
+_REMEMBERED = 8192
+
+
+class Run:
+    """One run of a framework's component, as it was seen: references only, nothing is copied or formatted.
+
+    Attributes:
+        id: the framework's id of the run.
+        parent: the run around it; None for the root.
+        kind: the framework's kind of run.
+        name: the component's name.
+        started_at: nanoseconds since the epoch.
+        ended_at: nanoseconds since the epoch; None while it runs.
+        input: what went in.
+        output: what came out.
+        error: the exception that ended it.
+        metadata: what the framework or the application attached.
+        details: more that only some kinds have, by name.
+        tokens: streamed pieces of text, in order; None if nothing was streamed.
+        first_token_at: nanoseconds since the epoch.
+    """
+
+    __slots__ = (
+        "details",
+        "ended_at",
+        "error",
+        "first_token_at",
+        "id",
+        "input",
+        "kind",
+        "metadata",
+        "name",
+        "output",
+        "parent",
+        "started_at",
+        "tokens",
+    )
+
+    def __init__(self, id: Hashable, parent: Run | None, kind: str, name: str, input: Any, started_at: int) -> None:
+        self.id = id
+        self.parent = parent
+        self.kind = kind
+        self.name = name
+        self.input = input
+        self.started_at = started_at
+        self.ended_at: int | None = None
+        self.output: Any = None
+        self.error: BaseException | None = None
+        self.metadata: dict[str, Any] | None = None
+        self.details: dict[str, Any] | None = None
+        self.tokens: list[str] | None = None
+        self.first_token_at: int | None = None
+
+    def ancestors(self) -> Iterator[Run]:
+        """Yield the runs around this one, the nearest first."""
+        run = self.parent
+        while run is not None:
+            yield run
+            run = run.parent
+
+
+class Recording:
+    """The runs under one root.
+
+    Attributes:
+        root: the outermost run.
+        runs: all runs by start time, the root first.
+        owner: the pipeline that gets the turn.
+        selection: where the turn stands in its trace.
+        external_span: trace id, span id and flags of a span that somebody else's instrumentation has for the root.
+    """
+
+    __slots__ = ("external_span", "ids", "owner", "root", "runs", "selection", "shed")
+
+    def __init__(self, root: Run, owner: Pipeline, selection: Selection) -> None:
+        self.root = root
+        self.owner = owner
+        self.selection = selection
+        self.runs: list[Run] = [root]
+        self.ids: list[Hashable] = [root.id]
+        self.shed = 0
+        self.external_span: tuple[int, int, int] | None = None
+
+
+class Recorder:
+    """The table of what runs now.
+
+    Every run that has started stands in it, with its recording, until its root ends; then the root's whole family is
+    taken out, whether its members have ended or not: cancelled ones never do. Safe to use from any thread.
+
+    Args:
+        max_runs: runs under one root; later ones are not recorded.
+        max_open: roots at a time; beyond it the oldest is given up.
+        max_age: seconds after which a root that has not ended is given up.
+        clock: nanoseconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_runs: int = 10_000,
+        max_open: int = 10_000,
+        max_age: float = 3600.0,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self.max_runs = max_runs
+        self.max_open = max_open
+        self.max_age_ns = int(max_age * 1e9)
+        self.clock = clock
+        self.given_up = 0
+        self._complaints = Complaints(_logger)
+        self._clear()
+        if hasattr(os, "register_at_fork"):
+            method = weakref.WeakMethod(self._clear)
+            os.register_at_fork(after_in_child=lambda: (clear := method()) and clear())
+
+    def _clear(self) -> None:
+        self._table: dict[Hashable, tuple[Recording, Run | None]] = {}
+        self._open: dict[Hashable, Recording] = {}
+        self._ended: dict[Hashable, None] = {}
+
+    def __len__(self) -> int:
+        """How many runs stand in the table."""
+        return len(self._table)
+
+    def start(
+        self,
+        owner: Pipeline,
+        run_id: Hashable,
+        parent_id: Hashable | None,
+        kind: str,
+        name: str,
+        input: Any,
+        *,
+        explicit: bool = False,
+    ) -> Run | None:
+        """Record that a run has started.
+
+        Args:
+            owner: the pipeline of the handler that saw it.
+            run_id: the framework's id.
+            parent_id: the id of the run around it.
+            kind: the framework's kind.
+            name: the component's name.
+            input: what goes in.
+            explicit: whether the handler was attached to this very chain; then its pipeline gets the turn.
+
+        Returns:
+            The new record; None if there is nothing to record: another handler has recorded it, its turn is not
+            selected, or its root has ended.
+        """
+        table = self._table
+        seen = table.get(run_id)
+        if seen is not None:
+            if explicit and seen[1] is not None:
+                seen[0].owner = owner
+            return None
+        around = table.get(parent_id) if parent_id is not None else None
+        if around is not None and not (explicit and around[1] is None and around[0].owner is not owner):
+            return self._start_child(around, owner, run_id, kind, name, input, explicit)
+        if around is None and parent_id in self._ended:
+            return None
+        return self._start_root(owner, run_id, kind, name, input)
+
+    def _start_child(
+        self,
+        around: tuple[Recording, Run | None],
+        owner: Pipeline,
+        run_id: Hashable,
+        kind: str,
+        name: str,
+        input: Any,
+        explicit: bool,
+    ) -> Run | None:
+        recording, parent = around
+        if explicit:
+            recording.owner = owner
+        recording.ids.append(run_id)
+        if parent is None:  # not selected, or shed: only the family is kept
+            self._table[run_id] = around
+            return None
+        if len(recording.runs) >= self.max_runs:
+            recording.shed += 1
+            self._table[run_id] = (recording, None)
+            return None
+        run = Run(run_id, parent, kind, name, input, self.clock())
+        recording.runs.append(run)
+        self._table[run_id] = (recording, run)
+        return run
+
+    def _start_root(self, owner: Pipeline, run_id: Hashable, kind: str, name: str, input: Any) -> Run | None:
+        selection = owner.begin(otel_context.get_current())
+        run = Run(run_id, None, kind, name, input, self.clock())
+        recording = Recording(run, owner, selection)
+        self._give_up_the_oldest(run.started_at)
+        self._open[run_id] = recording
+        if not selection.selected:
+            self._table[run_id] = (recording, None)
+            return None
+        self._table[run_id] = (recording, run)
+        return run
+
+    def get(self, run_id: Hashable) -> Run | None:
+        """Return the record of a run that is under way and selected."""
+        seen = self._table.get(run_id)
+        return seen[1] if seen is not None else None
+
+    def recording(self, run_id: Hashable) -> Recording | None:
+        """Return the recording that a run under way belongs to, if it is selected."""
+        seen = self._table.get(run_id)
+        return seen[0] if seen is not None and seen[1] is not None else None
+
+    def token(self, run_id: Hashable, text: str) -> None:
+        """Record a streamed piece of text."""
+        run = self.get(run_id)
+        if run is None or not text:
+            return
+        if run.tokens is None:
+            run.tokens = []
+            run.first_token_at = self.clock()
+        run.tokens.append(text)
+
+    def end(self, run_id: Hashable, output: Any, error: BaseException | None = None) -> Recording | None:
+        """Record that a run has ended.
+
+        Returns:
+            The recording, if that was its root and the turn is selected. It is returned once, and is out of the table.
+        """
+        seen = self._table.get(run_id)
+        if seen is None:
+            return None
+        recording, run = seen
+        if run is not None and run.ended_at is None:
+            run.output = output
+            run.error = error
+            run.ended_at = self.clock()
+        if run_id != recording.root.id:
+            return None
+        return self._close(recording)
+
+    def _close(self, recording: Recording) -> Recording | None:
+        if self._open.pop(recording.root.id, None) is None:
+            return None  # another handler was first
+        for run_id in recording.ids:
+            self._table.pop(run_id, None)
+        self._remember(recording.ids)
+        if recording.shed:
+            self._complaints.warn(
+                "shed", "a turn had %d runs more than the %d that are recorded", recording.shed, self.max_runs
+            )
+        return recording if recording.selection.selected else None
+
+    def _remember(self, ids: list[Hashable]) -> None:
+        """Keep the ids of roots that ended lately: a straggler of theirs must not be taken for a root of its own."""
+        self._ended.update(dict.fromkeys(ids))
+        while len(self._ended) > _REMEMBERED:
+            try:
+                del self._ended[next(iter(self._ended))]
+            except (KeyError, RuntimeError, StopIteration):  # another thread was here
+                return
+
+    def _give_up_the_oldest(self, now: int) -> None:
+        while self._open:
+            try:
+                oldest = next(iter(self._open.values()))
+            except (RuntimeError, StopIteration):  # another thread was here
+                return
+            if len(self._open) < self.max_open and now - oldest.root.started_at <= self.max_age_ns:
+                return
+            if self._close(oldest) is not None:
+                self.given_up += 1
+                self._complaints.warn(
+                    "given up",
+                    "a run of %r never ended and is given up (%d open at once, %d s old)",
+                    oldest.root.name,
+                    len(self._open) + 1,
+                    (now - oldest.root.started_at) // 1_000_000_000,
+                )
+
+
+_SHARED = Recorder()
+
+
+def shared_recorder() -> Recorder:
+    """Return the process's one recorder: what two handlers see, or two frameworks, is one turn."""
+    return _SHARED

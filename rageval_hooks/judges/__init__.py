@@ -1,0 +1,1 @@
+"""Judges: language models that answer questions about a turn."""

@@ -1,0 +1,253 @@
+"""What a metric is, how one is made from a function, and how one is run."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Union
+
+from pydantic import ValidationError
+
+from rageval_hooks.errors import (
+    ConfigurationError,
+    InputTooLargeError,
+    ModelNotReadyError,
+    ModelUnavailableError,
+    OverBudgetError,
+)
+from rageval_hooks.plain import Data
+from rageval_hooks.plugins import Registry
+from rageval_hooks.score import Failed, Result, Score, Skipped
+from rageval_hooks.turn import Turn
+
+if TYPE_CHECKING:
+    from rageval_hooks.analysis import TurnAnalysis
+    from rageval_hooks.models import Role
+
+__all__ = ["REGISTRY", "Direction", "Field", "Metric", "ScoreDefinition", "compute", "label", "metric"]
+
+_logger = logging.getLogger(__name__)
+
+Direction = Literal["higher", "lower"]
+Field = Literal["query", "passages", "response", "reference", "timing"]
+
+
+class ScoreDefinition(Data):
+    """What one score of a metric means.
+
+    Attributes:
+        name: the score's name.
+        description: what it says, in one sentence.
+        direction: whether higher or lower is better.
+        low: the least possible value.
+        high: the greatest possible value; None where there is no bound.
+        unit: ``""`` for a share or a probability, else ``"s"``, ``"tokens"``, ``"USD"`` …
+    """
+
+    name: str
+    description: str
+    direction: Direction = "higher"
+    low: float = 0.0
+    high: float | None = 1.0
+    unit: str = ""
+
+
+class Metric(ABC):
+    """Computes one score of a turn, or several that come from the same work.
+
+    A subclass sets the class attributes and defines :meth:`evaluate`. It holds no state of a turn: one instance serves
+    concurrent turns.
+
+    Attributes:
+        name: as users name it; also the name of its score if it has one.
+        scores: what its scores mean.
+        requires: fields of the turn without which there is nothing to compute.
+        models: the local models that it uses; until they are loaded it waits in the background.
+        family: the heading under which documentation lists it.
+        source: the paper or document that defines it.
+        calls: how many judge calls it takes per turn, in words; ``"0"`` for a local metric.
+        version: changes when the formula or the prompt does.
+        default: whether it runs when no metrics are named.
+    """
+
+    name: ClassVar[str]
+    scores: ClassVar[tuple[ScoreDefinition, ...]] = ()
+    requires: ClassVar[tuple[Field, ...]] = ()
+    models: ClassVar[tuple[Role, ...]] = ()
+    family: ClassVar[str] = "custom"
+    source: ClassVar[str] = ""
+    calls: ClassVar[str] = "0"
+    version: ClassVar[str] = "1"
+    default: ClassVar[bool] = False
+
+    @abstractmethod
+    def evaluate(self, analysis: TurnAnalysis) -> Result | Iterable[Result]:
+        """Return the results for one turn.
+
+        Args:
+            analysis: the turn, and what the metrics of the turn share.
+
+        Returns:
+            One result or several; :class:`Skipped` where there is nothing to compute. What it raises becomes
+            :class:`Failed`.
+        """
+
+    def score(self, value: float, name: str | None = None, **fields: Any) -> Score:
+        """Make a score of this metric, with its version."""
+        return Score(name=name or self.name, value=value, version=self.version, **fields)
+
+    def skip(self, reason: str, name: str | None = None) -> Skipped:
+        """Say why there is no score."""
+        return Skipped(name=name or self.name, reason=reason)
+
+    def __repr__(self) -> str:
+        """Show the name."""
+        return f"<metric {self.name}>"
+
+
+REGISTRY: Registry[Metric] = Registry("metric", Metric, "rageval_hooks.metrics", "rageval_hooks.metrics")  # type: ignore[type-abstract]
+
+
+class _FunctionMetric(Metric):
+    """A metric made from a plain function by :func:`metric`."""
+
+    def __init__(
+        self, function: Callable[[Turn], Any], definition: ScoreDefinition, requires: tuple[Field, ...], version: str
+    ) -> None:
+        self._function = function
+        # Instance attributes shadow the class's: every such metric has its own.
+        self.name = definition.name  # type: ignore[misc]
+        self.scores = (definition,)  # type: ignore[misc]
+        self.requires = requires  # type: ignore[misc]
+        self.version = version  # type: ignore[misc]
+        self.source = f"{function.__module__}.{function.__qualname__}"  # type: ignore[misc]
+
+    def evaluate(self, analysis: TurnAnalysis) -> Result | Iterable[Result]:
+        value = self._function(analysis.turn)
+        if value is None:
+            return self.skip("the function returned None")
+        if isinstance(value, (bool, int, float)):
+            return self.score(float(value))
+        return value  # type: ignore[no-any-return]  # checked by compute()
+
+    def __call__(self, turn: Turn) -> Any:
+        """Call the function."""
+        return self._function(turn)
+
+
+def metric(
+    function: Callable[[Turn], Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    requires: Iterable[Field] = (),
+    direction: Direction = "higher",
+    low: float = 0.0,
+    high: float | None = 1.0,
+    unit: str = "",
+    version: str = "1",
+) -> Any:
+    """Make a metric from a function of a turn.
+
+    The function returns a number, a bool, a result, several results, or None to skip.
+
+    Args:
+        function: the function; its name names the score, its docstring's first line describes it.
+        name: another name for the score.
+        requires: fields of the turn without which the metric is skipped.
+        direction: whether higher or lower is better.
+        low: the least possible value.
+        high: the greatest possible value, None where there is no bound.
+        unit: the unit, if any.
+        version: changes when the formula does.
+
+    Example:
+        >>> @metric(requires=["response"], high=None, unit="words", direction="lower")
+        ... def response_words(turn):
+        ...     "Words of the response."
+        ...     return len(turn.response.split())
+        >>> response_words
+        <metric response_words>
+    """
+
+    def decorate(function: Callable[[Turn], Any]) -> Metric:
+        if inspect.iscoroutinefunction(function):
+            raise ConfigurationError("a metric made from a function is a plain function of a turn, not a coroutine")
+        lines = (inspect.getdoc(function) or "").splitlines()
+        definition = ScoreDefinition(
+            name=name or function.__name__,
+            description=lines[0] if lines else "",
+            direction=direction,
+            low=low,
+            high=high,
+            unit=unit,
+        )
+        return _FunctionMetric(function, definition, tuple(requires), version)
+
+    return decorate if function is None else decorate(function)
+
+
+_MISSING: dict[Field, str] = {
+    "query": "the turn has no query",
+    "passages": "the turn has no passages",
+    "response": "the turn has no response",
+    "reference": "the turn has no reference answer",
+    "timing": "the turn was not timed",
+}
+
+
+def missing_input(metric: Metric, turn: Turn) -> str | None:
+    """Return why a metric has nothing to work on, or None if it has."""
+    for field in metric.requires:
+        value = getattr(turn, field)
+        empty = not value.strip() if isinstance(value, str) else not value
+        if empty:
+            reason = _MISSING[field]
+            if field == "response" and turn.status != "ok":
+                return f"{reason}: it ended with {turn.error.type if turn.error else turn.status}"
+            return reason
+    return None
+
+
+def compute(metric: Metric, analysis: TurnAnalysis) -> tuple[Result, ...]:
+    """Run a local metric: whatever happens comes back as a result.
+
+    Raises:
+        ModelNotReadyError: one of its models is still loading, and the analysis does not wait.
+        OverBudgetError: the analysis has no time left.
+    """
+    reason = missing_input(metric, analysis.turn)
+    if reason is not None:
+        return (metric.skip(reason),)
+    try:
+        given = metric.evaluate(analysis)
+        results: tuple[Any, ...] = (given,) if isinstance(given, (Score, Skipped, Failed)) else tuple(given)
+    except (ModelNotReadyError, OverBudgetError):
+        raise
+    except (ModelUnavailableError, InputTooLargeError) as error:
+        return (metric.skip(str(error)),)
+    except Exception as error:
+        _logger.warning("rageval-hooks: the metric %s failed", metric.name, exc_info=True)
+        return (Failed(name=metric.name, error_type=type(error).__name__, message=_message(error)),)
+    for result in results:
+        if not isinstance(result, (Score, Skipped, Failed)):
+            message = f"returned {type(result).__name__}, not a number or a result"
+            return (Failed(name=metric.name, error_type="TypeError", message=message),)
+    return results
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        return "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
+    return str(error)
+
+
+def label(score: Score, threshold: float, direction: Direction) -> Score:
+    """Return the score with the label that the threshold gives it."""
+    passed = score.value >= threshold if direction == "higher" else score.value <= threshold
+    return score.model_copy(update={"label": "pass" if passed else "fail"})
+
+
+AnyMetric = Union[str, Metric, type[Metric]]

@@ -1,0 +1,381 @@
+"""``groundedness``: how far the passages support the response, sentence by sentence.
+
+Why this formula: benchmarks/RESULTS.md, "Agreement with people".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from rageval_hooks.analysis import TurnAnalysis
+from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.metrics.base import Field, Metric, ScoreDefinition
+from rageval_hooks.models import Role
+from rageval_hooks.models.embedding import Embedding, TokenVectors
+from rageval_hooks.score import Result
+from rageval_hooks.settings import LEXICAL
+from rageval_hooks.text.facts import unsupported_facts
+from rageval_hooks.text.passages import PassageIndex
+from rageval_hooks.text.sentences import Span, sentence_spans
+from rageval_hooks.text.words import WeighedWord, blank_marks, weighed_words
+from rageval_hooks.turn import Turn
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    FloatArray = NDArray[np.floating[Any]]
+    IntArray = NDArray[np.int64]
+
+__all__ = ["Groundedness", "Grounding", "SentenceGrounding", "UnsupportedFacts", "groundedness"]
+
+_NEEDS: tuple[Field, ...] = ("response", "passages")
+
+
+class Groundedness(Metric):
+    """How far the passages support the response; see :func:`groundedness` for the formula.
+
+    Args:
+        weak: sentences that score below this are named in the explanation, 0..1.
+    """
+
+    name: ClassVar[str] = "groundedness"
+    scores: ClassVar[tuple[ScoreDefinition, ...]] = (
+        ScoreDefinition(name="groundedness", description="how far the passages support the response"),
+    )
+    requires: ClassVar[tuple[Field, ...]] = _NEEDS
+    models: ClassVar[tuple[Role, ...]] = ("embedder",)
+    family: ClassVar[str] = "local"
+    source: ClassVar[str] = "ours; all-MiniLM-L6-v2"
+    default: ClassVar[bool] = True
+
+    def __init__(self, weak: float = 0.6) -> None:
+        if not 0 <= weak <= 1:
+            raise ConfigurationError(f"weak lies within 0..1, and {weak} does not")
+        self.weak = weak
+
+    def evaluate(self, analysis: TurnAnalysis) -> Result:
+        """Return the mean over sentences; skipped where the response or the passages have no words."""
+        turn = analysis.turn
+        model = analysis.models.embedder(wait=analysis.wait)
+        indexes = analysis.passage_indexes
+        response = passages = None
+        if model.name != LEXICAL:
+            passages = [
+                embedding.tokens for embedding in analysis.passage_embeddings if isinstance(embedding, Embedding)
+            ]
+            whole = analysis.embed(turn.response)
+            response = whole.tokens if isinstance(whole, Embedding) else None
+        found = groundedness(turn.response, indexes, response, passages, analysis.sentences)
+        if found.value is None:
+            return self.skip("the response or the passages have no words that could be compared")
+        return self.score(
+            found.value,
+            model=model.name,
+            explanation=_explain(found, turn, self.weak),
+            metadata={"sentences": [_details(sentence, turn) for sentence in found.sentences[:_MOST_SENTENCES]]},
+        )
+
+
+class UnsupportedFacts(Metric):
+    """How many distinct numbers, dates, codes and names of the response no passage has.
+
+    A count of its own, never averaged into another score: one wrong number in a long answer is as wrong as in a short.
+    """
+
+    name: ClassVar[str] = "unsupported_facts"
+    scores: ClassVar[tuple[ScoreDefinition, ...]] = (
+        ScoreDefinition(
+            name="unsupported_facts",
+            description="numbers, dates, codes and names of the response that no passage has",
+            direction="lower",
+            high=None,
+            unit="facts",
+        ),
+    )
+    requires: ClassVar[tuple[Field, ...]] = _NEEDS
+    family: ClassVar[str] = "local"
+    source: ClassVar[str] = "ours"
+    default: ClassVar[bool] = True
+
+    def evaluate(self, analysis: TurnAnalysis) -> Result:
+        """Return the count."""
+        missing = unsupported_facts(analysis.facts, analysis.passage_facts)
+        if missing:
+            explanation = f"no passage has: {', '.join(fact.text for fact in missing[:_MOST_FACTS])}"
+        elif analysis.facts:
+            explanation = f"the passages have all {len(analysis.facts)} numbers, dates and names"
+        else:
+            explanation = "the response states no numbers, dates or names"
+        return self.score(
+            len(missing),
+            explanation=explanation,
+            metadata={
+                "stated": len(analysis.facts),
+                "missing": [{"text": fact.text, "kind": fact.kind} for fact in missing[:_MOST_FACTS]],
+            },
+        )
+
+
+_MOST_SENTENCES = 100
+_MOST_FACTS = 50
+_MOST_EXPLAINED = 5
+
+
+def _explain(found: Grounding, turn: Turn, weak: float) -> str:
+    """Name the weak sentences, each with its best passage and its missing words, the worst first."""
+    poor = sorted((sentence for sentence in found.sentences if sentence.score < weak), key=lambda item: item.score)
+    if not poor:
+        return f"all {len(found.sentences)} sentences are well supported"
+    lines = []
+    for sentence in poor[:_MOST_EXPLAINED]:
+        start, end = sentence.span
+        passage = turn.passages[sentence.passage].id or f"number {sentence.passage + 1}"
+        line = f"{sentence.score:.2f} “{_shorten(turn.response[start:end])}” best passage: {passage}"
+        if sentence.missing:
+            line += f"; missing: {', '.join(sentence.missing[:10])}"
+        lines.append(line)
+    if len(poor) > _MOST_EXPLAINED:
+        lines.append(f"and {len(poor) - _MOST_EXPLAINED} more of {len(found.sentences)} sentences")
+    return "\n".join(lines)
+
+
+def _details(sentence: SentenceGrounding, turn: Turn) -> dict[str, object]:
+    start, end = sentence.span
+    return {
+        "text": turn.response[start:end],
+        "score": round(sentence.score, 4),
+        "coverage": round(sentence.coverage, 4),
+        "alignment": None if sentence.alignment is None else round(sentence.alignment, 4),
+        "weight": sentence.weight,
+        "passage": sentence.passage,
+        "missing": list(sentence.missing[:50]),
+    }
+
+
+def _shorten(text: str, length: int = 120) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= length else flat[: length - 1] + "…"
+
+
+# --------------------------------------------------------------------------- the formula
+
+
+COSINE_UNRELATED: Final = 0.3
+COSINE_SAME: Final = 0.9
+"""The best cosine of a word in an unrelated passage, and in one that says the same: mapped to 0 and 1."""
+
+MAX_ALIGNED_CELLS: Final = 100_000_000
+"""Response tokens times passage tokens (about 1 s of matrix product). Beyond it, alignment looks only at the
+``FEW_WINDOWS`` windows of each sentence that share most words with it."""
+
+FEW_WINDOWS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class SentenceGrounding:
+    """How well the passages support one sentence of the response."""
+
+    span: Span
+    score: float
+    coverage: float
+    """Weighed share of the words that occur in any passage."""
+    alignment: float | None
+    """Weighed mean of the words' best rescaled cosine in any passage; None in the lexical tier."""
+    weight: float
+    passage: int
+    """Position of the passage that holds the best window."""
+    missing: tuple[str, ...]
+    """The content words that no passage has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grounding:
+    """The turn's score, None where it cannot be computed (no passage, or no content word), and its sentences."""
+
+    value: float | None
+    sentences: tuple[SentenceGrounding, ...] = ()
+
+
+def groundedness(
+    response: str,
+    passages: Sequence[PassageIndex],
+    response_vectors: TokenVectors | None = None,
+    passage_vectors: Sequence[TokenVectors] | None = None,
+    sentences: Sequence[Span] | None = None,
+) -> Grounding:
+    """How far the passages support the response, 0..1.
+
+    For each sentence with at least one content word, over its words w of weight g (:func:`weighed_words`) and the
+    windows v of all passages:
+
+    - hit(w, v) is 1 when the word's key occurs in the window, else 0;
+    - near(w, v) is the mean over the word's tokens of their best cosine with a token of the window, rescaled by
+      (cos - 0.3) / 0.6 and clipped to 0..1; a word in another script than Latin has near = hit;
+    - anywhere = the mean over w of (max_v hit + max_v near) / 2;
+    - together = max over v of the mean over w of (hit + near) / 2;
+    - the sentence's score = (anywhere + together) / 2.
+
+    Means over w are weighed by g. In the lexical tier (no vectors) near is left out everywhere. The turn's value is the
+    mean over sentences, weighed by the sum of g.
+
+    Args:
+        response: The answer.
+        passages: One index per passage.
+        response_vectors: Token vectors of the whole response (neural tier).
+        passage_vectors: Token vectors, one per passage (neural tier).
+        sentences: The response's sentences, when they are known.
+    """
+    spans = sentence_spans(response) if sentences is None else sentences
+    blanked = blank_marks(response)
+    weighed = [(span, weighed_words(blanked, span)) for span in spans]
+    weighed = [(span, line) for span, line in weighed if any(word.is_content for word in line)]
+    windows = _Windows.of(passages, {word.key for _, line in weighed for word in line})
+    if not windows.owners:
+        return Grounding(None)
+    aligner = None
+    if response_vectors is not None and passage_vectors is not None:
+        aligner = _Aligner(passages, response_vectors, passage_vectors)
+    results: list[SentenceGrounding] = []
+    for span, line in weighed:
+        weights = [word.weight for word in line]
+        total = sum(weights)
+        coverage = sum(word.weight for word in line if word.key in windows.postings) / total
+        shares = windows.shares(line)
+        alignment = None
+        if aligner is not None:
+            alignment, shares = aligner.align(line, windows, shares)
+        best = max(range(len(shares)), key=shares.__getitem__)
+        anywhere = coverage if alignment is None else (coverage + alignment) / 2
+        missing = (response[w.start : w.end] for w in line if w.is_content and w.key not in windows.postings)
+        results.append(
+            SentenceGrounding(
+                span=span,
+                score=(anywhere + shares[best]) / 2,
+                coverage=coverage,
+                alignment=alignment,
+                weight=total,
+                passage=windows.owners[best],
+                missing=tuple(dict.fromkeys(missing)),
+            )
+        )
+    whole = sum(result.weight for result in results)
+    value = sum(result.score * result.weight for result in results) / whole if whole else None
+    return Grounding(value, tuple(results))
+
+
+def _window_chunks(chunks: int) -> Iterator[tuple[int, int]]:
+    """The windows of a passage as chunk ranges."""
+    if chunks == 1:
+        yield 0, 1
+    for i in range(chunks - 1):
+        yield i, i + 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Windows:
+    """All windows of a turn: whose they are, and in which of them a key occurs."""
+
+    owners: list[int]
+    postings: dict[str, list[int]]
+
+    @classmethod
+    def of(cls, passages: Sequence[PassageIndex], keys: set[str]) -> _Windows:
+        owners: list[int] = []
+        postings: dict[str, list[int]] = {}
+        for position, passage in enumerate(passages):
+            inside = [chunk & keys for chunk in passage.chunks]
+            for a, b in _window_chunks(len(inside)):
+                for key in inside[a].union(*inside[a + 1 : b]):
+                    postings.setdefault(key, []).append(len(owners))
+                owners.append(position)
+        return cls(owners, postings)
+
+    def shares(self, line: Sequence[WeighedWord]) -> list[float]:
+        """Per window, the weighed share of the sentence's words that occur in it."""
+        weights: dict[str, float] = {}
+        for word in line:
+            weights[word.key] = weights.get(word.key, 0.0) + word.weight
+        sums = [0.0] * len(self.owners)
+        for key, weight in weights.items():
+            for window in self.postings.get(key, ()):
+                sums[window] += weight
+        total = sum(weights.values())
+        return [value / total for value in sums]
+
+
+class _Aligner:
+    """Best cosines of the response's words per window."""
+
+    def __init__(
+        self, passages: Sequence[PassageIndex], response: TokenVectors, passage_vectors: Sequence[TokenVectors]
+    ) -> None:
+        self._response = response
+        self._chunks: list[FloatArray] = []  # the token vectors of every chunk, in the order of the passages
+        self._windows: list[tuple[int, int]] = []
+        tokens = 0
+        for passage, there in zip(passages, passage_vectors, strict=True):
+            first = len(self._chunks)
+            cuts = [0, *_search(there.starts, passage.chunk_starts[1:]), len(there.starts)]
+            if passage.chunks:
+                self._chunks += [there.vectors[a:b] for a, b in pairwise(cuts)]
+                self._windows += [(first + a, first + b) for a, b in _window_chunks(len(passage.chunks))]
+            tokens += len(there.starts)
+        self._all = tokens * len(response.starts) <= MAX_ALIGNED_CELLS
+
+    def align(
+        self, line: Sequence[WeighedWord], windows: _Windows, shares: Sequence[float]
+    ) -> tuple[float, list[float]]:
+        """The sentence's alignment anywhere, and per window the mean of hit and near."""
+        import numpy as np
+
+        chosen = list(range(len(shares)))
+        if not self._all:
+            chosen = sorted(chosen, key=lambda v: -shares[v])[:FEW_WINDOWS]
+        first, last = (
+            _search(self._response.ends, [line[0].start])[0],
+            _search(self._response.starts, [line[-1].end])[0],
+        )
+        while first < last and self._response.ends[first] <= line[0].start:
+            first += 1
+        starts, ends = self._response.starts[first:last], self._response.ends[first:last]
+        tokens = self._response.vectors[first:last].astype(np.float32)
+        weights = np.asarray([word.weight for word in line])
+        weights /= weights.sum()
+        near = np.zeros((len(line), len(shares)))
+        best = np.full((len(tokens), len(shares)), COSINE_UNRELATED, np.float32)
+        seen: dict[int, FloatArray] = {}
+        for v in chosen:
+            for c in range(*self._windows[v]):
+                if c not in seen:
+                    seen[c] = self._best(tokens, self._chunks[c])
+                best[:, v] = np.maximum(best[:, v], seen[c])
+        best = np.clip((best - COSINE_UNRELATED) / (COSINE_SAME - COSINE_UNRELATED), 0.0, 1.0)
+        for i, word in enumerate(line):
+            a = int(np.searchsorted(ends, word.start, side="right"))
+            b = int(np.searchsorted(starts, word.end, side="left"))
+            if word.readable and a < b:
+                near[i] = best[a:b].mean(axis=0)
+            else:
+                near[i, windows.postings.get(word.key, [])] = 1.0
+        together = (np.asarray(shares) + weights @ near) / 2
+        return float(weights @ near.max(axis=1)), together.tolist()
+
+    @staticmethod
+    def _best(tokens: FloatArray, chunk: FloatArray) -> FloatArray:
+        import numpy as np
+
+        if not len(chunk) or not len(tokens):
+            return np.full(len(tokens), COSINE_UNRELATED, np.float32)
+        there = chunk.astype(np.float32).T
+        rows = [(tokens[i : i + 1024] @ there).max(axis=1) for i in range(0, len(tokens), 1024)]
+        return np.concatenate(rows)
+
+
+def _search(sorted_offsets: IntArray, positions: Sequence[int]) -> list[int]:
+    import numpy as np
+
+    return [int(i) for i in np.searchsorted(sorted_offsets, np.asarray(positions, dtype=np.int64))]

@@ -1,0 +1,129 @@
+"""What a turn took: time, tokens, money."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from rageval_hooks.analysis import TurnAnalysis
+from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.metrics.base import Field, Metric, ScoreDefinition
+from rageval_hooks.score import Result
+from rageval_hooks.tokens import count_tokens
+from rageval_hooks.turn import Turn, Usage
+
+__all__ = ["Cost", "Latency", "Tokens"]
+
+_SOURCE = "seed 001"
+
+
+class Latency(Metric):
+    """Seconds that the turn took, as a whole and by its parts."""
+
+    name: ClassVar[str] = "latency"
+    scores: ClassVar[tuple[ScoreDefinition, ...]] = tuple(
+        ScoreDefinition(name=name, description=description, direction="lower", high=None, unit="s")
+        for name, description in (
+            ("latency", "seconds from the start of the turn to its end"),
+            ("latency.retrieval", "seconds during which a retriever ran"),
+            ("latency.generation", "seconds during which a model wrote"),
+            ("latency.time_to_first_token", "seconds from the start to the first token of a streamed answer"),
+        )
+    )
+    requires: ClassVar[tuple[Field, ...]] = ("timing",)
+    family: ClassVar[str] = "usage"
+    source: ClassVar[str] = _SOURCE
+    default: ClassVar[bool] = True
+
+    def evaluate(self, analysis: TurnAnalysis) -> Iterable[Result]:
+        """Return the total, and the parts that there were."""
+        timing = analysis.turn.timing
+        if timing is None:
+            return
+        yield self.score(timing.total)
+        for part in ("retrieval", "generation", "time_to_first_token"):
+            value = getattr(timing, part)
+            if value is not None:
+                yield self.score(value, f"latency.{part}")
+
+
+class Tokens(Metric):
+    """Tokens read and written: the provider's own count, else query and context, and response, by tiktoken."""
+
+    name: ClassVar[str] = "tokens"
+    scores: ClassVar[tuple[ScoreDefinition, ...]] = tuple(
+        ScoreDefinition(name=name, description=description, direction="lower", high=None, unit="tokens")
+        for name, description in (
+            ("tokens", "tokens read and written"),
+            ("tokens.input", "tokens read"),
+            ("tokens.output", "tokens written"),
+        )
+    )
+    family: ClassVar[str] = "usage"
+    source: ClassVar[str] = _SOURCE
+    default: ClassVar[bool] = True
+
+    def evaluate(self, analysis: TurnAnalysis) -> Iterable[Result]:
+        """Return the sum and its two parts."""
+        usage = turn_usage(analysis)
+        for name, value in (
+            ("tokens", usage.total_tokens),
+            ("tokens.input", usage.input_tokens),
+            ("tokens.output", usage.output_tokens),
+        ):
+            yield self.score(value, name, explanation=_COUNTED_BY[usage.source], metadata={"source": usage.source})
+
+
+class Cost(Metric):
+    """US dollars: the turn's tokens at a fixed rate.
+
+    Args:
+        rate_per_1k: US dollars for 1,000 tokens, read or written.
+
+    Raises:
+        ConfigurationError: the rate is negative.
+    """
+
+    name: ClassVar[str] = "cost"
+    scores: ClassVar[tuple[ScoreDefinition, ...]] = (
+        ScoreDefinition(name="cost", description="price of the tokens", direction="lower", high=None, unit="USD"),
+    )
+    family: ClassVar[str] = "usage"
+    source: ClassVar[str] = _SOURCE
+    default: ClassVar[bool] = True
+
+    def __init__(self, rate_per_1k: float = 0.0005) -> None:
+        if rate_per_1k < 0:
+            raise ConfigurationError(f"rate_per_1k is a price and cannot be negative: {rate_per_1k}")
+        self.rate_per_1k = rate_per_1k
+
+    def evaluate(self, analysis: TurnAnalysis) -> Result:
+        """Return the price."""
+        usage = turn_usage(analysis)
+        return self.score(
+            usage.total_tokens / 1000 * self.rate_per_1k,
+            explanation=f"{usage.total_tokens} tokens at {self.rate_per_1k:g} USD / 1,000; {_COUNTED_BY[usage.source]}",
+            metadata={"source": usage.source, "rate_per_1k": self.rate_per_1k},
+        )
+
+
+_COUNTED_BY = {
+    "provider": "counted by the provider",
+    "tiktoken": "estimated with tiktoken",
+    "characters": "estimated from the number of characters",
+}
+
+
+def turn_usage(analysis: TurnAnalysis) -> Usage:
+    """Return the provider's count where there is one, else an estimate from query, context and response."""
+    turn = analysis.turn
+    if turn.usage is not None and not turn.usage.estimated:
+        return turn.usage
+    return _estimate(turn, analysis.wait)
+
+
+def _estimate(turn: Turn, wait: bool) -> Usage:
+    read = [turn.query, *(passage.text for passage in turn.passages)]
+    input_tokens, source = count_tokens(read, turn.model, wait=wait)
+    output_tokens, _ = count_tokens([turn.response], turn.model, wait=wait)
+    return Usage(input_tokens=input_tokens, output_tokens=output_tokens, source=source)

@@ -1,0 +1,119 @@
+"""The local models: lazy, shared by the whole process, loaded in the background."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, Union
+
+from rageval_hooks.loading import BackgroundValue, LoadState
+from rageval_hooks.models.cache import MemoryCache
+from rageval_hooks.models.cross_encoder import CrossEncoder, load_cross_encoder
+from rageval_hooks.models.embedder import Embedder, load_embedder
+from rageval_hooks.models.embedding import Embedding
+from rageval_hooks.models.lexical import LexicalEmbedder, LexicalEmbedding, LexicalNlp, LexicalRelevance
+from rageval_hooks.models.nlp import Nlp, load_nlp
+from rageval_hooks.settings import LEXICAL, ModelSettings
+
+__all__ = ["AnyCrossEncoder", "AnyEmbedder", "AnyEmbedding", "AnyNlp", "Models", "Role"]
+
+Role = Literal["embedder", "cross_encoder", "nlp"]
+AnyEmbedder = Union[Embedder, LexicalEmbedder]
+AnyCrossEncoder = Union[CrossEncoder, LexicalRelevance]
+AnyNlp = Union[Nlp, LexicalNlp]
+AnyEmbedding = Union[Embedding, LexicalEmbedding]
+
+_LOADERS: dict[Role, Callable[[ModelSettings], Any]] = {
+    "embedder": load_embedder,
+    "cross_encoder": load_cross_encoder,
+    "nlp": load_nlp,
+}
+_LEXICAL: dict[Role, Any] = {
+    "embedder": LexicalEmbedder(),
+    "cross_encoder": LexicalRelevance(),
+    "nlp": LexicalNlp(),
+}
+
+
+class Models:
+    """The models that some settings name. Two of the same settings share them.
+
+    Args:
+        settings: which models.
+    """
+
+    def __init__(self, settings: ModelSettings) -> None:
+        self.settings = settings
+
+    def load(self, roles: Iterable[Role]) -> None:
+        """Begin to load some models in the background."""
+        for role in roles:
+            value = self._value(role)
+            if value is not None:
+                value.start()
+
+    def state(self, role: Role) -> LoadState:
+        """Return how far a model is."""
+        value = self._value(role)
+        return "ready" if value is None else value.state
+
+    def embedder(self, *, wait: bool = False) -> AnyEmbedder:
+        """Return the embedder; see :meth:`BackgroundValue.get`."""
+        return self._get("embedder", wait)  # type: ignore[no-any-return]
+
+    def cross_encoder(self, *, wait: bool = False) -> AnyCrossEncoder:
+        """Return the cross-encoder; see :meth:`BackgroundValue.get`."""
+        return self._get("cross_encoder", wait)  # type: ignore[no-any-return]
+
+    def nlp(self, *, wait: bool = False) -> AnyNlp:
+        """Return the NLP pipeline; see :meth:`BackgroundValue.get`."""
+        return self._get("nlp", wait)  # type: ignore[no-any-return]
+
+    @property
+    def cache(self) -> MemoryCache[AnyEmbedding]:
+        """What the embedder computed for passages, by text."""
+        return _shared.cache(self.settings)
+
+    def _get(self, role: Role, wait: bool) -> Any:
+        value = self._value(role)
+        return _LEXICAL[role] if value is None else value.get(wait=wait)
+
+    def _value(self, role: Role) -> BackgroundValue[Any] | None:
+        return None if getattr(self.settings, role) == LEXICAL else _shared.value(role, self.settings)
+
+
+class _Shared:
+    """What all :class:`Models` of the process share."""
+
+    def __init__(self) -> None:
+        self._clear()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._unlock)
+
+    def _clear(self) -> None:
+        self._values: dict[tuple[Any, ...], BackgroundValue[Any]] = {}
+        self._caches: dict[tuple[Any, ...], MemoryCache[AnyEmbedding]] = {}
+        self._unlock()
+
+    def _unlock(self) -> None:
+        self._lock = threading.Lock()
+
+    def value(self, role: Role, settings: ModelSettings) -> BackgroundValue[Any]:
+        key = (role, getattr(settings, role), settings.device, settings.download, settings.load_timeout)
+        value = self._values.get(key)
+        if value is None:
+            with self._lock:
+                value = self._values.get(key)
+                if value is None:
+                    value = BackgroundValue(role, lambda: _LOADERS[role](settings), settings.load_timeout)
+                    self._values[key] = value
+        return value
+
+    def cache(self, settings: ModelSettings) -> MemoryCache[AnyEmbedding]:
+        key = (settings.embedder, settings.device, settings.cache_mb)
+        with self._lock:
+            return self._caches.setdefault(key, MemoryCache(int(settings.cache_mb * 2**20)))
+
+
+_shared = _Shared()

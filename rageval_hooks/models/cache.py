@@ -1,0 +1,57 @@
+"""A cache bounded by memory."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+__all__ = ["MemoryCache"]
+
+T = TypeVar("T")
+
+
+class MemoryCache(Generic[T]):
+    """Keeps what was used last, as long as it fits. Safe to use from any thread.
+
+    Args:
+        capacity: bytes for all values together; 0 keeps nothing.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.size = 0
+        self.hits = 0
+        self.misses = 0
+        self._entries: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable) -> T | None:
+        """Return the value, or None."""
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None:
+                self.misses += 1
+                return None
+            self.hits += 1
+            self._entries.move_to_end(key)
+            return entry[0]
+
+    def put(self, key: Hashable, value: T, size: int) -> None:
+        """Keep a value of so many bytes; one that is larger than the whole cache is not kept."""
+        with self._lock:
+            old = self._entries.pop(key, None)
+            if old is not None:
+                self.size -= old[1]
+            if size > self.capacity:
+                return
+            self._entries[key] = (value, size)
+            self.size += size
+            while self.size > self.capacity:
+                _, (_, freed) = self._entries.popitem(last=False)
+                self.size -= freed
+
+    def __len__(self) -> int:
+        """How many values are kept."""
+        return len(self._entries)

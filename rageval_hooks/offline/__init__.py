@@ -1,0 +1,1 @@
+"""The offline half: test sets, runs, scores of files, reports and plots."""

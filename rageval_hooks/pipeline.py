@@ -1,0 +1,433 @@
+"""The way of a turn: select, evaluate inline, hand over to the background, export."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry import trace
+from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
+
+from rageval_hooks.analysis import TurnAnalysis
+from rageval_hooks.background import Lane, Worker, shared_worker
+from rageval_hooks.errors import ConfigurationError, ModelNotReadyError, OverBudgetError, UnknownNameError
+from rageval_hooks.exporters.base import REGISTRY as EXPORTERS
+from rageval_hooks.exporters.base import Exporter
+from rageval_hooks.logs import Complaints
+from rageval_hooks.metrics.base import REGISTRY as METRICS
+from rageval_hooks.metrics.base import AnyMetric, Direction, Metric, compute, label
+from rageval_hooks.models import Models
+from rageval_hooks.sampling import TraceSampler
+from rageval_hooks.score import Evaluation, Result, Score, Stage
+from rageval_hooks.settings import Settings
+from rageval_hooks.tokens import with_estimated_usage
+from rageval_hooks.turn import Turn
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.trace import TracerProvider
+
+__all__ = ["Pipeline", "Selection", "resolve_metrics"]
+
+_logger = logging.getLogger(__name__)
+
+OnEvaluation = Callable[[Evaluation], None]
+
+
+class Selection:
+    """Where a new turn stands in its trace, and whether it is looked at.
+
+    Attributes:
+        context: the OpenTelemetry context in which the turn began.
+        trace_id: of the application's trace, or a new one.
+        span_id: for the turn's own span.
+        parent_span_id: of the application's current span; 0 if there is none.
+        flags: the trace flags.
+        selected: False when the turn is neither captured nor evaluated.
+        probability: with which turns like this one are selected.
+    """
+
+    __slots__ = ("context", "flags", "parent_span_id", "probability", "selected", "span_id", "trace_id")
+
+    def __init__(
+        self,
+        context: Context,
+        trace_id: int,
+        span_id: int,
+        parent_span_id: int,
+        flags: int,
+        selected: bool,
+        probability: float,
+    ) -> None:
+        self.context = context
+        self.trace_id = trace_id
+        self.span_id = span_id
+        self.parent_span_id = parent_span_id
+        self.flags = flags
+        self.selected = selected
+        self.probability = probability
+
+
+class Pipeline:
+    """Takes turns from the integrations, evaluates them and hands the results to the exporters.
+
+    Nothing that happens in here reaches the caller as an exception: it is logged and counted.
+
+    Args:
+        settings: the plain settings.
+        metrics: what is computed.
+        exporters: where it goes.
+        models: the local models.
+        on_evaluation: called with every evaluation: on the thread where the turn ended for the inline stage, on a
+            background thread for later ones.
+        tracer_provider: whose ids new traces get; None for the global one.
+        worker: the background thread.
+        clock: a monotonic clock, in seconds.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        metrics: Sequence[Metric],
+        exporters: Sequence[Exporter],
+        models: Models,
+        *,
+        on_evaluation: OnEvaluation | None = None,
+        tracer_provider: TracerProvider | None = None,
+        worker: Worker | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.settings = settings
+        self.metrics = tuple(metrics)
+        self.exporters = tuple(exporters)
+        self.models = models
+        self.enabled = settings.enabled
+        self._on_evaluation = on_evaluation
+        self._tracer_provider = tracer_provider
+        self._worker = worker or shared_worker()
+        self._worker.drain_timeout = max(self._worker.drain_timeout, settings.drain_timeout)
+        self._clock = clock
+        self._sampler = TraceSampler(settings.sample_rate)
+        self._directions = _directions(self.metrics)
+        self._thresholds = _checked_thresholds(settings.thresholds, self._directions)
+        self._roles = frozenset(role for metric in self.metrics for role in metric.models)
+        self._exports = Lane("export", settings.queue_size)
+        self._evaluations = Lane("evaluate", settings.queue_size)
+        self._counts: Counter[str] = Counter()
+        self._counts_lock = threading.Lock()
+        self._complaints = Complaints(_logger)
+
+    @classmethod
+    def build(
+        cls,
+        *,
+        metrics: Iterable[AnyMetric] | str | None = None,
+        exporters: Iterable[Any] | str | None = None,
+        tracer_provider: TracerProvider | None = None,
+        on_evaluation: OnEvaluation | None = None,
+        **plain: Any,
+    ) -> Pipeline:
+        """Put a pipeline together from keyword arguments, the environment and the defaults.
+
+        Args:
+            metrics: names, classes or instances; None for every local default.
+            exporters: names, classes or instances; None for ``RAGEVAL_EXPORTERS``, else OpenTelemetry.
+            tracer_provider: for the OpenTelemetry exporter; None for the global one.
+            on_evaluation: see :class:`Pipeline`.
+            plain: the fields of :class:`rageval_hooks.settings.Settings`.
+
+        Raises:
+            ConfigurationError: something is wrong or contradictory; the message says what is valid.
+        """
+        if on_evaluation is not None and not callable(on_evaluation):
+            raise ConfigurationError(f"on_evaluation is a function of an Evaluation, not {on_evaluation!r}")
+        settings = Settings.build(
+            metrics=metrics if isinstance(metrics, str) else None,
+            exporters=exporters if isinstance(exporters, str) else None,
+            **plain,
+        )
+        chosen: Iterable[Any] = settings.exporters if exporters is None or isinstance(exporters, str) else exporters
+        built = [
+            EXPORTERS.create(exporter, make=lambda kind: kind.from_settings(settings, tracer_provider))
+            for exporter in chosen
+        ]
+        if tracer_provider is not None and not any(exporter.traces for exporter in built):
+            raise ConfigurationError(
+                "a tracer_provider is given, but no exporter uses it: add 'otel' to exporters, or leave it out"
+            )
+        models = Models(settings.models)
+        wanted: Iterable[Any] | None = settings.metrics if metrics is None or isinstance(metrics, str) else metrics
+        return cls(
+            settings,
+            resolve_metrics(wanted),
+            built,
+            models,
+            on_evaluation=on_evaluation,
+            tracer_provider=tracer_provider,
+        )
+
+    def load_models(self) -> None:
+        """Begin to load, in the background, the models that the metrics use."""
+        self.models.load(self._roles)
+
+    # -- on the request's thread
+
+    def begin(self, context: Context) -> Selection:
+        """Decide, before any work, whether the turn that begins now is looked at.
+
+        Args:
+            context: the current OpenTelemetry context.
+        """
+        parent = trace.get_current_span(context).get_span_context()
+        if parent.is_valid:
+            trace_id, parent_span_id, flags = parent.trace_id, parent.span_id, int(parent.trace_flags)
+            sampled = parent.trace_flags.sampled
+            ids = self._ids()
+        else:
+            ids = self._ids()
+            trace_id, parent_span_id, flags, sampled = ids.generate_trace_id(), 0, 1, True
+        selected = self.enabled
+        if selected and not sampled and not self.settings.evaluate_unsampled:
+            selected = False
+            self._count("unsampled_traces")
+        if selected and not self._sampler.keeps(trace_id):
+            selected = False
+            self._count("sampled_out")
+        span_id = ids.generate_span_id() if selected else 0
+        return Selection(context, trace_id, span_id, parent_span_id, flags, selected, self._sampler.rate)
+
+    def submit(self, turn: Turn, selection: Selection | None = None) -> None:
+        """Take a turn that has just ended.
+
+        Runs the local metrics that fit the budget, calls ``on_evaluation``, and leaves the rest to the background.
+        """
+        try:
+            self._submit(turn, selection.probability if selection else 1.0)
+        except Exception as error:
+            self.failed("a turn could not be evaluated", error)
+
+    def failed(self, what: str, error: BaseException) -> None:
+        """Count and log an exception of our own that must not reach the application."""
+        self._count("internal_errors")
+        self._complaints.warn(what, "%s: %s", what, type(error).__name__, error=error)
+
+    def evaluate(self, turn: Turn) -> Evaluation:
+        """Compute every metric for a turn here and now, waiting for models; nothing is exported."""
+        started = self._clock()
+        results: list[Result] = []
+        durations = self._compute(TurnAnalysis(turn, self.models, wait=True), self.metrics, results)
+        return self._evaluation(turn, results, "inline", started, durations, 1.0)
+
+    def needs_thread(self, turn: Turn) -> bool:
+        """Whether :meth:`submit` may compute for long enough that an event loop must not wait for it."""
+        return bool(self.metrics or self._on_evaluation) and self._evaluable(turn)
+
+    def _submit(self, turn: Turn, probability: float) -> None:
+        self._count("turns")
+        evaluable = self._evaluable(turn)
+        if not evaluable:
+            self._count("without_retrieval")
+        started = self._clock()
+        if self.needs_thread(turn):
+            turn = with_estimated_usage(turn)
+        analysis = TurnAnalysis(turn, self.models, deadline=started + self.settings.inline_budget_ms / 1e3)
+        results: list[Result] = []
+        durations: dict[str, float] = {}
+        metrics = self.metrics if evaluable else ()
+        deferred = [metric for metric in metrics if not self._try(metric, analysis, results, durations)]
+        evaluation = self._evaluation(turn, results, "inline", started, durations, probability)
+        if evaluable:
+            self._count("evaluated")
+            self._notify(evaluation)
+        if not self._worker.submit(self._exports, partial(self._export, evaluation)):
+            self._complaints.warn("exports", "the queue of %d turns is full: turns are dropped", self._exports.capacity)
+        if deferred:
+            self._count("deferred_metrics", len(deferred))
+            later = partial(self._evaluate_later, turn, analysis, deferred, probability)
+            if not self._worker.submit(self._evaluations, later):
+                self._complaints.warn(
+                    "evaluations", "%d turns wait for evaluation: newer ones are dropped", self._evaluations.capacity
+                )
+
+    def _evaluable(self, turn: Turn) -> bool:
+        return turn.is_rag or self.settings.evaluate_without_retrieval
+
+    def _try(self, metric: Metric, analysis: TurnAnalysis, results: list[Result], durations: dict[str, float]) -> bool:
+        """Compute a metric now; False if it has to wait."""
+        started = self._clock()
+        if analysis.deadline is not None and started >= analysis.deadline:
+            return False
+        if any(self.models.state(role) in ("idle", "loading") for role in metric.models):
+            return False
+        try:
+            results.extend(compute(metric, analysis))
+        except (ModelNotReadyError, OverBudgetError):
+            return False
+        durations[metric.name] = self._clock() - started
+        return True
+
+    # -- in the background
+
+    def _export(self, evaluation: Evaluation) -> None:
+        turn = with_estimated_usage(evaluation.turn)
+        if turn is not evaluation.turn:
+            evaluation = evaluation.model_copy(update={"turn": turn})
+        for exporter in self.exporters:
+            try:
+                exporter.export(evaluation)
+            except Exception as error:
+                self._count("export_errors")
+                self._complaints.warn(f"export {exporter.name}", "the exporter %s failed", exporter.name, error=error)
+
+    async def _evaluate_later(
+        self, turn: Turn, analysis: TurnAnalysis, metrics: Sequence[Metric], probability: float
+    ) -> None:
+        started = self._clock()
+        results: list[Result] = []
+        durations = await self._worker.in_thread(lambda: self._compute(analysis.patient(), metrics, results))
+        evaluation = self._evaluation(turn, results, "background", started, durations, probability)
+        await self._worker.in_thread(lambda: self._notify(evaluation))
+        self._export(evaluation)
+
+    # -- on any thread
+
+    def _compute(self, analysis: TurnAnalysis, metrics: Iterable[Metric], results: list[Result]) -> dict[str, float]:
+        durations = {}
+        for metric in metrics:
+            started = self._clock()
+            results.extend(compute(metric, analysis))
+            durations[metric.name] = self._clock() - started
+        return durations
+
+    def _evaluation(
+        self,
+        turn: Turn,
+        results: Iterable[Result],
+        stage: Stage,
+        started: float,
+        durations: dict[str, float],
+        probability: float,
+    ) -> Evaluation:
+        finished = tuple(self._finish(result, probability) for result in results)
+        for result in finished:
+            self._count(result.status)
+        return Evaluation(
+            turn=turn, results=finished, stage=stage, duration=self._clock() - started, durations=durations
+        )
+
+    def _finish(self, result: Result, probability: float) -> Result:
+        if not isinstance(result, Score):
+            return result
+        if probability < result.probability:
+            result = result.model_copy(update={"probability": probability})
+        threshold = self._thresholds.get(result.name)
+        if threshold is not None and result.target.kind == "turn":
+            result = label(result, threshold, self._directions[result.name])
+        return result
+
+    def _notify(self, evaluation: Evaluation) -> None:
+        if self._on_evaluation is None:
+            return
+        try:
+            self._on_evaluation(evaluation)
+        except Exception as error:
+            self._count("callback_errors")
+            self._complaints.warn("on_evaluation", "on_evaluation raised", error=error)
+
+    def _count(self, name: str, amount: int = 1) -> None:
+        with self._counts_lock:
+            self._counts[name] += amount
+
+    def _ids(self) -> IdGenerator:
+        provider = self._tracer_provider or trace.get_tracer_provider()
+        ids = getattr(provider, "id_generator", None)
+        return ids if isinstance(ids, IdGenerator) else _RANDOM_IDS
+
+    def flush(self, timeout: float = 30.0) -> bool:
+        """Wait until everything is evaluated and delivered; returns False if that took longer than ``timeout`` s."""
+        end = time.monotonic() + timeout
+        done = self._worker.flush(timeout)
+        for exporter in self.exporters:
+            try:
+                done = exporter.flush(max(0.0, end - time.monotonic())) and done
+            except Exception as error:
+                self.failed(f"the exporter {exporter.name} could not be flushed", error)
+                done = False
+        return done
+
+    def shutdown(self, timeout: float | None = None) -> bool:
+        """Take no more turns, flush, and shut the exporters down; returns False if something was left undone."""
+        self.enabled = False
+        done = self.flush(self.settings.drain_timeout if timeout is None else timeout)
+        for exporter in self.exporters:
+            try:
+                exporter.shutdown()
+            except Exception as error:
+                self.failed(f"the exporter {exporter.name} could not be shut down", error)
+        return done
+
+    def stats(self) -> dict[str, Any]:
+        """Return what was counted: turns, results by status, errors, and the background queues."""
+        with self._counts_lock:
+            counts = {name: self._counts[name] for name in _COUNTERS}
+        return {
+            **counts,
+            "queues": {"export": self._exports.stats(), "evaluate": self._evaluations.stats()},
+            "models": {role: self.models.state(role) for role in sorted(self._roles)},
+        }
+
+
+_RANDOM_IDS = RandomIdGenerator()
+
+_COUNTERS = (
+    "turns",
+    "evaluated",
+    "without_retrieval",
+    "sampled_out",
+    "unsampled_traces",
+    "deferred_metrics",
+    "scored",
+    "skipped",
+    "failed",
+    "export_errors",
+    "callback_errors",
+    "internal_errors",
+)
+
+
+def resolve_metrics(given: Iterable[AnyMetric] | None) -> list[Metric]:
+    """Return the metrics that were named; every local default for None.
+
+    Raises:
+        ConfigurationError: a name is unknown, or a score would come from two metrics.
+    """
+    if given is None:
+        return [kind() for kind in METRICS.builtin().values() if kind.default]
+    metrics: list[Metric] = []
+    for item in given:
+        metric = METRICS.create(item)
+        if not any(type(metric) is type(other) and metric.name == other.name for other in metrics):
+            metrics.append(metric)
+    owners: dict[str, Metric] = {}
+    for metric in metrics:
+        for definition in metric.scores:
+            other = owners.setdefault(definition.name, metric)
+            if other is not metric:
+                raise ConfigurationError(f"two metrics yield a score {definition.name!r}: {other!r} and {metric!r}")
+    return metrics
+
+
+def _directions(metrics: Iterable[Metric]) -> dict[str, Direction]:
+    return {definition.name: definition.direction for metric in metrics for definition in metric.scores}
+
+
+def _checked_thresholds(thresholds: dict[str, float], directions: dict[str, Direction]) -> dict[str, float]:
+    for name in thresholds:
+        if name not in directions:
+            raise UnknownNameError("score in thresholds", name, directions, "The metrics that run yield these.")
+    return dict(thresholds)

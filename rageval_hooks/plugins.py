@@ -1,0 +1,120 @@
+"""Finds metrics, exporters and judges by name: built in, by entry point, or as ``"package.module:name"``."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from rageval_hooks.errors import ConfigurationError, UnknownNameError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+__all__ = ["Registry"]
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """The things of one kind that can be named.
+
+    A built-in one is every concrete subclass of ``base`` that a module of ``package`` defines and that has a ``name``:
+    adding one is adding one file. Others come from the entry points of ``group``.
+
+    Args:
+        what: the kind of thing, for messages: ``"metric"``.
+        base: the class that they derive from.
+        package: the package with the built-in ones.
+        group: the entry-point group of the others.
+    """
+
+    def __init__(self, what: str, base: type[T], package: str, group: str) -> None:
+        self.what = what
+        self.base = base
+        self.package = package
+        self.group = group
+
+    def builtin(self) -> dict[str, type[T]]:
+        """Return the built-in classes by name, in the order of their modules."""
+        return _builtin(self.base, self.package)  # type: ignore[arg-type]  # a class is hashable
+
+    def names(self) -> list[str]:
+        """Return every name that :meth:`create` accepts."""
+        return [*self.builtin(), *(entry.name for entry in self._entry_points())]
+
+    def create(self, given: Any, make: Callable[[type[T]], T] | None = None) -> T:
+        """Return the thing that was named; an instance is returned as it is.
+
+        Args:
+            given: an instance, a class, a built-in name, the name of an entry point, or ``"package.module:name"``.
+            make: makes an instance of a class; without it the class is called without arguments.
+
+        Raises:
+            UnknownNameError: nobody provides that name.
+            ConfigurationError: it is something else than the kind that is needed, or cannot be made or imported.
+        """
+        found = self._find(given) if isinstance(given, str) else given
+        if isinstance(found, type) and issubclass(found, self.base):
+            try:
+                return make(found) if make else found()
+            except TypeError as error:
+                raise ConfigurationError(
+                    f"{self.what} {_name_of(given)} cannot be made without arguments ({error}): pass an instance"
+                ) from error
+        if isinstance(found, self.base):
+            return found
+        raise ConfigurationError(
+            f"{_name_of(given)} is not a {self.what}: it does not derive from {self.base.__name__}"
+        )
+
+    def _find(self, name: str) -> Any:
+        if ":" in name:
+            return self._import(name)
+        builtin = self.builtin()
+        if name in builtin:
+            return builtin[name]
+        for entry in self._entry_points():
+            if entry.name != name:
+                continue
+            try:
+                return entry.load()
+            except Exception as error:
+                raise ConfigurationError(f"{self.what} {name!r} (entry point {entry.value}): {error}") from error
+        raise UnknownNameError(self.what, name, self.names(), 'One of your own is named "package.module:name".')
+
+    def _entry_points(self) -> Iterable[EntryPoint]:
+        from importlib.metadata import entry_points  # slow to import, and most names are built in
+
+        return entry_points(group=self.group)
+
+    def _import(self, name: str) -> Any:
+        module, _, attribute = name.partition(":")
+        try:
+            return getattr(import_module(module), attribute)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise ConfigurationError(f"{self.what} {name!r} cannot be imported: {error}") from error
+
+
+@cache
+def _builtin(base: type[Any], package: str) -> dict[str, type[Any]]:
+    found: dict[str, type[Any]] = {}
+    for info in iter_modules(import_module(package).__path__):
+        module = import_module(f"{package}.{info.name}")
+        for value in vars(module).values():
+            if (
+                isinstance(value, type)
+                and issubclass(value, base)
+                and value.__module__ == module.__name__
+                and not inspect.isabstract(value)
+                and isinstance(name := getattr(value, "name", None), str)
+            ):
+                found[name] = value
+    return found
+
+
+def _name_of(given: Any) -> str:
+    return repr(given) if isinstance(given, str) else getattr(given, "__qualname__", type(given).__qualname__)

@@ -1,0 +1,153 @@
+"""What an evaluation yields: scores, and why there is none where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal, Union
+
+from pydantic import Field
+
+from rageval_hooks.plain import Data, Metadata, Text
+from rageval_hooks.turn import Turn
+
+__all__ = ["Annotator", "Evaluation", "Failed", "Result", "Score", "Skipped", "Stage", "Target"]
+
+Annotator = Literal["CODE", "LLM", "HUMAN"]
+Stage = Literal["inline", "background"]
+
+
+class Target(Data):
+    """What a score is about.
+
+    Attributes:
+        kind: the whole turn, one of its passages, or a sentence of its response.
+        index: position of that passage or sentence, from 0; None for the turn.
+        id: the passage's own id, if it has one.
+    """
+
+    kind: Literal["turn", "passage", "sentence"] = "turn"
+    index: int | None = Field(default=None, ge=0)
+    id: str | None = None
+
+
+_WHOLE_TURN = Target()
+
+
+class Score(Data):
+    """A number in its documented range.
+
+    Attributes:
+        name: the metric's name, dotted for one of several: ``groundedness``, ``trace.adherence``, ``precision@5``.
+        value: the number; always finite.
+        label: ``pass`` or ``fail`` where a threshold is set, or the metric's own label; else None.
+        explanation: why, in a sentence or a few lines. May quote the turn's texts.
+        annotator: CODE for a formula or a small model, LLM for a judge, HUMAN for a person.
+        model: the model that made it, or None for a formula alone.
+        version: changes when the formula or the prompt does.
+        target: what it is about.
+        probability: with which probability the turn was selected for this score, 0 < p <= 1.
+        metadata: details, such as the sentences behind the number. May quote the turn's texts.
+    """
+
+    status: Literal["scored"] = "scored"
+    name: str = Field(min_length=1)
+    value: float = Field(allow_inf_nan=False)
+    label: str | None = None
+    explanation: Text | None = None
+    annotator: Annotator = "CODE"
+    model: str | None = None
+    version: str = "1"
+    target: Target = _WHOLE_TURN
+    probability: float = Field(default=1.0, gt=0, le=1)
+    metadata: Metadata = Field(default_factory=dict)
+
+
+class Skipped(Data):
+    """A metric that had nothing to work on: an input is missing, or its model is not available."""
+
+    status: Literal["skipped"] = "skipped"
+    name: str = Field(min_length=1)
+    reason: Text
+
+
+class Failed(Data):
+    """A metric that went wrong.
+
+    Attributes:
+        name: the metric's name.
+        error_type: the exception's class name, or the judge's kind of failure.
+        message: what happened.
+        annotator: who failed.
+        metadata: details; a judge's usage, for one.
+    """
+
+    status: Literal["failed"] = "failed"
+    name: str = Field(min_length=1)
+    error_type: str
+    message: Text = ""
+    annotator: Annotator = "CODE"
+    metadata: Metadata = Field(default_factory=dict)
+
+
+Result = Annotated[Union[Score, Skipped, Failed], Field(discriminator="status")]
+
+
+class Evaluation(Data):
+    """The results of one stage for one turn.
+
+    Attributes:
+        turn: what was evaluated.
+        results: one or several per metric, in the order of the metrics.
+        stage: ``inline`` for what was computed before the call returned (delivered exactly once, perhaps empty),
+            ``background`` for everything later.
+        duration: seconds that the stage took.
+        durations: seconds per metric, by the metric's name.
+    """
+
+    turn: Turn
+    results: tuple[Result, ...] = ()
+    stage: Stage = "inline"
+    duration: float = 0.0
+    durations: dict[str, float] = Field(default_factory=dict)
+
+    @property
+    def scores(self) -> tuple[Score, ...]:
+        """The results that are numbers."""
+        return tuple(result for result in self.results if isinstance(result, Score))
+
+    @property
+    def skipped(self) -> tuple[Skipped, ...]:
+        """The metrics that had nothing to work on."""
+        return tuple(result for result in self.results if isinstance(result, Skipped))
+
+    @property
+    def failed(self) -> tuple[Failed, ...]:
+        """The metrics that went wrong."""
+        return tuple(result for result in self.results if isinstance(result, Failed))
+
+    def score(self, name: str) -> Score | None:
+        """Return the score of the whole turn with this name, or None."""
+        return next((s for s in self.scores if s.name == name and s.target.kind == "turn"), None)
+
+    def __getitem__(self, name: str) -> float:
+        """Return the value of the score with this name.
+
+        Raises:
+            KeyError: there is no such score; the message says why if the metric was skipped or failed.
+        """
+        score = self.score(name)
+        if score is not None:
+            return score.value
+        raise KeyError(self._why_not(name))
+
+    def _why_not(self, name: str) -> str:
+        for result in self.results:
+            if result.name == name and isinstance(result, Skipped):
+                return f"{name} was skipped: {result.reason}"
+            if result.name == name and isinstance(result, Failed):
+                return f"{name} failed: {result.error_type}: {result.message}"
+        return f"no score named {name!r}; there are: {', '.join(sorted({s.name for s in self.scores})) or '(none)'}"
+
+    def turn_scores(self) -> Iterator[Score]:
+        """Yield the scores of the whole turn."""
+        return (score for score in self.scores if score.target.kind == "turn")

@@ -1,0 +1,193 @@
+"""Settings: keyword argument, else environment variable (``RAGEVAL_*``), else default. All plain data."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from functools import cache
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from rageval_hooks.errors import ConfigurationError, UnknownNameError
+from rageval_hooks.plain import Data
+
+__all__ = ["LEXICAL", "ModelSettings", "Settings", "SpanSelection"]
+
+_logger = logging.getLogger(__name__)
+
+LEXICAL = "lexical"
+"""In place of a model's name: token and rule-based stand-ins that need no weights."""
+
+SpanSelection = Literal["rag", "all", "none"]
+
+
+class ModelSettings(Data):
+    """Which local models are used. Each is a hub name, a package name, a local path, or ``"lexical"``.
+
+    Attributes:
+        embedder: a sentence-transformers model; its token vectors are used too.
+        cross_encoder: a sentence-transformers cross-encoder for (query, response) pairs.
+        nlp: a spaCy pipeline with a parser and an entity recogniser.
+        download: whether a hub may be asked, in the background, for a model that is not on this machine.
+        load_timeout: seconds after which a model that is still loading counts as not available.
+        device: torch device for the models, such as ``"cpu"`` or ``"cuda:0"``.
+        cache_mb: memory for what was computed for passages, in MiB.
+    """
+
+    embedder: str = "sentence-transformers/all-MiniLM-L6-v2"
+    cross_encoder: str = "cross-encoder/ms-marco-MiniLM-L-6-v2"
+    nlp: str = "en_core_web_sm"
+    download: bool = True
+    load_timeout: float = Field(default=120.0, gt=0)
+    device: str = "cpu"
+    cache_mb: float = Field(default=64.0, ge=0)
+
+    @field_validator("embedder", "cross_encoder", "nlp")
+    @classmethod
+    def _existing_path(cls, name: str) -> str:
+        if not name.strip():
+            raise ValueError(f"is empty: give a model name, a path or {LEXICAL!r}")
+        if looks_like_path(name) and not os.path.exists(os.path.expanduser(name)):
+            raise ValueError(f"no such path: {name}")
+        return name
+
+
+def looks_like_path(name: str) -> bool:
+    """Whether a model's name can only be meant as a path on this machine."""
+    return name.startswith((".", "~", "/", os.sep)) or os.path.isabs(name)
+
+
+_TIERS: dict[str, dict[str, str]] = {
+    "default": {},
+    LEXICAL: {"embedder": LEXICAL, "cross_encoder": LEXICAL, "nlp": LEXICAL},
+}
+
+
+class Settings(BaseSettings):
+    """Everything that can be set and is plain data; each also as ``RAGEVAL_<NAME>`` in the environment.
+
+    Attributes:
+        enabled: False turns everything off: nothing is attached, captured or evaluated.
+        metrics: names of the metrics; None for all that need nothing but local models.
+        models: ``"default"``, ``"lexical"``, or the fields of :class:`ModelSettings`.
+        exporters: where evaluations go: names, or ``"package.module:Class"``.
+        sample_rate: share of turns that are evaluated, 0..1; decided from the trace id.
+        thresholds: score name → bound for the label ``pass``; at least, or at most where lower is better.
+        inline_budget_ms: what of the local metrics has not begun after this time moves to the background. 0 moves all.
+        capture_content: False keeps questions, passages and answers off spans; True overrides
+            ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT``; None leaves it to that variable.
+        spans: ``rag`` for the turn, its retrievers, rerankers, model calls and tools; ``all`` for every prompt and
+            parser too; ``none`` for the turn's span alone.
+        evaluate_unsampled: evaluate turns inside traces that are not recorded, too.
+        evaluate_without_retrieval: evaluate runs in which nothing was retrieved, too.
+        queue_size: turns that may wait for the background thread; beyond it the newest is dropped and counted.
+        drain_timeout: seconds that the interpreter's exit waits for the background thread.
+        jsonl_path: where the exporter ``jsonl`` writes.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix="RAGEVAL_", env_nested_delimiter="__", extra="forbid", frozen=True, env_ignore_empty=True
+    )
+
+    enabled: bool = True
+    metrics: Annotated[tuple[str, ...] | None, NoDecode] = None
+    models: Annotated[ModelSettings, NoDecode] = ModelSettings()
+    exporters: Annotated[tuple[str, ...], NoDecode] = ("otel",)
+    sample_rate: float = Field(default=1.0, ge=0, le=1)
+    thresholds: Annotated[dict[str, float], NoDecode] = Field(default_factory=dict)
+    inline_budget_ms: float = Field(default=2000.0, ge=0)
+    capture_content: bool | None = None
+    spans: SpanSelection = "rag"
+    evaluate_unsampled: bool = False
+    evaluate_without_retrieval: bool = False
+    queue_size: int = Field(default=2048, ge=1)
+    drain_timeout: float = Field(default=5.0, ge=0)
+    jsonl_path: str = "rageval.jsonl"
+
+    @field_validator("metrics", "exporters", mode="before")
+    @classmethod
+    def _names(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return _json_or(value, lambda text: [part.strip() for part in text.split(",") if part.strip()])
+        return value
+
+    @field_validator("thresholds", mode="before")
+    @classmethod
+    def _pairs(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return _json_or(value, _parse_pairs)
+        return value
+
+    @field_validator("models", mode="before")
+    @classmethod
+    def _tier(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            value = _json_or(value, lambda text: text)
+        if isinstance(value, str):
+            if value not in _TIERS:
+                fields = ", ".join(ModelSettings.model_fields)
+                raise UnknownNameError(
+                    "tier of models", value, _TIERS, f"Or give a mapping with any of the keys {fields}."
+                )
+            return _TIERS[value]
+        return value
+
+    @classmethod
+    def build(cls, **given: Any) -> Settings:
+        """Make settings from keyword arguments; one that is None counts as not given.
+
+        Raises:
+            ConfigurationError: a value is wrong; the message says which one, why, and what is valid.
+        """
+        _warn_of_strange_variables()
+        try:
+            return cls(**{name: value for name, value in given.items() if value is not None})
+        except ValidationError as error:
+            raise ConfigurationError(_explain(error, cls)) from None
+
+
+def _json_or(text: str, otherwise: Any) -> Any:
+    if text.lstrip()[:1] in ("[", "{"):
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise ValueError(f"is not valid JSON: {error}") from None
+    return otherwise(text)
+
+
+def _parse_pairs(text: str) -> dict[str, str]:
+    pairs = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, number = part.partition("=")
+        if not equals:
+            raise ValueError(f"{part!r} is not of the form name=number")
+        pairs[name.strip()] = number.strip()
+    return pairs
+
+
+def _explain(error: ValidationError, settings: type[BaseSettings]) -> str:
+    lines = []
+    for item in error.errors():
+        field = ".".join(str(part) for part in item["loc"]) or "settings"
+        if item["type"] == "extra_forbidden":
+            valid = ", ".join(ModelSettings.model_fields if item["loc"][0] == "models" else settings.model_fields)
+            lines.append(f"{field}: there is no such setting. Valid: {valid}")
+            continue
+        given = repr(item.get("input"))
+        message = item["msg"].removeprefix("Value error, ")
+        lines.append(f"{field}: {message} (given {given if len(given) <= 80 else given[:77] + '...'})")
+    return "; ".join(lines)
+
+
+@cache
+def _warn_of_strange_variables() -> None:
+    prefix = "RAGEVAL_"
+    for variable in os.environ:
+        if variable.upper().startswith(prefix):
+            name = variable.upper().removeprefix(prefix).split("__")[0].lower()
+            if name not in Settings.model_fields:
+                valid = ", ".join(prefix + field.upper() for field in Settings.model_fields)
+                _logger.warning("environment variable %s is not a setting of rageval-hooks. Valid: %s", variable, valid)

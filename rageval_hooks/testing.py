@@ -1,0 +1,89 @@
+"""For tests of applications and of extensions: an exporter that remembers, fixed ids, a clock that is set by hand."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from typing import ClassVar
+
+from opentelemetry.sdk.trace.id_generator import IdGenerator
+
+from rageval_hooks.exporters.base import Exporter
+from rageval_hooks.score import Evaluation, Result
+
+__all__ = ["InMemoryExporter", "ManualClock", "SequentialIds"]
+
+
+class InMemoryExporter(Exporter):
+    """Remembers every evaluation, in the order of their arrival. Safe to use from any thread."""
+
+    name: ClassVar[str] = "memory"
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._evaluations: list[Evaluation] = []
+        self.closed = False
+
+    def export(self, evaluation: Evaluation) -> None:
+        """Remember it."""
+        with self._lock:
+            self._evaluations.append(evaluation)
+
+    def shutdown(self) -> None:
+        """Remember that this was called."""
+        self.closed = True
+
+    @property
+    def evaluations(self) -> list[Evaluation]:
+        """What came so far."""
+        with self._lock:
+            return list(self._evaluations)
+
+    def results(self, name: str) -> Iterable[Result]:
+        """Return the results of one name, of all evaluations."""
+        return [result for evaluation in self.evaluations for result in evaluation.results if result.name == name]
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._evaluations.clear()
+
+
+class SequentialIds(IdGenerator):
+    """Trace ids and span ids 1, 2, 3 …, for traces that can be compared with what is expected."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._trace_id = 0
+        self._span_id = 0
+
+    def generate_trace_id(self) -> int:
+        """Return the next trace id."""
+        with self._lock:
+            self._trace_id += 1
+            return self._trace_id
+
+    def generate_span_id(self) -> int:
+        """Return the next span id."""
+        with self._lock:
+            self._span_id += 1
+            return self._span_id
+
+
+class ManualClock:
+    """A clock that stands still until it is set.
+
+    Args:
+        now: the time that it shows, in whatever unit is wanted.
+    """
+
+    def __init__(self, now: float = 0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        """Return the time."""
+        return self.now
+
+    def advance(self, amount: float) -> None:
+        """Set it forward."""
+        self.now += amount

@@ -1,0 +1,74 @@
+"""Thread pools that live as long as the interpreter, and are made anew after a fork."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
+from typing import Any, TypeVar
+
+__all__ = ["DaemonExecutor", "inline_executor", "model_executor"]
+
+T = TypeVar("T")
+
+
+class DaemonExecutor(ThreadPoolExecutor):
+    """A thread pool whose daemon threads exist from the start and work on until the very end of the interpreter.
+
+    The standard pool refuses work once the interpreter begins to exit, and an event loop resolves host names on one:
+    requests that drain at exit would fail. It derives from the standard pool because event loops insist on that.
+    """
+
+    def __init__(self, threads: int, name: str) -> None:
+        super().__init__(max_workers=threads, thread_name_prefix=name)
+        self._jobs: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        self._size = threads
+        for index in range(threads):
+            threading.Thread(target=self._work, name=f"{name}-{index}", daemon=True).start()
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Run ``fn`` on one of the threads."""
+        future: Future[T] = Future()
+        self._jobs.put((future, lambda: fn(*args, **kwargs)))
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Let the threads end after the work that is queued; never waits."""
+        for _ in range(self._size):
+            self._jobs.put(None)
+
+    def _work(self) -> None:
+        while (item := self._jobs.get()) is not None:
+            future, call = item
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(call())
+            except BaseException as error:
+                future.set_exception(error)
+            del item, future, call
+
+
+@cache
+def inline_executor() -> DaemonExecutor:
+    """Return the process's pool for scoring beside an application's event loop."""
+    return DaemonExecutor(min(4, os.cpu_count() or 1), "rageval-inline")
+
+
+@cache
+def model_executor() -> DaemonExecutor:
+    """Return the process's one thread for model forward passes.
+
+    One, because PyTorch has a pool of workers for each thread that calls it: many request threads would each bring
+    their own. And of its own, because such a pool does not survive a fork: a forked child that goes on with the pool
+    of its only thread hangs, while a thread that is new in the child gets a new pool.
+    """
+    return DaemonExecutor(1, "rageval-model")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=inline_executor.cache_clear)
+    os.register_at_fork(after_in_child=model_executor.cache_clear)

@@ -1,0 +1,258 @@
+"""A turn: one question, what was retrieved for it, and the answer. Plain data; to JSON and back without loss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+from pydantic import Field
+
+from rageval_hooks.plain import Data, Metadata, Text
+
+__all__ = [
+    "ErrorInfo",
+    "Message",
+    "Passage",
+    "SpanReference",
+    "Step",
+    "StepKind",
+    "Timing",
+    "Turn",
+    "TurnStatus",
+    "Usage",
+    "UsageSource",
+]
+
+
+StepKind = Literal["chain", "agent", "retriever", "reranker", "embedding", "llm", "tool", "prompt", "parser"]
+TurnStatus = Literal["ok", "error", "cancelled", "interrupted"]
+_RETRIEVAL_KINDS = ("retriever", "reranker", "embedding")
+UsageSource = Literal["provider", "tiktoken", "characters"]
+
+
+class SpanReference(Data):
+    """Where a turn stands in a trace.
+
+    Attributes:
+        trace_id: 32 lower-case hex digits.
+        span_id: 16 lower-case hex digits: the span that the scores belong to.
+        flags: W3C trace flags; bit 0 is "sampled".
+        parent_span_id: 16 hex digits of the application's span around the turn, if there is one.
+        external: True when somebody else's instrumentation made that span: then only evaluation spans are added.
+    """
+
+    trace_id: str = Field(pattern=r"^[0-9a-f]{32}$")
+    span_id: str = Field(pattern=r"^[0-9a-f]{16}$")
+    flags: int = Field(default=1, ge=0, le=255)
+    parent_span_id: str | None = Field(default=None, pattern=r"^[0-9a-f]{16}$")
+    external: bool = False
+
+    @property
+    def sampled(self) -> bool:
+        """Whether the trace is recorded: bit 0 of the flags."""
+        return bool(self.flags & 1)
+
+
+class ErrorInfo(Data):
+    """An exception, as data: its type's name and its message."""
+
+    type: str
+    message: Text = ""
+
+
+class Usage(Data):
+    """Tokens that a model read and wrote.
+
+    Attributes:
+        input_tokens: tokens read, cached ones included.
+        output_tokens: tokens written.
+        cache_read_tokens: of the input, those that the provider served from its cache; None if it does not say.
+        source: who counted: the provider, tiktoken (an estimate for models of other makers) or a rule of thumb over
+            characters.
+    """
+
+    input_tokens: int = Field(ge=0)
+    output_tokens: int = Field(ge=0)
+    cache_read_tokens: int | None = Field(default=None, ge=0)
+    source: UsageSource = "provider"
+
+    @property
+    def total_tokens(self) -> int:
+        """Input and output together."""
+        return self.input_tokens + self.output_tokens
+
+    @classmethod
+    def sum(cls, parts: Iterable[Usage | None]) -> Usage | None:
+        """Add up several counts; the sum is as exact as its least exact part, and None if there are none."""
+        known = [part for part in parts if part is not None]
+        if not known:
+            return None
+        cached = [part.cache_read_tokens for part in known if part.cache_read_tokens is not None]
+        sources = {part.source for part in known}
+        return cls(
+            input_tokens=sum(part.input_tokens for part in known),
+            output_tokens=sum(part.output_tokens for part in known),
+            cache_read_tokens=sum(cached) if cached else None,
+            source="characters" if "characters" in sources else "tiktoken" if "tiktoken" in sources else "provider",
+        )
+
+    @property
+    def estimated(self) -> bool:
+        """True unless the provider itself reported the numbers."""
+        return self.source != "provider"
+
+
+class Timing(Data):
+    """How long a turn took. Seconds; None where there was no such part.
+
+    Attributes:
+        started_at: nanoseconds since the epoch.
+        ended_at: nanoseconds since the epoch.
+        retrieval: time during which at least one retriever ran.
+        generation: time during which at least one model call outside of the retrievers ran.
+        time_to_first_token: from the start of the turn to the first streamed token of the answer.
+    """
+
+    started_at: int
+    ended_at: int
+    retrieval: float | None = None
+    generation: float | None = None
+    time_to_first_token: float | None = None
+
+    @property
+    def total(self) -> float:
+        """Seconds from the start of the turn to its end."""
+        return max(0, self.ended_at - self.started_at) / 1e9
+
+
+class Message(Data):
+    """One message of a prompt: its role (``system``, ``user``, ``assistant``, ``tool``) and its text."""
+
+    role: str
+    content: Text
+
+
+class Passage(Data):
+    """A retrieved piece of text.
+
+    Attributes:
+        text: the text as the retriever returned it.
+        id: the store's own id.
+        score: the retriever's or reranker's own score, on its own scale.
+        metadata: the document's metadata, as JSON-able data.
+        in_prompt: whether the whole text stands in the final prompt; None when no prompt was seen.
+        prompt_share: share of the text that stands there, 0..1: 0 for a dropped passage, between 0 and 1 for a cut one.
+    """
+
+    text: Text
+    id: Text | None = None
+    score: float | None = Field(default=None, allow_inf_nan=False)
+    metadata: Metadata = Field(default_factory=dict)
+    in_prompt: bool | None = None
+    prompt_share: float | None = Field(default=None, ge=0, le=1)
+
+
+class Step(Data):
+    """One operation inside a turn; becomes a child span.
+
+    Attributes:
+        id: unique within the turn.
+        parent_id: the step around it; None directly under the turn.
+        kind: what it did.
+        name: the component's own name.
+        started_at: nanoseconds since the epoch.
+        ended_at: nanoseconds since the epoch.
+        input: what went in, as text: the retriever's query, the tool's arguments.
+        output: what came out, as text.
+        messages: a model call's prompt.
+        passages: what a retriever or reranker returned.
+        model: name of the model, as the provider reported it, else as it was asked for.
+        provider: who served the model.
+        usage: the model call's tokens.
+        time_to_first_token: seconds from the start of this model call to its first token, when it was streamed.
+        error: the exception that ended it.
+        complete: False when the turn was over before this step had ended.
+    """
+
+    id: str
+    parent_id: str | None = None
+    kind: StepKind
+    name: str
+    started_at: int
+    ended_at: int
+    input: Text | None = None
+    output: Text | None = None
+    messages: tuple[Message, ...] = ()
+    passages: tuple[Passage, ...] = ()
+    model: str | None = None
+    provider: str | None = None
+    usage: Usage | None = None
+    time_to_first_token: float | None = None
+    error: ErrorInfo | None = None
+    complete: bool = True
+
+
+class Turn(Data):
+    """One question, what was retrieved for it, and the answer.
+
+    Attributes:
+        id: unique; the framework's own run id where there is one.
+        query: the user's question.
+        passages: the context: what the outermost retrievers returned, in their order.
+        response: the answer; empty when there is none.
+        retrieval_queries: queries that retrievers ran with and that differ from the user's (rewritten ones).
+        reference: a known good answer, for offline evaluation.
+        prompt: the final prompt that the answering model got.
+        usage: tokens of all model calls of the turn together.
+        model: the model that wrote the answer.
+        timing: how long it took.
+        span: where it stands in a trace.
+        steps: the retrievers, model calls and tools inside it, by start time.
+        status: how it ended; ``cancelled`` covers a stream that its reader closed early.
+        error: the exception that ended it.
+        name: name of the chain, agent or query engine.
+        framework: ``langchain``, ``llama_index`` or None.
+        session_id: the conversation that it belongs to.
+        user_id: the user, as the application named him.
+        metadata: whatever else the application attached.
+    """
+
+    id: str = ""
+    query: Text = ""
+    passages: tuple[Passage, ...] = ()
+    response: Text = ""
+    retrieval_queries: tuple[Text, ...] = ()
+    reference: Text | None = None
+    prompt: tuple[Message, ...] = ()
+    usage: Usage | None = None
+    model: str | None = None
+    timing: Timing | None = None
+    span: SpanReference | None = None
+    steps: tuple[Step, ...] = ()
+    status: TurnStatus = "ok"
+    error: ErrorInfo | None = None
+    name: str = "turn"
+    framework: str | None = None
+    session_id: str | None = None
+    user_id: str | None = None
+    metadata: Metadata = Field(default_factory=dict)
+
+    @property
+    def has_retrieval(self) -> bool:
+        """Whether passages were retrieved, or at least looked for."""
+        return bool(self.passages) or any(step.kind in _RETRIEVAL_KINDS for step in self.steps)
+
+    @property
+    def is_rag(self) -> bool:
+        """Whether an answer was asked for on the ground of what was retrieved: not for a bare retriever's run."""
+        if not self.has_retrieval:
+            return False
+        only_retrieval = bool(self.steps) and all(step.kind in _RETRIEVAL_KINDS for step in self.steps)
+        return bool(self.response) or self.status != "ok" or not only_retrieval
+
+    def texts(self) -> Iterator[str]:
+        """Yield the texts that metrics read: query, response and passages."""
+        yield self.query
+        yield self.response
+        for passage in self.passages:
+            yield passage.text
