@@ -171,12 +171,12 @@ class Recorder:
         """
         table = self._table
         seen = table.get(run_id)
-        if seen is not None:
-            if explicit and seen[1] is not None:
+        if seen is not None and not (explicit and _passed_over(seen, owner)):
+            if explicit:
                 seen[0].owner = owner
             return None
         around = table.get(parent_id) if parent_id is not None else None
-        if around is not None and not (explicit and around[1] is None and around[0].owner is not owner):
+        if around is not None and not (explicit and _passed_over(around, owner)):
             return self._start_child(around, owner, run_id, kind, name, input, explicit)
         if around is None and parent_id in self._ended:
             return None
@@ -197,6 +197,7 @@ class Recorder:
             recording.owner = owner
         recording.ids.append(run_id)
         if parent is None:  # not selected, or shed: only the family is kept
+            recording.shed += recording.selection.selected
             self._table[run_id] = around
             return None
         if len(recording.runs) >= self.max_runs:
@@ -258,6 +259,12 @@ class Recorder:
             return None
         return self._close(recording)
 
+    def forget(self, owner: Pipeline) -> None:
+        """Take out everything under way that would go to a pipeline: it takes no more turns."""
+        for recording in list(self._open.values()):
+            if recording.owner is owner:
+                self._close(recording)
+
     def _close(self, recording: Recording) -> Recording | None:
         if self._open.pop(recording.root.id, None) is None:
             return None  # another handler was first
@@ -296,6 +303,12 @@ class Recorder:
                     len(self._open) + 1,
                     (now - oldest.root.started_at) // 1_000_000_000,
                 )
+
+
+def _passed_over(entry: tuple[Recording, Run | None], owner: Pipeline) -> bool:
+    """Whether a run belongs to a turn that another pipeline has not selected."""
+    recording, run = entry
+    return run is None and not recording.selection.selected and recording.owner is not owner
 
 
 _SHARED = Recorder()

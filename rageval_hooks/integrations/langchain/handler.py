@@ -368,5 +368,7 @@ def attach(pipeline: Pipeline) -> None:
 
 
 def detach() -> None:
-    """Send them nowhere. LangChain keeps the hook; it does nothing from now on."""
-    _attached.pipeline = None
+    """Send them nowhere, those under way included. LangChain keeps the hook; it does nothing from now on."""
+    pipeline, _attached.pipeline = _attached.pipeline, None
+    if pipeline is not None:
+        shared_recorder().forget(pipeline)

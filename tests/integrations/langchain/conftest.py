@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+import rageval_hooks
+from rageval_hooks.integrations.recorder import shared_recorder
+from rageval_hooks.score import Evaluation
+from rageval_hooks.testing import InMemoryExporter
+from rageval_hooks.turn import Turn
+
+
+@dataclass
+class Captured:
+    """What an instrumented process has seen."""
+
+    handle: rageval_hooks.Instrumentation
+    exporter: InMemoryExporter
+
+    @property
+    def evaluations(self) -> list[Evaluation]:
+        assert self.handle.flush(10)
+        return self.exporter.evaluations
+
+    @property
+    def turns(self) -> list[Turn]:
+        return [evaluation.turn for evaluation in self.evaluations if evaluation.stage == "inline"]
+
+    @property
+    def turn(self) -> Turn:
+        [turn] = self.turns
+        return turn
+
+
+@pytest.fixture
+def captured() -> Iterator[Captured]:
+    """An instrumented process without metrics. Afterwards nothing may be left in the table, and nothing have failed."""
+    exporter = InMemoryExporter()
+    with rageval_hooks.instrument(metrics=[], exporters=[exporter]) as handle:
+        yield Captured(handle, exporter)
+        handle.flush(10)
+    stats = handle.stats()
+    assert len(shared_recorder()) == 0, "runs are left in the table"
+    assert stats["internal_errors"] == 0
+    assert stats["given_up"] == 0

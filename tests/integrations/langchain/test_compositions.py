@@ -1,0 +1,380 @@
+"""Chains, retrievers within retrievers, agents and graphs, as applications build them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, TypedDict
+
+import pytest
+from langchain.agents import create_agent
+from langchain_classic.chains import create_retrieval_chain
+from langchain_classic.chains.combine_documents import create_stuff_documents_chain
+from langchain_classic.retrievers import ContextualCompressionRetriever, EnsembleRetriever, MultiQueryRetriever
+from langchain_classic.retrievers.document_compressors.base import BaseDocumentCompressor
+from langchain_core.documents import Document
+from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.output_parsers import StrOutputParser
+from langchain_core.prompts import ChatPromptTemplate
+from langchain_core.runnables import RunnableLambda, RunnableParallel, RunnablePassthrough
+from langchain_core.tools import create_retriever_tool, tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import END, START, StateGraph
+from langgraph.types import Command, interrupt
+
+from rageval_hooks.turn import Turn
+from tests.integrations.langchain.conftest import Captured
+from tests.integrations.langchain.fakes import FACTS, PROMPT, ScriptedRetriever, join, lcel, model, retriever
+
+QUESTION = "When was the pier opened?"
+
+
+def ids(turn: Turn) -> list[str | None]:
+    return [passage.id for passage in turn.passages]
+
+
+def kinds(turn: Turn) -> list[str]:
+    return [step.kind for step in turn.steps]
+
+
+class KeepFirst(BaseDocumentCompressor):
+    """Keeps the best document, with a score of its own."""
+
+    def compress_documents(self, documents: Any, query: str, callbacks: Any = None) -> list[Document]:
+        first = documents[0]
+        return [Document(id=first.id, page_content=first.page_content, metadata={"relevance_score": 0.99})]
+
+
+class TestChains:
+    def test_create_retrieval_chain(self, captured: Captured) -> None:
+        """Question under ``input``, answer under ``answer``."""
+        prompt = ChatPromptTemplate.from_messages([("system", "Use this:\n{context}"), ("human", "{input}")])
+        chain = create_retrieval_chain(retriever(), create_stuff_documents_chain(model("In 2019."), prompt))
+        chain.invoke({"input": QUESTION})
+
+        turn = captured.turn
+        assert (turn.query, turn.response, turn.name) == (QUESTION, "In 2019.", "retrieval_chain")
+        assert ids(turn) == ["d1", "d2"]
+        assert kinds(turn) == ["retriever", "llm"]
+
+    def test_two_retrievers_in_parallel(self, captured: Captured) -> None:
+        """Both contribute to the context; what both found stands there once."""
+        other = retriever([FACTS[0], Document(id="d3", page_content="Bus 14 runs to the quay.")])
+        chain = (
+            RunnableParallel(
+                context=RunnableParallel(a=retriever() | join, b=other | join) | (lambda found: found["a"] + found["b"]),
+                question=RunnablePassthrough(),
+            )
+            | PROMPT
+            | model("In 2019.")
+        )
+        chain.invoke(QUESTION)
+
+        turn = captured.turn
+        assert sorted(map(str, ids(turn))) == ["d1", "d2", "d3"]
+        assert kinds(turn).count("retriever") == 2
+
+    def test_a_function_that_calls_a_retriever(self, captured: Captured) -> None:
+        """A retriever that a function calls belongs to the turn."""
+
+        def answer(question: str) -> str:
+            documents = retriever().invoke(question)
+            return (PROMPT | model("In 2019.")).invoke({"context": join(documents), "question": question}).text
+
+        assert RunnableLambda(answer).invoke(QUESTION) == "In 2019."
+
+        turn = captured.turn
+        assert ids(turn) == ["d1", "d2"]
+        assert turn.response == "In 2019."
+
+    def test_a_function_that_searches_by_itself(self, captured: Captured) -> None:
+        """A plain function that returns documents is a retrieval, the last of them if one reorders the other's."""
+        chain = (
+            {
+                "context": RunnableLambda(lambda question: FACTS) | RunnableLambda(lambda found: found[::-1]) | join,
+                "question": RunnablePassthrough(),
+            }
+            | PROMPT
+            | model("In 2019.")
+        )
+        chain.invoke(QUESTION)
+
+        turn = captured.turn
+        assert ids(turn) == ["d2", "d1"]
+        assert kinds(turn) == ["retriever", "llm"]
+
+    def test_a_chain_without_retrieval(self, captured: Captured) -> None:
+        """It is traced, and counted as not evaluated."""
+        chain = ChatPromptTemplate.from_template("Say hello to {name}") | model("Hello!") | StrOutputParser()
+        chain.invoke({"name": "Marta"})
+
+        turn = captured.turn
+        assert not turn.has_retrieval
+        assert kinds(turn) == ["llm"]
+        assert captured.handle.stats()["without_retrieval"] == 1
+        assert captured.handle.stats()["evaluated"] == 0
+
+    def test_a_retriever_on_its_own_is_no_turn_that_is_evaluated(self, captured: Captured) -> None:
+        """There is nothing that it answers."""
+        retriever().invoke(QUESTION)
+
+        turn = captured.turn
+        assert ids(turn) == ["d1", "d2"]
+        assert not turn.is_rag
+        assert captured.handle.stats()["evaluated"] == 0
+
+    def test_a_retrieval_without_results_is_a_turn(self, captured: Captured) -> None:
+        """Nothing was found, but looked for."""
+        lcel("I do not know.", documents=[]).invoke(QUESTION)
+
+        assert captured.turn.passages == ()
+        assert captured.turn.is_rag
+
+
+class TestRetrieversWithinRetrievers:
+    def test_compression(self, captured: Captured) -> None:
+        """The context is what the outer one let through; the inner one's step keeps what it found."""
+        outer = ContextualCompressionRetriever(base_retriever=retriever(), base_compressor=KeepFirst())
+        (RunnablePassthrough() | {"context": outer | join, "question": RunnablePassthrough()} | PROMPT | model()).invoke(
+            QUESTION
+        )
+
+        turn = captured.turn
+        assert [(passage.id, passage.score) for passage in turn.passages] == [("d1", 0.99)]
+        assert [[passage.id for passage in step.passages] for step in turn.steps if step.kind == "retriever"] == [
+            ["d1"],
+            ["d1", "d2"],
+        ]
+
+    def test_ensemble(self, captured: Captured) -> None:
+        """The context is the fused list."""
+        third = Document(id="d3", page_content="Bus 14 runs to the quay.")
+        outer = EnsembleRetriever(retrievers=[retriever([FACTS[1]]), retriever([FACTS[1], third])], weights=[0.5, 0.5])
+        ({"context": outer | join, "question": RunnablePassthrough()} | PROMPT | model()).invoke(QUESTION)
+
+        turn = captured.turn
+        assert ids(turn) == ["d2", "d3"]
+        assert kinds(turn).count("retriever") == 3
+
+    def test_multi_query(self, captured: Captured) -> None:
+        """The rewritten queries are kept beside the user's; the model that wrote them did not write the answer."""
+        rewriting = model("opening date of the pier\nyear when the pier opened")
+        outer = MultiQueryRetriever.from_llm(retriever=retriever(), llm=rewriting)
+        ({"context": outer | join, "question": RunnablePassthrough()} | PROMPT | model("In 2019.")).invoke(QUESTION)
+
+        turn = captured.turn
+        assert turn.query == QUESTION
+        assert set(turn.retrieval_queries) == {"opening date of the pier", "year when the pier opened"}
+        assert turn.response == "In 2019."
+        assert ids(turn) == ["d1", "d2"]
+        assert [message.role for message in turn.prompt] == ["system", "user"]
+
+    def test_a_rewritten_query(self, captured: Captured) -> None:
+        """What the retriever was asked is kept where it differs from the question."""
+        rewrite = RunnableLambda(lambda question: "pier opening year")
+        ({"context": rewrite | retriever() | join, "question": RunnablePassthrough()} | PROMPT | model()).invoke(QUESTION)
+
+        assert captured.turn.query == QUESTION
+        assert captured.turn.retrieval_queries == ("pier opening year",)
+
+
+class TestWhatTheModelWasShown:
+    LONG = Document(id="long", page_content=" ".join(f"word{number}" for number in range(400)))
+
+    def run(self, captured: Captured, show: Any, documents: Any = None) -> Turn:
+        documents = documents or [*FACTS, self.LONG]
+        ({"context": retriever(documents) | show, "question": RunnablePassthrough()} | PROMPT | model()).invoke(QUESTION)
+        return captured.turn
+
+    def test_all(self, captured: Captured) -> None:
+        """A passage whose whole text stands in the prompt was shown."""
+        turn = self.run(captured, join)
+
+        assert [(passage.in_prompt, passage.prompt_share) for passage in turn.passages] == [(True, 1.0)] * 3
+
+    def test_dropped(self, captured: Captured) -> None:
+        """One that was dropped before the prompt was not."""
+        turn = self.run(captured, lambda documents: documents[0].page_content)
+
+        assert [passage.in_prompt for passage in turn.passages] == [True, False, False]
+        assert [passage.prompt_share for passage in turn.passages] == [1.0, 0.0, 0.0]
+
+    @pytest.mark.parametrize("cut", [slice(0, 800), slice(-800, None)], ids=["its beginning", "its end"])
+    def test_cut(self, captured: Captured, cut: slice) -> None:
+        """Of one that was cut, the share that was shown is known."""
+        turn = self.run(captured, lambda documents: documents[0].page_content[cut], [self.LONG])
+
+        [passage] = turn.passages
+        assert passage.in_prompt is False
+        assert passage.prompt_share == pytest.approx(800 / len(self.LONG.page_content), abs=0.005)
+
+    def test_white_space_does_not_matter(self, captured: Captured) -> None:
+        """Templates indent and wrap."""
+        turn = self.run(captured, lambda documents: "\n\n".join(d.page_content.replace(" ", "\n   ") for d in documents))
+
+        assert all(passage.in_prompt for passage in turn.passages)
+
+    def test_no_model_no_mark(self, captured: Captured) -> None:
+        """Without a prompt nothing is known."""
+        (retriever() | RunnableLambda(lambda documents: "In 2019.")).invoke(QUESTION)
+
+        assert [passage.in_prompt for passage in captured.turn.passages] == [None, None]
+
+
+def searching_agent(search: Any, **fields: Any) -> Any:
+    """An agent that searches once and then answers."""
+
+    def script(messages: list[Any]) -> AIMessage:
+        if isinstance(messages[-1], ToolMessage):
+            return AIMessage("In 2019.", usage_metadata={"input_tokens": 5, "output_tokens": 2, "total_tokens": 7})
+        call = {"name": "search", "args": {"query": "pier opening"}, "id": "call-1"}
+        return AIMessage("", tool_calls=[call], usage_metadata={"input_tokens": 3, "output_tokens": 1, "total_tokens": 4})
+
+    return create_agent(model(script), [search], **fields)
+
+
+@tool(response_format="content_and_artifact")
+def search(query: str) -> Any:
+    """Search the handbook."""
+    return join(FACTS), FACTS
+
+
+class TestAgents:
+    @pytest.mark.parametrize("way", ["invoke", "ainvoke", "stream", "astream"])
+    def test_an_agent_with_a_retriever_tool(self, captured: Captured, way: str) -> None:
+        """One turn: question, passages, the last answer; the tokens of both model calls together."""
+        agent = searching_agent(create_retriever_tool(retriever(), "search", "Search the handbook."))
+        state = {"messages": [("human", QUESTION)]}
+
+        async def read() -> None:
+            async for _ in agent.astream(state):
+                pass
+
+        if way == "invoke":
+            agent.invoke(state)
+        elif way == "stream":
+            list(agent.stream(state))
+        else:
+            asyncio.run(agent.ainvoke(state) if way == "ainvoke" else read())
+
+        turn = captured.turn
+        assert (turn.query, turn.response) == (QUESTION, "In 2019.")
+        assert ids(turn) == ["d1", "d2"]
+        assert all(passage.in_prompt for passage in turn.passages)
+        assert turn.retrieval_queries == ("pier opening",)
+        assert kinds(turn) == ["llm", "tool", "retriever", "llm"]
+        assert turn.usage is not None
+        assert (turn.usage.input_tokens, turn.usage.output_tokens) == (8, 3)
+        names = {step.id: step.kind for step in turn.steps}
+        assert [names.get(str(step.parent_id)) for step in turn.steps] == [None, None, "tool", None]
+
+    def test_a_tool_that_returns_documents_beside_its_text(self, captured: Captured) -> None:
+        """The usual tool that searches a vector store by itself."""
+        searching_agent(search).invoke({"messages": [("human", QUESTION)]})
+
+        turn = captured.turn
+        assert ids(turn) == ["d1", "d2"]
+        assert [step.kind for step in turn.steps if step.passages] == ["tool"]
+        assert turn.is_rag
+
+    def test_an_agent_whose_stream_is_closed_early(self, captured: Captured) -> None:
+        """It is cancelled."""
+        stream = searching_agent(search).stream({"messages": [("human", QUESTION)]})
+        next(stream)
+        stream.close()
+
+        assert captured.turn.status == "cancelled"
+
+    def test_a_thread_is_a_session(self, captured: Captured) -> None:
+        """``thread_id`` of a checkpointed graph names the session, and each message is a turn of it."""
+        agent = searching_agent(search, checkpointer=InMemorySaver())
+        config: Any = {"configurable": {"thread_id": "thread-7"}, "metadata": {"user_id": "marta"}}
+        for question in (QUESTION, "And the ferry?"):
+            agent.invoke({"messages": [("human", question)]}, config)
+
+        assert [(turn.session_id, turn.user_id, turn.query) for turn in captured.turns] == [
+            ("thread-7", "marta", QUESTION),
+            ("thread-7", "marta", "And the ferry?"),
+        ]
+
+    @pytest.mark.filterwarnings("ignore:The v3 streaming protocol")  # LangGraph's own word on its new interface
+    def test_protocol_events(self, captured: Captured) -> None:
+        """``stream_events(version="v3")`` streams protocol events in place of tokens; they give a first token too."""
+        stream = searching_agent(search).stream_events({"messages": [("human", QUESTION)]}, version="v3")
+        assert stream.output["messages"][-1].text == "In 2019."
+
+        turn = captured.turn
+        assert turn.response == "In 2019."
+        assert turn.timing is not None
+        assert turn.timing.time_to_first_token is not None
+
+
+class State(TypedDict):
+    question: str
+    documents: list[Document]
+    answer: str
+
+
+def graph(approve: Any = None) -> Any:
+    """A graph of three nodes: retrieve, perhaps ask a person, answer."""
+
+    def find(state: State) -> Any:
+        return {"documents": retriever().invoke(state["question"])}
+
+    def wait(state: State) -> Any:
+        interrupt("go on?")
+        return {}
+
+    def write(state: State) -> Any:
+        prompt = PROMPT.invoke({"context": join(state["documents"]), "question": state["question"]})
+        return {"answer": model("In 2019.").invoke(prompt).text}
+
+    builder = StateGraph(State)
+    builder.add_node("find", find)
+    builder.add_node("write", write)
+    builder.add_edge(START, "find")
+    if approve:
+        builder.add_node("wait", wait)
+        builder.add_edge("find", "wait")
+        builder.add_edge("wait", "write")
+    else:
+        builder.add_edge("find", "write")
+    builder.add_edge("write", END)
+    return builder.compile(checkpointer=InMemorySaver() if approve else None)
+
+
+class TestGraphs:
+    def test_a_graph(self, captured: Captured) -> None:
+        """Question, passages and answer from the state."""
+        graph().invoke({"question": QUESTION})
+
+        turn = captured.turn
+        assert (turn.query, turn.response) == (QUESTION, "In 2019.")
+        assert ids(turn) == ["d1", "d2"]
+
+    def test_an_interrupt_is_no_error(self, captured: Captured) -> None:
+        """A graph that waits for a person has not failed, and neither has any step of it."""
+        compiled = graph(approve=True)
+        config: Any = {"configurable": {"thread_id": "1"}}
+        compiled.invoke({"question": QUESTION}, config)
+        compiled.invoke(Command(resume="yes"), config)
+
+        first, second = captured.turns
+        assert first.error is None
+        assert second.error is None
+        assert not [step for turn in (first, second) for step in turn.steps if step.error]
+        assert second.response == "In 2019."
+
+
+def test_a_retriever_that_is_asked_again_and_again(captured: Captured) -> None:
+    """The same passage counts once, however often it comes back."""
+    counting = ScriptedRetriever(find=lambda query: FACTS)
+
+    def ask(question: str) -> str:
+        for number in range(5):
+            counting.invoke(f"{question} {number}")
+        return "In 2019."
+
+    RunnableLambda(ask).invoke(QUESTION)
+
+    assert ids(captured.turn) == ["d1", "d2"]
+    assert len(captured.turn.retrieval_queries) == 5

@@ -1,0 +1,85 @@
+"""Concurrent turns never mix, and share one handler."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from langchain_core.documents import Document
+from langchain_core.output_parsers import StrOutputParser
+from langchain_core.runnables import RunnablePassthrough
+
+from rageval_hooks.turn import Turn
+from tests.integrations.langchain.conftest import Captured
+from tests.integrations.langchain.fakes import PROMPT, ScriptedRetriever, join, model
+
+TURNS = 64
+
+
+def echo_chain() -> Any:
+    """A chain whose documents and answer can be told from its question."""
+    documents = ScriptedRetriever(
+        find=lambda query: [
+            Document(id=f"{query}/{rank}", page_content=f"passage {rank} for {query}") for rank in range(3)
+        ]
+    )
+    return (
+        {"context": documents | join, "question": RunnablePassthrough()}
+        | PROMPT
+        | model(lambda messages: f"answer to {messages[-1].content}")
+        | StrOutputParser()
+    )
+
+
+def check(turns: list[Turn]) -> None:
+    assert len(turns) == TURNS
+    assert {turn.query for turn in turns} == {f"question {number}" for number in range(TURNS)}
+    for turn in turns:
+        assert turn.response == f"answer to {turn.query}"
+        assert [passage.id for passage in turn.passages] == [f"{turn.query}/{rank}" for rank in range(3)]
+        assert [message.content for message in turn.prompt][-1] == turn.query
+        assert turn.session_id == f"session of {turn.query}"
+        assert all(passage.in_prompt for passage in turn.passages)
+    assert len({turn.span.trace_id for turn in turns if turn.span}) == TURNS
+
+
+def config(number: int) -> Any:
+    return {"metadata": {"session_id": f"session of question {number}"}}
+
+
+def test_threads(captured: Captured) -> None:
+    """64 turns over 16 threads, of one chain."""
+    chain = echo_chain()
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda number: chain.invoke(f"question {number}", config(number)), range(TURNS)))
+
+    check(captured.turns)
+
+
+def test_tasks(captured: Captured) -> None:
+    """64 turns at once in one event loop."""
+    chain = echo_chain()
+
+    async def main() -> None:
+        await asyncio.gather(*(chain.ainvoke(f"question {number}", config(number)) for number in range(TURNS)))
+
+    asyncio.run(main())
+
+    check(captured.turns)
+
+
+def test_streams_in_tasks(captured: Captured) -> None:
+    """64 streams that are read in turns, in one event loop."""
+    chain = echo_chain()
+
+    async def read(number: int) -> None:
+        async for _ in chain.astream(f"question {number}", config(number)):
+            await asyncio.sleep(0)
+
+    async def main() -> None:
+        await asyncio.gather(*map(read, range(TURNS)))
+
+    asyncio.run(main())
+
+    check(captured.turns)

@@ -1,0 +1,142 @@
+"""However a run ends, there is one turn that says so, and nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import pytest
+
+from tests.integrations.langchain.conftest import Captured
+from tests.integrations.langchain.fakes import PROMPT, lcel, model, retriever
+
+QUESTION = "When was the pier opened?"
+
+
+class OutOfOrderError(Exception):
+    """What a broken component raises."""
+
+
+def test_a_stream_that_its_reader_closes_is_cancelled_with_what_was_read(captured: Captured) -> None:
+    """The turn has the part of the answer that was streamed until then, and is no error."""
+    stream = lcel("It was opened in 2019.").stream(QUESTION)
+    assert next(stream) == "It "
+    stream.close()
+
+    turn = captured.turn
+    assert turn.status == "cancelled"
+    assert turn.error is None
+    assert turn.query == QUESTION
+    assert turn.response == "It "
+    assert [passage.id for passage in turn.passages] == ["d1", "d2"]
+
+
+def test_an_async_stream_that_its_reader_closes_is_cancelled(captured: Captured) -> None:
+    """Likewise where the stream is asynchronous."""
+
+    async def main() -> None:
+        stream = lcel("It was opened in 2019.").astream(QUESTION)
+        async for _ in stream:
+            break
+        await stream.aclose()
+
+    asyncio.run(main())
+
+    turn = captured.turn
+    assert turn.status == "cancelled"
+    assert turn.error is None
+    assert turn.query == QUESTION
+    assert turn.response.startswith("It ")
+
+
+def test_a_stream_that_is_only_dropped_ends_too(captured: Captured) -> None:
+    """A reader that forgets the generator closes it."""
+    stream = lcel("It was opened in 2019.").stream(QUESTION)
+    next(stream)
+    del stream
+
+    assert captured.turn.status == "cancelled"
+
+
+def test_a_cancelled_task_is_cancelled(captured: Captured) -> None:
+    """The model never hears of it, but the turn ends, without an error."""
+
+    async def main() -> None:
+        reached = asyncio.Event()
+        task = asyncio.create_task(lcel(reached=reached).ainvoke(QUESTION))
+        await reached.wait()
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+
+    turn = captured.turn
+    assert turn.status == "cancelled"
+    assert turn.error is None
+    assert turn.response == ""
+    assert [step.complete for step in turn.steps if step.kind == "llm"] == [False]
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["invoke", "stream"])
+def test_an_error_of_the_retriever_is_the_turns_error(captured: Captured, streamed: bool) -> None:
+    """The exception stands on the retriever's step and on the turn, and reaches the application unchanged."""
+    chain = lcel(documents=OutOfOrderError("index is gone"))
+    with pytest.raises(OutOfOrderError):
+        "".join(chain.stream(QUESTION)) if streamed else chain.invoke(QUESTION)
+
+    turn = captured.turn
+    assert turn.status == "error"
+    assert turn.error is not None
+    assert (turn.error.type, turn.error.message) == ("OutOfOrderError", "index is gone")
+    assert [step.error.type for step in turn.steps if step.kind == "retriever" and step.error] == ["OutOfOrderError"]
+    assert turn.has_retrieval
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["invoke", "ainvoke"])
+def test_an_error_of_the_model_is_the_turns_error(captured: Captured, asynchronous: bool) -> None:
+    """What was retrieved before stays."""
+    chain = lcel(OutOfOrderError("overloaded"))
+    with pytest.raises(OutOfOrderError):
+        asyncio.run(chain.ainvoke(QUESTION)) if asynchronous else chain.invoke(QUESTION)
+
+    turn = captured.turn
+    assert turn.status == "error"
+    assert turn.error is not None
+    assert turn.error.type == "OutOfOrderError"
+    assert turn.query == QUESTION
+    assert turn.response == ""
+    assert [passage.id for passage in turn.passages] == ["d1", "d2"]
+    assert [step.error.type for step in turn.steps if step.kind == "llm" and step.error] == ["OutOfOrderError"]
+
+
+def test_a_fallback_that_answers_is_no_error(captured: Captured) -> None:
+    """The failed model call keeps its error, the turn has none."""
+    chain = {"context": retriever() | str, "question": lambda x: x} | PROMPT
+    answering = model(OutOfOrderError("overloaded")).with_fallbacks([model("In 2019.")])
+    (chain | answering).invoke(QUESTION)
+
+    turn = captured.turn
+    assert turn.status == "ok"
+    assert turn.response == "In 2019."
+    assert [step.error is not None for step in turn.steps if step.kind == "llm"] == [True, False]
+
+
+def test_a_handler_that_fails_does_not_reach_the_application(
+    captured: Captured, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An exception of our own is one log line and one count."""
+
+    def broken(*args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError("our own mistake")
+
+    monkeypatch.setattr("rageval_hooks.integrations.langchain.handler.turn_from_runs", broken)
+    for _ in range(3):
+        assert lcel("fine").invoke(QUESTION) == "fine"
+
+    assert captured.handle.stats()["internal_errors"] == 3
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [
+        "rageval-hooks: a turn could not be built from what was recorded: RuntimeError"
+    ]
+    captured.handle.pipeline._counts.clear()

@@ -1,0 +1,194 @@
+"""Where the hook is attached: to the process, to a chain, to both."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from langchain_core.runnables import RunnableLambda, RunnablePassthrough
+
+import rageval_hooks
+from rageval_hooks.integrations.langchain import CallbackHandler
+from rageval_hooks.integrations.recorder import Recorder, Run, shared_recorder
+from rageval_hooks.testing import InMemoryExporter
+from tests.integrations.langchain.conftest import Captured
+from tests.integrations.langchain.fakes import PROMPT, join, lcel, model, retriever
+
+QUESTION = "When was the pier opened?"
+
+
+@pytest.fixture
+def exporter() -> InMemoryExporter:
+    return InMemoryExporter()
+
+
+@pytest.fixture
+def handler(exporter: InMemoryExporter) -> Iterator[CallbackHandler]:
+    """A handler of its own, without metrics."""
+    handler = CallbackHandler(metrics=[], exporters=[exporter])
+    yield handler
+    assert handler.flush(10)
+    assert handler.stats()["internal_errors"] == 0
+    assert len(shared_recorder()) == 0
+
+
+WAYS: dict[str, Any] = {
+    "callbacks": lambda chain, handler: chain.invoke(QUESTION, {"callbacks": [handler]}),
+    "with_config": lambda chain, handler: chain.with_config(callbacks=[handler]).invoke(QUESTION),
+    "with_config of the model alone": lambda chain, handler: (
+        chain.first | chain.middle[0] | chain.middle[1].with_config(callbacks=[handler])
+    ).invoke(QUESTION, {"callbacks": [handler]}),
+}
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
+def test_a_handler_sees_the_chain_that_it_is_passed_to(
+    handler: CallbackHandler, exporter: InMemoryExporter, way: Any
+) -> None:
+    """One turn, and nothing of chains that it was not passed to."""
+    way(lcel(), handler)
+    lcel().invoke("unseen")
+
+    handler.flush(10)
+    [evaluation] = exporter.evaluations
+    assert evaluation.turn.query == QUESTION
+    assert [passage.id for passage in evaluation.turn.passages] == ["d1", "d2"]
+
+
+def test_a_handler_on_a_part_of_a_chain_sees_that_part(handler: CallbackHandler, exporter: InMemoryExporter) -> None:
+    """The outermost run that it sees is its turn."""
+    inner = lcel("inner answer").with_config(callbacks=[handler])
+    (RunnableLambda(lambda question: question.upper()) | inner).invoke("when?")
+
+    handler.flush(10)
+    [evaluation] = exporter.evaluations
+    assert (evaluation.turn.query, evaluation.turn.response) == ("WHEN?", "inner answer")
+
+
+def test_both_count_a_turn_once_and_it_is_the_handlers(
+    captured: Captured, handler: CallbackHandler, exporter: InMemoryExporter
+) -> None:
+    """What is attached to the chain goes before what is attached to the process."""
+    lcel().invoke(QUESTION, {"callbacks": [handler]})
+
+    handler.flush(10)
+    assert len(exporter.evaluations) == 1
+    assert captured.turns == []
+
+
+def test_both_on_different_levels_count_a_turn_once(
+    captured: Captured, handler: CallbackHandler, exporter: InMemoryExporter
+) -> None:
+    """The process sees the outer chain, the handler the inner one: one turn, the outer, and the handler's."""
+    answering = (PROMPT | model("In 2019.")).with_config(callbacks=[handler])
+    ({"context": retriever() | join, "question": RunnablePassthrough()} | answering).invoke(QUESTION)
+
+    handler.flush(10)
+    [evaluation] = exporter.evaluations
+    assert captured.turns == []
+    assert evaluation.turn.query == QUESTION
+    assert [passage.id for passage in evaluation.turn.passages] == ["d1", "d2"]
+
+
+def test_a_handler_sees_what_the_process_has_sampled_out(handler: CallbackHandler, exporter: InMemoryExporter) -> None:
+    """Its own rate holds for the chain that it is attached to."""
+    memory = InMemoryExporter()
+    with rageval_hooks.instrument(metrics=[], exporters=[memory], sample_rate=0.0) as handle:
+        inner = lcel("inner answer").with_config(callbacks=[handler])
+        (RunnableLambda(lambda question: question.upper()) | inner).invoke("when?")
+        handle.flush(10)
+    handler.flush(10)
+
+    assert [evaluation.turn.response for evaluation in exporter.evaluations] == ["inner answer"]
+    assert memory.evaluations == []
+
+
+def test_handlers_are_cheap_to_make(exporter: InMemoryExporter) -> None:
+    """One per request brings no thread of its own."""
+    for _ in range(50):
+        lcel().invoke(QUESTION, {"callbacks": [CallbackHandler(metrics=[], exporters=[exporter])]})
+    threads = [thread.name for thread in threading.enumerate() if thread.name.startswith("rageval")]
+
+    assert len(threads) == len(set(threads))
+    CallbackHandler(metrics=[], exporters=[exporter]).flush(10)
+    assert len(exporter.evaluations) == 50
+
+
+def test_the_callers_context_is_there_in_on_evaluation() -> None:
+    """``on_evaluation`` is called where the call returns, on the thread of the caller."""
+    seen: list[str] = []
+    with rageval_hooks.instrument(
+        metrics=["latency"], exporters=[], on_evaluation=lambda _: seen.append(threading.current_thread().name)
+    ):
+        lcel().invoke(QUESTION)
+        assert seen == [threading.current_thread().name]
+
+
+class TestTheTable:
+    """The recorder, which integrations share, is bounded in every direction."""
+
+    @staticmethod
+    def pipeline() -> Any:
+        return CallbackHandler(metrics=[], exporters=[]).pipeline
+
+    def test_a_root_that_never_ends_is_given_up_by_age(self) -> None:
+        """An hour later, when the next one starts."""
+        now = [0]
+        recorder = Recorder(max_age=3600, clock=lambda: now[0])
+        pipeline = self.pipeline()
+        recorder.start(pipeline, "old", None, "chain", "old", "x")
+        recorder.start(pipeline, "child", "old", "llm", "model", "x")
+        now[0] = 3601 * 10**9
+        recorder.start(pipeline, "new", None, "chain", "new", "x")
+
+        assert recorder.given_up == 1
+        assert recorder.get("child") is None
+        assert len(recorder) == 1
+
+    def test_too_many_open_roots_are_given_up_oldest_first(self) -> None:
+        """However many requests are cancelled without a word."""
+        recorder = Recorder(max_open=10)
+        pipeline = self.pipeline()
+        for number in range(100):
+            recorder.start(pipeline, number, None, "chain", "x", "x")
+
+        assert recorder.given_up == 90
+        assert len(recorder) == 10
+        assert isinstance(recorder.get(99), Run)
+
+    def test_a_root_with_too_many_runs_drops_the_later_ones(self, caplog: pytest.LogCaptureFixture) -> None:
+        """An agent that never stops does not fill the memory; its turn ends, and a line says what is missing."""
+        recorder = Recorder(max_runs=5)
+        pipeline = self.pipeline()
+        recorder.start(pipeline, "root", None, "chain", "x", "x")
+        for number in range(20):
+            recorder.start(pipeline, number, "root" if number == 0 else number - 1, "llm", "x", "x")
+            recorder.end(number, "y")
+        recording = recorder.end("root", "y")
+
+        assert recording is not None
+        assert len(recording.runs) == 5
+        assert len(recorder) == 0
+        assert "a turn had 16 runs more than the 5 that are recorded" in caplog.text
+
+    def test_a_straggler_of_an_ended_root_is_not_a_root(self) -> None:
+        """A component that starts after its turn has ended belongs to nothing."""
+        recorder = Recorder()
+        pipeline = self.pipeline()
+        recorder.start(pipeline, "root", None, "chain", "x", "x")
+        recorder.start(pipeline, "child", "root", "chain", "x", "x")
+        recorder.end("root", "y")
+
+        assert recorder.start(pipeline, "late", "child", "llm", "x", "x") is None
+        assert recorder.end("late", "y") is None
+        assert len(recorder) == 0
+
+    def test_only_one_caller_gets_the_ended_root(self) -> None:
+        """Two handlers report the same end."""
+        recorder = Recorder()
+        recorder.start(self.pipeline(), "root", None, "chain", "x", "x")
+
+        assert recorder.end("root", "y") is not None
+        assert recorder.end("root", "y") is None

@@ -1,0 +1,217 @@
+"""``instrument()``: one line on, one line off, and clear words where a setting is wrong."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+
+import rageval_hooks
+from rageval_hooks import ConfigurationError, UnknownNameError
+from rageval_hooks.integrations.langchain import CallbackHandler
+from rageval_hooks.integrations.recorder import shared_recorder
+from rageval_hooks.testing import InMemoryExporter
+from tests.integrations.langchain.fakes import lcel
+
+QUESTION = "When was the pier opened?"
+
+
+def test_the_same_line_twice_is_one_instrumentation() -> None:
+    """It is idempotent: the same handle, and a turn counts once."""
+    memory = InMemoryExporter()
+    with rageval_hooks.instrument(metrics=[], exporters=[memory]) as first:
+        second = rageval_hooks.instrument(metrics=[], exporters=[memory])
+        assert second is first
+        lcel().invoke(QUESTION)
+        first.flush(10)
+
+    assert len(memory.evaluations) == 1
+
+
+def test_another_line_replaces_the_first() -> None:
+    """The last settings hold; what the first handle had seen is still delivered."""
+    old, new = InMemoryExporter(), InMemoryExporter()
+    first = rageval_hooks.instrument(metrics=[], exporters=[old])
+    lcel().invoke("first")
+    with rageval_hooks.instrument(metrics=[], exporters=[new]) as second:
+        lcel().invoke("second")
+        assert first.flush(10)
+        assert second.flush(10)
+    first.shutdown()
+
+    assert [evaluation.turn.query for evaluation in old.evaluations] == ["first"]
+    assert [evaluation.turn.query for evaluation in new.evaluations] == ["second"]
+
+
+def test_it_can_be_undone() -> None:
+    """After the shutdown chains run as if it had never been there."""
+    memory = InMemoryExporter()
+    handle = rageval_hooks.instrument(metrics=[], exporters=[memory])
+    lcel().invoke(QUESTION)
+    assert handle.shutdown()
+    lcel().invoke("unseen")
+
+    assert [evaluation.turn.query for evaluation in memory.evaluations] == [QUESTION]
+    assert memory.closed
+    assert not handle.active
+    assert handle.shutdown(), "a second time is no harm"
+
+
+def test_it_can_be_done_again() -> None:
+    """On, off, on."""
+    memory = InMemoryExporter()
+    for question in ("first", "second"):
+        with rageval_hooks.instrument(metrics=[], exporters=[memory]):
+            lcel().invoke(question)
+
+    assert [evaluation.turn.query for evaluation in memory.evaluations] == ["first", "second"]
+
+
+def test_undone_in_the_middle_of_a_turn() -> None:
+    """A turn that was under way when it was switched off leaves nothing behind."""
+    memory = InMemoryExporter()
+    handle = rageval_hooks.instrument(metrics=[], exporters=[memory])
+    stream = lcel().stream(QUESTION)
+    next(stream)
+    handle.shutdown()
+    list(stream)
+    with rageval_hooks.instrument(metrics=[], exporters=[memory]):
+        lcel().invoke("next")
+
+    assert len(shared_recorder()) == 0
+
+
+def test_the_switch_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``RAGEVAL_ENABLED=false`` turns everything off without a change of the code."""
+    monkeypatch.setenv("RAGEVAL_ENABLED", "false")
+    memory = InMemoryExporter()
+    with rageval_hooks.instrument(metrics=[], exporters=[memory]) as handle:
+        assert lcel().invoke(QUESTION)
+        assert handle.flush(10)
+
+    assert memory.evaluations == []
+
+
+def test_stats_add_up() -> None:
+    """Every turn is in one of the counts."""
+    with rageval_hooks.instrument(metrics=["latency"], exporters=[]) as handle:
+        for _ in range(3):
+            lcel().invoke(QUESTION)
+        handle.flush(10)
+        stats = handle.stats()
+
+    assert stats["turns"] == stats["evaluated"] == 3
+    assert stats["scored"] == 9
+    assert stats["queues"]["export"] == {"pending": 0, "accepted": 3, "dropped": 0, "failed": 0}
+    assert stats["open_runs"] == 0
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "unknown metric": ({"metrics": ["groundednes"]}, "Did you mean 'groundedness'"),
+    "unknown metric lists what there is": ({"metrics": ["x"]}, "answer_relevance"),
+    "metric of somebody else": ({"metrics": ["nowhere.at_all:Metric"]}, "No module named 'nowhere'"),
+    "not a metric": ({"metrics": [object()]}, "is not a metric"),
+    "unknown exporter": ({"exporters": ["ote"]}, "Valid: console, jsonl, otel"),
+    "unknown models": ({"models": "lexcial"}, "Did you mean 'lexical'"),
+    "unknown kind of model": ({"models": {"embeder": "x"}}, "embedder"),
+    "no such model folder": ({"models": {"embedder": "/nowhere/at/all"}}, "no such path"),
+    "rate above 1": ({"sample_rate": 1.5}, "sample_rate: Input should be less than or equal to 1"),
+    "rate below 0": ({"sample_rate": -0.1}, "sample_rate: Input should be greater than or equal to 0"),
+    "negative budget": ({"inline_budget_ms": -1}, "inline_budget_ms"),
+    "unknown spans": ({"spans": "some"}, "'rag', 'all' or 'none'"),
+    "threshold for a score that nobody makes": (
+        {"metrics": ["latency"], "thresholds": {"groundedness": 0.7}},
+        "unknown score in thresholds 'groundedness'",
+    ),
+    "threshold that is no number": ({"thresholds": {"groundedness": "high"}}, "thresholds.groundedness"),
+    "provider without an exporter for it": ({"exporters": [], "tracer_provider": TracerProvider()}, "add 'otel'"),
+    "not a provider": ({"tracer_provider": object()}, "not an OpenTelemetry TracerProvider"),
+    "callback that cannot be called": ({"on_evaluation": "print"}, "on_evaluation is a function"),
+    "unknown setting": ({"sampling": 0.5}, "there is no such setting. Valid: enabled, metrics"),
+}
+
+
+@pytest.mark.parametrize("line", [rageval_hooks.instrument, CallbackHandler], ids=["instrument", "CallbackHandler"])
+@pytest.mark.parametrize(("settings", "message"), WRONG.values(), ids=WRONG.keys())
+def test_what_is_wrong_is_said_at_once(line: Any, settings: dict[str, Any], message: str) -> None:
+    """At construction, with what would be right; and nothing is attached."""
+    with pytest.raises(ConfigurationError) as error:
+        line(**settings)
+
+    assert message in str(error.value)
+    memory = InMemoryExporter()
+    with rageval_hooks.instrument(metrics=[], exporters=[memory]):
+        lcel().invoke(QUESTION)
+    assert len(memory.evaluations) == 1
+
+
+def test_two_metrics_for_one_score_are_refused() -> None:
+    """Which of them would it be?"""
+
+    @rageval_hooks.metric
+    def latency(turn: rageval_hooks.Turn) -> float:
+        return 0.5
+
+    with pytest.raises(ConfigurationError, match="two metrics yield a score 'latency'"):
+        rageval_hooks.instrument(metrics=["latency", latency])
+
+
+def test_an_unknown_name_carries_the_valid_ones() -> None:
+    """For programs that want to show them."""
+    with pytest.raises(UnknownNameError) as error:
+        rageval_hooks.instrument(metrics=["nonsense"])
+
+    assert "groundedness" in error.value.valid
+
+
+LIGHT = """
+import sys
+import rageval_hooks
+heavy = [name for name in ("torch", "spacy", "langchain_core", "llama_index", "openai", "numpy", "transformers") if name in sys.modules]
+print(",".join(heavy))
+"""
+
+
+def test_the_import_is_light() -> None:
+    """``import rageval_hooks`` loads no framework and no model library."""
+    output = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True, check=True)
+
+    assert output.stdout.strip() == ""
+
+
+def test_the_public_names() -> None:
+    """A name that disappears, or appears, is a decision."""
+    assert sorted(rageval_hooks.__all__) == [
+        "ConfigurationError",
+        "ErrorInfo",
+        "Evaluation",
+        "Exporter",
+        "Failed",
+        "Instrumentation",
+        "Message",
+        "Metric",
+        "MissingDependencyError",
+        "ModelUnavailableError",
+        "Passage",
+        "RagevalError",
+        "Result",
+        "Score",
+        "ScoreDefinition",
+        "Skipped",
+        "SpanReference",
+        "Step",
+        "Target",
+        "Timing",
+        "Turn",
+        "TurnError",
+        "UnknownNameError",
+        "Usage",
+        "__version__",
+        "evaluate",
+        "evaluate_conversation",
+        "instrument",
+        "metric",
+    ]
