@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from opentelemetry import trace
 from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
+from opentelemetry.sdk.trace.sampling import Sampler
 
 from rageval_hooks.analysis import TurnAnalysis
 from rageval_hooks.background import Lane, Worker, shared_worker
@@ -183,14 +184,16 @@ class Pipeline:
         Args:
             context: the current OpenTelemetry context.
         """
+        provider = self._tracer_provider or trace.get_tracer_provider()
+        ids = _ids(provider)
         parent = trace.get_current_span(context).get_span_context()
         if parent.is_valid:
             trace_id, parent_span_id, flags = parent.trace_id, parent.span_id, int(parent.trace_flags)
             sampled = parent.trace_flags.sampled
-            ids = self._ids()
         else:
-            ids = self._ids()
-            trace_id, parent_span_id, flags, sampled = ids.generate_trace_id(), 0, 1, True
+            trace_id, parent_span_id = ids.generate_trace_id(), 0
+            sampled = _records(provider, context, trace_id)
+            flags = int(sampled)
         selected = self.enabled
         if selected and not sampled and not self.settings.evaluate_unsampled:
             selected = False
@@ -343,11 +346,6 @@ class Pipeline:
         with self._counts_lock:
             self._counts[name] += amount
 
-    def _ids(self) -> IdGenerator:
-        provider = self._tracer_provider or trace.get_tracer_provider()
-        ids = getattr(provider, "id_generator", None)
-        return ids if isinstance(ids, IdGenerator) else _RANDOM_IDS
-
     def flush(self, timeout: float = 30.0) -> bool:
         """Wait until everything is evaluated and delivered; returns False if that took longer than ``timeout`` s."""
         end = time.monotonic() + timeout
@@ -383,6 +381,20 @@ class Pipeline:
 
 
 _RANDOM_IDS = RandomIdGenerator()
+
+
+def _ids(provider: TracerProvider) -> IdGenerator:
+    ids = getattr(provider, "id_generator", None)
+    return ids if isinstance(ids, IdGenerator) else _RANDOM_IDS
+
+
+def _records(provider: TracerProvider, context: Context, trace_id: int) -> bool:
+    """Whether the application's sampler would record a trace that begins with a turn of ours."""
+    sampler = getattr(provider, "sampler", None)
+    if not isinstance(sampler, Sampler):
+        return True
+    return sampler.should_sample(context, trace_id, "rag").decision.is_sampled()
+
 
 _COUNTERS = (
     "turns",

@@ -1,0 +1,609 @@
+"""What a backend receives: spans, their places in the trace, their attributes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, TraceIdRatioBased
+from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, StatusCode, TraceFlags
+
+import rageval_hooks
+from rageval_hooks import Evaluation, Failed, Metric, Score, Skipped, Target
+from rageval_hooks.testing import SequentialIds
+from tests.integrations.langchain.fakes import FACTS, lcel
+
+QUESTION = "When was the pier opened?"
+
+
+class Backend:
+    """A tracer provider of an application, and what it received."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.exporter = InMemorySpanExporter()
+        self.provider = TracerProvider(shutdown_on_exit=False, **settings)
+        self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+
+    @property
+    def spans(self) -> dict[str, ReadableSpan]:
+        """Spans by name."""
+        return {span.name: span for span in self.exporter.get_finished_spans()}
+
+    @property
+    def tree(self) -> set[tuple[str, str | None]]:
+        """(name, name of the parent) of each span."""
+        names = {span.context.span_id: span.name for span in self.exporter.get_finished_spans() if span.context}
+        return {
+            (span.name, names.get(span.parent.span_id, "?") if span.parent else None)
+            for span in self.exporter.get_finished_spans()
+        }
+
+
+@pytest.fixture
+def backend() -> Backend:
+    return Backend()
+
+
+@pytest.fixture
+def run(backend: Backend) -> Iterator[Callable[..., dict[str, ReadableSpan]]]:
+    """Runs a chain in an instrumented process, and returns the spans by name."""
+
+    def run(chain: Any = None, config: Any = None, backend: Backend = backend, **settings: Any) -> dict[str, ReadableSpan]:
+        settings = {"metrics": [], "tracer_provider": backend.provider, **settings}
+        with rageval_hooks.instrument(**settings) as handle:
+            try:
+                (chain or lcel()).invoke(QUESTION, config)
+            except ZeroDivisionError:
+                pass
+            assert handle.flush(20)
+            assert handle.stats()["internal_errors"] == handle.stats()["export_errors"] == 0
+        return backend.spans
+
+    yield run
+
+
+def attributes(span: ReadableSpan) -> dict[str, Any]:
+    return dict(span.attributes or {})
+
+
+class Fixed(Metric):
+    """Returns fixed results."""
+
+    name = "fixed"
+    scores = (
+        rageval_hooks.ScoreDefinition(name="fixed", description="one"),
+        rageval_hooks.ScoreDefinition(name="cost_like", description="two", direction="lower", high=None),
+    )
+
+    def __init__(self, *results: Any) -> None:
+        self._results = results
+
+    def evaluate(self, analysis: Any) -> Any:
+        return self._results
+
+
+class TestTheTree:
+    def test_the_turn_has_its_retriever_and_its_model_call_below_it(self, run: Any, backend: Backend) -> None:
+        """Not every prompt and parser."""
+        run()
+
+        assert backend.tree == {
+            ("rag RunnableSequence", None),
+            ("retrieval ScriptedRetriever", "rag RunnableSequence"),
+            ("chat scripted-1-2026", "rag RunnableSequence"),
+        }
+
+    def test_all_steps_when_asked(self, run: Any, backend: Backend) -> None:
+        """``spans="all"`` has prompts, parsers and inner chains too, nested as they ran."""
+        run(spans="all")
+
+        assert ("ChatPromptTemplate", "rag RunnableSequence") in backend.tree
+        assert ("RunnableParallel<context,question>", "rag RunnableSequence") in backend.tree
+        assert ("RunnableSequence", "RunnableParallel<context,question>") in backend.tree
+        assert ("retrieval ScriptedRetriever", "RunnableSequence") in backend.tree
+        assert ("StrOutputParser", "rag RunnableSequence") in backend.tree
+
+    def test_no_steps_when_asked(self, run: Any, backend: Backend) -> None:
+        """``spans="none"`` has the turn alone."""
+        run(spans="none")
+
+        assert backend.tree == {("rag RunnableSequence", None)}
+
+    def test_below_the_span_that_was_current_when_it_began(self, run: Any, backend: Backend) -> None:
+        """The application's request span is the parent, and the trace is the application's."""
+        with backend.provider.get_tracer("app").start_as_current_span("GET /ask") as request:
+            run()
+
+        assert ("rag RunnableSequence", "GET /ask") in backend.tree
+        turn = backend.spans["rag RunnableSequence"]
+        assert turn.context is not None
+        assert turn.context.trace_id == request.get_span_context().trace_id
+
+    def test_turns_in_one_request_are_siblings(self, backend: Backend) -> None:
+        """Two calls in one request stand side by side."""
+        with (
+            rageval_hooks.instrument(metrics=[], tracer_provider=backend.provider) as handle,
+            backend.provider.get_tracer("app").start_as_current_span("GET /ask"),
+        ):
+            lcel().invoke("first")
+            lcel().invoke("second")
+            handle.flush(10)
+
+        turns = [span for span in backend.exporter.get_finished_spans() if span.name.startswith("rag ")]
+        assert len({span.parent.span_id for span in turns if span.parent}) == 1
+        assert len({span.context.span_id for span in turns if span.context}) == 2
+
+    def test_a_turn_of_its_own_has_the_id_that_sampling_went_by(self, backend: Backend) -> None:
+        """The ids that a turn is given when it begins are those of its span."""
+        seen: list[Evaluation] = []
+        with rageval_hooks.instrument(
+            metrics=[], tracer_provider=backend.provider, on_evaluation=seen.append
+        ) as handle:
+            lcel().invoke(QUESTION)
+            handle.flush(10)
+
+        span = backend.spans["rag RunnableSequence"]
+        reference = seen[0].turn.span
+        assert span.context is not None
+        assert reference is not None
+        assert f"{span.context.trace_id:032x}" == reference.trace_id
+        assert f"{span.context.span_id:016x}" == reference.span_id
+
+    def test_ids_come_from_the_providers_generator(self) -> None:
+        """Some backends demand ids of a form of their own."""
+        backend = Backend(id_generator=SequentialIds())
+        with rageval_hooks.instrument(metrics=[], tracer_provider=backend.provider) as handle:
+            lcel().invoke(QUESTION)
+            handle.flush(10)
+
+        assert {span.context.trace_id for span in backend.exporter.get_finished_spans() if span.context} == {1}
+
+    def test_times_are_those_of_the_run(self, run: Any) -> None:
+        """Children lie within the turn, although all spans are written afterwards."""
+        spans = run()
+        turn, retrieval, chat = (
+            spans["rag RunnableSequence"],
+            spans["retrieval ScriptedRetriever"],
+            spans["chat scripted-1-2026"],
+        )
+        order = [turn.start_time, retrieval.start_time, retrieval.end_time, chat.start_time, chat.end_time, turn.end_time]
+
+        assert order == sorted(order)
+        assert None not in order
+
+    def test_kinds(self, run: Any) -> None:
+        """Retrieval and inference are calls to somebody else."""
+        spans = run()
+
+        assert spans["rag RunnableSequence"].kind is SpanKind.INTERNAL
+        assert spans["retrieval ScriptedRetriever"].kind is SpanKind.CLIENT
+        assert spans["chat scripted-1-2026"].kind is SpanKind.CLIENT
+
+
+class TestAttributes:
+    def test_the_turn(self, run: Any) -> None:
+        """Question, answer, session and user."""
+        found = attributes(run(config={"metadata": {"session_id": "s1", "user_id": "u1"}})["rag RunnableSequence"])
+
+        assert found["openinference.span.kind"] == "CHAIN"
+        assert found["input.value"] == QUESTION
+        assert found["output.value"] == "It was opened in 2019."
+        assert found["session.id"] == found["gen_ai.conversation.id"] == "s1"
+        assert found["user.id"] == "u1"
+        assert found["rageval.turn.status"] == "ok"
+        assert found["rageval.passages.count"] == found["rageval.passages.in_prompt"] == 2
+        assert json.loads(found["metadata"]) == {"session_id": "s1", "user_id": "u1"}
+
+    def test_the_turn_has_no_token_counts_that_a_backend_would_add_up(self, run: Any) -> None:
+        """They stand on the model calls below it; the turn has them under names of our own."""
+        found = attributes(run()["rag RunnableSequence"])
+
+        assert not [name for name in found if name.startswith(("llm.token_count", "gen_ai.usage"))]
+        assert (found["rageval.tokens.input"], found["rageval.tokens.output"]) == (40, 7)
+
+    def test_the_retriever(self, run: Any) -> None:
+        """Documents with id, score, content and metadata, in both vocabularies."""
+        found = attributes(run()["retrieval ScriptedRetriever"])
+
+        assert found["openinference.span.kind"] == "RETRIEVER"
+        assert found["gen_ai.operation.name"] == "retrieval"
+        assert found["gen_ai.retrieval.query.text"] == found["input.value"] == QUESTION
+        assert json.loads(found["gen_ai.retrieval.documents"]) == [{"id": "d1", "score": 0.9}, {"id": "d2", "score": 0.4}]
+        assert found["retrieval.documents.0.document.id"] == "d1"
+        assert found["retrieval.documents.0.document.score"] == 0.9
+        assert found["retrieval.documents.0.document.content"] == FACTS[0].page_content
+        assert json.loads(found["retrieval.documents.0.document.metadata"])["source"] == "harbour.md"
+        assert json.loads(found["retrieval.documents.1.document.metadata"])["rageval.document.in_prompt"] is True
+
+    def test_the_model_call(self, run: Any) -> None:
+        """Model, provider, tokens, prompt and answer, in both vocabularies."""
+        found = attributes(run()["chat scripted-1-2026"])
+
+        assert found["openinference.span.kind"] == "LLM"
+        assert found["gen_ai.operation.name"] == "chat"
+        assert found["llm.model_name"] == found["gen_ai.response.model"] == "scripted-1-2026"
+        assert found["llm.provider"] == found["gen_ai.provider.name"] == "acme"
+        assert found["llm.token_count.prompt"] == found["gen_ai.usage.input_tokens"] == 40
+        assert found["llm.token_count.completion"] == found["gen_ai.usage.output_tokens"] == 7
+        assert found["llm.token_count.total"] == 47
+        assert found["gen_ai.usage.cache_read.input_tokens"] == 12
+        assert found["rageval.usage.source"] == "provider"
+        assert found["llm.input_messages.0.message.role"] == "system"
+        assert FACTS[0].page_content in found["llm.input_messages.0.message.content"]
+        assert found["llm.input_messages.1.message.content"] == QUESTION
+        assert found["llm.output_messages.0.message.content"] == "It was opened in 2019."
+
+    def test_estimated_tokens_are_marked(self, run: Any) -> None:
+        """A count that no provider made says who made it."""
+        spans = run(lcel(usage=None))
+        chat = next(span for name, span in spans.items() if name.startswith("chat "))
+
+        assert attributes(chat)["rageval.usage.source"] in ("tiktoken", "characters")
+        assert attributes(chat)["gen_ai.usage.input_tokens"] > 10
+
+    def test_context_attributes_of_openinference(self, run: Any, backend: Backend) -> None:
+        """``using_attributes`` names session and user for everything inside it."""
+        from openinference.instrumentation import using_attributes
+
+        with using_attributes(session_id="s2", user_id="u2", metadata={"tenant": "north"}):
+            found = attributes(run()["rag RunnableSequence"])
+
+        assert (found["session.id"], found["user.id"]) == ("s2", "u2")
+        assert json.loads(found["metadata"]) == {"tenant": "north"}
+
+
+class TestScores:
+    def test_numbers_labels_and_evaluations(self, run: Any) -> None:
+        """A score is a double of its own name, a label if there is a threshold, and an OpenInference evaluation."""
+        metric = Fixed(
+            Score(name="fixed", value=0.25, explanation="because", model="m", metadata={"k": 1}),
+            Score(name="cost_like", value=3.5, annotator="CODE"),
+        )
+        thresholds = {"fixed": 0.5, "cost_like": 5.0}
+        found = attributes(run(metrics=[metric], thresholds=thresholds)["rag RunnableSequence"])
+
+        assert found["rageval.score.fixed"] == 0.25
+        assert found["rageval.score.cost_like"] == 3.5
+        assert found["rageval.label.fixed"] == "fail"
+        assert found["rageval.label.cost_like"] == "pass"
+        assert found["evaluations.0.evaluation.name"] == "fixed"
+        assert found["evaluations.0.evaluation.score"] == 0.25
+        assert found["evaluations.0.evaluation.label"] == "fail"
+        assert found["evaluations.0.evaluation.explanation"] == "because"
+        assert found["evaluations.0.evaluation.annotator_kind"] == "CODE"
+        assert json.loads(found["evaluations.0.evaluation.metadata"]) == {"k": 1}
+        assert found["evaluations.1.evaluation.name"] == "cost_like"
+
+    def test_no_threshold_no_label(self, run: Any) -> None:
+        """A label is a judgement that somebody has to make."""
+        found = attributes(run(metrics=[Fixed(Score(name="fixed", value=0.25))])["rag RunnableSequence"])
+
+        assert "rageval.label.fixed" not in found
+        assert "evaluations.0.evaluation.label" not in found
+
+    def test_what_could_not_be_computed_is_no_number(self, run: Any) -> None:
+        """Skipped and failed metrics say why, where the score would be looked for."""
+        metric = Fixed(
+            Skipped(name="fixed", reason="nothing to read"), Failed(name="cost_like", error_type="OSError", message="disk")
+        )
+        found = attributes(run(metrics=[metric])["rag RunnableSequence"])
+
+        assert found["rageval.skipped.fixed"] == "nothing to read"
+        assert found["rageval.failed.cost_like"] == "OSError: disk"
+        assert not [name for name in found if name.startswith(("rageval.score", "evaluations."))]
+
+    def test_scores_of_passages(self, run: Any) -> None:
+        """A list in the order of the passages."""
+        scores = [
+            Score(name="fixed", value=value, target=Target(kind="passage", index=index))
+            for index, value in enumerate((0.5, 0.75))
+        ]
+        found = attributes(run(metrics=[Fixed(*scores)])["rag RunnableSequence"])
+
+        assert found["rageval.passage_scores.fixed"] == (0.5, 0.75)
+        assert "rageval.score.fixed" not in found
+
+    def test_the_probability_of_selection_is_there_when_turns_are_sampled(self, backend: Backend) -> None:
+        """So that a mean over sampled traffic can be weighted."""
+        with rageval_hooks.instrument(
+            metrics=[Fixed(Score(name="fixed", value=1))], tracer_provider=backend.provider, sample_rate=0.5
+        ) as handle:
+            for _ in range(64):
+                lcel().invoke(QUESTION)
+            handle.flush(10)
+
+        turns = [span for span in backend.exporter.get_finished_spans() if span.name.startswith("rag ")]
+        assert 0 < len(turns) < 64
+        assert {attributes(span)["rageval.sampling.probability"] for span in turns} == {0.5}
+
+
+class TestLateScores:
+    """Metrics that did not fit the inline budget come as spans of their own."""
+
+    def late(self, run: Any, *results: Any, **settings: Any) -> dict[str, ReadableSpan]:
+        return run(metrics=[Fixed(*results)], inline_budget_ms=0, **settings)
+
+    def test_a_child_of_the_turns_span_and_linked_to_it(self, run: Any) -> None:
+        """OpenInference finds what is judged by the link, a reader of the trace by the parent."""
+        spans = self.late(run, Score(name="fixed", value=0.25))
+        turn, late = spans["rag RunnableSequence"], spans["evaluate fixed"]
+
+        assert turn.context is not None
+        assert late.parent is not None
+        assert late.parent.span_id == turn.context.span_id
+        assert [link.context.span_id for link in late.links] == [turn.context.span_id]
+
+    def test_it_does_not_stretch_the_trace(self, run: Any) -> None:
+        """It stands at the end of the turn; how long it took is an attribute."""
+        spans = self.late(run, Score(name="fixed", value=0.25))
+        turn, late = spans["rag RunnableSequence"], spans["evaluate fixed"]
+
+        assert late.start_time == late.end_time == turn.end_time
+        assert attributes(late)["rageval.duration"] > 0
+
+    def test_both_vocabularies_and_a_label_that_can_be_searched(self, run: Any) -> None:
+        """Phoenix reads one set of names, others read the other, Jaeger searches strings."""
+        score = Score(name="fixed", value=0.25, explanation="because")
+        found = attributes(self.late(run, score, thresholds={"fixed": 0.5})["evaluate fixed"])
+
+        assert found["openinference.span.kind"] == "EVALUATOR"
+        assert found["evaluations.0.evaluation.name"] == found["gen_ai.evaluation.name"] == "fixed"
+        assert found["evaluations.0.evaluation.score"] == found["gen_ai.evaluation.score.value"] == 0.25
+        assert found["gen_ai.evaluation.score.label"] == found["rageval.label.fixed"] == "fail"
+        assert found["gen_ai.evaluation.explanation"] == "because"
+        assert found["rageval.score.fixed"] == 0.25
+
+    @pytest.mark.parametrize(
+        ("result", "name"),
+        [
+            (Failed(name="fixed", error_type="OSError", message="disk"), "rageval.failed.fixed"),
+            (Skipped(name="fixed", reason="nothing to read"), "rageval.skipped.fixed"),
+        ],
+    )
+    def test_what_is_missing_is_a_span_with_its_reason(self, run: Any, result: Any, name: str) -> None:
+        """And without an error status, which a backend would pass on to the turn."""
+        late = self.late(run, result)["evaluate fixed"]
+
+        assert name in attributes(late)
+        assert late.status.status_code is StatusCode.UNSET
+        assert "gen_ai.evaluation.score.value" not in attributes(late)
+
+    def test_scores_of_passages_are_one_span(self, run: Any) -> None:
+        """Not one for each passage."""
+        scores = [
+            Score(name="fixed", value=value, target=Target(kind="passage", index=index))
+            for index, value in enumerate((0.5, 0.75))
+        ]
+        late = self.late(run, Score(name="fixed", value=0.6), *scores)
+
+        assert attributes(late["evaluate fixed"])["rageval.passage_scores.fixed"] == (0.5, 0.75)
+
+
+class TestErrors:
+    def test_the_exception_stands_on_the_step_and_on_the_turn(self, run: Any) -> None:
+        """With status, type, message and event."""
+        spans = run(lcel(documents=ZeroDivisionError("index is empty")))
+
+        for name in ("rag RunnableSequence", "retrieval ScriptedRetriever"):
+            span = spans[name]
+            assert span.status.status_code is StatusCode.ERROR
+            assert attributes(span)["error.type"] == "ZeroDivisionError"
+            [event] = span.events
+            assert dict(event.attributes or {}) == {
+                "exception.type": "ZeroDivisionError",
+                "exception.message": "index is empty",
+            }
+
+    def test_an_early_end_is_no_error(self, backend: Backend) -> None:
+        """A reader that had enough."""
+        with rageval_hooks.instrument(metrics=[], tracer_provider=backend.provider) as handle:
+            stream = lcel().stream(QUESTION)
+            next(stream)
+            stream.close()
+            handle.flush(10)
+
+        turn = backend.spans["rag RunnableSequence"]
+        assert turn.status.status_code is StatusCode.UNSET
+        assert attributes(turn)["rageval.turn.status"] == "cancelled"
+        assert attributes(backend.spans["chat scripted-1"])["rageval.incomplete"] is True
+
+
+class TestSampling:
+    @staticmethod
+    def unsampled() -> Context:
+        parent = SpanContext(0xABC, 0xDEF, is_remote=True, trace_flags=TraceFlags(0))
+        return trace.set_span_in_context(NonRecordingSpan(parent))
+
+    @pytest.mark.parametrize("asked", [False, True])
+    def test_a_trace_that_is_not_recorded_has_no_spans_and_is_evaluated_only_if_asked(
+        self, backend: Backend, asked: bool
+    ) -> None:
+        """The application has decided that nobody will look at it."""
+        from opentelemetry.context import attach, detach
+
+        seen: list[Evaluation] = []
+        with rageval_hooks.instrument(
+            metrics=["latency"], tracer_provider=backend.provider, on_evaluation=seen.append, evaluate_unsampled=asked
+        ) as handle:
+            token = attach(self.unsampled())
+            lcel().invoke(QUESTION)
+            detach(token)
+            handle.flush(10)
+            stats = handle.stats()
+
+        assert backend.spans == {}
+        assert len(seen) == int(asked)
+        assert stats["unsampled_traces"] == int(not asked)
+
+    def test_random_bits_in_the_flags_do_not_matter(self, backend: Backend) -> None:
+        """Sampled is one bit."""
+        from opentelemetry.context import attach, detach
+
+        parent = SpanContext(0xABC, 0xDEF, is_remote=True, trace_flags=TraceFlags(0x03))
+        with rageval_hooks.instrument(metrics=[], tracer_provider=backend.provider) as handle:
+            token = attach(trace.set_span_in_context(NonRecordingSpan(parent)))
+            lcel().invoke(QUESTION)
+            detach(token)
+            handle.flush(10)
+
+        assert "rag RunnableSequence" in backend.spans
+
+    @pytest.mark.parametrize("sampler", [ALWAYS_OFF, ParentBased(TraceIdRatioBased(0.0))], ids=["off", "ratio 0"])
+    def test_what_the_provider_would_drop_is_not_evaluated(self, sampler: Any) -> None:
+        """A root of our own that the application's sampler does not want costs nothing."""
+        backend = Backend(sampler=sampler)
+        seen: list[Evaluation] = []
+        with rageval_hooks.instrument(
+            metrics=["latency"], tracer_provider=backend.provider, on_evaluation=seen.append
+        ) as handle:
+            lcel().invoke(QUESTION)
+            handle.flush(10)
+            stats = handle.stats()
+
+        assert backend.spans == {}
+        assert seen == []
+        assert stats["unsampled_traces"] == 1
+
+    def test_sampled_out_turns_leave_no_spans(self, backend: Backend) -> None:
+        """And are counted."""
+        with rageval_hooks.instrument(metrics=[], tracer_provider=backend.provider, sample_rate=0.0) as handle:
+            lcel().invoke(QUESTION)
+            handle.flush(10)
+            stats = handle.stats()
+
+        assert backend.spans == {}
+        assert stats["sampled_out"] == 1
+        assert stats["turns"] == 0
+
+
+class TestContent:
+    SECRETS = ("pier", "2019", "Quern", "ferry")
+
+    def everything(self, backend: Backend) -> str:
+        return " ".join(span.to_json() for span in backend.exporter.get_finished_spans())
+
+    @pytest.mark.parametrize(
+        ("settings", "environment"),
+        [
+            ({"capture_content": False}, {}),
+            ({}, {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "NO_CONTENT"}),
+            ({}, {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "false"}),
+            ({}, {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "EVENT_ONLY"}),
+            ({}, {"RAGEVAL_CAPTURE_CONTENT": "false"}),
+        ],
+    )
+    @pytest.mark.parametrize("inline_budget_ms", [2000, 0], ids=["inline", "late"])
+    def test_hidden_content_is_nowhere(
+        self,
+        run: Any,
+        backend: Backend,
+        monkeypatch: pytest.MonkeyPatch,
+        settings: Any,
+        environment: Any,
+        inline_budget_ms: int,
+    ) -> None:
+        """Not in the texts, and not in what metrics say of them: explanations, details, messages of errors."""
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        metric = Fixed(
+            Score(name="fixed", value=1, explanation="says pier", metadata={"sentence": "the pier"}),
+            Failed(name="cost_like", error_type="ValueError", message="cannot read 'pier'"),
+        )
+        run(metrics=[metric, "groundedness"], models="lexical", inline_budget_ms=inline_budget_ms, **settings)
+        run(lcel(documents=ZeroDivisionError("no pier")), **settings)
+
+        text = self.everything(backend)
+        assert [secret for secret in self.SECRETS if secret in text] == []
+        assert "__REDACTED__" in text
+        assert '"rageval.score.fixed": 1.0' in text
+
+    def test_our_own_setting_comes_before_the_general_one(self, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        """``capture_content=True`` shows content where others hide it."""
+        monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "NO_CONTENT")
+
+        assert attributes(run(capture_content=True)["rag RunnableSequence"])["input.value"] == QUESTION
+
+    HIDES: dict[str, tuple[str, str, str]] = {
+        "OPENINFERENCE_HIDE_INPUTS": ("rag RunnableSequence", "input.value", "output.value"),
+        "OPENINFERENCE_HIDE_OUTPUTS": ("rag RunnableSequence", "output.value", "input.value"),
+        "OPENINFERENCE_HIDE_INPUT_MESSAGES": (
+            "chat scripted-1-2026",
+            "llm.input_messages.0.message.content",
+            "llm.output_messages.0.message.content",
+        ),
+        "OPENINFERENCE_HIDE_OUTPUT_MESSAGES": (
+            "chat scripted-1-2026",
+            "llm.output_messages.0.message.content",
+            "llm.input_messages.0.message.content",
+        ),
+        "OPENINFERENCE_HIDE_RETRIEVAL_DOCUMENTS": (
+            "retrieval ScriptedRetriever",
+            "retrieval.documents.0.document.content",
+            "input.value",
+        ),
+    }
+
+    @pytest.mark.parametrize(("variable", "where"), HIDES.items(), ids=HIDES.keys())
+    def test_the_switches_of_openinference(
+        self, run: Any, monkeypatch: pytest.MonkeyPatch, variable: str, where: tuple[str, str, str]
+    ) -> None:
+        """Each hides its part, and explanations, which may quote it; the rest stays."""
+        monkeypatch.setenv(variable, "true")
+        span, hidden, shown = where
+        spans = run(metrics=[Fixed(Score(name="fixed", value=1, explanation="says pier"))])
+
+        assert attributes(spans[span])[hidden] == "__REDACTED__"
+        assert attributes(spans[span])[shown] != "__REDACTED__"
+        assert attributes(spans["rag RunnableSequence"])["evaluations.0.evaluation.explanation"] == "__REDACTED__"
+
+
+class TestLimits:
+    def test_scores_survive_a_small_attribute_limit(self) -> None:
+        """Providers keep 128 attributes by default and silently drop the oldest: what matters most comes first."""
+        backend = Backend(span_limits=SpanLimits(max_span_attributes=24))
+        metric = Fixed(*(Score(name=f"score{number}", value=number / 100, explanation="x") for number in range(10)))
+        with rageval_hooks.instrument(metrics=[metric], tracer_provider=backend.provider) as handle:
+            lcel().invoke(QUESTION)
+            handle.flush(10)
+
+        turn = backend.spans["rag RunnableSequence"]
+        found = attributes(turn)
+        assert [found[f"rageval.score.score{number}"] for number in range(10)] == [number / 100 for number in range(10)]
+        assert found["input.value"] == QUESTION
+        assert found["rageval.dropped_attributes"] > 0
+        assert len(found) == 24
+        assert turn.dropped_attributes == 0
+
+    def test_a_thousand_passages_fit(self) -> None:
+        """The first ones are there, the number says how many there were."""
+        from langchain_core.documents import Document
+
+        backend = Backend()
+        documents = [Document(id=str(number), page_content=f"passage {number}") for number in range(1000)]
+        with rageval_hooks.instrument(metrics=[], tracer_provider=backend.provider) as handle:
+            lcel(documents=documents).invoke(QUESTION)
+            handle.flush(10)
+
+        found = attributes(backend.spans["retrieval ScriptedRetriever"])
+        assert found["retrieval.documents.0.document.content"] == "passage 0"
+        assert found["rageval.dropped_attributes"] > 2000
+        assert attributes(backend.spans["rag RunnableSequence"])["rageval.passages.count"] == 1000
+
+    def test_junk_can_be_encoded(self, run: Any) -> None:
+        """Lone surrogates and null bytes do not lose a batch."""
+        from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+
+        junk = "\ud800 pier \x00 \udfff"
+        from langchain_core.documents import Document
+
+        chain = lcel(junk, documents=[Document(id=junk, page_content=junk, metadata={junk: junk})])
+        spans = run(chain, {"metadata": {"session_id": junk}})
+
+        assert encode_spans(list(spans.values())).SerializeToString()
