@@ -84,6 +84,8 @@ class Worker:
         self._executor: DaemonExecutor | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._exit_registered = False
+        self._provider: object = None
+        self._closing: list[Callable[[], None]] = getattr(self, "_closing", [])
         for lane in list(getattr(self, "lanes", ())):
             lane.pending = 0
 
@@ -131,14 +133,22 @@ class Worker:
         finally:
             self._hurry = False
 
-    def drain_last(self) -> None:
-        """Make the drain at exit run before everything that was registered for the exit until now.
+    def drain_before(self, provider: object) -> None:
+        """Make the drain at exit run before a tracer provider shuts down.
 
-        Exit handlers run last-in first-out, and a tracer provider that shuts down before our drain loses our spans.
+        Exit handlers run last-in first-out: the drain is registered anew whenever the provider is another one.
         """
-        atexit.unregister(self._at_exit)
-        atexit.register(self._at_exit)
-        self._exit_registered = True
+        if provider is not self._provider or not self._exit_registered:
+            self._provider = provider
+            atexit.unregister(self._at_exit)
+            atexit.register(self._at_exit)
+            self._exit_registered = True
+
+    def close_at_exit(self, close: Callable[[], None], wanted: bool = True) -> None:
+        """Have a function called at exit, after the drain; or not any more."""
+        with self._lock:
+            if wanted != (close in self._closing):
+                (self._closing.append if wanted else self._closing.remove)(close)
 
     async def in_thread(self, function: Callable[[], T]) -> T:
         """Run a blocking function beside the event loop; only for coroutines of this worker."""
@@ -151,7 +161,7 @@ class Worker:
         self._executor = DaemonExecutor(2, f"{self.name}-compute")
         loop.set_default_executor(self._executor)
         if not self._exit_registered:
-            self.drain_last()
+            self.drain_before(self._provider)
         self._thread = threading.Thread(target=self._run, args=(loop,), name=self.name, daemon=True)
         self._thread.start()
         return loop
@@ -219,6 +229,11 @@ class Worker:
                 self._pending,
                 time.monotonic() - started,
             )
+        for close in self._closing:
+            try:
+                close()
+            except Exception:
+                _logger.warning("rageval-hooks: an exporter could not be shut down", exc_info=True)
 
 
 _SHARED = Worker()

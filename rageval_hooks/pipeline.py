@@ -153,10 +153,7 @@ class Pipeline:
             **plain,
         )
         chosen: Iterable[Any] = settings.exporters if exporters is None or isinstance(exporters, str) else exporters
-        built = [
-            EXPORTERS.create(exporter, make=lambda kind: kind.from_settings(settings, tracer_provider))
-            for exporter in chosen
-        ]
+        built = [_shared_exporters.get(exporter, settings, tracer_provider) for exporter in chosen]
         if tracer_provider is not None and not any(exporter.traces for exporter in built):
             raise ConfigurationError(
                 "a tracer_provider is given, but no exporter uses it: add 'otel' to exporters, or leave it out"
@@ -185,6 +182,7 @@ class Pipeline:
             context: the current OpenTelemetry context.
         """
         provider = self._tracer_provider or trace.get_tracer_provider()
+        self._worker.drain_before(provider)
         ids = _ids(provider)
         parent = trace.get_current_span(context).get_span_context()
         if parent.is_valid:
@@ -281,6 +279,7 @@ class Pipeline:
         if turn is not evaluation.turn:
             evaluation = evaluation.model_copy(update={"turn": turn})
         for exporter in self.exporters:
+            self._worker.close_at_exit(exporter.shutdown)
             try:
                 exporter.export(evaluation)
             except Exception as error:
@@ -363,6 +362,8 @@ class Pipeline:
         self.enabled = False
         done = self.flush(self.settings.drain_timeout if timeout is None else timeout)
         for exporter in self.exporters:
+            self._worker.close_at_exit(exporter.shutdown, wanted=False)
+            _shared_exporters.drop(exporter)
             try:
                 exporter.shutdown()
             except Exception as error:
@@ -380,6 +381,35 @@ class Pipeline:
         }
 
 
+class _SharedExporters:
+    """Exporters that were named: two pipelines of the same settings share them, so that making handlers is cheap."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[Any, ...], Exporter] = {}
+        self._lock = threading.Lock()
+
+    def get(self, given: Any, settings: Settings, tracer_provider: TracerProvider | None) -> Exporter:
+        """Return the exporter; one that is given as an instance is returned as it is."""
+
+        def make(kind: type[Exporter]) -> Exporter:
+            return kind.from_settings(settings, tracer_provider)
+
+        if not isinstance(given, str):
+            return EXPORTERS.create(given, make)
+        key = (given, settings.model_dump_json(), None if tracer_provider is None else id(tracer_provider))
+        with self._lock:
+            exporter = self._made.get(key)
+            if exporter is None:
+                exporter = self._made[key] = EXPORTERS.create(given, make)
+            return exporter
+
+    def drop(self, exporter: Exporter) -> None:
+        """Forget an exporter that has been shut down."""
+        with self._lock:
+            self._made = {key: made for key, made in self._made.items() if made is not exporter}
+
+
+_shared_exporters = _SharedExporters()
 _RANDOM_IDS = RandomIdGenerator()
 
 

@@ -61,10 +61,14 @@ class Registry(Generic[T]):
         if isinstance(found, type) and issubclass(found, self.base):
             try:
                 return make(found) if make else found()
+            except ConfigurationError:
+                raise
             except TypeError as error:
                 raise ConfigurationError(
                     f"{self.what} {_name_of(given)} cannot be made without arguments ({error}): pass an instance"
                 ) from error
+            except Exception as error:
+                raise ConfigurationError(f"{self.what} {_name_of(given)} cannot be made: {error}") from error
         if isinstance(found, self.base):
             return found
         raise ConfigurationError(

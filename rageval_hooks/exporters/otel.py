@@ -81,6 +81,8 @@ class OtelExporter(Exporter):
         self._tracer: trace.Tracer | None = None
         self._console: ConsoleExporter | None = None
         self._written: OrderedDict[str, SpanContext] = OrderedDict()
+        if tracer_provider is None and _global_provider() is None:
+            _private_provider()  # now: it cannot be made any more when a short script is already at its exit
 
     @classmethod
     def from_settings(cls, settings: Settings, tracer_provider: AnyTracerProvider | None) -> Self:

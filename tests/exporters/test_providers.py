@@ -1,0 +1,188 @@
+"""Where spans go: the application's provider, a standard OTLP endpoint, else the console. Each in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+PRELUDE = """
+import logging, sys, json
+logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(name)s %(message)s")
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+import rageval_hooks
+from tests.integrations.langchain.fakes import lcel
+
+def provider():
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    return provider, exporter
+
+def names(exporter):
+    return sorted(span.name for span in exporter.get_finished_spans())
+"""
+
+
+def run(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a script in a fresh interpreter."""
+    import os
+
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "RAGEVAL_"))}
+    return subprocess.run(
+        [sys.executable, "-c", PRELUDE + script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        env={**clean, **environment},
+    )
+
+
+class Collector:
+    """An OTLP/HTTP endpoint on loopback that keeps what it receives."""
+
+    def __init__(self) -> None:
+        self.requests: list[ExportTraceServiceRequest] = []
+        self.paths: list[str] = []
+        collector = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                if self.headers.get("content-encoding") == "gzip":
+                    import gzip
+
+                    body = gzip.decompress(body)
+                collector.paths.append(self.path)
+                collector.requests.append(ExportTraceServiceRequest.FromString(body))
+                self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, *args: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+    @property
+    def spans(self) -> list[Any]:
+        return [
+            span
+            for request in self.requests
+            for resource in request.resource_spans
+            for scope in resource.scope_spans
+            for span in scope.spans
+        ]
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    collector = Collector()
+    thread = threading.Thread(target=collector.server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    yield collector
+    collector.server.shutdown()
+    collector.server.server_close()
+    thread.join()
+
+
+def test_the_applications_provider_serves() -> None:
+    """The global provider, and it stays the application's."""
+    result = run("""
+app, exporter = provider()
+trace.set_tracer_provider(app)
+with rageval_hooks.instrument(metrics=[]) as handle:
+    lcel().invoke("When?")
+assert trace.get_tracer_provider() is app
+print(json.dumps(names(exporter)))
+""")
+
+    assert json.loads(result.stdout) == ["chat scripted-1-2026", "rag RunnableSequence", "retrieval ScriptedRetriever"]
+
+
+def test_a_provider_that_is_set_afterwards_serves_too() -> None:
+    """Frameworks often set theirs up after the imports."""
+    result = run("""
+handle = rageval_hooks.instrument(metrics=[])
+app, exporter = provider()
+trace.set_tracer_provider(app)
+lcel().invoke("When?")
+handle.flush()
+print(json.dumps(names(exporter)))
+""")
+
+    assert "rag RunnableSequence" in json.loads(result.stdout)
+    assert result.stderr == ""
+
+
+def test_the_standard_variables_are_enough(collector: Collector) -> None:
+    """With an endpoint and no provider, spans go there; at exit nothing is lost, and no global provider is set."""
+    result = run(
+        """
+rageval_hooks.instrument(metrics=["latency"])
+lcel().invoke("When?")
+print(type(trace.get_tracer_provider()).__name__)
+""",
+        OTEL_EXPORTER_OTLP_ENDPOINT=collector.url,
+        OTEL_SERVICE_NAME="handbook",
+    )
+
+    assert result.stdout.strip() == "ProxyTracerProvider"
+    assert sorted(span.name for span in collector.spans) == [
+        "chat scripted-1-2026",
+        "rag RunnableSequence",
+        "retrieval ScriptedRetriever",
+    ]
+    [request] = collector.requests
+    resource = {item.key: item.value.string_value for item in request.resource_spans[0].resource.attributes}
+    assert resource["service.name"] == "handbook"
+    assert collector.paths == ["/v1/traces"]
+
+
+def test_without_anything_the_console_has_a_summary() -> None:
+    """And one line says how to send traces; standard output stays the application's."""
+    result = run("""
+rageval_hooks.instrument(metrics=["latency"])
+lcel().invoke("When?")
+lcel().invoke("Where?")
+""")
+
+    assert result.stdout == ""
+    assert result.stderr.count("OTEL_EXPORTER_OTLP_ENDPOINT") == 2  # both in the one line
+    assert result.stderr.count("no OpenTelemetry TracerProvider is set") == 1
+    assert "question: Where?" in result.stderr
+    assert "latency.retrieval" in result.stderr
+
+
+def test_a_provider_that_shuts_down_at_exit_still_gets_everything(collector: Collector) -> None:
+    """Our drain comes before the provider's own handler, which was registered earlier or later."""
+    result = run(
+        """
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+rageval_hooks.instrument(metrics=["latency"], inline_budget_ms=0)
+lcel().invoke("before there is a provider")
+app = TracerProvider()
+app.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+trace.set_tracer_provider(app)
+for number in range(20):
+    lcel().invoke(f"question {number}")
+""",
+        OTEL_EXPORTER_OTLP_ENDPOINT=collector.url,
+    )
+
+    assert result.stderr == ""
+    turns = [span for span in collector.spans if span.name == "rag RunnableSequence"]
+    late = [span for span in collector.spans if span.name == "evaluate latency"]
+    assert len(turns) == len(late) == 21

@@ -1,0 +1,153 @@
+"""The console and the JSON Lines file."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rageval_hooks
+from rageval_hooks import Evaluation, Failed, Passage, Score, Skipped, Step, Timing, Turn, Usage
+from rageval_hooks.exporters.base import REGISTRY
+from rageval_hooks.exporters.console import ConsoleExporter, format_value
+from rageval_hooks.exporters.content import ContentPolicy
+from rageval_hooks.exporters.jsonl import JsonlExporter
+from tests.integrations.langchain.fakes import lcel
+
+TURN = Turn(
+    name="handbook",
+    query="When was the pier opened?",
+    response="In 2019. " * 60,
+    passages=(Passage(text="It was opened in 2019.", id="d1", score=0.5, in_prompt=False, prompt_share=0.4),),
+    steps=(
+        Step(
+            id="1",
+            kind="retriever",
+            name="Store",
+            started_at=0,
+            ended_at=20_000_000,
+            passages=(Passage(text="It was opened\nin 2019.", id="d1", score=0.5, in_prompt=False, prompt_share=0.4),),
+        ),
+        Step(
+            id="2",
+            kind="llm",
+            name="Chat",
+            model="small",
+            started_at=20_000_000,
+            ended_at=1_520_000_000,
+            usage=Usage(input_tokens=10, output_tokens=5, source="tiktoken"),
+        ),
+    ),
+    timing=Timing(started_at=0, ended_at=1_520_000_000),
+)
+EVALUATION = Evaluation(
+    turn=TURN,
+    results=(
+        Score(name="groundedness", value=0.25, label="fail", explanation="missing: 2019"),
+        Skipped(name="entity_consistency", reason="no entities"),
+        Failed(name="custom", error_type="OSError", message="disk"),
+    ),
+)
+
+
+def printed(evaluation: Evaluation, **fields: Any) -> str:
+    stream = io.StringIO()
+    ConsoleExporter(stream, **fields).export(evaluation)
+    return stream.getvalue()
+
+
+class TestConsole:
+    def test_the_tree(self) -> None:
+        """What happened, with times and tokens, readable when piped: no colours, no line over 120 characters."""
+        text = printed(EVALUATION)
+
+        assert "rag handbook  1.52 s" in text
+        assert "question: When was the pier opened?" in text
+        assert "retriever Store  20 ms  1 passages" in text
+        assert "0.500 [d1] (40% of it in the prompt): It was opened in 2019." in text
+        assert "llm small  1.50 s  ~10→5 tokens" in text
+        assert "\x1b" not in text
+        assert max(map(len, text.splitlines())) <= 120
+
+    def test_the_table(self) -> None:
+        """A number, or the reason why there is none."""
+        lines = [line.split() for line in printed(EVALUATION).splitlines()]
+
+        assert ["groundedness", "0.250", "fail", "missing:", "2019"] in lines
+        assert ["entity_consistency", "-", "skipped", "no", "entities"] in lines
+        assert ["custom", "-", "failed", "OSError:", "disk"] in lines
+
+    def test_hidden_content(self) -> None:
+        """What may not stand on spans is not printed either."""
+        text = printed(EVALUATION, policy=ContentPolicy.build(False))
+
+        assert "2019" not in text
+        assert "pier" not in text
+        assert "__REDACTED__" in text
+
+    def test_late_scores(self) -> None:
+        """Later scores are printed under their question."""
+        text = printed(EVALUATION.model_copy(update={"stage": "background"}))
+
+        assert text.startswith("later scores of: When was the pier opened?")
+
+    @pytest.mark.parametrize(
+        ("value", "text"),
+        [(0.5, "0.500"), (1.0, "1.000"), (0.0, "0.000"), (250.0, "250"), (0.0000123, "1.2e-05"), (12.3456, "12.346")],
+    )
+    def test_numbers(self, value: float, text: str) -> None:
+        """The digits that matter."""
+        assert format_value(value) == text
+
+
+class TestJsonl:
+    def test_a_line_for_each_evaluation(self, tmp_path: Path) -> None:
+        """They come back as they were."""
+        path = tmp_path / "turns.jsonl"
+        with rageval_hooks.instrument(
+            metrics=["latency"], exporters=["jsonl"], jsonl_path=str(path), inline_budget_ms=0
+        ) as handle:
+            lcel().invoke("When?")
+            handle.flush(10)
+
+        stages = [Evaluation.model_validate_json(line) for line in path.read_text().splitlines()]
+        assert [evaluation.stage for evaluation in stages] == ["inline", "background"]
+        assert stages[0].turn == stages[1].turn
+        assert stages[1]["latency"] > 0
+
+    def test_a_file_that_cannot_be_written_is_refused_at_once(self, tmp_path: Path) -> None:
+        """Not at the first turn."""
+        with pytest.raises(rageval_hooks.ConfigurationError, match=r"jsonl.*No such file"):
+            rageval_hooks.instrument(exporters=["jsonl"], jsonl_path=str(tmp_path / "nowhere" / "x.jsonl"))
+
+    def test_lines_survive_rotation(self, tmp_path: Path) -> None:
+        """A file that was moved away is begun anew."""
+        path = tmp_path / "turns.jsonl"
+        exporter = JsonlExporter(path)
+        exporter.export(EVALUATION)
+        path.rename(tmp_path / "turns.jsonl.1")
+        exporter.export(EVALUATION)
+
+        assert json.loads(path.read_text())["turn"]["name"] == "handbook"
+
+
+@pytest.mark.parametrize("name", REGISTRY.builtin())
+def test_every_exporter_keeps_the_contract(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made from settings, exports both stages, flushes, shuts down, twice."""
+    from opentelemetry.sdk.trace import TracerProvider
+
+    from rageval_hooks.settings import Settings
+
+    monkeypatch.chdir(tmp_path)
+    provider = TracerProvider(shutdown_on_exit=False) if name == "otel" else None
+    settings = Settings.build(jsonl_path=str(tmp_path / "x.jsonl"))
+    exporter = REGISTRY.create(name, make=lambda kind: kind.from_settings(settings, provider))
+    exporter.export(EVALUATION)
+    exporter.export(EVALUATION.model_copy(update={"stage": "background"}))
+
+    assert exporter.flush(5)
+    exporter.shutdown()
+    exporter.shutdown()
