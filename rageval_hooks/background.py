@@ -100,12 +100,11 @@ class Worker:
             self.lanes.add(lane)
             self._pending += 1
             self._jobs.append((lane, job))
-            if self._signalled:
-                return True
-            self._signalled = True
             try:
-                loop = self._loop or self._start()
-                loop.call_soon_threadsafe(self._wake)
+                if not self._signalled:
+                    self._signalled = True
+                    loop = self._loop or self._start()
+                    loop.call_soon_threadsafe(self._wake)
             except RuntimeError:  # the interpreter is going down: no thread can be started any more
                 self._jobs.pop()
                 self._signalled = False
@@ -114,6 +113,8 @@ class Worker:
                 lane.dropped += 1
                 self._pending -= 1
                 return False
+        if _is_exiting():
+            self.flush(self.drain_timeout)  # the drain may have been, or may never come
         return True
 
     def flush(self, timeout: float | None = None) -> bool:
@@ -234,6 +235,12 @@ class Worker:
                 close()
             except Exception:
                 _logger.warning("rageval-hooks: an exporter could not be shut down", exc_info=True)
+
+
+def _is_exiting() -> bool:
+    """Whether this is the main thread, after its program has ended: in an exit handler."""
+    main = threading.main_thread()
+    return not main.is_alive() and threading.current_thread() is main
 
 
 _SHARED = Worker()

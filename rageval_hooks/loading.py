@@ -28,12 +28,16 @@ class BackgroundValue(Generic[T]):
         load: returns the value, or raises: ModelUnavailableError with a reason, or anything else.
         timeout: seconds after which a load that has not ended counts as failed. If it ends after all, its value is
             used from then on.
+        otherwise: what happens without the value, for the log line.
     """
 
-    def __init__(self, role: str, load: Callable[[], T], timeout: float) -> None:
+    def __init__(
+        self, role: str, load: Callable[[], T], timeout: float, otherwise: str = "Metrics that need it are skipped."
+    ) -> None:
         self.role = role
         self._load = load
         self._timeout = timeout
+        self._otherwise = otherwise
         self._value: T | None = None
         self._reset()
         _instances.add(self)
@@ -42,7 +46,7 @@ class BackgroundValue(Generic[T]):
         self._lock = threading.Lock()
         self._done = threading.Event()
         self._started_at: float | None = None
-        self._error: ModelUnavailableError | None = None
+        self._reason: str | None = None
         self._logged = False
 
     def start(self) -> None:
@@ -51,7 +55,10 @@ class BackgroundValue(Generic[T]):
             if self._started_at is not None:
                 return
             self._started_at = time.monotonic()
-        threading.Thread(target=self._run, name=f"rageval-load-{self.role}", daemon=True).start()
+        try:
+            threading.Thread(target=self._run, name=f"rageval-load-{self.role}", daemon=True).start()
+        except RuntimeError as error:  # no more threads, or the interpreter is about to exit
+            self._fail(f"loading failed: {error}")
 
     @property
     def state(self) -> LoadState:
@@ -60,7 +67,7 @@ class BackgroundValue(Generic[T]):
             return "ready"
         if self._started_at is None:
             return "idle"
-        if self._error is not None or time.monotonic() - self._started_at > self._timeout:
+        if self._reason is not None or time.monotonic() - self._started_at > self._timeout:
             return "failed"
         return "loading"
 
@@ -78,39 +85,44 @@ class BackgroundValue(Generic[T]):
             return self._value
         self.start()
         if wait:
-            self._done.wait(max(0.0, (self._started_at or 0.0) + self._timeout - time.monotonic()))
+            left = (self._started_at or 0.0) + self._timeout - time.monotonic()
+            self._done.wait(min(max(0.0, left), threading.TIMEOUT_MAX))
         value: T | None = self._value  # another thread may have set it meanwhile
         if value is not None:
             return value
-        if self.state == "loading":
+        if self.state == "loading" and not wait:
             raise ModelNotReadyError(self.role)
-        raise self._failure()
+        # A new exception each time: one that is raised again and again keeps the frames of all its raisers alive.
+        raise ModelUnavailableError(self.role, self._why_not())
 
-    def _failure(self) -> ModelUnavailableError:
-        error = self._error
-        if error is None:
-            error = ModelUnavailableError(self.role, f"loading took longer than {self._timeout:g} seconds")
-            self._log(error)
-        return error
+    def _why_not(self) -> str:
+        if self._reason is not None:
+            return self._reason
+        reason = f"loading took longer than {self._timeout:g} seconds"
+        self._log(reason)
+        return reason
 
     def _run(self) -> None:
         try:
             self._value = self._load()
         except ModelUnavailableError as error:
-            self._error = error
+            self._fail(error.reason)
         except BaseException as error:
-            self._error = ModelUnavailableError(self.role, f"loading failed: {type(error).__name__}: {error}")
-        finally:
+            self._fail(f"loading failed: {type(error).__name__}: {error}")
+        else:
             self._done.set()
-        if self._error is not None:
-            self._log(self._error)
 
-    def _log(self, error: ModelUnavailableError) -> None:
+    def _fail(self, reason: str) -> None:
+        self._reason = reason
+        self._log(reason)
+        self._done.set()
+
+    def _log(self, reason: str) -> None:
         with self._lock:
             if self._logged:
                 return
             self._logged = True
-        _logger.warning("rageval-hooks: %s. Metrics that need it are skipped.", error)
+        _logger.warning("rageval-hooks: %s: %s. %s", self.role, reason.rstrip("."), self._otherwise)
 
     def _after_fork(self) -> None:
         if self._value is None:

@@ -1,16 +1,17 @@
-"""Thread pools that live as long as the interpreter, and are made anew after a fork."""
+"""Thread pools that live as long as the interpreter, and locks; both are made anew after a fork."""
 
 from __future__ import annotations
 
 import os
 import queue
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from typing import Any, TypeVar
 
-__all__ = ["DaemonExecutor", "inline_executor", "model_executor"]
+__all__ = ["DaemonExecutor", "ForkSafeLock", "inline_executor", "model_executor"]
 
 T = TypeVar("T")
 
@@ -52,6 +53,33 @@ class DaemonExecutor(ThreadPoolExecutor):
             del item, future, call
 
 
+class ForkSafeLock:
+    """A lock that is free in a forked child, whoever held it in the parent: that thread does not exist there."""
+
+    def __init__(self) -> None:
+        self._renew()
+        _locks.add(self)
+
+    def _renew(self) -> None:
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        """Take the lock."""
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        """Give it back."""
+        self._lock.release()
+
+
+_locks: weakref.WeakSet[ForkSafeLock] = weakref.WeakSet()
+
+
+def _renew_locks() -> None:
+    for lock in list(_locks):
+        lock._renew()
+
+
 @cache
 def inline_executor() -> DaemonExecutor:
     """Return the process's pool for scoring beside an application's event loop."""
@@ -70,5 +98,6 @@ def model_executor() -> DaemonExecutor:
 
 
 if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_locks)
     os.register_at_fork(after_in_child=inline_executor.cache_clear)
     os.register_at_fork(after_in_child=model_executor.cache_clear)

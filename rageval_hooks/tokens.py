@@ -109,7 +109,7 @@ def _encoding(name: str) -> BackgroundValue[Encoding]:
         with _bundled_ranks(name):
             return tiktoken.get_encoding(name)
 
-    return BackgroundValue(f"tokenizer {name}", load, _TIMEOUT)
+    return BackgroundValue(f"tokenizer {name}", load, _TIMEOUT, "Tokens are estimated from the number of characters.")
 
 
 @contextmanager

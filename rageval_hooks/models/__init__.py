@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, Union
 
@@ -15,6 +13,7 @@ from rageval_hooks.models.embedding import Embedding
 from rageval_hooks.models.lexical import LexicalEmbedder, LexicalEmbedding, LexicalNlp, LexicalRelevance
 from rageval_hooks.models.nlp import Nlp, load_nlp
 from rageval_hooks.settings import LEXICAL, ModelSettings
+from rageval_hooks.threads import ForkSafeLock
 
 __all__ = ["AnyCrossEncoder", "AnyEmbedder", "AnyEmbedding", "AnyNlp", "Models", "Role"]
 
@@ -87,17 +86,9 @@ class _Shared:
     """What all :class:`Models` of the process share."""
 
     def __init__(self) -> None:
-        self._clear()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._unlock)
-
-    def _clear(self) -> None:
         self._values: dict[tuple[Any, ...], BackgroundValue[Any]] = {}
         self._caches: dict[tuple[Any, ...], MemoryCache[AnyEmbedding]] = {}
-        self._unlock()
-
-    def _unlock(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
 
     def value(self, role: Role, settings: ModelSettings) -> BackgroundValue[Any]:
         key = (role, getattr(settings, role), settings.device, settings.download, settings.load_timeout)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Generic, TypeVar
+
+from rageval_hooks.threads import ForkSafeLock
 
 __all__ = ["MemoryCache"]
 
@@ -25,7 +26,7 @@ class MemoryCache(Generic[T]):
         self.hits = 0
         self.misses = 0
         self._entries: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
 
     def get(self, key: Hashable) -> T | None:
         """Return the value, or None."""
