@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -10,6 +11,7 @@ from typing import TypeVar
 from rageval_hooks.errors import InputTooLargeError, OverBudgetError
 from rageval_hooks.models import AnyEmbedding, Models
 from rageval_hooks.models.cache import MemoryCache
+from rageval_hooks.models.embedder import Embedder
 from rageval_hooks.models.embedding import Embedding, keep_words
 from rageval_hooks.models.lexical import LexicalEmbedding
 from rageval_hooks.models.nlp import Entity
@@ -27,6 +29,9 @@ MAX_CHARACTERS = 1_000_000
 
 MAX_EMBEDDED_CHARACTERS = 300_000
 """Of a turn's texts together, for what reads embeddings: about 300 windows of the model."""
+
+MAX_QUERY_CHARACTERS = 20_000
+"""Of a query, for what embeds each of its concepts."""
 
 
 class TurnAnalysis:
@@ -137,7 +142,7 @@ class TurnAnalysis:
                 found = embedder.embed(passage.text, self.pause)
                 if isinstance(found, Embedding):
                     found = keep_words(passage.text, found)
-                cache.put(passage.text, found, found.size)
+                cache.put(passage.text, found, found.size + sys.getsizeof(passage.text))
             embeddings.append(found)
         return embeddings
 
@@ -151,20 +156,33 @@ class TurnAnalysis:
             return LexicalEmbedding.together([part for part in parts if isinstance(part, LexicalEmbedding)])
         dense = [part for part in parts if isinstance(part, Embedding)]
         text = "\n".join(passage.text for passage in self.turn.passages)
-        if len(text) < _FITS_ONE_WINDOW and all(len(part.windows) <= 1 for part in dense):
-            whole = self.embed(text)
-            if isinstance(whole, Embedding) and len(whole.windows) == 1:
-                return whole
+        embedder = self.models.embedder(wait=self.wait)
+        if len(text) < _MAY_FIT_ONE_WINDOW and isinstance(embedder, Embedder) and embedder.fits(text):
+            return self.embed(text)
         return Embedding.together(dense)
+
+    @cached_property
+    def sentence_embeddings(self) -> list[AnyEmbedding]:
+        """Each sentence of the response, embedded by itself.
+
+        Raises:
+            InputTooLargeError: the response has more than 300,000 characters.
+            ModelUnavailableError: the embedder cannot be had, or not yet.
+            OverBudgetError: the time is used up.
+        """
+        self._check_size([self.turn.response], MAX_EMBEDDED_CHARACTERS)
+        return [self.embed(self.turn.response[start:end]) for start, end in self.sentences]
 
     # -- what two metrics need
 
     @cached_property
-    def semantic_grounding(self) -> float:
-        """Cosine of the whole response and the whole context, clipped to 0..1."""
+    def semantic_grounding(self) -> float | None:
+        """Cosine of the whole response and the whole context, clipped to 0..1; None if one has no words."""
         context = self.context_embedding
-        self._check_size([self.turn.response], MAX_EMBEDDED_CHARACTERS)
-        return min(1.0, max(0.0, context.cosine(self.embed(self.turn.response))))  # type: ignore[arg-type]
+        response = self.embed(self.turn.response)
+        if context.is_empty or response.is_empty:
+            return None
+        return min(1.0, max(0.0, context.cosine(response)))  # type: ignore[arg-type]
 
     @cached_property
     def entities(self) -> list[Entity]:
@@ -178,17 +196,28 @@ class TurnAnalysis:
         self._check_size([self.turn.response], MAX_EMBEDDED_CHARACTERS)
         return self.models.nlp(wait=self.wait).entities(self.turn.response, self.pause)
 
+    @cached_property
+    def concepts(self) -> list[str]:
+        """What the query asks for.
+
+        Raises:
+            InputTooLargeError: the query has more than 20,000 characters.
+            ModelUnavailableError: the NLP pipeline cannot be had, or not yet, or has no parser or tagger.
+            OverBudgetError: the time is used up.
+        """
+        self._check_size([self.turn.query], MAX_QUERY_CHARACTERS)
+        return self.models.nlp(wait=self.wait).concepts(self.turn.query, self.pause)
+
     def _check_size(self, texts: Sequence[str], limit: int) -> None:
         size = sum(map(len, texts))
         if size > limit:
             raise InputTooLargeError(f"{size:,} characters to read; the limit is {limit:,}")
 
 
-_FITS_ONE_WINDOW = 2000
-"""Characters beyond which several passages are surely more than one window."""
+_MAY_FIT_ONE_WINDOW = 20_000
+"""Characters beyond which several passages are not even asked whether they are one window together."""
 
 
-_INDEX_BYTES_PER_CHARACTER = 16
 _indexes: MemoryCache[PassageIndex] = MemoryCache(32 * 2**20)
 
 
@@ -196,5 +225,5 @@ def _index(text: str) -> PassageIndex:
     found = _indexes.get(text)
     if found is None:
         found = index_passage(text)
-        _indexes.put(text, found, _INDEX_BYTES_PER_CHARACTER * len(text))
+        _indexes.put(text, found, found.size + sys.getsizeof(text))
     return found

@@ -8,6 +8,15 @@
     │   └── ModelNotReadyError  it is still loading; ask again later
     ├── InputTooLargeError      a turn is larger than a metric reads
     ├── OverBudgetError         the time for inline work is used up (never leaves the pipeline)
+    ├── JudgeError              a judge gave no usable answer; its kind says why
+    │   ├── JudgeRefusedError       the model or its content filter declined
+    │   ├── JudgeTruncatedError     the answer was cut off at the limit of tokens
+    │   ├── JudgeAnswerError        not JSON, does not fit the schema, numbers out of range
+    │   ├── JudgeTooLargeError      the question or the answer is too large
+    │   ├── JudgeRateLimitedError   the provider wants fewer requests
+    │   ├── JudgeUnavailableError   timeouts, server errors, no connection, circuit open
+    │   └── JudgeRejectedError      wrong key, model, URL, certificate or request
+    ├── ExportError             something could not be delivered
     └── TurnError               a turn cannot be built from what was given (also a ValueError)
 
 They are raised where the user calls the library: at construction, in the offline tools, in functions called by hand.
@@ -17,10 +26,20 @@ Nothing here ever travels into an instrumented application's request.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any, ClassVar
 
 __all__ = [
     "ConfigurationError",
+    "ExportError",
     "InputTooLargeError",
+    "JudgeAnswerError",
+    "JudgeError",
+    "JudgeRateLimitedError",
+    "JudgeRefusedError",
+    "JudgeRejectedError",
+    "JudgeTooLargeError",
+    "JudgeTruncatedError",
+    "JudgeUnavailableError",
     "MissingDependencyError",
     "ModelNotReadyError",
     "ModelUnavailableError",
@@ -107,6 +126,72 @@ class OverBudgetError(RagevalError):
 
     def __init__(self) -> None:
         super().__init__("the inline budget is used up")
+
+
+class JudgeError(RagevalError):
+    """A judge gave no usable answer.
+
+    Args:
+        message: what happened, in a short sentence; holds neither keys nor the texts that were judged.
+        details: JSON-able facts for a failed score's metadata: ``model``, ``attempts``, tokens and cost of what was
+            spent all the same, ``status``, ``response_id``, and ``refusal`` (the model's own words).
+
+    Attributes:
+        kind: the kind of failure, for counters and for ``Failed.error_type``.
+    """
+
+    kind: ClassVar[str] = "failed"
+
+    def __init__(self, message: str, **details: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = details
+
+
+class JudgeRefusedError(JudgeError):
+    """The model refused to answer, or its provider's content filter stopped it."""
+
+    kind = "refused"
+
+
+class JudgeTruncatedError(JudgeError):
+    """The answer was cut off at the limit of tokens."""
+
+    kind = "truncated"
+
+
+class JudgeAnswerError(JudgeError):
+    """The answer is no JSON, does not fit the schema, or has values out of their range."""
+
+    kind = "invalid_answer"
+
+
+class JudgeTooLargeError(JudgeError):
+    """The question is larger than the model reads, or the answer larger than is accepted."""
+
+    kind = "too_large"
+
+
+class JudgeRateLimitedError(JudgeError):
+    """The provider wants fewer requests, and did not take one within the time that there was."""
+
+    kind = "rate_limited"
+
+
+class JudgeUnavailableError(JudgeError):
+    """The judge cannot be reached or does not work: timeouts, server errors, no connection, an open circuit."""
+
+    kind = "unavailable"
+
+
+class JudgeRejectedError(JudgeError):
+    """The judge does not take such requests: wrong key, model, URL, certificate or parameters."""
+
+    kind = "rejected"
+
+
+class ExportError(RagevalError):
+    """Something could not be delivered."""
 
 
 class TurnError(RagevalError, ValueError):

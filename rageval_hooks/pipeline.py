@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from opentelemetry import trace
 from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
-from opentelemetry.sdk.trace.sampling import Sampler
+from opentelemetry.sdk.trace.sampling import Decision, Sampler
 
 from rageval_hooks.analysis import TurnAnalysis
 from rageval_hooks.background import Lane, Worker, shared_worker
@@ -423,7 +423,7 @@ def _records(provider: TracerProvider, context: Context, trace_id: int) -> bool:
     sampler = getattr(provider, "sampler", None)
     if not isinstance(sampler, Sampler):
         return True
-    return sampler.should_sample(context, trace_id, "rag").decision.is_sampled()
+    return sampler.should_sample(context, trace_id, "rag").decision is Decision.RECORD_AND_SAMPLE
 
 
 _COUNTERS = (

@@ -27,7 +27,7 @@ class Target(Data):
 
     kind: Literal["turn", "passage", "sentence"] = "turn"
     index: int | None = Field(default=None, ge=0)
-    id: str | None = None
+    id: Text | None = None
 
 
 _WHOLE_TURN = Target()
@@ -50,13 +50,13 @@ class Score(Data):
     """
 
     status: Literal["scored"] = "scored"
-    name: str = Field(min_length=1)
+    name: Text = Field(min_length=1)
     value: float = Field(allow_inf_nan=False)
-    label: str | None = None
+    label: Text | None = None
     explanation: Text | None = None
     annotator: Annotator = "CODE"
-    model: str | None = None
-    version: str = "1"
+    model: Text | None = None
+    version: Text = "1"
     target: Target = _WHOLE_TURN
     probability: float = Field(default=1.0, gt=0, le=1)
     metadata: Metadata = Field(default_factory=dict)
@@ -66,7 +66,7 @@ class Skipped(Data):
     """A metric that had nothing to work on: an input is missing, or its model is not available."""
 
     status: Literal["skipped"] = "skipped"
-    name: str = Field(min_length=1)
+    name: Text = Field(min_length=1)
     reason: Text
 
 
@@ -82,8 +82,8 @@ class Failed(Data):
     """
 
     status: Literal["failed"] = "failed"
-    name: str = Field(min_length=1)
-    error_type: str
+    name: Text = Field(min_length=1)
+    error_type: Text
     message: Text = ""
     annotator: Annotator = "CODE"
     metadata: Metadata = Field(default_factory=dict)
@@ -107,8 +107,8 @@ class Evaluation(Data):
     turn: Turn
     results: tuple[Result, ...] = ()
     stage: Stage = "inline"
-    duration: float = 0.0
-    durations: dict[str, float] = Field(default_factory=dict)
+    duration: float = Field(default=0.0, allow_inf_nan=False)
+    durations: dict[Text, Annotated[float, Field(allow_inf_nan=False)]] = Field(default_factory=dict)
 
     @property
     def scores(self) -> tuple[Score, ...]:

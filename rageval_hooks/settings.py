@@ -8,7 +8,7 @@ import os
 from functools import cache
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, FiniteFloat, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from rageval_hooks.errors import ConfigurationError, UnknownNameError
@@ -22,6 +22,11 @@ LEXICAL = "lexical"
 """In place of a model's name: token and rule-based stand-ins that need no weights."""
 
 SpanSelection = Literal["rag", "all", "none"]
+
+# What is valid, for messages: each stands as the field's description.
+_MODEL_NAME = f"a model's name, an existing path, or {LEXICAL!r}"
+_NAMES = "a list of names, or names with commas between them"
+_YES_OR_NO = "true or false"
 
 
 class ModelSettings(Data):
@@ -37,19 +42,19 @@ class ModelSettings(Data):
         cache_mb: memory for what was computed for passages, in MiB.
     """
 
-    embedder: str = "sentence-transformers/all-MiniLM-L6-v2"
-    cross_encoder: str = "cross-encoder/ms-marco-MiniLM-L-6-v2"
-    nlp: str = "en_core_web_sm"
-    download: bool = True
-    load_timeout: float = Field(default=120.0, gt=0)
-    device: str = "cpu"
-    cache_mb: float = Field(default=64.0, ge=0)
+    embedder: str = Field(default="sentence-transformers/all-MiniLM-L6-v2", description=_MODEL_NAME)
+    cross_encoder: str = Field(default="cross-encoder/ms-marco-MiniLM-L-6-v2", description=_MODEL_NAME)
+    nlp: str = Field(default="en_core_web_sm", description=_MODEL_NAME)
+    download: bool = Field(default=True, description=_YES_OR_NO)
+    load_timeout: float = Field(default=120.0, gt=0, allow_inf_nan=False, description="seconds, more than 0")
+    device: str = Field(default="cpu", description="a torch device, such as 'cpu' or 'cuda:0'")
+    cache_mb: float = Field(default=64.0, ge=0, allow_inf_nan=False, description="MiB, 0 or more")
 
     @field_validator("embedder", "cross_encoder", "nlp")
     @classmethod
     def _existing_path(cls, name: str) -> str:
         if not name.strip():
-            raise ValueError(f"is empty: give a model name, a path or {LEXICAL!r}")
+            raise ValueError("is empty")
         if looks_like_path(name) and not os.path.exists(os.path.expanduser(name)):
             raise ValueError(f"no such path: {name}")
         return name
@@ -92,20 +97,24 @@ class Settings(BaseSettings):
         env_prefix="RAGEVAL_", env_nested_delimiter="__", extra="forbid", frozen=True, env_ignore_empty=True
     )
 
-    enabled: bool = True
-    metrics: Annotated[tuple[str, ...] | None, NoDecode] = None
-    models: Annotated[ModelSettings, NoDecode] = ModelSettings()
-    exporters: Annotated[tuple[str, ...], NoDecode] = ("otel",)
-    sample_rate: float = Field(default=1.0, ge=0, le=1)
-    thresholds: Annotated[dict[str, float], NoDecode] = Field(default_factory=dict)
-    inline_budget_ms: float = Field(default=2000.0, ge=0)
-    capture_content: bool | None = None
-    spans: SpanSelection = "rag"
-    evaluate_unsampled: bool = False
-    evaluate_without_retrieval: bool = False
-    queue_size: int = Field(default=2048, ge=1)
-    drain_timeout: float = Field(default=5.0, ge=0)
-    jsonl_path: str = "rageval.jsonl"
+    enabled: bool = Field(default=True, description=_YES_OR_NO)
+    metrics: Annotated[tuple[str, ...] | None, NoDecode] = Field(default=None, description=_NAMES)
+    models: Annotated[ModelSettings, NoDecode] = Field(
+        default=ModelSettings(), description="'default', 'lexical', or a mapping with fields of ModelSettings"
+    )
+    exporters: Annotated[tuple[str, ...], NoDecode] = Field(default=("otel",), description=_NAMES)
+    sample_rate: float = Field(default=1.0, ge=0, le=1, description="a share of turns, 0..1")
+    thresholds: Annotated[dict[str, FiniteFloat], NoDecode] = Field(
+        default_factory=dict, description="a mapping of score names to numbers, or 'name=number, name=number'"
+    )
+    inline_budget_ms: float = Field(default=2000.0, ge=0, description="milliseconds, 0 or more")
+    capture_content: bool | None = Field(default=None, description=_YES_OR_NO)
+    spans: SpanSelection = Field(default="rag", description="'rag', 'all' or 'none'")
+    evaluate_unsampled: bool = Field(default=False, description=_YES_OR_NO)
+    evaluate_without_retrieval: bool = Field(default=False, description=_YES_OR_NO)
+    queue_size: int = Field(default=2048, ge=1, description="a whole number, 1 or more")
+    drain_timeout: float = Field(default=5.0, ge=0, allow_inf_nan=False, description="seconds, 0 or more")
+    jsonl_path: str = Field(default="rageval.jsonl", description="a path")
 
     @field_validator("metrics", "exporters", mode="before")
     @classmethod
@@ -177,9 +186,19 @@ def _explain(error: ValidationError, settings: type[BaseSettings]) -> str:
             lines.append(f"{field}: there is no such setting. Valid: {valid}")
             continue
         given = repr(item.get("input"))
-        message = item["msg"].removeprefix("Value error, ")
-        lines.append(f"{field}: {message} (given {given if len(given) <= 80 else given[:77] + '...'})")
+        message = item["msg"].removeprefix("Value error, ").rstrip(".")
+        message = f"{field}: {message} (given {given if len(given) <= 80 else given[:77] + '...'})"
+        if not isinstance(item.get("ctx", {}).get("error"), UnknownNameError):  # which lists what is valid
+            message += f". Valid: {_valid(item['loc'], settings)}"
+        lines.append(message)
     return "; ".join(lines)
+
+
+def _valid(place: tuple[int | str, ...], settings: type[BaseSettings]) -> str | None:
+    name, *inner = map(str, place)
+    if name == "models" and inner:
+        return ModelSettings.model_fields[inner[0]].description
+    return settings.model_fields[name].description
 
 
 @cache

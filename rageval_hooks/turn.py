@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -28,6 +28,7 @@ StepKind = Literal["chain", "agent", "retriever", "reranker", "embedding", "llm"
 TurnStatus = Literal["ok", "error", "cancelled", "interrupted"]
 _RETRIEVAL_KINDS = ("retriever", "reranker", "embedding")
 UsageSource = Literal["provider", "tiktoken", "characters"]
+Seconds = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class SpanReference(Data):
@@ -56,7 +57,7 @@ class SpanReference(Data):
 class ErrorInfo(Data):
     """An exception, as data: its type's name and its message."""
 
-    type: str
+    type: Text
     message: Text = ""
 
 
@@ -115,9 +116,9 @@ class Timing(Data):
 
     started_at: int
     ended_at: int
-    retrieval: float | None = None
-    generation: float | None = None
-    time_to_first_token: float | None = None
+    retrieval: Seconds | None = None
+    generation: Seconds | None = None
+    time_to_first_token: Seconds | None = None
 
     @property
     def total(self) -> float:
@@ -128,7 +129,7 @@ class Timing(Data):
 class Message(Data):
     """One message of a prompt: its role (``system``, ``user``, ``assistant``, ``tool``) and its text."""
 
-    role: str
+    role: Text
     content: Text
 
 
@@ -174,20 +175,20 @@ class Step(Data):
         complete: False when the turn was over before this step had ended.
     """
 
-    id: str
-    parent_id: str | None = None
+    id: Text
+    parent_id: Text | None = None
     kind: StepKind
-    name: str
+    name: Text
     started_at: int
     ended_at: int
     input: Text | None = None
     output: Text | None = None
     messages: tuple[Message, ...] = ()
     passages: tuple[Passage, ...] = ()
-    model: str | None = None
-    provider: str | None = None
+    model: Text | None = None
+    provider: Text | None = None
     usage: Usage | None = None
-    time_to_first_token: float | None = None
+    time_to_first_token: Seconds | None = None
     error: ErrorInfo | None = None
     complete: bool = True
 
@@ -217,7 +218,7 @@ class Turn(Data):
         metadata: whatever else the application attached.
     """
 
-    id: str = ""
+    id: Text = ""
     query: Text = ""
     passages: tuple[Passage, ...] = ()
     response: Text = ""
@@ -225,16 +226,16 @@ class Turn(Data):
     reference: Text | None = None
     prompt: tuple[Message, ...] = ()
     usage: Usage | None = None
-    model: str | None = None
+    model: Text | None = None
     timing: Timing | None = None
     span: SpanReference | None = None
     steps: tuple[Step, ...] = ()
     status: TurnStatus = "ok"
     error: ErrorInfo | None = None
-    name: str = "turn"
-    framework: str | None = None
-    session_id: str | None = None
-    user_id: str | None = None
+    name: Text = "turn"
+    framework: Text | None = None
+    session_id: Text | None = None
+    user_id: Text | None = None
     metadata: Metadata = Field(default_factory=dict)
 
     @property

@@ -50,7 +50,7 @@ class ConsoleExporter(Exporter):
         if self._console is None:
             self._console = make_console(self._stream or sys.stderr)
         if evaluation.stage == "inline":
-            self._console.print(turn_tree(evaluation.turn, self._policy))
+            self._console.print(turn_tree(evaluation.turn, self._policy, evaluation.results))
         else:
             self._console.print(f"later scores of: {self._policy.quote(evaluation.turn.query, self._policy.inputs)}")
         if evaluation.results:
@@ -65,13 +65,19 @@ def make_console(stream: TextIO) -> Console:
     return Console(file=stream, width=width, soft_wrap=False, highlight=False, emoji=False, markup=False)
 
 
-def turn_tree(turn: Turn, policy: ContentPolicy) -> Tree:
-    """Return the turn with its question, steps and answer as a tree, with times and tokens."""
+def turn_tree(turn: Turn, policy: ContentPolicy, results: Iterable[Result] = ()) -> Tree:
+    """Return the turn with its question, steps and answer as a tree, with times, tokens and cost.
+
+    Args:
+        turn: the turn.
+        policy: which texts may be shown.
+        results: its results, among them the cost.
+    """
     from rich.text import Text
     from rich.tree import Tree
 
     head = Text(f"rag {turn.name}" if turn.is_rag else turn.name, style="bold")
-    head.append("  " + "  ".join(_turn_facts(turn)), style="default")
+    head.append("  " + "  ".join(_turn_facts(turn, results)), style="default")
     tree = Tree(head)
     tree.add(_line("question", policy.quote(turn.query, policy.inputs)))
     branches = {step.id: step for step in turn.steps}
@@ -91,7 +97,7 @@ def turn_tree(turn: Turn, policy: ContentPolicy) -> Tree:
     return tree
 
 
-def _turn_facts(turn: Turn) -> Iterable[str]:
+def _turn_facts(turn: Turn, results: Iterable[Result]) -> Iterable[str]:
     if turn.status != "ok":
         yield turn.status
     if turn.timing is not None:
@@ -100,6 +106,9 @@ def _turn_facts(turn: Turn) -> Iterable[str]:
             yield f"first token {_seconds(turn.timing.time_to_first_token)}"
     if turn.usage is not None:
         yield _tokens(turn.usage)
+    for result in results:
+        if isinstance(result, Score) and result.name == "cost":
+            yield f"{result.value:.6f} USD"
     if turn.span is not None:
         yield f"trace {turn.span.trace_id}"
 

@@ -7,18 +7,37 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from opentelemetry import context as otel_context
+from opentelemetry.context import Context
 
 from rageval_hooks.logs import Complaints
 from rageval_hooks.pipeline import Pipeline, Selection
+from rageval_hooks.turn import Turn
 
-__all__ = ["Recorder", "Recording", "Run", "shared_recorder"]
+__all__ = ["Framework", "Recorder", "Recording", "Run", "shared_recorder"]
 
 _logger = logging.getLogger(__name__)
 
 _REMEMBERED = 8192
+
+
+@dataclass(frozen=True)
+class Framework:
+    """One framework's side of a recording.
+
+    Attributes:
+        name: as it stands on the turn.
+        turn_of: the pure function that builds a turn from the framework's runs, the outermost first.
+        ambient: returns the id of the run of this framework that the calling code runs in, by the framework's own
+            context variables; None outside of any.
+    """
+
+    name: str
+    turn_of: Callable[..., Turn]
+    ambient: Callable[[], Hashable | None]
 
 
 class Run:
@@ -26,8 +45,9 @@ class Run:
 
     Attributes:
         id: the framework's id of the run.
-        parent: the run around it; None for the root.
-        kind: the framework's kind of run.
+        parent: the run around it, perhaps of another framework; None for the root.
+        framework: whose run it is.
+        kind: the framework's kind of run. ``retriever``, ``reranker``, ``llm`` and ``tool`` mean the same in all.
         name: the component's name.
         started_at: nanoseconds since the epoch.
         ended_at: nanoseconds since the epoch; None while it runs.
@@ -45,6 +65,7 @@ class Run:
         "ended_at",
         "error",
         "first_token_at",
+        "framework",
         "id",
         "input",
         "kind",
@@ -59,6 +80,7 @@ class Run:
     def __init__(self, id: Hashable, parent: Run | None, kind: str, name: str, input: Any, started_at: int) -> None:
         self.id = id
         self.parent = parent
+        self.framework: Framework | None = None
         self.kind = kind
         self.name = name
         self.input = input
@@ -127,6 +149,7 @@ class Recorder:
         self.max_open = max_open
         self.max_age_ns = int(max_age * 1e9)
         self.clock = clock
+        self.frameworks: list[Framework] = []
         self.given_up = 0
         self._complaints = Complaints(_logger)
         self._clear()
@@ -138,6 +161,11 @@ class Recorder:
         self._table: dict[Hashable, tuple[Recording, Run | None]] = {}
         self._open: dict[Hashable, Recording] = {}
         self._ended: dict[Hashable, None] = {}
+
+    def join(self, framework: Framework) -> None:
+        """Make a framework known, so that what others run inside of its runs belongs to the same turn."""
+        if framework not in self.frameworks:
+            self.frameworks.append(framework)
 
     def __len__(self) -> int:
         """How many runs stand in the table."""
@@ -153,6 +181,8 @@ class Recorder:
         input: Any,
         *,
         explicit: bool = False,
+        framework: Framework | None = None,
+        standalone: bool = True,
     ) -> Run | None:
         """Record that a run has started.
 
@@ -164,6 +194,8 @@ class Recorder:
             name: the component's name.
             input: what goes in.
             explicit: whether the handler was attached to this very chain; then its pipeline gets the turn.
+            framework: whose run it is. Without a parent of its own it may still run inside of another framework's.
+            standalone: whether it can be a turn of its own; if not, as a root it is left out with all that is under it.
 
         Returns:
             The new record; None if there is nothing to record: another handler has recorded it, its turn is not
@@ -176,11 +208,26 @@ class Recorder:
                 seen[0].owner = owner
             return None
         around = table.get(parent_id) if parent_id is not None else None
-        if around is not None and not (explicit and _passed_over(around, owner)):
-            return self._start_child(around, owner, run_id, kind, name, input, explicit)
         if around is None and parent_id in self._ended:
             return None
-        return self._start_root(owner, run_id, kind, name, input)
+        if around is None:
+            around = self._ambient(framework)
+        if around is not None and not (explicit and _passed_over(around, owner)):
+            run = self._start_child(around, owner, run_id, kind, name, input, explicit)
+        else:
+            run = self._start_root(owner, run_id, kind, name, input, standalone)
+        if run is not None:
+            run.framework = framework
+        return run
+
+    def _ambient(self, framework: Framework | None) -> tuple[Recording, Run | None] | None:
+        """Return what another framework is in the middle of, for a run that has no parent in its own."""
+        for other in self.frameworks:
+            run_id = other.ambient() if other is not framework else None
+            around = self._table.get(run_id) if run_id is not None else None
+            if around is not None:
+                return around
+        return None
 
     def _start_child(
         self,
@@ -209,8 +256,10 @@ class Recorder:
         self._table[run_id] = (recording, run)
         return run
 
-    def _start_root(self, owner: Pipeline, run_id: Hashable, kind: str, name: str, input: Any) -> Run | None:
-        selection = owner.begin(otel_context.get_current())
+    def _start_root(
+        self, owner: Pipeline, run_id: Hashable, kind: str, name: str, input: Any, standalone: bool
+    ) -> Run | None:
+        selection = owner.begin(otel_context.get_current()) if standalone else _LEFT_OUT
         run = Run(run_id, None, kind, name, input, self.clock())
         recording = Recording(run, owner, selection)
         self._give_up_the_oldest(run.started_at)
@@ -303,6 +352,9 @@ class Recorder:
                     len(self._open) + 1,
                     (now - oldest.root.started_at) // 1_000_000_000,
                 )
+
+
+_LEFT_OUT = Selection(Context(), 0, 0, 0, 0, False, 0.0)
 
 
 def _passed_over(entry: tuple[Recording, Run | None], owner: Pipeline) -> bool:

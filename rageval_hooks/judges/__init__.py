@@ -1,1 +1,1 @@
-"""Judges: language models that answer questions about a turn."""
+"""Language models as judges: one question and a schema in, one checked answer or one typed failure out."""

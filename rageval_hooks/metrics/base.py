@@ -16,7 +16,9 @@ from rageval_hooks.errors import (
     ModelNotReadyError,
     ModelUnavailableError,
     OverBudgetError,
+    UnknownNameError,
 )
+from rageval_hooks.logs import Complaints
 from rageval_hooks.plain import Data
 from rageval_hooks.plugins import Registry
 from rageval_hooks.score import Failed, Result, Score, Skipped
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["REGISTRY", "Direction", "Field", "Metric", "ScoreDefinition", "compute", "label", "metric"]
 
-_logger = logging.getLogger(__name__)
+_complaints = Complaints(logging.getLogger(__name__))
 
 Direction = Literal["higher", "lower"]
 Field = Literal["query", "passages", "response", "reference", "timing"]
@@ -128,7 +130,7 @@ class _FunctionMetric(Metric):
         value = self._function(analysis.turn)
         if value is None:
             return self.skip("the function returned None")
-        if isinstance(value, (bool, int, float)):
+        if hasattr(value, "__float__"):  # numpy's and torch's numbers too
             return self.score(float(value))
         return value  # type: ignore[no-any-return]  # checked by compute()
 
@@ -142,7 +144,7 @@ def metric(
     /,
     *,
     name: str | None = None,
-    requires: Iterable[Field] = (),
+    requires: Iterable[Field] | Field = (),
     direction: Direction = "higher",
     low: float = 0.0,
     high: float | None = 1.0,
@@ -156,12 +158,16 @@ def metric(
     Args:
         function: the function; its name names the score, its docstring's first line describes it.
         name: another name for the score.
-        requires: fields of the turn without which the metric is skipped.
+        requires: fields of the turn without which the metric is skipped: any of ``query``, ``passages``, ``response``,
+            ``reference`` and ``timing``.
         direction: whether higher or lower is better.
         low: the least possible value.
         high: the greatest possible value, None where there is no bound.
         unit: the unit, if any.
         version: changes when the formula does.
+
+    Raises:
+        ConfigurationError: the function is a coroutine, or ``requires`` names something that no turn has.
 
     Example:
         >>> @metric(requires=["response"], high=None, unit="words", direction="lower")
@@ -171,6 +177,10 @@ def metric(
         >>> response_words
         <metric response_words>
     """
+    needed: tuple[Field, ...] = (requires,) if isinstance(requires, str) else tuple(requires)
+    for field in needed:
+        if field not in _MISSING:
+            raise UnknownNameError("field in requires", field, _MISSING)
 
     def decorate(function: Callable[[Turn], Any]) -> Metric:
         if inspect.iscoroutinefunction(function):
@@ -184,7 +194,7 @@ def metric(
             high=high,
             unit=unit,
         )
-        return _FunctionMetric(function, definition, tuple(requires), version)
+        return _FunctionMetric(function, definition, needed, version)
 
     return decorate if function is None else decorate(function)
 
@@ -202,13 +212,19 @@ def missing_input(metric: Metric, turn: Turn) -> str | None:
     """Return why a metric has nothing to work on, or None if it has."""
     for field in metric.requires:
         value = getattr(turn, field)
-        empty = not value.strip() if isinstance(value, str) else not value
-        if empty:
+        if not value or (isinstance(value, str) and not value.strip()):
             reason = _MISSING[field]
             if field == "response" and turn.status != "ok":
                 return f"{reason}: it ended with {turn.error.type if turn.error else turn.status}"
             return reason
+        if field == "passages" and not any(passage.text.strip() for passage in turn.passages):
+            return "the passages have no text"
     return None
+
+
+def passage_name(turn: Turn, index: int) -> str:
+    """Return how an explanation names a passage: by its id, else by its place, counted from 1."""
+    return turn.passages[index].id or f"number {index + 1}"
 
 
 def compute(metric: Metric, analysis: TurnAnalysis) -> tuple[Result, ...]:
@@ -218,10 +234,10 @@ def compute(metric: Metric, analysis: TurnAnalysis) -> tuple[Result, ...]:
         ModelNotReadyError: one of its models is still loading, and the analysis does not wait.
         OverBudgetError: the analysis has no time left.
     """
-    reason = missing_input(metric, analysis.turn)
-    if reason is not None:
-        return (metric.skip(reason),)
     try:
+        reason = missing_input(metric, analysis.turn)
+        if reason is not None:
+            return (metric.skip(reason),)
         given = metric.evaluate(analysis)
         results: tuple[Any, ...] = (given,) if isinstance(given, (Score, Skipped, Failed)) else tuple(given)
     except (ModelNotReadyError, OverBudgetError):
@@ -229,7 +245,8 @@ def compute(metric: Metric, analysis: TurnAnalysis) -> tuple[Result, ...]:
     except (ModelUnavailableError, InputTooLargeError) as error:
         return (metric.skip(str(error)),)
     except Exception as error:
-        _logger.warning("rageval-hooks: the metric %s failed", metric.name, exc_info=True)
+        kind = f"{type(metric).__qualname__} {metric.name} {metric.source}"
+        _complaints.warn(kind, "the metric %s failed", metric.name, error=error)
         return (Failed(name=metric.name, error_type=type(error).__name__, message=_message(error)),)
     for result in results:
         if not isinstance(result, (Score, Skipped, Failed)):

@@ -47,21 +47,22 @@ class ConceptCompleteness(Metric):
         """Return the share; skipped where the query has no concepts."""
         embedder = analysis.models.embedder(wait=analysis.wait)
         nlp = analysis.models.nlp(wait=analysis.wait)
-        concepts = nlp.concepts(analysis.turn.query)
+        concepts = [concept for concept in analysis.concepts if not analysis.embed(concept).is_empty]
         if not concepts:
             return self.skip("the query has no concepts")
-        response = analysis.turn.response
-        sentences = [analysis.embed(response[start:end]) for start, end in analysis.sentences]
-        if not sentences:
-            return self.skip("the response has no sentences")
+        sentences = analysis.sentence_embeddings
+        if all(sentence.is_empty for sentence in sentences):
+            return self.skip("the response has no words that could be compared")
         best = {
-            concept: max(analysis.embed(concept).cosine(sentence) for sentence in sentences)  # type: ignore[arg-type]
+            # Not `cosine`: it is the same for sentences that fit a window, and in the lexical tier a word's cosine with
+            # a sentence says how long the sentence is.
+            concept: max(sentence.best_cosine(analysis.embed(concept)) for sentence in sentences)  # type: ignore[arg-type]
             for concept in concepts
         }
         missed = [concept for concept, cosine in best.items() if cosine <= self.threshold]
         return self.score(
             1 - len(missed) / len(concepts),
             model=embedder.name if embedder.name == nlp.name else f"{nlp.name}, {embedder.name}",
-            explanation=f"missed: {', '.join(missed)}" if missed else f"all {len(concepts)} concepts are taken up",
+            explanation=f"missed: {', '.join(missed)}" if missed else f"taken up: {', '.join(concepts)}",
             metadata={"concepts": {concept: round(cosine, 4) for concept, cosine in best.items()}},
         )

@@ -8,12 +8,13 @@ from rageval_hooks.analysis import TurnAnalysis
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.metrics.base import Field, Metric, ScoreDefinition
 from rageval_hooks.models import Role
-from rageval_hooks.score import Result, Score
+from rageval_hooks.score import Result, Score, Skipped
 from rageval_hooks.text.facts import entity_supported
 
 __all__ = ["EntityConsistency", "FactualAccuracy", "Hallucination", "SemanticGrounding"]
 
 _NEEDS: tuple[Field, ...] = ("response", "passages")
+_NO_WORDS = "the response or the passages have no words that could be compared"
 _SOURCE = "seed 001; en_core_web_sm, all-MiniLM-L6-v2"
 
 
@@ -34,8 +35,11 @@ class SemanticGrounding(Metric):
     default: ClassVar[bool] = True
 
     def evaluate(self, analysis: TurnAnalysis) -> Result:
-        """Return the cosine."""
-        return self.score(analysis.semantic_grounding, model=analysis.models.embedder().name)
+        """Return the cosine; skipped where the response or the context has no words."""
+        value = analysis.semantic_grounding
+        if value is None:
+            return self.skip(_NO_WORDS)
+        return self.score(value, model=analysis.models.embedder().name)
 
 
 class EntityConsistency(Metric):
@@ -93,8 +97,10 @@ class FactualAccuracy(Metric):
         """Return the mean."""
         return self._accuracy(analysis)
 
-    def _accuracy(self, analysis: TurnAnalysis) -> Score:
+    def _accuracy(self, analysis: TurnAnalysis) -> Score | Skipped:
         grounding = analysis.semantic_grounding
+        if grounding is None:
+            return self.skip(_NO_WORDS)
         found, missing = _entities(analysis)
         models = dict.fromkeys((analysis.models.nlp().name, analysis.models.embedder().name))
         if not found and not missing:
@@ -119,7 +125,7 @@ class Hallucination(FactualAccuracy):
     def evaluate(self, analysis: TurnAnalysis) -> Result:
         """Return the complement."""
         accuracy = self._accuracy(analysis)
-        return accuracy.model_copy(update={"value": 1 - accuracy.value})
+        return accuracy.model_copy(update={"value": 1 - accuracy.value}) if isinstance(accuracy, Score) else accuracy
 
 
 def _entities(analysis: TurnAnalysis) -> tuple[list[str], list[str]]:
@@ -128,6 +134,7 @@ def _entities(analysis: TurnAnalysis) -> tuple[list[str], list[str]]:
     found: dict[str, None] = {}
     missing: dict[str, None] = {}
     for entity in analysis.entities:
-        target = found if entity_supported(entity.text, entity.kind, context) else missing
-        target.setdefault(entity.text)
+        if entity.text not in found and entity.text not in missing:
+            target = found if entity_supported(entity.text, entity.kind, context) else missing
+            target[entity.text] = None
     return list(found), list(missing)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from rageval_hooks.analysis import TurnAnalysis
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.metrics.base import Field, Metric, ScoreDefinition
+from rageval_hooks.metrics.base import Field, Metric, ScoreDefinition, passage_name
 from rageval_hooks.models import Role
 from rageval_hooks.models.embedding import Embedding, TokenVectors
 from rageval_hooks.score import Result
@@ -107,7 +107,9 @@ class UnsupportedFacts(Metric):
         if missing:
             explanation = f"no passage has: {', '.join(fact.text for fact in missing[:_MOST_FACTS])}"
         elif analysis.facts:
-            explanation = f"the passages have all {len(analysis.facts)} numbers, dates and names"
+            explanation = (
+                f"the passages have all that the response states: {len(analysis.facts)} numbers, dates or names"
+            )
         else:
             explanation = "the response states no numbers, dates or names"
         return self.score(
@@ -129,12 +131,16 @@ def _explain(found: Grounding, turn: Turn, weak: float) -> str:
     """Name the weak sentences, each with its best passage and its missing words, the worst first."""
     poor = sorted((sentence for sentence in found.sentences if sentence.score < weak), key=lambda item: item.score)
     if not poor:
-        return f"all {len(found.sentences)} sentences are well supported"
+        number = len(found.sentences)
+        return f"all {number} sentences are well supported" if number > 1 else "well supported"
     lines = []
     for sentence in poor[:_MOST_EXPLAINED]:
         start, end = sentence.span
-        passage = turn.passages[sentence.passage].id or f"number {sentence.passage + 1}"
-        line = f"{sentence.score:.2f} “{_shorten(turn.response[start:end])}” best passage: {passage}"
+        line = f"{sentence.score:.2f} “{_shorten(turn.response[start:end])}”"
+        if sentence.score > 0:
+            line += f" best passage: {passage_name(turn, sentence.passage)}"
+        else:
+            line += " no passage has any of it"
         if sentence.missing:
             line += f"; missing: {', '.join(sentence.missing[:10])}"
         lines.append(line)
@@ -171,6 +177,9 @@ COSINE_SAME: Final = 0.9
 MAX_ALIGNED_CELLS: Final = 100_000_000
 """Response tokens times passage tokens (about 1 s of matrix product). Beyond it, alignment looks only at the
 ``FEW_WINDOWS`` windows of each sentence that share most words with it."""
+
+MAX_KEPT_CELLS: Final = 10_000_000
+"""Response tokens times windows (40 MB). Beyond it likewise."""
 
 FEW_WINDOWS: Final = 3
 
@@ -313,18 +322,24 @@ class _Aligner:
     def __init__(
         self, passages: Sequence[PassageIndex], response: TokenVectors, passage_vectors: Sequence[TokenVectors]
     ) -> None:
+        import numpy as np
+
         self._response = response
         self._chunks: list[FloatArray] = []  # the token vectors of every chunk, in the order of the passages
-        self._windows: list[tuple[int, int]] = []
-        tokens = 0
+        ranges: list[tuple[int, int]] = []
         for passage, there in zip(passages, passage_vectors, strict=True):
-            first = len(self._chunks)
+            if not passage.chunks:
+                continue
+            ranges += [
+                (len(self._chunks) + a, len(self._chunks) + b - 1) for a, b in _window_chunks(len(passage.chunks))
+            ]
             cuts = [0, *_search(there.starts, passage.chunk_starts[1:]), len(there.starts)]
-            if passage.chunks:
-                self._chunks += [there.vectors[a:b] for a, b in pairwise(cuts)]
-                self._windows += [(first + a, first + b) for a, b in _window_chunks(len(passage.chunks))]
-            tokens += len(there.starts)
-        self._all = tokens * len(response.starts) <= MAX_ALIGNED_CELLS
+            self._chunks += [there.vectors[a:b] for a, b in pairwise(cuts)]
+        self._first, self._last = np.asarray(ranges, dtype=np.int64).T  # per window, its first and its last chunk
+        tokens = sum(map(len, self._chunks))
+        self._whole: FloatArray | None = None
+        if len(response.starts) * tokens <= MAX_ALIGNED_CELLS and len(response.starts) * len(ranges) <= MAX_KEPT_CELLS:
+            self._whole = self._cosines(slice(None), range(len(self._chunks)))
 
     def align(
         self, line: Sequence[WeighedWord], windows: _Windows, shares: Sequence[float]
@@ -332,47 +347,47 @@ class _Aligner:
         """The sentence's alignment anywhere, and per window the mean of hit and near."""
         import numpy as np
 
-        chosen = list(range(len(shares)))
-        if not self._all:
-            chosen = sorted(chosen, key=lambda v: -shares[v])[:FEW_WINDOWS]
-        first, last = (
-            _search(self._response.ends, [line[0].start])[0],
-            _search(self._response.starts, [line[-1].end])[0],
-        )
-        while first < last and self._response.ends[first] <= line[0].start:
-            first += 1
-        starts, ends = self._response.starts[first:last], self._response.ends[first:last]
-        tokens = self._response.vectors[first:last].astype(np.float32)
-        weights = np.asarray([word.weight for word in line])
-        weights /= weights.sum()
-        near = np.zeros((len(line), len(shares)))
-        best = np.full((len(tokens), len(shares)), COSINE_UNRELATED, np.float32)
-        seen: dict[int, FloatArray] = {}
-        for v in chosen:
-            for c in range(*self._windows[v]):
-                if c not in seen:
-                    seen[c] = self._best(tokens, self._chunks[c])
-                best[:, v] = np.maximum(best[:, v], seen[c])
-        best = np.clip((best - COSINE_UNRELATED) / (COSINE_SAME - COSINE_UNRELATED), 0.0, 1.0)
-        for i, word in enumerate(line):
+        hits = np.asarray(shares)
+        first = int(np.searchsorted(self._response.ends, line[0].start, side="right"))
+        last = int(np.searchsorted(self._response.starts, line[-1].end, side="left"))
+        here = slice(first, max(first, last))
+        if self._whole is not None:
+            chosen = np.arange(len(hits))
+            cosines = self._whole[here]
+            first_chunk, last_chunk = self._first, self._last
+        else:
+            chosen = np.argsort(-hits, kind="stable")[:FEW_WINDOWS]
+            few, places = np.unique([self._first[chosen], self._last[chosen]], return_inverse=True)
+            cosines = self._cosines(here, few.tolist())
+            first_chunk, last_chunk = places.reshape(2, -1)
+        cosines = np.maximum(cosines[:, first_chunk], cosines[:, last_chunk])
+        cosines = np.clip((cosines - COSINE_UNRELATED) / (COSINE_SAME - COSINE_UNRELATED), 0.0, 1.0)
+        starts, ends = self._response.starts[here], self._response.ends[here]
+        anywhere, total = 0.0, sum(word.weight for word in line)
+        near = np.zeros(len(hits))
+        for word in line:
             a = int(np.searchsorted(ends, word.start, side="right"))
             b = int(np.searchsorted(starts, word.end, side="left"))
             if word.readable and a < b:
-                near[i] = best[a:b].mean(axis=0)
-            else:
-                near[i, windows.postings.get(word.key, [])] = 1.0
-        together = (np.asarray(shares) + weights @ near) / 2
-        return float(weights @ near.max(axis=1)), together.tolist()
+                closest = cosines[a:b].mean(axis=0, dtype=np.float64)
+                near[chosen] += word.weight * closest
+                anywhere += word.weight * float(closest.max())
+            elif word.key in windows.postings:
+                near[windows.postings[word.key]] += word.weight
+                anywhere += word.weight
+        return min(1.0, anywhere / total), np.minimum(1.0, (hits + near / total) / 2).tolist()
 
-    @staticmethod
-    def _best(tokens: FloatArray, chunk: FloatArray) -> FloatArray:
+    def _cosines(self, here: slice, chunks: Sequence[int]) -> FloatArray:
+        """The best cosine of some response tokens with a token of each of some chunks; shape (tokens, chunks)."""
         import numpy as np
 
-        if not len(chunk) or not len(tokens):
-            return np.full(len(tokens), COSINE_UNRELATED, np.float32)
-        there = chunk.astype(np.float32).T
-        rows = [(tokens[i : i + 1024] @ there).max(axis=1) for i in range(0, len(tokens), 1024)]
-        return np.concatenate(rows)
+        tokens = self._response.vectors[here].astype(np.float32)
+        best = np.full((len(tokens), len(chunks)), COSINE_UNRELATED, np.float32)
+        for column, chunk in enumerate(chunks):
+            there = self._chunks[chunk].astype(np.float32).T
+            for row in range(0, len(tokens), 1024) if there.size else ():
+                best[row : row + 1024, column] = (tokens[row : row + 1024] @ there).max(axis=1)
+        return best
 
 
 def _search(sorted_offsets: IntArray, positions: Sequence[int]) -> list[int]:

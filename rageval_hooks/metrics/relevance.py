@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import ClassVar
 
 from rageval_hooks.analysis import TurnAnalysis
-from rageval_hooks.metrics.base import Field, Metric, ScoreDefinition
+from rageval_hooks.metrics.base import Field, Metric, ScoreDefinition, passage_name
 from rageval_hooks.models import Role
 from rageval_hooks.score import Result, Target
 
@@ -34,6 +35,8 @@ class AnswerRelevance(Metric):
         model = analysis.models.cross_encoder(wait=analysis.wait)
         analysis.pause()
         found = model.relevance(analysis.turn.query, analysis.turn.response)
+        if found is None:
+            return self.skip("the query has no words that could be compared")
         explanation = (
             "only the beginning was read: the pair is longer than the model reads" if found.truncated else None
         )
@@ -64,19 +67,20 @@ class ContextRelevance(Metric):
         model = analysis.models.embedder(wait=analysis.wait)
         passages = analysis.passage_embeddings
         query = analysis.embed(turn.query)
+        if query.is_empty:
+            yield self.skip("the query has no words that could be compared")
+            return
         values = [min(1.0, max(0.0, passage.best_cosine(query))) for passage in passages]  # type: ignore[arg-type]
         best = max(range(len(values)), key=values.__getitem__)
+        explanation = f"best passage: {passage_name(turn, best)} ({values[best]:.2f})"
+        if len(values) > 1:
+            explanation += f"; {len(values)} passages, from {min(values):.2f} to {max(values):.2f}"
         yield self.score(
-            sum(values) / len(values),
+            math.fsum(values) / len(values),
             model=model.name,
-            explanation=f"best passage: {_name(turn.passages[best].id, best)} ({values[best]:.2f}); "
-            f"{len(values)} passages, from {min(values):.2f} to {max(values):.2f}",
+            explanation=explanation,
             metadata={"passages": [round(value, 4) for value in values]},
         )
         for index, value in enumerate(values):
             target = Target(kind="passage", index=index, id=turn.passages[index].id)
             yield self.score(value, model=model.name, target=target)
-
-
-def _name(identifier: str | None, index: int) -> str:
-    return identifier if identifier is not None else f"number {index + 1}"

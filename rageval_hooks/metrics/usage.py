@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -44,7 +45,7 @@ class Latency(Metric):
         for part in ("retrieval", "generation", "time_to_first_token"):
             value = getattr(timing, part)
             if value is not None:
-                yield self.score(value, f"latency.{part}")
+                yield self.score(max(0.0, value), f"latency.{part}")  # clocks are set back
 
 
 class Tokens(Metric):
@@ -81,7 +82,7 @@ class Cost(Metric):
         rate_per_1k: US dollars for 1,000 tokens, read or written.
 
     Raises:
-        ConfigurationError: the rate is negative.
+        ConfigurationError: the rate is negative or not finite.
     """
 
     name: ClassVar[str] = "cost"
@@ -93,8 +94,8 @@ class Cost(Metric):
     default: ClassVar[bool] = True
 
     def __init__(self, rate_per_1k: float = 0.0005) -> None:
-        if rate_per_1k < 0:
-            raise ConfigurationError(f"rate_per_1k is a price and cannot be negative: {rate_per_1k}")
+        if not 0 <= rate_per_1k < math.inf:
+            raise ConfigurationError(f"rate_per_1k is a price, 0 or more, and {rate_per_1k} is not")
         self.rate_per_1k = rate_per_1k
 
     def evaluate(self, analysis: TurnAnalysis) -> Result:

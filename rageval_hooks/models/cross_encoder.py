@@ -27,6 +27,10 @@ class Relevance:
     truncated: bool = False
 
 
+_LONGEST = 100_000
+"""Characters of a text that are looked at: far more than the tokens that the model reads have."""
+
+
 class CrossEncoder:
     """Reads query and response together.
 
@@ -43,7 +47,7 @@ class CrossEncoder:
 
     def relevance(self, query: str, response: str) -> Relevance:
         """Return the sigmoid of the model's logit on the pair; what is too long is cut as the model's library does."""
-        return model_executor().submit(self._relevance, query, response).result()
+        return model_executor().submit(self._relevance, query[:_LONGEST], response[:_LONGEST]).result()
 
     def _relevance(self, query: str, response: str) -> Relevance:
         import torch

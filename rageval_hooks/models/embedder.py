@@ -58,6 +58,10 @@ class Embedder:
             windows.append(model_executor().submit(self._forward, features, offsets).result())
         return Embedding.of(windows)
 
+    def fits(self, text: str) -> bool:
+        """Return whether a text is read at once, in one window. Costs its tokens, no forward pass."""
+        return model_executor().submit(lambda: len(self._pieces(text)) == 1).result()
+
     def _tokenize(self, text: str) -> list[tuple[dict[str, list[int]], list[tuple[int, int]]]]:
         return [window for start, end in self._pieces(text) for window in self._features(text[start:end], start)]
 

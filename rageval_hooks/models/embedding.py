@@ -80,6 +80,11 @@ class Embedding:
         return unit(self.windows.mean(axis=0)) if len(self.windows) > 1 else self.windows[0]
 
     @property
+    def is_empty(self) -> bool:
+        """Whether the model read nothing in the text."""
+        return not len(self.windows)
+
+    @property
     def size(self) -> int:
         """Bytes."""
         tokens = self.tokens
@@ -87,11 +92,11 @@ class Embedding:
 
     def cosine(self, other: Embedding) -> float:
         """Return the cosine with another text, each as a whole, -1..1; 0 if one of them has no tokens."""
-        return float(self.vector @ other.vector) if len(self.windows) and len(other.windows) else 0.0
+        return 0.0 if self.is_empty or other.is_empty else float(self.vector @ other.vector)
 
     def best_cosine(self, other: Embedding) -> float:
-        """Return the best cosine that a window of this text has with another text as a whole, -1..1."""
-        return float((self.windows @ other.vector).max()) if len(self.windows) and len(other.windows) else 0.0
+        """Return the best cosine of a window of this text with another text as a whole, -1..1; 0 likewise."""
+        return 0.0 if self.is_empty or other.is_empty else float((self.windows @ other.vector).max())
 
 
 def unit(vectors: FloatArray) -> FloatArray:
@@ -111,8 +116,8 @@ def keep_words(text: str, embedding: Embedding) -> Embedding:
 
     tokens = embedding.tokens
     found = list(words(text))
-    if not found or not len(tokens.starts):
-        return embedding
+    if not found:
+        return Embedding.together([embedding])
     starts = np.asarray([word.start for word in found])
     ends = np.asarray([word.end for word in found])
     word = np.maximum(np.searchsorted(starts, tokens.ends, side="left") - 1, 0)

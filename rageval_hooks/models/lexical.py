@@ -42,13 +42,18 @@ class LexicalEmbedding:
         return LexicalEmbedding(sum((embedding._counts for embedding in embeddings), Counter()))
 
     @property
+    def is_empty(self) -> bool:
+        """Whether the text has no content words."""
+        return not self._counts
+
+    @property
     def size(self) -> int:
         """Bytes, about."""
         return 120 * len(self._counts)
 
     def cosine(self, other: LexicalEmbedding) -> float:
         """Return the cosine of the weights, 0..1."""
-        if not self._counts or not other._counts:
+        if self.is_empty or other.is_empty:
             return 0.0
         small, large = sorted((self._weights, other._weights), key=len)
         return sum(weight * large.get(key, 0.0) for key, weight in small.items()) / (self._length * other._length)
@@ -75,10 +80,10 @@ class LexicalRelevance:
 
     name = NAME
 
-    def relevance(self, query: str, response: str) -> Relevance:
-        """Return the share of the query's content words that the response takes up."""
+    def relevance(self, query: str, response: str) -> Relevance | None:
+        """Return the share of the query's content words that the response takes up; None if it has none."""
         asked = set(_keys(query))
-        return Relevance(len(asked & set(_keys(response))) / len(asked) if asked else 0.0)
+        return Relevance(len(asked & set(_keys(response))) / len(asked)) if asked else None
 
 
 class LexicalNlp:
@@ -91,8 +96,9 @@ class LexicalNlp:
         pause()
         return [Entity(fact.text, _KINDS[fact.kind]) for fact in find_facts(text)]
 
-    def concepts(self, query: str) -> list[str]:
+    def concepts(self, query: str, pause: Callable[[], None] = lambda: None) -> list[str]:
         """Return the runs of content words of a query."""
+        pause()
         blanked = blank_marks(query)
         runs: list[list[str]] = []
         end = -2

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from rageval_hooks.errors import MissingDependencyError, ModelUnavailableError
 from rageval_hooks.settings import ModelSettings, looks_like_path
+from rageval_hooks.threads import ForkSafeLock
 
 __all__ = ["Entity", "Nlp", "load_nlp"]
+
+T = TypeVar("T")
 
 _FILLERS = frozenset(
     """
@@ -41,7 +44,7 @@ class Nlp:
 
     def __init__(self, pipeline: Any, name: str) -> None:
         self._pipeline = pipeline
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self.name = name
 
     def entities(self, text: str, pause: Callable[[], None] = lambda: None) -> list[Entity]:
@@ -54,47 +57,62 @@ class Nlp:
         Raises:
             ModelUnavailableError: the pipeline has no entity recogniser.
         """
-        if not self._has("ner", "entity_ruler", "span_ruler"):
-            raise ModelUnavailableError("nlp", f"{self.name} has no entity recogniser (ner)")
-        found = []
-        for doc in self._read(text, pause):
-            found += [Entity(ent.text, ent.label_) for ent in doc.ents if ent.text.strip()]
-        return found
+        self._need("entity recogniser (ner)", "ner", "entity_ruler", "span_ruler")
+        return self._read(text, pause, _entities)
 
-    def concepts(self, query: str) -> list[str]:
+    def concepts(self, query: str, pause: Callable[[], None] = lambda: None) -> list[str]:
         """Return what a query asks for: its noun chunks without leading stop words, and its verbs; fillers left out.
 
+        Args:
+            query: the query; read in pieces like a text of :meth:`entities`.
+            pause: called before each piece; what it raises stops the work.
+
         Raises:
-            ModelUnavailableError: the pipeline has no parser.
+            ModelUnavailableError: the pipeline cannot find noun chunks or verbs.
         """
-        if not self._has("parser"):
-            raise ModelUnavailableError("nlp", f"{self.name} has no parser, which noun chunks need")
+        self._need("parser, which noun chunks need", "parser")
+        self._need("tagger, which verbs need", "tagger", "morphologizer")
+        if self._pipeline.vocab.get_noun_chunks is None:
+            raise ModelUnavailableError("nlp", f"{self.name} finds no noun chunks: spaCy has no rules for its language")
         found: dict[str, str] = {}
-        for doc in self._read(query):
-            chunked: set[int] = set()
-            for chunk in doc.noun_chunks:
-                words = [token for token in chunk if not token.is_punct and not token.is_space]
-                while words and (words[0].is_stop or words[0].lemma_.lower() in _FILLERS):
-                    words.pop(0)
-                chunked.update(token.i for token in chunk)
-                if words:
-                    text = " ".join(token.text for token in words)
-                    found.setdefault(text.casefold(), text)
-            for token in doc:
-                filler = token.is_stop or token.lemma_.lower() in _FILLERS
-                if token.pos_ == "VERB" and not filler and token.i not in chunked:
-                    found.setdefault(token.text.casefold(), token.text)
+        for concept in self._read(query, pause, _concepts):
+            found.setdefault(concept.casefold(), concept)
         return list(found.values())
 
-    def _has(self, *components: str) -> bool:
-        return any(name in self._pipeline.pipe_names for name in components)
+    def _need(self, what: str, *components: str) -> None:
+        if not any(name in self._pipeline.pipe_names for name in components):
+            raise ModelUnavailableError("nlp", f"{self.name} has no {what}")
 
-    def _read(self, text: str, pause: Callable[[], None] = lambda: None) -> Iterator[Any]:
+    def _read(self, text: str, pause: Callable[[], None], extract: Callable[[Any], Iterable[T]]) -> list[T]:
+        found: list[T] = []
         for piece in _pieces(text):
             pause()
-            with self._lock:
-                doc = self._pipeline(piece)
-            yield doc
+            # The zone frees the strings that this text adds to the vocabulary, which would grow for ever.
+            with self._lock, self._pipeline.memory_zone():
+                found += extract(self._pipeline(piece))
+        return found
+
+
+def _entities(doc: Any) -> Iterator[Entity]:
+    return (Entity(ent.text, ent.label_) for ent in doc.ents if ent.text.strip())
+
+
+def _concepts(doc: Any) -> Iterator[str]:
+    chunked: set[int] = set()
+    for chunk in doc.noun_chunks:
+        words = [token for token in chunk if not token.is_punct and not token.is_space]
+        while words and _says_nothing(words[0]):
+            words.pop(0)
+        chunked.update(token.i for token in chunk)
+        if words:
+            yield " ".join(token.text for token in words)
+    for token in doc:
+        if token.pos_ == "VERB" and token.i not in chunked and not _says_nothing(token):
+            yield token.text
+
+
+def _says_nothing(token: Any) -> bool:
+    return token.is_stop or (token.lemma_ or token.text).lower() in _FILLERS
 
 
 def _pieces(text: str) -> Iterator[str]:
@@ -121,7 +139,7 @@ def load_nlp(settings: ModelSettings) -> Nlp:
         raise ModelUnavailableError("nlp", str(missing)) from error
     name = settings.nlp
     try:
-        return Nlp(spacy.load(name), name)
+        return Nlp(spacy.load(os.path.expanduser(name) if looks_like_path(name) else name), name)
     except OSError as error:
         if looks_like_path(name):
             raise ModelUnavailableError("nlp", f"{name} cannot be loaded: {error}") from error

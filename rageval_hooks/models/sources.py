@@ -12,7 +12,7 @@ from typing import TypeVar
 from rageval_hooks.errors import ModelUnavailableError
 from rageval_hooks.settings import looks_like_path
 
-__all__ = ["load_pretrained", "packaged_minilm"]
+__all__ = ["load_pretrained", "on_this_machine", "packaged_minilm"]
 
 T = TypeVar("T")
 
@@ -46,6 +46,21 @@ def packaged_minilm() -> Path | None:
     return folder
 
 
+def on_this_machine(role: str, name: str) -> bool:
+    """Whether a model can be loaded without a hub, as far as can be seen without loading it."""
+    if looks_like_path(name) or os.path.isdir(name):
+        return os.path.exists(os.path.expanduser(name))
+    if role == "nlp":
+        return find_spec("spacy") is not None and find_spec(name) is not None
+    if find_spec("sentence_transformers") is None:
+        return False
+    if name == MINILM and find_spec(_MINILM_PACKAGE) is not None:
+        return True
+    from huggingface_hub import try_to_load_from_cache
+
+    return isinstance(try_to_load_from_cache(name, "config.json"), str)
+
+
 def load_pretrained(role: str, name: str, download: bool, load: Callable[[str, bool], T]) -> T:
     """Load a model that is named as hubs name them, or by a path.
 
@@ -60,27 +75,37 @@ def load_pretrained(role: str, name: str, download: bool, load: Callable[[str, b
     """
     load = _quietly(load)
     if looks_like_path(name) or os.path.isdir(name):
-        try:
-            return load(os.path.expanduser(name), True)
-        except Exception as error:
-            raise ModelUnavailableError(role, f"{name} cannot be loaded: {type(error).__name__}: {error}") from error
+        return _load_folder(role, name, os.path.expanduser(name), load)
     if name == MINILM:
         packaged = packaged_minilm()
         if packaged is not None:
-            return load(str(packaged), True)
+            return _load_folder(role, name, str(packaged), load)
     try:
         return load(name, True)
+    except ModelUnavailableError:
+        raise  # it is here, but not of the right kind
     except Exception as error:
         local_error = error
     if download and not _offline():
         try:
             _reach_hub(name)
             return load(name, False)
+        except ModelUnavailableError:
+            raise
         except Exception as error:
             reason = f"{name} is not on this machine and cannot be downloaded ({_brief(error)})"
             raise ModelUnavailableError(role, f"{reason}. {_advice(role, name)}") from error
     reason = f"{name} is not on this machine ({_brief(local_error)}) and may not be downloaded"
     raise ModelUnavailableError(role, f"{reason}. {_advice(role, name)}") from local_error
+
+
+def _load_folder(role: str, name: str, folder: str, load: Callable[[str, bool], T]) -> T:
+    try:
+        return load(folder, True)
+    except ModelUnavailableError:
+        raise
+    except Exception as error:
+        raise ModelUnavailableError(role, f"{name} cannot be loaded from {folder}: {_brief(error)}") from error
 
 
 def _quietly(load: Callable[[str, bool], T]) -> Callable[[str, bool], T]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from rageval_hooks.text.sentences import Span
+from rageval_hooks.text.words import Blocked
 
 __all__ = ["MONTHS", "Date", "find_ambiguous_dates", "find_dates"]
 
@@ -40,9 +41,10 @@ def find_dates(text: str) -> Iterator[tuple[int, int, Date]]:
     """Yield the dates of a text as (start, end, date), by notation; overlapping readings once."""
     taken: list[Span] = []
     for pattern in _DATES:
+        blocked = Blocked(taken)
         for found in pattern.finditer(text):
             a, b = found.span()
-            if any(a < y and x < b for x, y in taken[-200:]):
+            if blocked.hits(a, b):
                 continue
             parts = found.groupdict()
             month = parts["month"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from rageval_hooks.text.dates import MONTHS, Date, find_ambiguous_dates, find_dates
 from rageval_hooks.text.numbers import ORDINALS, find_numbers, number_readings
@@ -55,6 +55,11 @@ class FactIndex:
     keys: frozenset[str]
     initials: frozenset[str]
 
+    @property
+    def sets(self) -> tuple[frozenset[Any], ...]:
+        """All of it."""
+        return self.numbers, self.dates, self.codes, self.keys, self.initials
+
 
 def index_facts(text: str) -> FactIndex:
     """Everything a passage can support, in the forms that :func:`unsupported_facts` looks up."""
@@ -102,18 +107,14 @@ def find_facts(text: str, sentences: Sequence[Span] | None = None) -> list[Fact]
     masked = blank_marks(text)
     result: list[Fact] = []
     taken: list[Span] = []
-
-    def free(a: int, b: int) -> bool:
-        return not any(a < y and x < b for x, y in taken[-50:])
-
     for a, b, date in find_dates(masked):
         taken.append((a, b))
         result.append(Fact(a, b, "date", text[a:b], (), (date,)))
+    blocked = Blocked(taken)
     for a, b, readings in find_ambiguous_dates(masked):
-        if free(a, b):
+        if not blocked.hits(a, b):
             taken.append((a, b))
             result.append(Fact(a, b, "date", text[a:b], (), readings))
-    taken.sort()
     blocked = Blocked(taken)
     codes: list[Span] = []
     for found in _CODE.finditer(masked):
@@ -121,7 +122,7 @@ def find_facts(text: str, sentences: Sequence[Span] | None = None) -> list[Fact]
         if not blocked.hits(*found.span()) and any(c.isalpha() for c in raw) and not raw[0].isdigit():
             codes.append(found.span())
             result.append(Fact(*found.span(), "code", raw, (_code(raw),)))
-    blocked = Blocked(sorted(taken + codes))
+    blocked = Blocked(taken + codes)
     for a, b, values, spelled in find_numbers(masked):
         if blocked.hits(a, b) or (spelled and (len(values[0]) < 2 or values[0] == "10" or _is_ordinal(text[a:b]))):
             continue

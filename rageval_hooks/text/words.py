@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
@@ -48,6 +48,7 @@ STOP_WORDS: Final = frozenset(
     "more most much many few less least own all up down out off again further once ever never often always usually "
     "however therefore thus hence moreover furthermore additionally etc eg ie pm well like etc".split()
 )
+_STOP_ACRONYMS: Final = frozenset({"US", "IT", "WHO"})
 _UNSPACED_STOPS: Final = frozenset("的了是在和与及也都就而着过吗呢吧はがをにでとのもへやかなだです는은이가을를의에")
 
 
@@ -79,12 +80,15 @@ def words(text: str, start: int = 0, end: int | None = None) -> Iterator[Word]:
         elif found["number"]:
             yield Word(a, b, number_readings(found["number"])[0], "number")
         elif kind == "dotted":
-            key = found.group().replace(".", "")
-            yield Word(a, b, _acronym(key) if key.isupper() else fold(key), "acronym" if key.isupper() else "word")
+            raw = found.group().replace(".", "")
+            if _is_acronym(raw):
+                yield Word(a, b, _acronym_key(raw), "acronym")
+            else:
+                yield Word(a, b, fold(raw), "word")
         else:
             raw = found.group()
-            if len(raw) > 1 and raw.isupper() and len(raw) <= 6:
-                yield Word(a, b, _acronym(raw), "acronym")
+            if 1 < len(raw) <= 6 and _is_acronym(raw):
+                yield Word(a, b, _acronym_key(raw), "acronym")
             else:
                 key = _word_key(raw)
                 if key:
@@ -96,22 +100,23 @@ def fold(text: str) -> str:
     return unicodedata.normalize("NFKC", text).casefold()
 
 
-def _acronym(raw: str) -> str:
+def _is_acronym(raw: str) -> bool:
+    """Capitals alone, unless they shout a function word: "THE", "NOT"."""
+    return raw.isupper() and (raw in _STOP_ACRONYMS or fold(raw) not in STOP_WORDS)
+
+
+def _acronym_key(raw: str) -> str:
     """Acronyms are compared like words, but "US" and "IT" must not become stop words."""
-    key = fold(raw)
-    return raw if key in STOP_WORDS else stem(key)
+    return raw if raw in _STOP_ACRONYMS else stem(fold(raw))
 
 
 @lru_cache(maxsize=65_536)
 def _word_key(raw: str) -> str:
     key = fold(raw).replace("’", "'").replace("\u200c", "").replace("\u200d", "")
     if "'" in key:
-        if key.endswith("'s"):
-            key = key[:-2]
-        elif _CONTRACTION.search(key):
+        if _CONTRACTION.search(key):
             return ""
-        else:
-            key = max(key.split("'"), key=len)  # l'homme, O'Brien
+        key = max(key.removesuffix("'s").split("'"), key=len)  # l'homme, O'Brien's
     return stem(key)
 
 
@@ -210,11 +215,12 @@ def _is_content(word: Word, raw: str) -> bool:
 
 
 class Blocked:
-    """Sorted disjoint spans, asked whether they touch another one (bisection)."""
+    """Disjoint spans, asked whether they touch another one (bisection)."""
 
-    def __init__(self, spans: Sequence[Span]) -> None:
-        self._starts = [a for a, _ in spans]
-        self._ends = [b for _, b in spans]
+    def __init__(self, spans: Iterable[Span]) -> None:
+        ordered = sorted(spans)
+        self._starts = [a for a, _ in ordered]
+        self._ends = [b for _, b in ordered]
 
     def hits(self, a: int, b: int) -> bool:
         """Whether a span overlaps one of these."""

@@ -6,24 +6,44 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar, copy_context
 from functools import partial
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import LLMResult
+from langchain_core.runnables.config import var_child_runnable_config
 from langchain_core.tracers.context import register_configure_hook
 
+from rageval_hooks.integrations import handover
 from rageval_hooks.integrations.langchain.runs import turn_from_runs
 from rageval_hooks.integrations.langchain.values import content_text
-from rageval_hooks.integrations.recorder import Recording, Run, shared_recorder
-from rageval_hooks.integrations.tracing import context_attributes, foreign_span, span_reference
+from rageval_hooks.integrations.nested import turn_of
+from rageval_hooks.integrations.recorder import Framework, Recording, Run, shared_recorder
+from rageval_hooks.integrations.tracing import foreign_span
 from rageval_hooks.pipeline import Pipeline
 from rageval_hooks.threads import inline_executor
 from rageval_hooks.turn import Turn
 
 __all__ = ["CallbackHandler", "attach", "detach"]
+
+_retriever: ContextVar[UUID | None] = ContextVar("rageval_hooks_langchain_retriever", default=None)
+"""The retriever that runs now: LangChain's own context variable does not know of it."""
+
+
+def _ambient_run() -> UUID | None:
+    """Return the id of the run that the calling code runs in."""
+    retriever = shared_recorder().get(_retriever.get())
+    for run in (retriever, *retriever.ancestors()) if retriever is not None else ():
+        if run.kind == "retriever" and run.ended_at is None and run.framework is _FRAMEWORK:
+            return cast(UUID, run.id)
+    callbacks = (var_child_runnable_config.get() or {}).get("callbacks")
+    return getattr(callbacks, "parent_run_id", None)
+
+
+_FRAMEWORK = Framework("langchain", turn_from_runs, _ambient_run)
+shared_recorder().join(_FRAMEWORK)
 
 
 class _Handler(BaseCallbackHandler):
@@ -92,7 +112,14 @@ class _Handler(BaseCallbackHandler):
             return
         try:
             run = self._recorder.start(
-                pipeline, run_id, parent_run_id, kind, name or kind, input, explicit=self.explicit
+                pipeline,
+                run_id,
+                parent_run_id,
+                kind,
+                name or kind,
+                input,
+                explicit=self.explicit,
+                framework=_FRAMEWORK,
             )
             if run is not None:
                 run.metadata = fields.get("metadata")
@@ -138,6 +165,7 @@ class _Handler(BaseCallbackHandler):
     ) -> None:
         """Record that a retriever has started."""
         self._start(run_id, parent_run_id, "retriever", name, query, kwargs)
+        _retriever.set(run_id)
 
     def on_chat_model_start(
         self,
@@ -222,11 +250,7 @@ class _Handler(BaseCallbackHandler):
         turn = _turn(recording)
         if turn is None:
             return
-        pipeline, selection = recording.owner, recording.selection
-        if pipeline.needs_thread(turn) and _in_event_loop():
-            inline_executor().submit(copy_context().run, pipeline.submit, turn, selection)
-        else:
-            pipeline.submit(turn, selection)
+        handover.submit(recording.owner, turn, recording.selection)
 
     async def _end_async(self, run_id: UUID, output: Any, error: BaseException | None, inputs: Any = None) -> None:
         recording = self._end(run_id, output, error, inputs)
@@ -249,12 +273,12 @@ class _Handler(BaseCallbackHandler):
         In an event loop this is a coroutine function, which LangChain awaits: the caller gets his answer after the
         local scores are there, and the loop does other work meanwhile. Elsewhere it is a plain function.
         """
-        return self._chain_end_async if _in_event_loop() else self._chain_end
+        return self._chain_end_async if handover.in_event_loop() else self._chain_end
 
     @property
     def on_chain_error(self) -> Callable[..., Any]:
         """Record that a chain has ended with an exception; as :attr:`on_chain_end`."""
-        return self._chain_error_async if _in_event_loop() else self._chain_error
+        return self._chain_error_async if handover.in_event_loop() else self._chain_error
 
     def _chain_end(self, outputs: Any, *, run_id: UUID, inputs: Any = None, **kwargs: Any) -> None:
         self._end_sync(run_id, outputs, None, inputs)
@@ -298,23 +322,10 @@ class _Handler(BaseCallbackHandler):
 def _turn(recording: Recording) -> Turn | None:
     pipeline = recording.owner
     try:
-        return turn_from_runs(
-            recording.runs,
-            every_step=pipeline.settings.spans == "all",
-            span=span_reference(recording),
-            attributes=context_attributes(recording.selection.context),
-        )
+        return turn_of(recording)
     except Exception as error:
         pipeline.failed("a turn could not be built from what was recorded", error)
         return None
-
-
-def _in_event_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 class CallbackHandler(_Handler):

@@ -1,0 +1,1 @@
+"""The demo: a real chain over a small handbook, instrumented with the one line."""

@@ -1,0 +1,186 @@
+"""A chain as LangChain's documentation builds it: store, retriever, prompt, model, text."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from langchain_core.callbacks import CallbackManagerForLLMRun
+from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
+from langchain_core.language_models.chat_models import BaseChatModel
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.output_parsers import StrOutputParser
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.prompts import ChatPromptTemplate
+from langchain_core.retrievers import BaseRetriever
+from langchain_core.runnables import Runnable, RunnableLambda, RunnablePassthrough
+from langchain_core.vectorstores import InMemoryVectorStore, VectorStore
+
+from rageval_hooks.demo.handbook import QUESTIONS, Section
+from rageval_hooks.models import AnyEmbedder
+from rageval_hooks.models.embedder import Embedder
+from rageval_hooks.text.sentences import sentence_spans
+from rageval_hooks.text.words import STOP_WORDS, words
+
+__all__ = ["answer_model", "build_chain"]
+
+_PROMPT = ChatPromptTemplate.from_messages(
+    [
+        ("system", "You answer passengers of a ferry company, from these passages alone.\n\n{context}"),
+        ("human", "{question}"),
+    ]
+)
+_PASSAGES = 4
+
+
+class SharedEmbeddings(Embeddings):
+    """The evaluation's own embedder, as LangChain wants it: one set of weights in memory.
+
+    Args:
+        embedder: a sentence-transformers model that is loaded.
+    """
+
+    def __init__(self, embedder: Embedder) -> None:
+        self._embedder = embedder
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        """Return a vector per text."""
+        return [self.embed_query(text) for text in texts]
+
+    def embed_query(self, text: str) -> list[float]:
+        """Return a text's vector."""
+        return [float(value) for value in self._embedder.embed(text).vector]
+
+
+class ScoredRetriever(BaseRetriever):
+    """The nearest passages, each with its similarity in the metadata, where it is kept."""
+
+    store: VectorStore
+
+    def _get_relevant_documents(self, query: str, *, run_manager: Any) -> list[Document]:
+        found = self.store.similarity_search_with_score(query, k=_PASSAGES)
+        return [
+            Document(id=document.id, page_content=document.page_content, metadata={**document.metadata, "score": score})
+            for document, score in found
+        ]
+
+
+class LexicalRetriever(BaseRetriever):
+    """The passages that share most words with the query: for ``--models lexical``."""
+
+    sections: list[Section]
+
+    def _get_relevant_documents(self, query: str, *, run_manager: Any) -> list[Document]:
+        wanted = _content(query)
+        shares = [(len(wanted & _content(section.text)) / max(1, len(wanted)), section) for section in self.sections]
+        best = sorted(shares, key=lambda pair: -pair[0])[:_PASSAGES]
+        return [
+            Document(id=section.id, page_content=section.text, metadata={"score": share}) for share, section in best
+        ]
+
+
+class ExtractiveModel(BaseChatModel):
+    """No language model: it answers with the sentences of the passages that share most words with the question."""
+
+    @property
+    def _llm_type(self) -> str:
+        return "extractive"
+
+    def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> Any:
+        return {"ls_provider": "demo", "ls_model_name": "extractive-demo", "ls_model_type": "chat"}
+
+    def _generate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
+        return ChatResult(generations=[ChatGeneration(message=AIMessage(_extract(messages)))])
+
+    def _stream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> Iterator[ChatGenerationChunk]:
+        for piece in re.findall(r"\S+\s*", _extract(messages)):
+            chunk = ChatGenerationChunk(message=AIMessageChunk(content=piece))
+            if run_manager:
+                run_manager.on_llm_new_token(chunk.text, chunk=chunk)
+            yield chunk
+
+
+def _extract(messages: Sequence[BaseMessage], most: int = 2) -> str:
+    question = _content(str(messages[-1].content))
+    passages = str(messages[0].content).split("\n\n")[1:]
+    ranked: list[tuple[float, int, str]] = []
+    for rank, passage in enumerate(passages):
+        for start, end in sentence_spans(passage):
+            sentence = passage[start:end]
+            shared = len(question & _content(sentence)) + 0.5 * len(question & _content(passage)) - 0.1 * rank
+            ranked.append((shared, len(ranked), sentence))
+    best = sorted(ranked, key=lambda item: (-item[0], item[1]))[:most]
+    return " ".join(sentence for _, _, sentence in sorted(best, key=lambda item: item[1]))
+
+
+def _content(text: str) -> set[str]:
+    return {word.key for word in words(text) if word.key not in STOP_WORDS}
+
+
+def answer_model() -> tuple[BaseChatModel, str]:
+    """Return the model that answers, and a line about it: an OpenAI-compatible endpoint if one is configured."""
+    if os.environ.get("OPENAI_API_KEY") or os.environ.get("OPENAI_BASE_URL"):
+        from langchain_openai import ChatOpenAI
+
+        name = os.environ.get("OPENAI_MODEL", "gpt-5-mini")
+        key = os.environ.get("OPENAI_API_KEY", "none")
+        return ChatOpenAI(
+            model=name, api_key=lambda: key, stream_usage=True
+        ), f"{name}, by OPENAI_API_KEY or OPENAI_BASE_URL"
+    return (
+        ExtractiveModel(),
+        "extractive-demo, which copies sentences (set OPENAI_API_KEY or OPENAI_BASE_URL for a model)",
+    )
+
+
+def build_chain(sections: Iterable[Section], embedder: AnyEmbedder, model: BaseChatModel) -> Runnable[dict[str, Any], str]:
+    """Build the chain.
+
+    Args:
+        sections: what is searched.
+        embedder: how it is searched.
+        model: who answers.
+    """
+    sections = list(sections)
+    retriever: BaseRetriever
+    if isinstance(embedder, Embedder):
+        store = InMemoryVectorStore(SharedEmbeddings(embedder))
+        store.add_documents([Document(id=section.id, page_content=section.text) for section in sections])
+        retriever = ScoredRetriever(store=store)
+    else:
+        retriever = LexicalRetriever(sections=sections)
+    chain: Runnable[Any, Any] = (
+        {"context": retriever | _join, "question": RunnablePassthrough()} | _PROMPT | model | StrOutputParser()
+    )
+    return (
+        RunnablePassthrough.assign(answer=lambda state: chain.invoke(state["question"])) | RunnableLambda(_slip)
+    ).with_config(run_name="handbook")
+
+
+def _join(documents: list[Document]) -> str:
+    return "\n\n".join(document.page_content for document in documents)
+
+
+def _slip(state: dict[str, str]) -> str:
+    """Put the wrong number into the answer to the question that is there to show it."""
+    answer = state["answer"]
+    for question in QUESTIONS:
+        if question.text == state["question"] and question.slip is not None:
+            right, wrong = question.slip
+            answer = answer.replace(right, wrong)
+    return answer

@@ -1,0 +1,67 @@
+"""The documents and questions of the demo."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["QUESTIONS", "Question", "Section", "load_handbook"]
+
+
+@dataclass(frozen=True)
+class Section:
+    """One passage of the handbook."""
+
+    id: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question of the demo.
+
+    Attributes:
+        text: the question.
+        slip: a number in the answer and the wrong one that the demo puts in its place.
+        note: what its scores should show; empty for an ordinary question.
+    """
+
+    text: str
+    slip: tuple[str, str] | None = None
+    note: str = ""
+
+
+QUESTIONS: tuple[Question, ...] = (
+    Question("How long does the crossing from Ardwell to Hallay take?"),
+    Question("When was the Skerrin Isles Ferry company founded, and by whom?"),
+    Question("How much does it cost to charge an electric car on the Aurora of Vaila?"),
+    Question("Can I take my dog on the night boat?"),
+    Question(
+        "How long is the new pier on Hallay and what did it cost?",
+        slip=("14.2 million", "41.2 million"),
+        note="the demo puts a wrong number into this answer: unsupported_facts finds it",
+    ),
+    Question(
+        "Which hotels on Vaila have a swimming pool?",
+        note="the handbook has no answer: the passages are about something else",
+    ),
+)
+
+
+def load_handbook() -> list[Section]:
+    """Return the sections of the handbook, from the repository or from the installed package.
+
+    Raises:
+        FileNotFoundError: neither is there.
+    """
+    package = Path(__file__).resolve().parent
+    for path in (package.parents[1] / "examples" / "handbook" / "passages.md", package / "passages.md"):
+        if path.is_file():
+            return _sections(path.read_text(encoding="utf-8"))
+    raise FileNotFoundError("the demo's documents (examples/handbook/passages.md) are missing")
+
+
+def _sections(text: str) -> list[Section]:
+    parts = re.split(r"^## (\S+)\n", text, flags=re.MULTILINE)[1:]
+    return [Section(id=name, text=body.strip()) for name, body in zip(parts[::2], parts[1::2], strict=True)]

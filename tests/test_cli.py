@@ -1,0 +1,117 @@
+"""The command line, as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rageval_hooks
+from tests.exporters.test_providers import Collector, collector  # noqa: F401 - a fixture
+
+COMMAND = [str(Path(sys.executable).parent / "rageval-hooks")]
+
+
+def run(*arguments: str, status: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
+    clean = {
+        name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "RAGEVAL_", "OPENAI_"))
+    }
+    result = subprocess.run(
+        [*COMMAND, *arguments], capture_output=True, text=True, timeout=120, env={**clean, **environment}
+    )
+    assert result.returncode == status, result.stderr
+    return result
+
+
+def test_the_version() -> None:
+    """One line."""
+    assert run("--version").stdout == f"rageval-hooks {rageval_hooks.__version__}\n"
+
+
+def test_a_wrong_option_is_said() -> None:
+    """With what is valid."""
+    assert "'default', 'lexical'" in run("demo", "--models", "huge", status=2).stderr
+
+
+@pytest.fixture(scope="module")
+def turns() -> dict[str, dict[str, Any]]:
+    """What ``demo --json`` prints with the real embedder, by question."""
+    pytest.importorskip("sentence_transformers")
+    objects = [json.loads(line) for line in run("demo", "--json").stdout.splitlines()]
+    return {item["turn"]["query"]: item for item in objects}
+
+
+def scores(item: dict[str, Any]) -> dict[str, float]:
+    return {s["name"]: s["value"] for s in item["scores"] if s["status"] == "scored" and s["target"]["kind"] == "turn"}
+
+
+class TestDemo:
+    def test_six_questions_each_a_turn_with_spans_and_scores(self, turns: Any) -> None:
+        """Real retrieval, a model call, and every local score."""
+        assert len(turns) == 6
+        for item in turns.values():
+            assert [span["name"] for span in item["spans"]] == [
+                "retrieval ScoredRetriever",
+                "chat extractive-demo",
+                "rag handbook",
+            ]
+            assert len(item["turn"]["passages"]) == 4
+            assert not [result for result in item["scores"] if result["status"] != "scored"]
+            assert len(scores(item)) == 16
+
+    def test_spans_are_one_trace(self, turns: Any) -> None:
+        """The steps are children of the turn."""
+        for item in turns.values():
+            *steps, turn = item["spans"]
+            assert {span["trace_id"] for span in item["spans"]} == {item["turn"]["span"]["trace_id"]}
+            assert {span["parent_id"] for span in steps} == {turn["span_id"]}
+
+    def test_the_wrong_number_shows(self, turns: Any) -> None:
+        """It is the only answer with an unsupported fact, and the explanation names it."""
+        unsupported = {question: scores(item)["unsupported_facts"] for question, item in turns.items()}
+        [wrong] = [question for question, count in unsupported.items() if count]
+        [result] = [result for result in turns[wrong]["scores"] if result["name"] == "unsupported_facts"]
+
+        assert "pier" in wrong
+        assert result["label"] == "fail"
+        assert result["explanation"] == "no passage has: 41.2 million"
+
+    def test_the_question_without_an_answer_shows(self, turns: Any) -> None:
+        """Its passages are the least relevant, and alone fail the threshold."""
+        labels = {
+            question: next(s for s in item["scores"] if s["name"] == "context_relevance") for question, item in turns.items()
+        }
+        worst = min(labels, key=lambda question: labels[question]["value"])
+
+        assert "swimming pool" in worst
+        assert [question for question, score in labels.items() if score["label"] == "fail"] == [worst]
+
+    def test_the_text_is_readable_when_piped(self) -> None:
+        """No colours, no line that is too long; each turn with its tree, and a table of scores."""
+        text = run("demo", "--models", "lexical").stdout
+
+        assert text.count("question: ") == 6
+        assert text.count("groundedness ") == 6
+        assert "retriever LexicalRetriever" in text
+        assert "USD" in text
+        assert "\x1b" not in text
+        assert max(map(len, text.splitlines())) <= 120
+
+    def test_spans_are_sent_on_request(self, collector: Collector) -> None:  # noqa: F811
+        """To any OTLP endpoint."""
+        output = run("demo", "--models", "lexical", "--otlp", collector.url).stdout
+
+        assert [span.name for span in collector.spans].count("rag handbook") == 6
+        assert f"went to {collector.url}" in output
+
+    def test_an_endpoint_that_is_not_there_is_said(self) -> None:
+        """One line, and an exit status."""
+        errors = run("demo", "--models", "lexical", "--otlp", "http://127.0.0.1:9", status=2).stderr
+
+        assert "the spans could not be sent to http://127.0.0.1:9/v1/traces" in errors
+        assert "Traceback" not in errors.split("rageval-hooks: ")[-1]
