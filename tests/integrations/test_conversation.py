@@ -1,0 +1,98 @@
+"""Conversations without a framework (seed 001's own use)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rageval_hooks import Passage, TurnError, evaluate, evaluate_conversation
+from rageval_hooks.integrations.conversation import turns_from_conversation
+
+CHAT = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "assistant", "content": "Welcome aboard!"},
+    {"role": "user", "content": "When was the pier opened?"},
+    {"role": "assistant", "content": "The pier was opened in 2019."},
+    {"role": "user", "content": "How long is it?"},
+    {"role": "assistant", "content": "It is 69 metres long."},
+]
+CONTEXTS = [
+    ["The new pier was opened in September 2019."],
+    [{"text": "The pier is 96 metres long.", "id": "p", "score": 0.5, "source": "x"}, Passage(text="It is new.", id="q")],
+]
+
+
+def test_one_turn_for_each_answer() -> None:
+    """An answer's query is the question before it; a greeting answers nothing."""
+    turns = turns_from_conversation(CHAT, CONTEXTS)
+
+    assert [(turn.query, turn.response) for turn in turns] == [
+        ("When was the pier opened?", "The pier was opened in 2019."),
+        ("How long is it?", "It is 69 metres long."),
+    ]
+    assert [[passage.text for passage in turn.passages] for turn in turns] == [
+        ["The new pier was opened in September 2019."],
+        ["The pier is 96 metres long.", "It is new."],
+    ]
+    assert turns[1].passages[0] == Passage(
+        text="The pier is 96 metres long.", id="p", score=0.5, metadata={"score": 0.5, "source": "x"}
+    )
+
+
+def test_one_context_for_all_answers() -> None:
+    """A flat list of passages serves every answer."""
+    turns = turns_from_conversation(CHAT, ["The pier was opened in 2019.", "The pier is 96 metres long."])
+
+    assert [len(turn.passages) for turn in turns] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("user", "assistant", "key"),
+    [("human", "ai", "content"), ("User", "AI/Chatbot", "message"), ("customer", "bot", "text")],
+)
+def test_other_names_for_the_roles(user: str, assistant: str, key: str) -> None:
+    """Chat logs name them differently."""
+    [turn] = turns_from_conversation([{"role": user, key: "When?"}, {"role": assistant, key: "In 2019."}], [["x"]])
+
+    assert (turn.query, turn.response) == ("When?", "In 2019.")
+
+
+def test_the_same_scores_as_in_an_application() -> None:
+    """The metrics are the same, the answer with the wrong number is found."""
+    first, second = evaluate_conversation(CHAT, CONTEXTS, models="lexical", thresholds={"unsupported_facts": 0})
+
+    assert first["unsupported_facts"] == 0
+    assert second["unsupported_facts"] == 1
+    assert second.score("unsupported_facts").label == "fail"  # type: ignore[union-attr]
+    assert first["groundedness"] > second["groundedness"]
+    assert {result.name for result in first.skipped} == {"latency"}
+    assert evaluate(first.turn, models="lexical").results == tuple(
+        result.model_copy(update={"label": None}) if hasattr(result, "label") else result for result in first.results
+    )
+
+
+@pytest.mark.parametrize(
+    ("chat", "contexts", "message"),
+    [
+        (CHAT, [["x"]], "2 answers but 1 contexts"),
+        ([{"role": "user"}], [], "message 1 has no text"),
+        ([{"role": "robot", "content": "x"}], [], "message 1 has the role 'robot'"),
+        (CHAT, [[{"id": "p"}], ["x"]], "a passage of answer 1 has no text"),
+        (CHAT, [[3], ["x"]], "a passage of answer 1 is a int"),
+    ],
+)
+def test_what_does_not_fit_is_said(chat: Any, contexts: Any, message: str) -> None:
+    """With the place, and what would be right."""
+    with pytest.raises(TurnError, match=message):
+        turns_from_conversation(chat, contexts)
+
+
+def test_a_score_that_is_not_there_says_why() -> None:
+    """Looking it up by name explains."""
+    [first, _] = evaluate_conversation(CHAT, CONTEXTS, models="lexical")
+
+    with pytest.raises(KeyError, match="latency was skipped: the turn was not timed"):
+        first["latency"]
+    with pytest.raises(KeyError, match="no score named 'nonsense'"):
+        first["nonsense"]
