@@ -11,6 +11,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from rageval_hooks.threads import DaemonExecutor
@@ -63,7 +64,7 @@ class Worker:
         drain_timeout: seconds that the interpreter's exit waits for what is pending.
     """
 
-    def __init__(self, name: str = "rageval", drain_timeout: float = 5.0) -> None:
+    def __init__(self, name: str = "rageval", drain_timeout: float = 10.0) -> None:
         self.name = name
         self.drain_timeout = drain_timeout
         self.lanes: weakref.WeakSet[Lane] = weakref.WeakSet()
@@ -150,6 +151,12 @@ class Worker:
         with self._lock:
             if wanted != (close in self._closing):
                 (self._closing.append if wanted else self._closing.remove)(close)
+
+    def call(self, make: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
+        """Run a coroutine on the event loop, for a caller who waits for its result on another thread."""
+        with self._lock:
+            loop = self._loop or self._start()
+        return asyncio.run_coroutine_threadsafe(make(), loop)
 
     async def in_thread(self, function: Callable[[], T]) -> T:
         """Run a blocking function beside the event loop; only for coroutines of this worker."""

@@ -20,6 +20,7 @@ def evaluate(
     *,
     metrics: Iterable[AnyMetric] | str | None = None,
     models: Any = None,
+    judge: Any = None,
     thresholds: Mapping[str, float] | None = None,
 ) -> Evaluation:
     """Evaluate a turn here and now; waits for models that have to be loaded.
@@ -28,12 +29,13 @@ def evaluate(
         turn: the turn.
         metrics: see :func:`rageval_hooks.instrument`.
         models: see :func:`rageval_hooks.instrument`.
+        judge: see :func:`rageval_hooks.instrument`.
         thresholds: see :func:`rageval_hooks.instrument`.
 
     Raises:
         ConfigurationError: a setting is wrong.
     """
-    return _evaluate([turn], metrics, models, thresholds)[0]
+    return _evaluate([turn], metrics, models, judge, thresholds)[0]
 
 
 def evaluate_conversation(
@@ -42,6 +44,7 @@ def evaluate_conversation(
     *,
     metrics: Iterable[AnyMetric] | str | None = None,
     models: Any = None,
+    judge: Any = None,
     thresholds: Mapping[str, float] | None = None,
 ) -> list[Evaluation]:
     """Evaluate the answers of a conversation, without any framework.
@@ -51,6 +54,7 @@ def evaluate_conversation(
         contexts: what was retrieved: a list of passages per answer, or one list for all answers.
         metrics: see :func:`rageval_hooks.instrument`.
         models: see :func:`rageval_hooks.instrument`.
+        judge: see :func:`rageval_hooks.instrument`.
         thresholds: see :func:`rageval_hooks.instrument`.
 
     Returns:
@@ -72,19 +76,24 @@ def evaluate_conversation(
         >>> evaluation["unsupported_facts"]
         0.0
     """
-    return _evaluate(turns_from_conversation(turns, contexts), metrics, models, thresholds)
+    return _evaluate(turns_from_conversation(turns, contexts), metrics, models, judge, thresholds)
 
 
 def _evaluate(
     turns: Iterable[Turn],
     metrics: Iterable[AnyMetric] | str | None,
     models: Any,
+    judge: Any,
     thresholds: Mapping[str, float] | None,
 ) -> list[Evaluation]:
     from rageval_hooks.pipeline import Pipeline  # here, so that importing rageval_hooks stays light
 
     pipeline = Pipeline.build(
-        metrics=metrics, models=models, thresholds=None if thresholds is None else dict(thresholds), exporters=[]
+        metrics=metrics,
+        models=models,
+        judge=judge,
+        thresholds=None if thresholds is None else dict(thresholds),
+        exporters=[],
     )
     pipeline.load_models()
     return [pipeline.evaluate(turn) for turn in turns]

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.errors import ConfigurationError, MissingDependencyError
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
@@ -24,7 +24,7 @@ __all__ = ["Instrumentation", "instrument"]
 
 _logger = logging.getLogger(__name__)
 
-_FRAMEWORKS = {"langchain": "langchain_core"}
+_FRAMEWORKS = {"langchain": "langchain_core", "llama_index": "llama_index.core"}
 """Integration → the package that must be there for it."""
 
 
@@ -43,7 +43,9 @@ class Instrumentation:
 
     def flush(self, timeout: float = 30.0) -> bool:
         """Wait until every turn so far is evaluated and delivered; False if that took longer than ``timeout`` s."""
-        return self.pipeline.flush(timeout)
+        from rageval_hooks.integrations.handover import flush
+
+        return flush(self.pipeline, timeout)
 
     def shutdown(self, timeout: float | None = None) -> bool:
         """Detach from the frameworks, deliver what is there, and let go of resources.
@@ -56,9 +58,12 @@ class Instrumentation:
         """
         if not self.active:
             return True
+        from rageval_hooks.integrations.handover import settle
+
         self.active = False
         _detach(self)
-        return self.pipeline.shutdown(timeout)
+        settled = settle(self.pipeline.settings.drain_timeout if timeout is None else timeout)
+        return self.pipeline.shutdown(timeout) and settled
 
     def stats(self) -> dict[str, Any]:
         """Return what was counted: turns, results by status, errors, queues, models, runs under way."""
@@ -88,8 +93,10 @@ def instrument(
     metrics: Iterable[str | Metric | type[Metric]] | str | None = None,
     models: str | ModelSettings | dict[str, Any] | None = None,
     exporters: Iterable[str | Exporter | type[Exporter]] | str | None = None,
+    judge: Any = None,
     tracer_provider: TracerProvider | None = None,
     sample_rate: float | None = None,
+    judge_sample_rate: float | dict[str, float] | None = None,
     thresholds: dict[str, float] | None = None,
     inline_budget_ms: float | None = None,
     capture_content: bool | None = None,
@@ -104,12 +111,16 @@ def instrument(
     as ``RAGEVAL_<NAME>``; an argument comes before a variable.
 
     Args:
-        metrics: names, classes or instances; by default every metric that needs only local models. ``[]`` for none.
+        metrics: names, classes or instances; by default every local one, and ``trace`` if there is a judge. ``[]`` for
+            none.
         models: ``"default"``, ``"lexical"`` (stand-ins without weights), or a mapping with any of the fields of
             :class:`rageval_hooks.settings.ModelSettings`.
         exporters: names, classes or instances; OpenTelemetry by default.
+        judge: who judges, off the request path: ``"openai:gpt-5-mini"``, a
+            :class:`rageval_hooks.judges.openai.OpenAIJudge`, a chat model of LangChain, or an LLM of LlamaIndex.
         tracer_provider: for the OpenTelemetry exporter; the application's global one by default.
         sample_rate: share of turns that are evaluated, 0..1.
+        judge_sample_rate: share of turns that are judged, 0..1; or a share by the name of a metric.
         thresholds: score name → bound for the label ``pass``.
         inline_budget_ms: local metrics that have not begun after this time are computed in the background.
         capture_content: False keeps texts off spans; see :class:`rageval_hooks.settings.Settings`.
@@ -128,8 +139,10 @@ def instrument(
         "metrics": metrics,
         "models": models,
         "exporters": exporters,
+        "judge": judge,
         "tracer_provider": tracer_provider,
         "sample_rate": sample_rate,
+        "judge_sample_rate": judge_sample_rate,
         "thresholds": thresholds,
         "inline_budget_ms": inline_budget_ms,
         "capture_content": capture_content,
@@ -174,11 +187,22 @@ def _detach(instrumentation: Instrumentation) -> None:
 def _integrations() -> dict[str, ModuleType]:
     from importlib import import_module
 
-    return {
-        name: import_module(f"rageval_hooks.integrations.{name}")
-        for name, package in _FRAMEWORKS.items()
-        if find_spec(package) is not None
-    }
+    found = {}
+    for name, package in _FRAMEWORKS.items():
+        if not _installed(package):
+            continue
+        try:
+            found[name] = import_module(f"rageval_hooks.integrations.{name}")
+        except MissingDependencyError as error:  # a version from before what the integration needs
+            _logger.warning("rageval-hooks: %s is left out: %s", package, error)
+    return found
+
+
+def _installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:  # the package that it would be in is not there
+        return False
 
 
 def _reusable(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
@@ -19,9 +20,12 @@ from rageval_hooks.background import Lane, Worker, shared_worker
 from rageval_hooks.errors import ConfigurationError, ModelNotReadyError, OverBudgetError, UnknownNameError
 from rageval_hooks.exporters.base import REGISTRY as EXPORTERS
 from rageval_hooks.exporters.base import Exporter
+from rageval_hooks.judges.base import Judge
+from rageval_hooks.judges.resolve import resolve_judge
+from rageval_hooks.judging import JudgedTurn
 from rageval_hooks.logs import Complaints
 from rageval_hooks.metrics.base import REGISTRY as METRICS
-from rageval_hooks.metrics.base import AnyMetric, Direction, Metric, compute, label
+from rageval_hooks.metrics.base import AnyMetric, Direction, Metric, compute, compute_judged, label
 from rageval_hooks.models import Models
 from rageval_hooks.sampling import TraceSampler
 from rageval_hooks.score import Evaluation, Result, Score, Stage
@@ -84,6 +88,7 @@ class Pipeline:
         metrics: what is computed.
         exporters: where it goes.
         models: the local models.
+        judge: who is asked; None if no metric asks.
         on_evaluation: called with every evaluation: on the thread where the turn ended for the inline stage, on a
             background thread for later ones.
         tracer_provider: whose ids new traces get; None for the global one.
@@ -98,6 +103,7 @@ class Pipeline:
         exporters: Sequence[Exporter],
         models: Models,
         *,
+        judge: Judge | None = None,
         on_evaluation: OnEvaluation | None = None,
         tracer_provider: TracerProvider | None = None,
         worker: Worker | None = None,
@@ -114,6 +120,9 @@ class Pipeline:
         self._worker.drain_timeout = max(self._worker.drain_timeout, settings.drain_timeout)
         self._clock = clock
         self._sampler = TraceSampler(settings.sample_rate)
+        self.judge = judge
+        self._probabilities = _probabilities(self.metrics, settings)
+        self._samplers = {name: TraceSampler(rate) for name, rate in self._probabilities.items()}
         self._directions = _directions(self.metrics)
         self._thresholds = _checked_thresholds(settings.thresholds, self._directions)
         self._roles = frozenset(role for metric in self.metrics for role in metric.models)
@@ -129,6 +138,7 @@ class Pipeline:
         *,
         metrics: Iterable[AnyMetric] | str | None = None,
         exporters: Iterable[Any] | str | None = None,
+        judge: Any = None,
         tracer_provider: TracerProvider | None = None,
         on_evaluation: OnEvaluation | None = None,
         **plain: Any,
@@ -138,6 +148,7 @@ class Pipeline:
         Args:
             metrics: names, classes or instances; None for every local default.
             exporters: names, classes or instances; None for ``RAGEVAL_EXPORTERS``, else OpenTelemetry.
+            judge: see :func:`rageval_hooks.judges.resolve.resolve_judge`; None for ``RAGEVAL_JUDGE``, else nobody.
             tracer_provider: for the OpenTelemetry exporter; None for the global one.
             on_evaluation: see :class:`Pipeline`.
             plain: the fields of :class:`rageval_hooks.settings.Settings`.
@@ -150,6 +161,7 @@ class Pipeline:
         settings = Settings.build(
             metrics=metrics if isinstance(metrics, str) else None,
             exporters=exporters if isinstance(exporters, str) else None,
+            judge=judge if isinstance(judge, str) else None,
             **plain,
         )
         chosen: Iterable[Any] = settings.exporters if exporters is None or isinstance(exporters, str) else exporters
@@ -160,11 +172,14 @@ class Pipeline:
             )
         models = Models(settings.models)
         wanted: Iterable[Any] | None = settings.metrics if metrics is None or isinstance(metrics, str) else metrics
+        judge = settings.judge if judge is None else judge
+        resolved = None if judge is None else resolve_judge(judge, **settings.judge_options)
         return cls(
             settings,
-            resolve_metrics(wanted),
+            resolve_metrics(wanted, resolved),
             built,
             models,
+            judge=resolved,
             on_evaluation=on_evaluation,
             tracer_provider=tracer_provider,
         )
@@ -208,7 +223,7 @@ class Pipeline:
         Runs the local metrics that fit the budget, calls ``on_evaluation``, and leaves the rest to the background.
         """
         try:
-            self._submit(turn, selection.probability if selection else 1.0)
+            self._submit(turn, selection)
         except Exception as error:
             self.failed("a turn could not be evaluated", error)
 
@@ -218,17 +233,28 @@ class Pipeline:
         self._complaints.warn(what, "%s: %s", what, type(error).__name__, error=error)
 
     def evaluate(self, turn: Turn) -> Evaluation:
-        """Compute every metric for a turn here and now, waiting for models; nothing is exported."""
+        """Compute every metric for a turn here and now, waiting for models and the judge; nothing is exported."""
         started = self._clock()
         results: list[Result] = []
-        durations = self._compute(TurnAnalysis(turn, self.models, wait=True), self.metrics, results)
-        return self._evaluation(turn, results, "inline", started, durations, 1.0)
+        local = [metric for metric in self.metrics if not metric.asks_judge]
+        durations = self._compute(TurnAnalysis(turn, self.models, wait=True), local, results)
+        judge = self.judge
+        if judge is not None:
+            asking = [metric for metric in self.metrics if metric.asks_judge]
+            case = JudgedTurn(turn, judge)
+
+            async def ask() -> list[tuple[Result, ...]]:
+                return await asyncio.gather(*(compute_judged(metric, case) for metric in asking))
+
+            for found in self._worker.call(ask).result():
+                results.extend(found)
+        return self._evaluation(turn, results, "inline", started, durations)
 
     def needs_thread(self, turn: Turn) -> bool:
         """Whether :meth:`submit` may compute for long enough that an event loop must not wait for it."""
         return bool(self.metrics or self._on_evaluation) and self._evaluable(turn)
 
-    def _submit(self, turn: Turn, probability: float) -> None:
+    def _submit(self, turn: Turn, selection: Selection | None) -> None:
         self._count("turns")
         evaluable = self._evaluable(turn)
         if not evaluable:
@@ -239,27 +265,32 @@ class Pipeline:
         analysis = TurnAnalysis(turn, self.models, deadline=started + self.settings.inline_budget_ms / 1e3)
         results: list[Result] = []
         durations: dict[str, float] = {}
-        metrics = self.metrics if evaluable else ()
-        deferred = [metric for metric in metrics if not self._try(metric, analysis, results, durations)]
-        evaluation = self._evaluation(turn, results, "inline", started, durations, probability)
+        chosen = self._chosen(selection) if evaluable else []
+        later = [metric for metric in chosen if not self._try(metric, analysis, results, durations)]
+        evaluation = self._evaluation(turn, results, "inline", started, durations)
         if evaluable:
             self._count("evaluated")
             self._notify(evaluation)
-        if not self._worker.submit(self._exports, partial(self._export, evaluation)):
+        if not self._worker.submit(self._exports, partial(self._deliver, evaluation, analysis, later)):
             self._complaints.warn("exports", "the queue of %d turns is full: turns are dropped", self._exports.capacity)
-        if deferred:
-            self._count("deferred_metrics", len(deferred))
-            later = partial(self._evaluate_later, turn, analysis, deferred, probability)
-            if not self._worker.submit(self._evaluations, later):
-                self._complaints.warn(
-                    "evaluations", "%d turns wait for evaluation: newer ones are dropped", self._evaluations.capacity
-                )
 
     def _evaluable(self, turn: Turn) -> bool:
         return turn.is_rag or self.settings.evaluate_without_retrieval
 
+    def _chosen(self, selection: Selection | None) -> list[Metric]:
+        """Return the metrics that run for a turn: those of a lower rate for some of the turns only."""
+        if selection is None or not self._samplers:
+            return list(self.metrics)
+        return [
+            metric
+            for metric in self.metrics
+            if metric.name not in self._samplers or self._samplers[metric.name].keeps(selection.trace_id)
+        ]
+
     def _try(self, metric: Metric, analysis: TurnAnalysis, results: list[Result], durations: dict[str, float]) -> bool:
         """Compute a metric now; False if it has to wait."""
+        if metric.asks_judge:
+            return False
         started = self._clock()
         if analysis.deadline is not None and started >= analysis.deadline:
             return False
@@ -274,10 +305,23 @@ class Pipeline:
 
     # -- in the background
 
-    def _export(self, evaluation: Evaluation) -> None:
+    def _deliver(self, evaluation: Evaluation, analysis: TurnAnalysis, later: Sequence[Metric]) -> None:
+        """Export a turn with its inline results, and have the rest computed: after it, so that its span is first."""
         turn = with_estimated_usage(evaluation.turn)
         if turn is not evaluation.turn:
             evaluation = evaluation.model_copy(update={"turn": turn})
+        self._export(evaluation)
+        if not later:
+            return
+        self._count("deferred_metrics", len(later))
+        if not self._worker.submit(self._evaluations, partial(self._evaluate_later, analysis, later)):
+            capacity = self._evaluations.capacity
+            self._complaints.warn("evaluations", "%d turns wait for evaluation: newer ones are dropped", capacity)
+            reason = f"{capacity} turns waited for evaluation already"
+            dropped = [metric.skip(reason) for metric in later]
+            self._export(self._evaluation(turn, dropped, "background", self._clock(), {}))
+
+    def _export(self, evaluation: Evaluation) -> None:
         for exporter in self.exporters:
             self._worker.close_at_exit(exporter.shutdown)
             try:
@@ -286,14 +330,29 @@ class Pipeline:
                 self._count("export_errors")
                 self._complaints.warn(f"export {exporter.name}", "the exporter %s failed", exporter.name, error=error)
 
-    async def _evaluate_later(
-        self, turn: Turn, analysis: TurnAnalysis, metrics: Sequence[Metric], probability: float
-    ) -> None:
+    async def _evaluate_later(self, analysis: TurnAnalysis, metrics: Sequence[Metric]) -> None:
+        local = [metric for metric in metrics if not metric.asks_judge]
+        work = [self._compute_later(analysis, local)] if local else []
+        if self.judge is not None:
+            case = JudgedTurn(analysis.turn, self.judge)
+            work += [self._judge(case, metric) for metric in metrics if metric.asks_judge]
+        await asyncio.gather(*work)
+
+    async def _compute_later(self, analysis: TurnAnalysis, metrics: Sequence[Metric]) -> None:
         started = self._clock()
         results: list[Result] = []
         durations = await self._worker.in_thread(lambda: self._compute(analysis.patient(), metrics, results))
-        evaluation = self._evaluation(turn, results, "background", started, durations, probability)
-        await self._worker.in_thread(lambda: self._notify(evaluation))
+        await self._arrive(self._evaluation(analysis.turn, results, "background", started, durations))
+
+    async def _judge(self, case: JudgedTurn, metric: Metric) -> None:
+        started = self._clock()
+        results = await compute_judged(metric, case)
+        durations = {metric.name: self._clock() - started}
+        await self._arrive(self._evaluation(case.turn, results, "background", started, durations))
+
+    async def _arrive(self, evaluation: Evaluation) -> None:
+        if self._on_evaluation is not None:
+            await self._worker.in_thread(lambda: self._notify(evaluation))
         self._export(evaluation)
 
     # -- on any thread
@@ -313,19 +372,19 @@ class Pipeline:
         stage: Stage,
         started: float,
         durations: dict[str, float],
-        probability: float,
     ) -> Evaluation:
-        finished = tuple(self._finish(result, probability) for result in results)
+        finished = tuple(self._finish(result) for result in results)
         for result in finished:
             self._count(result.status)
         return Evaluation(
             turn=turn, results=finished, stage=stage, duration=self._clock() - started, durations=durations
         )
 
-    def _finish(self, result: Result, probability: float) -> Result:
+    def _finish(self, result: Result) -> Result:
         if not isinstance(result, Score):
             return result
-        if probability < result.probability:
+        probability = self._probabilities.get(result.metric or "", self.settings.sample_rate)
+        if 0 < probability < result.probability:
             result = result.model_copy(update={"probability": probability})
         threshold = self._thresholds.get(result.name)
         if threshold is not None and result.target.kind == "turn":
@@ -378,6 +437,7 @@ class Pipeline:
             **counts,
             "queues": {"export": self._exports.stats(), "evaluate": self._evaluations.stats()},
             "models": {role: self.models.state(role) for role in sorted(self._roles)},
+            "judge": None if self.judge is None else self.judge.stats(),
         }
 
 
@@ -442,14 +502,20 @@ _COUNTERS = (
 )
 
 
-def resolve_metrics(given: Iterable[AnyMetric] | None) -> list[Metric]:
-    """Return the metrics that were named; every local default for None.
+def resolve_metrics(given: Iterable[AnyMetric] | None, judge: Judge | None = None) -> list[Metric]:
+    """Return the metrics that were named; every default for None.
+
+    Args:
+        given: names, classes or instances.
+        judge: who is asked, if there is somebody.
 
     Raises:
-        ConfigurationError: a name is unknown, or a score would come from two metrics.
+        ConfigurationError: a name is unknown, a score would come from two metrics, a metric asks a judge and there is
+            none, or there is one and no metric asks.
     """
     if given is None:
-        return [kind() for kind in METRICS.builtin().values() if kind.default]
+        made = [kind() for kind in METRICS.builtin().values() if kind.default]
+        return [metric for metric in made if judge is not None or not metric.asks_judge]
     metrics: list[Metric] = []
     for item in given:
         metric = METRICS.create(item)
@@ -461,7 +527,35 @@ def resolve_metrics(given: Iterable[AnyMetric] | None) -> list[Metric]:
             other = owners.setdefault(definition.name, metric)
             if other is not metric:
                 raise ConfigurationError(f"two metrics yield a score {definition.name!r}: {other!r} and {metric!r}")
+    asking = [metric.name for metric in metrics if metric.asks_judge]
+    if asking and judge is None:
+        raise ConfigurationError(f"{', '.join(asking)} need a judge: pass judge=, such as 'openai:gpt-5-mini'")
+    if judge is not None and not asking:
+        raise ConfigurationError("a judge is given, but no metric asks it: add 'trace' to metrics, or leave it out")
     return metrics
+
+
+def _probabilities(metrics: Iterable[Metric], settings: Settings) -> dict[str, float]:
+    """Return the rates of the metrics that run for fewer turns than are evaluated.
+
+    Raises:
+        ConfigurationError: a rate is higher than that of the turns, or is for a metric that does not run.
+    """
+    given = settings.judge_sample_rate
+    if given is None:
+        return {}
+    metrics = list(metrics)
+    names = [metric.name for metric in metrics]
+    rates = dict(given) if isinstance(given, dict) else {m.name: given for m in metrics if m.asks_judge}
+    for name, rate in rates.items():
+        if name not in names:
+            raise UnknownNameError("metric in judge_sample_rate", name, names, "These metrics run.")
+        if rate > settings.sample_rate:
+            raise ConfigurationError(
+                f"judge_sample_rate ({name}: {rate:g}) is higher than sample_rate ({settings.sample_rate:g}): judged "
+                "turns are a part of the evaluated ones"
+            )
+    return rates
 
 
 def _directions(metrics: Iterable[Metric]) -> dict[str, Direction]:

@@ -10,7 +10,7 @@ from pydantic import Field
 from rageval_hooks.plain import Data, Metadata, Text
 from rageval_hooks.turn import Turn
 
-__all__ = ["Annotator", "Evaluation", "Failed", "Result", "Score", "Skipped", "Stage", "Target"]
+__all__ = ["Annotator", "Evaluation", "Failed", "Result", "Score", "Skipped", "Stage", "Target", "is_about_turn"]
 
 Annotator = Literal["CODE", "LLM", "HUMAN"]
 Stage = Literal["inline", "background"]
@@ -46,6 +46,7 @@ class Score(Data):
         version: changes when the formula or the prompt does.
         target: what it is about.
         probability: with which probability the turn was selected for this score, 0 < p <= 1.
+        metric: the metric that made it.
         metadata: details, such as the sentences behind the number. May quote the turn's texts.
     """
 
@@ -59,25 +60,34 @@ class Score(Data):
     version: Text = "1"
     target: Target = _WHOLE_TURN
     probability: float = Field(default=1.0, gt=0, le=1)
+    metric: Text | None = None
     metadata: Metadata = Field(default_factory=dict)
 
 
 class Skipped(Data):
-    """A metric that had nothing to work on: an input is missing, or its model is not available."""
+    """A metric that had nothing to work on: an input is missing, or its model is not available.
+
+    Attributes:
+        name: the metric's name, or that of one of its scores.
+        reason: why.
+        metric: the metric.
+    """
 
     status: Literal["skipped"] = "skipped"
     name: Text = Field(min_length=1)
     reason: Text
+    metric: Text | None = None
 
 
 class Failed(Data):
     """A metric that went wrong.
 
     Attributes:
-        name: the metric's name.
+        name: the metric's name, or that of one of its scores.
         error_type: the exception's class name, or the judge's kind of failure.
         message: what happened.
         annotator: who failed.
+        metric: the metric.
         metadata: details; a judge's usage, for one.
     """
 
@@ -86,10 +96,16 @@ class Failed(Data):
     error_type: Text
     message: Text = ""
     annotator: Annotator = "CODE"
+    metric: Text | None = None
     metadata: Metadata = Field(default_factory=dict)
 
 
 Result = Annotated[Union[Score, Skipped, Failed], Field(discriminator="status")]
+
+
+def is_about_turn(result: Result) -> bool:
+    """Whether a result is about the whole turn, and not about a passage or a sentence of it."""
+    return not isinstance(result, Score) or result.target.kind == "turn"
 
 
 class Evaluation(Data):

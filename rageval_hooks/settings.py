@@ -21,6 +21,7 @@ _logger = logging.getLogger(__name__)
 LEXICAL = "lexical"
 """In place of a model's name: token and rule-based stand-ins that need no weights."""
 
+Rate = Annotated[float, Field(ge=0, le=1)]
 SpanSelection = Literal["rag", "all", "none"]
 
 # What is valid, for messages: each stands as the field's description.
@@ -80,6 +81,11 @@ class Settings(BaseSettings):
         models: ``"default"``, ``"lexical"``, or the fields of :class:`ModelSettings`.
         exporters: where evaluations go: names, or ``"package.module:Class"``.
         sample_rate: share of turns that are evaluated, 0..1; decided from the trace id.
+        judge: who judges, such as ``"openai:gpt-5-mini"``; None for nobody.
+        judge_options: keyword arguments for the judge: ``base_url``, ``timeout`` … No key: that comes from the
+            environment (``OPENAI_API_KEY``).
+        judge_sample_rate: share of turns that are judged, 0..1, at most ``sample_rate``; or such a share by the name of
+            a metric, for any metric. The judged turns are among the evaluated ones. None for all that are evaluated.
         thresholds: score name → bound for the label ``pass``; at least, or at most where lower is better.
         inline_budget_ms: what of the local metrics has not begun after this time moves to the background. 0 moves all.
         capture_content: False keeps questions, passages and answers off spans; True overrides
@@ -104,6 +110,13 @@ class Settings(BaseSettings):
     )
     exporters: Annotated[tuple[str, ...], NoDecode] = Field(default=("otel",), description=_NAMES)
     sample_rate: float = Field(default=1.0, ge=0, le=1, description="a share of turns, 0..1")
+    judge: str | None = Field(default=None, description="'provider:model', such as 'openai:gpt-5-mini'")
+    judge_options: Annotated[dict[str, Any], NoDecode] = Field(
+        default_factory=dict, description="a mapping of options, or 'name=value, name=value'"
+    )
+    judge_sample_rate: Annotated[Rate | dict[str, Rate] | None, NoDecode] = Field(
+        default=None, description="a share of turns, 0..1, or such a share by the name of a metric"
+    )
     thresholds: Annotated[dict[str, FiniteFloat], NoDecode] = Field(
         default_factory=dict, description="a mapping of score names to numbers, or 'name=number, name=number'"
     )
@@ -113,7 +126,7 @@ class Settings(BaseSettings):
     evaluate_unsampled: bool = Field(default=False, description=_YES_OR_NO)
     evaluate_without_retrieval: bool = Field(default=False, description=_YES_OR_NO)
     queue_size: int = Field(default=2048, ge=1, description="a whole number, 1 or more")
-    drain_timeout: float = Field(default=5.0, ge=0, allow_inf_nan=False, description="seconds, 0 or more")
+    drain_timeout: float = Field(default=10.0, ge=0, allow_inf_nan=False, description="seconds, 0 or more")
     jsonl_path: str = Field(default="rageval.jsonl", description="a path")
 
     @field_validator("metrics", "exporters", mode="before")
@@ -121,6 +134,21 @@ class Settings(BaseSettings):
     def _names(cls, value: Any) -> Any:
         if isinstance(value, str):
             return _json_or(value, lambda text: [part.strip() for part in text.split(",") if part.strip()])
+        return value
+
+    @field_validator("judge_options", mode="before")
+    @classmethod
+    def _options(cls, value: Any) -> Any:
+        options = _json_or(value, _parse_pairs) if isinstance(value, str) else value
+        if isinstance(options, dict) and any("key" in str(name).lower() for name in options):
+            raise ValueError("has a key in it: set OPENAI_API_KEY, or pass a judge that was made with its key")
+        return options
+
+    @field_validator("judge_sample_rate", mode="before")
+    @classmethod
+    def _rates(cls, value: Any) -> Any:
+        if isinstance(value, str) and ("=" in value or value.lstrip().startswith("{")):
+            return _json_or(value, _parse_pairs)
         return value
 
     @field_validator("thresholds", mode="before")

@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from typing import Any, TypeVar
 
@@ -23,8 +24,9 @@ class DaemonExecutor(ThreadPoolExecutor):
     requests that drain at exit would fail. It derives from the standard pool because event loops insist on that.
     """
 
-    def __init__(self, threads: int, name: str) -> None:
+    def __init__(self, threads: int, name: str, prepare: Callable[[], object] = lambda: None) -> None:
         super().__init__(max_workers=threads, thread_name_prefix=name)
+        self._prepare = prepare
         self._jobs: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
         self._size = threads
         for index in range(threads):
@@ -42,6 +44,8 @@ class DaemonExecutor(ThreadPoolExecutor):
             self._jobs.put(None)
 
     def _work(self) -> None:
+        with suppress(Exception):  # without this thread, whoever waits for its work would wait for ever
+            self._prepare()
         while (item := self._jobs.get()) is not None:
             future, call = item
             if not future.set_running_or_notify_cancel():
@@ -94,7 +98,29 @@ def model_executor() -> DaemonExecutor:
     their own. And of its own, because such a pool does not survive a fork: a forked child that goes on with the pool
     of its only thread hangs, while a thread that is new in the child gets a new pool.
     """
-    return DaemonExecutor(1, "rageval-model")
+    return DaemonExecutor(1, "rageval-model", _compute_on_few_cores)
+
+
+_MODEL_CORES = 2
+
+
+def _compute_on_few_cores() -> None:
+    """Let PyTorch use at most two cores on this thread.
+
+    Its threads wait for one another by spinning: with one for each core of a busy machine, a forward pass takes up to
+    twenty times as long as with two, and takes the cores from the application.
+
+    The number belongs to a thread, but to set it is to set it for all threads to come as well. So it is put back from a
+    thread that has no other purpose.
+    """
+    import torch
+
+    usual = torch.get_num_threads()
+    if usual > _MODEL_CORES:
+        torch.set_num_threads(_MODEL_CORES)
+        restorer = threading.Thread(target=torch.set_num_threads, args=(usual,), name="rageval-restore", daemon=True)
+        restorer.start()
+        restorer.join()
 
 
 if hasattr(os, "register_at_fork"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from hashlib import blake2b
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -250,6 +251,31 @@ class Turn(Data):
             return False
         only_retrieval = bool(self.steps) and all(step.kind in _RETRIEVAL_KINDS for step in self.steps)
         return bool(self.response) or self.status != "ok" or not only_retrieval
+
+    def step_span_id(self, step: Step) -> str | None:
+        """Return the id of the span that a step becomes, as 16 hex digits; None if the turn has no span of our own.
+
+        It follows from the turn's span id and the step's id, so that whoever has the turn can name the span.
+        """
+        if self.span is None or self.span.external:
+            return None
+        return blake2b(f"{self.span.span_id}/{step.id}".encode(), digest_size=8).hexdigest()
+
+    def locate_passage(self, index: int) -> tuple[Step, int] | None:
+        """Return the step that found a passage of the context, and the passage's position among what it found.
+
+        Args:
+            index: position of the passage in :attr:`passages`.
+
+        Returns:
+            The outermost such step, the first of several; None if no step found it.
+        """
+        wanted = self.passages[index]
+        for step in self.steps:
+            for position, passage in enumerate(step.passages):
+                if (passage.id, passage.text) == (wanted.id, wanted.text):
+                    return step, position
+        return None
 
     def texts(self) -> Iterator[str]:
         """Yield the texts that metrics read: query, response and passages."""

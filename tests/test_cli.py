@@ -18,9 +18,7 @@ COMMAND = [str(Path(sys.executable).parent / "rageval-hooks")]
 
 
 def run(*arguments: str, status: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
-    clean = {
-        name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "RAGEVAL_", "OPENAI_"))
-    }
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "RAGEVAL_", "OPENAI_"))}
     result = subprocess.run(
         [*COMMAND, *arguments], capture_output=True, text=True, timeout=120, env={**clean, **environment}
     )
@@ -84,7 +82,8 @@ class TestDemo:
     def test_the_question_without_an_answer_shows(self, turns: Any) -> None:
         """Its passages are the least relevant, and alone fail the threshold."""
         labels = {
-            question: next(s for s in item["scores"] if s["name"] == "context_relevance") for question, item in turns.items()
+            question: next(s for s in item["scores"] if s["name"] == "context_relevance")
+            for question, item in turns.items()
         }
         worst = min(labels, key=lambda question: labels[question]["value"])
 

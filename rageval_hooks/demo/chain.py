@@ -148,7 +148,9 @@ def answer_model() -> tuple[BaseChatModel, str]:
     )
 
 
-def build_chain(sections: Iterable[Section], embedder: AnyEmbedder, model: BaseChatModel) -> Runnable[dict[str, Any], str]:
+def build_chain(
+    sections: Iterable[Section], embedder: AnyEmbedder, model: BaseChatModel
+) -> Runnable[dict[str, Any], str]:
     """Build the chain.
 
     Args:

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Union
+from typing import Any, Union
 
 from rageval_hooks.exporters import semconv
 from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.score import Failed, Result, Score, Skipped
+from rageval_hooks.settings import SpanSelection
 from rageval_hooks.turn import ErrorInfo, Passage, Step, StepKind, Turn
 
-__all__ = ["Attributes", "error_event", "late_attributes", "step_attributes", "step_name", "turn_attributes"]
+__all__ = [
+    "Attributes",
+    "error_event",
+    "has_span",
+    "late_attributes",
+    "step_attributes",
+    "step_name",
+    "turn_attributes",
+]
 
 Value = Union[str, bool, int, float, Sequence[str], Sequence[float]]
 
@@ -34,6 +43,9 @@ _OPERATIONS: dict[StepKind, str] = {
     "tool": "execute_tool",
     "agent": "invoke_agent",
 }
+
+
+_RAG_STEPS = frozenset[StepKind]({"retriever", "reranker", "llm", "tool"})
 
 
 class Attributes(dict[str, Value]):
@@ -150,6 +162,11 @@ def _add_evaluation(
 # --------------------------------------------------------------------------- the steps
 
 
+def has_span(step: Step, spans: SpanSelection) -> bool:
+    """Whether a step becomes a span."""
+    return spans == "all" or (spans == "rag" and step.kind in _RAG_STEPS)
+
+
 def step_name(step: Step) -> str:
     """Return the span's name: the operation, and the model or the component."""
     operation = _OPERATIONS.get(step.kind)
@@ -259,39 +276,69 @@ def _document_metadata(passage: Passage) -> str | None:
 
 
 def late_attributes(results: Sequence[Result], duration: float | None, policy: ContentPolicy) -> Attributes:
-    """Return the attributes of the span of one late result.
+    """Return the attributes of the span of a metric whose results came later.
 
     Args:
-        results: one result; or the scores of one name for several passages.
+        results: the metric's results; at least one.
         duration: seconds that the metric took.
         policy: what may be shown.
     """
-    first = results[0]
     attributes = Attributes()
     attributes[semconv.SPAN_KIND] = "EVALUATOR"
-    attributes[semconv.EVALUATION_NAME] = first.name
+    attributes[semconv.METRIC] = results[0].metric or results[0].name
     attributes[semconv.STAGE] = "background"
     attributes.put(semconv.DURATION, duration)
-    if isinstance(first, Score):
-        attributes[semconv.ANNOTATOR] = first.annotator
-        attributes[semconv.SCORE_VERSION] = first.version
-        attributes[semconv.PROBABILITY] = first.probability
-        if first.target.kind == "turn":
-            attributes[semconv.EVALUATION_SCORE_VALUE] = first.value
-            attributes.put(semconv.EVALUATION_SCORE_LABEL, first.label)
-            attributes.put(semconv.EVALUATION_EXPLANATION, policy.quote(first.explanation, policy.everything))
-            attributes[semconv.SCORE.format(name=first.name)] = first.value
-            attributes.put(semconv.LABEL.format(name=first.name), first.label)
-        _add_passage_scores(attributes, [result for result in results if isinstance(result, Score)])
-        for index, result in enumerate(results):
-            if isinstance(result, Score):
-                fields = ("name", "score", "label", "explanation", "annotator_kind", "identifier", "metadata")
-                _add_evaluation(attributes, index, result, fields, policy)
-    else:
-        _add_missing(attributes, first, policy)
-        if isinstance(first, Failed):
-            attributes[semconv.ERROR_TYPE] = first.error_type
+    scores = [result for result in results if isinstance(result, Score)]
+    about_turn = [score for score in scores if score.target.kind == "turn"]
+    if len(results) == 1 or len(about_turn) == 1:
+        attributes.update(result_event((about_turn or results)[0], policy))
+    for score in about_turn:
+        attributes[semconv.SCORE.format(name=score.name)] = score.value
+        attributes.put(semconv.LABEL.format(name=score.name), score.label)
+    for result in results:
+        _add_missing(attributes, result, policy)
+        if isinstance(result, Failed):
+            attributes[semconv.ERROR_TYPE] = result.error_type
+    if scores:
+        attributes[semconv.ANNOTATOR] = scores[0].annotator
+        attributes[semconv.SCORE_VERSION] = scores[0].version
+        attributes[semconv.PROBABILITY] = scores[0].probability
+    _add_judge(attributes, results)
+    _add_passage_scores(attributes, scores)
+    for fields in (("name", "score", "label", "explanation"), ("annotator_kind", "identifier", "metadata")):
+        for index, score in enumerate(scores):
+            _add_evaluation(attributes, index, score, fields, policy)
     return attributes
+
+
+def result_event(result: Result, policy: ContentPolicy) -> dict[str, Value]:
+    """Return a result in the words of GenAI's evaluation event."""
+    attributes = Attributes()
+    attributes[semconv.EVALUATION_NAME] = result.name
+    if isinstance(result, Score):
+        attributes[semconv.EVALUATION_SCORE_VALUE] = result.value
+        attributes.put(semconv.EVALUATION_SCORE_LABEL, result.label)
+        attributes.put(semconv.EVALUATION_EXPLANATION, policy.quote(result.explanation, policy.everything))
+        attributes.put(semconv.RESPONSE_ID, _judge_details(result).get("response_id"))
+    elif isinstance(result, Failed):
+        attributes[semconv.ERROR_TYPE] = result.error_type
+    return attributes
+
+
+def _add_judge(attributes: Attributes, results: Iterable[Result]) -> None:
+    """Say what the judge took, under names of our own: a backend must not add it to the application's tokens."""
+    for result in results:
+        details = _judge_details(result)
+        if details:
+            for name, value in details.items():
+                if isinstance(value, (str, bool, int, float)):
+                    attributes[semconv.JUDGE.format(name=name)] = value
+            return
+
+
+def _judge_details(result: Result) -> dict[str, Any]:
+    details = result.metadata.get("judge") if isinstance(result, (Score, Failed)) else None
+    return details if isinstance(details, dict) else {}
 
 
 def error_event(error: ErrorInfo, policy: ContentPolicy) -> dict[str, Value]:

@@ -9,7 +9,6 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from itertools import groupby
 from typing import Any, ClassVar
 
 from opentelemetry import trace
@@ -24,7 +23,9 @@ from typing_extensions import Self
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.exporters.attributes import (
     error_event,
+    has_span,
     late_attributes,
+    result_event,
     step_attributes,
     step_name,
     turn_attributes,
@@ -32,8 +33,8 @@ from rageval_hooks.exporters.attributes import (
 from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.exporters.console import ConsoleExporter
 from rageval_hooks.exporters.content import ContentPolicy
-from rageval_hooks.exporters.semconv import EXCEPTION_EVENT
-from rageval_hooks.score import Evaluation, Result
+from rageval_hooks.exporters.semconv import EVALUATION_RESULT_EVENT, EXCEPTION_EVENT
+from rageval_hooks.score import Evaluation, Result, is_about_turn
 from rageval_hooks.settings import Settings, SpanSelection
 from rageval_hooks.turn import Step, StepKind, Turn
 from rageval_hooks.version import __version__
@@ -43,7 +44,6 @@ __all__ = ["OtelExporter"]
 _logger = logging.getLogger(__name__)
 
 _SCOPE = "rageval_hooks"
-_RAG_STEPS = frozenset[StepKind]({"retriever", "reranker", "llm", "tool"})
 _CLIENT_STEPS = frozenset[StepKind]({"retriever", "reranker", "llm", "embedding"})
 _REMEMBERED = 4096
 
@@ -142,7 +142,7 @@ class OtelExporter(Exporter):
         limit = _attribute_limit(tracer)
         timing = turn.timing
         attributes = turn_attributes(turn, evaluation.results, self._policy).within(limit)
-        with _pinned(tracer, turn):
+        with _pinned(tracer, turn, turn.span.span_id if turn.span else None):
             span = tracer.start_span(
                 f"rag {turn.name}" if turn.is_rag else turn.name,
                 context=_parent_of(turn),
@@ -163,7 +163,7 @@ class OtelExporter(Exporter):
         spans: dict[str, Span] = {}
         parents = {step.id: step.parent_id for step in turn.steps}
         for step in turn.steps:
-            if self._selection == "rag" and step.kind not in _RAG_STEPS:
+            if not has_span(step, self._selection):
                 continue
             around = step.parent_id
             while around is not None and around not in spans:
@@ -175,13 +175,15 @@ class OtelExporter(Exporter):
                 spans[step.id].end(end_time=step.ended_at)
 
     def _start_step(self, tracer: trace.Tracer, parent: Span, step: Step, turn: Turn, limit: int | None) -> Span:
-        span = tracer.start_span(
-            step_name(step),
-            context=trace.set_span_in_context(parent, Context()),
-            kind=SpanKind.CLIENT if step.kind in _CLIENT_STEPS else SpanKind.INTERNAL,
-            attributes=step_attributes(step, turn, self._policy).within(limit),
-            start_time=step.started_at,
-        )
+        attributes = step_attributes(step, turn, self._policy).within(limit)
+        with _pinned(tracer, turn, turn.step_span_id(step)):
+            span = tracer.start_span(
+                step_name(step),
+                context=trace.set_span_in_context(parent, Context()),
+                kind=SpanKind.CLIENT if step.kind in _CLIENT_STEPS else SpanKind.INTERNAL,
+                attributes=attributes,
+                start_time=step.started_at,
+            )
         if step.error is not None:
             _record_error(span, step.error, step.ended_at, self._policy)
         return span
@@ -193,16 +195,18 @@ class OtelExporter(Exporter):
             return
         limit = _attribute_limit(tracer)
         at = turn.timing.ended_at if turn.timing else None
-        for results in _by_name(evaluation.results):
-            duration = evaluation.durations.get(results[0].name)
+        for metric, results in _by_metric(evaluation.results).items():
             span = tracer.start_span(
-                f"evaluate {results[0].name}",
+                f"evaluate {metric}",
                 context=trace.set_span_in_context(NonRecordingSpan(judged), Context()),
                 kind=SpanKind.INTERNAL,
-                attributes=late_attributes(results, duration, self._policy).within(limit),
+                attributes=late_attributes(results, evaluation.durations.get(metric), self._policy).within(limit),
                 links=[Link(judged)],
                 start_time=at,
             )
+            for result in results:
+                if is_about_turn(result):
+                    span.add_event(EVALUATION_RESULT_EVENT, result_event(result, self._policy), timestamp=at)
             span.end(end_time=at)
 
     def _remember(self, turn: Turn, context: SpanContext) -> None:
@@ -215,15 +219,12 @@ class OtelExporter(Exporter):
             self._written.popitem(last=False)
 
 
-def _by_name(results: Sequence[Result]) -> Iterator[list[Result]]:
-    """Group the scores of several passages by name; everything else stands alone."""
-    for _, group in groupby(results, key=_group_key):
-        yield list(group)
-
-
-def _group_key(result: Result) -> object:
-    target = getattr(result, "target", None)
-    return (result.name, target.kind) if target is not None and target.kind != "turn" else id(result)
+def _by_metric(results: Sequence[Result]) -> dict[str, list[Result]]:
+    """Group results by the metric that made them."""
+    groups: dict[str, list[Result]] = {}
+    for result in results:
+        groups.setdefault(result.metric or result.name, []).append(result)
+    return groups
 
 
 def _has_foreign_span(turn: Turn) -> bool:
@@ -282,13 +283,13 @@ def _pin_ids(tracer: trace.Tracer) -> None:
 
 
 @contextmanager
-def _pinned(tracer: trace.Tracer, turn: Turn) -> Iterator[None]:
+def _pinned(tracer: trace.Tracer, turn: Turn, span_id: str | None) -> Iterator[None]:
     ids = getattr(tracer, "id_generator", None)
-    if turn.span is None or not isinstance(ids, _PinnedIds):
+    if turn.span is None or span_id is None or not isinstance(ids, _PinnedIds):
         yield
         return
     ids.pinned.trace_id = int(turn.span.trace_id, 16)
-    ids.pinned.span_id = int(turn.span.span_id, 16)
+    ids.pinned.span_id = int(span_id, 16)
     try:
         yield
     finally:

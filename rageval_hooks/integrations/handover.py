@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
+import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from contextvars import copy_context
@@ -14,7 +16,7 @@ from rageval_hooks.pipeline import Pipeline, Selection
 from rageval_hooks.threads import inline_executor
 from rageval_hooks.turn import Turn
 
-__all__ = ["hand_over", "in_event_loop", "settle", "submit"]
+__all__ = ["flush", "hand_over", "in_event_loop", "settle", "submit"]
 
 _EXIT_TIMEOUT = 5.0
 
@@ -40,7 +42,14 @@ def submit(pipeline: Pipeline, turn: Turn, selection: Selection) -> None:
 
 
 def hand_over(function: Callable[..., Any], *args: Any) -> Future[Any]:
-    """Have a function called soon, in this context but on another thread; :func:`settle` waits for it."""
+    """Have a function called soon, in this context but on another thread; :func:`settle` waits for it.
+
+    Not once the interpreter goes down: a thread that were started then would never begin, and be waited for.
+    """
+    if sys.is_finalizing():
+        nothing: Future[Any] = Future()
+        nothing.cancel()
+        return nothing
     if not _pending:
         # Anew each time: exit handlers run last-in first-out, and this one must come before the worker's drain.
         atexit.unregister(_at_exit)
@@ -54,6 +63,13 @@ def hand_over(function: Callable[..., Any], *args: Any) -> Future[Any]:
 def settle(timeout: float) -> bool:
     """Wait until everything that was handed over is done; returns False if that took longer than ``timeout`` s."""
     return not wait(list(_pending), timeout).not_done
+
+
+def flush(pipeline: Pipeline, timeout: float) -> bool:
+    """Wait until every turn so far has come to a pipeline and is delivered; False if that took longer."""
+    end = time.monotonic() + timeout
+    settled = settle(timeout)
+    return pipeline.flush(max(0.0, end - time.monotonic())) and settled
 
 
 def _at_exit() -> None:

@@ -61,11 +61,10 @@ def _take_in(turn: Turn, inner: Turn, border: Run) -> Turn:
         inner: what the other framework sees as a turn.
         border: the outermost run of the other framework.
     """
-    around = list(border.ancestors())
-    model_call = next((run for run in around if run.kind == "llm"), None)
-    if model_call is not None:  # one framework's model class around another's: one call
-        return _take_in_model_call(turn, inner, str(model_call.id))
-    steps = _joined_steps(turn.steps, inner.steps, [str(run.id) for run in around])
+    same = _same_call(turn, inner, border)
+    if same is not None:
+        return _take_in_model_call(turn, inner, same)
+    steps = _joined_steps(turn.steps, inner.steps, [str(run.id) for run in border.ancestors()])
     answered = turn.model is not None or bool(turn.prompt)
     return turn.model_copy(
         update={
@@ -84,13 +83,23 @@ def _take_in(turn: Turn, inner: Turn, border: Run) -> Turn:
     )
 
 
-def _take_in_model_call(turn: Turn, inner: Turn, step_id: str) -> Turn:
-    steps = tuple(
-        step.model_copy(update={"usage": step.usage or inner.usage, "model": step.model or inner.model})
-        if step.id == step_id
-        else step
-        for step in turn.steps
-    )
+def _same_call(turn: Turn, inner: Turn, border: Run) -> Step | None:
+    """Return the model call of which the inner turn is but a part: one framework's model class around another's.
+
+    Where the outer call is streamed, the inner one begins as it is read, and outside of it.
+    """
+    calls = [step for step in turn.steps if step.kind == "llm"]
+    around = {str(run.id) for run in border.ancestors() if run.kind == "llm"}
+    for call in calls:
+        streamed = call.time_to_first_token is not None and call.started_at <= border.started_at <= call.ended_at
+        if call.id in around or (border.kind == "llm" and streamed and call.output == inner.response):
+            return call
+    return None
+
+
+def _take_in_model_call(turn: Turn, inner: Turn, call: Step) -> Turn:
+    full = call.model_copy(update={"usage": call.usage or inner.usage, "model": call.model or inner.model})
+    steps = tuple(full if step is call else step for step in turn.steps)
     return turn.model_copy(
         update={
             "steps": steps,

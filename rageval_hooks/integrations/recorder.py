@@ -194,7 +194,7 @@ class Recorder:
             name: the component's name.
             input: what goes in.
             explicit: whether the handler was attached to this very chain; then its pipeline gets the turn.
-            framework: whose run it is. Without a parent of its own it may still run inside of another framework's.
+            framework: whose run it is. What is around it may be a run of another, nearer than its framework's parent.
             standalone: whether it can be a turn of its own; if not, as a root it is left out with all that is under it.
 
         Returns:
@@ -209,9 +209,11 @@ class Recorder:
             return None
         around = table.get(parent_id) if parent_id is not None else None
         if around is None and parent_id in self._ended:
+            self._remember([run_id])  # for what it starts in its turn
             return None
-        if around is None:
-            around = self._ambient(framework)
+        foreign = self._ambient(framework)
+        if around is None or (foreign is not None and _lies_within(foreign, around)):
+            around = foreign
         if around is not None and not (explicit and _passed_over(around, owner)):
             run = self._start_child(around, owner, run_id, kind, name, input, explicit)
         else:
@@ -221,7 +223,7 @@ class Recorder:
         return run
 
     def _ambient(self, framework: Framework | None) -> tuple[Recording, Run | None] | None:
-        """Return what another framework is in the middle of, for a run that has no parent in its own."""
+        """Return what another framework is in the middle of."""
         for other in self.frameworks:
             run_id = other.ambient() if other is not framework else None
             around = self._table.get(run_id) if run_id is not None else None
@@ -269,6 +271,10 @@ class Recorder:
             return None
         self._table[run_id] = (recording, run)
         return run
+
+    def __contains__(self, run_id: Hashable) -> bool:
+        """Whether a run is under way, selected or not."""
+        return run_id in self._table
 
     def get(self, run_id: Hashable) -> Run | None:
         """Return the record of a run that is under way and selected."""
@@ -352,6 +358,12 @@ class Recorder:
                     len(self._open) + 1,
                     (now - oldest.root.started_at) // 1_000_000_000,
                 )
+
+
+def _lies_within(inner: tuple[Recording, Run | None], outer: tuple[Recording, Run | None]) -> bool:
+    """Whether a run is, at some distance, around another."""
+    run, around = inner[1], outer[1]
+    return run is not None and any(ancestor is around for ancestor in run.ancestors())
 
 
 _LEFT_OUT = Selection(Context(), 0, 0, 0, 0, False, 0.0)

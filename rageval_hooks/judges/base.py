@@ -25,7 +25,7 @@ Mode = Literal["json_schema", "json_object", "structured", "text"]
 """How an answer's form was asked for: by the provider's JSON schema, its JSON mode, a framework's own structured
 output, or in the prompt alone."""
 
-AnyMessage = Union[Message, tuple[str, str]]
+AnyMessage = Union[Message, tuple[str, str], Mapping[str, str]]
 
 
 @dataclass(frozen=True)
@@ -167,10 +167,12 @@ def as_messages(given: Iterable[AnyMessage]) -> tuple[Message, ...]:
     for item in given:
         if isinstance(item, Message):
             messages.append(item)
-        elif isinstance(item, tuple) and len(item) == 2 and all(isinstance(part, str) for part in item):
-            messages.append(Message(role=item[0], content=item[1]))
-        else:
-            raise ConfigurationError("a judge's messages are Message objects or (role, content) pairs of strings")
+            continue
+        try:
+            role, content = (item["role"], item["content"]) if isinstance(item, Mapping) else item
+            messages.append(Message(role=role, content=content))
+        except (KeyError, TypeError, ValueError):
+            raise ConfigurationError("a judge's messages are Message objects or pairs of role and content") from None
     if not messages:
         raise ConfigurationError("a judge needs at least one message")
     return tuple(messages)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel
@@ -15,6 +15,7 @@ from rageval_hooks.errors import (
     JudgeRefusedError,
     JudgeTooLargeError,
     JudgeTruncatedError,
+    JudgeUnavailableError,
 )
 from rageval_hooks.judges.backend import Backend, Reply, Request
 from rageval_hooks.judges.backoff import Backoff
@@ -39,6 +40,7 @@ _CUT_OFF = frozenset({"length", "max_tokens", "max_output_tokens", "model_length
 _FILTERED = frozenset({"content_filter", "refusal", "safety", "prohibited_content", "recitation"})
 _ENFORCED: frozenset[Mode] = frozenset({"json_schema", "structured"})
 _MAX_LESSONS = 40
+_LONGEST_PAUSE = 600.0  # seconds that a server can silence a judge for at a time
 _BYTES_PER_TOKEN = 4  # about, in English and, since other scripts take more bytes, elsewhere too
 _FIRST_GUESS = 500.0
 
@@ -56,6 +58,7 @@ class Rules:
         redact: masks keys.
         clock: tells the time.
         backoff: how long to wait before a retry.
+        model: the model that is asked for.
         answer_tokens: tokens of a usual answer, as seen so far.
     """
 
@@ -67,6 +70,7 @@ class Rules:
     redact: Redactor
     clock: Clock
     backoff: Backoff
+    model: str
     answer_tokens: float = _FIRST_GUESS
 
 
@@ -95,8 +99,7 @@ class Exchange(Generic[T]):
         retries: those after a passing failure.
         repaired: whether the answer had to be asked for again.
         usage: tokens so far, of all replies.
-        cost: USD so far; None if a price is not known.
-        model: who answered last.
+        model: who answered last, or is asked.
     """
 
     def __init__(self, rules: Rules, question: Question[T]) -> None:
@@ -107,10 +110,16 @@ class Exchange(Generic[T]):
         self.retries = 0
         self.repaired = False
         self.usage: Usage | None = None
-        self.cost: float | None = None
-        self.model: str | None = None
+        self.model = rules.model
+        self._costs: list[float | None] = []
         self._response_id: str | None = None
         self._mode: Mode = "text"
+
+    @property
+    def cost(self) -> float | None:
+        """USD so far; None if a price is not known, or nothing is known to have been spent."""
+        known = [cost for cost in self._costs if cost is not None]
+        return sum(known) if known and len(known) == len(self._costs) else None
 
     async def run(self) -> Judgement[T]:
         """Return the answer.
@@ -132,7 +141,7 @@ class Exchange(Generic[T]):
             return self._judgement(parse_answer(reply.text, self._question.schema))
         except UnusableAnswerError as error:
             unusable = error
-        if not unusable.is_json and self._mode in _ENFORCED:
+        if not unusable.is_json and reply.text.strip() and self._mode in _ENFORCED:
             # Who enforces a schema writes JSON. This server took the request and ignored that part of it.
             self._rules.learned.lower(self._mode)
         self.repaired = True
@@ -146,7 +155,7 @@ class Exchange(Generic[T]):
     def _judgement(self, value: T) -> Judgement[T]:
         return Judgement(
             value=value,
-            model=self.model or "",
+            model=self.model,
             usage=self.usage,
             response_id=self._response_id,
             cost=self.cost,
@@ -183,20 +192,19 @@ class Exchange(Generic[T]):
             messages = with_schema(messages, schema)
         if wrong is not None:
             messages = with_repair(messages, wrong, problem)
-        left = rules.policy.total_timeout if self._deadline is None else self._deadline - rules.clock.monotonic()
         return Request(
             messages=messages,
             schema=schema,
             mode=self._mode,
             parameters=rules.learned.parameters(self._question.parameters),
             max_answer_bytes=rules.policy.max_answer_bytes,
-            timeout=max(0.001, min(rules.policy.timeout, left)),
+            timeout=rules.policy.timeout,
         )
 
     async def _send(self, request: Request) -> Reply | Trouble:
         rules = self._rules
         rules.breaker.check()
-        self._check_pause()
+        self._check_time()
         ticket = rules.throttle.reserve(self._estimate(request))
         try:
             if ticket.wait > 0:
@@ -222,22 +230,27 @@ class Exchange(Generic[T]):
 
     async def _attempt(self, request: Request) -> Reply | Trouble:
         rules = self._rules
+        timeout = max(0.001, min(request.timeout, self._left()))
         try:
-            return await quietly(rules.backend.send(request), request.timeout)
+            return await quietly(rules.backend.send(replace(request, timeout=timeout)), timeout)
         except Exception as error:
             trouble = trouble_from(
-                error, where=rules.backend.where, timeout=request.timeout, redact=rules.redact, clock=rules.clock
+                error, where=rules.backend.where, timeout=timeout, redact=rules.redact, clock=rules.clock
             )
         # The client's exception, which holds the request with its headers, ends here and is in no chain.
         if trouble.retry_after is not None:
-            rules.throttle.pause(trouble.retry_after)
+            rules.throttle.pause(min(trouble.retry_after, _LONGEST_PAUSE))
         return trouble
 
-    def _check_pause(self) -> None:
-        rules = self._rules
-        pause = rules.throttle.paused
-        now = rules.clock.monotonic()
-        left = rules.policy.total_timeout if self._deadline is None else self._deadline - now
+    def _left(self) -> float:
+        """Return the seconds left for the question; its time begins with its first request."""
+        policy = self._rules.policy
+        return policy.total_timeout if self._deadline is None else self._deadline - self._rules.clock.monotonic()
+
+    def _check_time(self) -> None:
+        left, pause = self._left(), self._rules.throttle.paused
+        if left <= 0:
+            raise JudgeUnavailableError(f"no usable answer within {self._rules.policy.total_timeout:g} s in all")
         if pause > left:
             raise JudgeRateLimitedError(f"the server wants no requests for another {pause:.0f} s")
 
@@ -246,12 +259,11 @@ class Exchange(Generic[T]):
         rules = self._rules
         if not trouble.retry or self.retries >= rules.policy.max_retries:
             raise trouble.error
-        pause = rules.backoff.pause(self.retries, rules.clock)
-        wait = max(pause, rules.throttle.paused)
-        if self._deadline is not None and rules.clock.monotonic() + wait >= self._deadline:
+        wait = rules.throttle.paused + rules.backoff.pause(self.retries, rules.clock)
+        if wait >= self._left():
             raise trouble.error
         self.retries += 1
-        await rules.clock.sleep(pause)  # the rest of a pause that the server wants is waited for by all together
+        await rules.clock.sleep(wait)
 
     def _complete(self, reply: Reply) -> Reply:
         """Note what a reply tells, and refuse one that is not an answer."""
@@ -261,8 +273,7 @@ class Exchange(Generic[T]):
         if reply.usage is not None:
             self.usage = Usage.sum([self.usage, reply.usage])
             rules.answer_tokens += (reply.usage.output_tokens - rules.answer_tokens) / 8
-            cost = rules.backend.cost(reply.usage, reply.model or "")
-            self.cost = cost if self.cost is None or cost is None else self.cost + cost
+            self._costs.append(rules.backend.cost(reply.usage, self.model))
         reason = (reply.finish_reason or "").lower()
         if reply.refusal:
             raise JudgeRefusedError("the model refused to answer", refusal=rules.redact(reply.refusal))
@@ -270,7 +281,7 @@ class Exchange(Generic[T]):
             raise JudgeRefusedError(f"the answer was stopped by a filter ({reason})")
         if reason in _CUT_OFF:
             raise JudgeTruncatedError(f"the answer was cut off at the limit of tokens ({reason})")
-        if len(reply.text) > rules.policy.max_answer_bytes:
+        if len(reply.text.encode()) > rules.policy.max_answer_bytes:
             raise JudgeTooLargeError(f"the answer is larger than {rules.policy.max_answer_bytes} bytes")
         return reply
 

@@ -27,7 +27,7 @@ from rageval_hooks.judges.backoff import retry_after
 from rageval_hooks.judges.clock import Clock
 from rageval_hooks.judges.redaction import Redactor
 
-__all__ = ["StatusError", "Trouble", "trouble_from"]
+__all__ = ["StatusError", "Trouble", "TroubleError", "trouble_from"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Trouble:
         status: the HTTP status, if there was a response.
         parameter: the request's field that the server named, or ``""``.
         text: the server's message, redacted.
-        expected: False for an exception that is not known to mean anything: a bug, or a missing feature.
+        unsupported: whether the model cannot be asked in this way at all.
     """
 
     error: JudgeError
@@ -52,7 +52,19 @@ class Trouble:
     status: int | None = None
     parameter: str = ""
     text: str = ""
-    expected: bool = True
+    unsupported: bool = False
+
+
+class TroubleError(Exception):
+    """Carries a trouble out of a backend that knows best what happened.
+
+    Args:
+        trouble: what happened.
+    """
+
+    def __init__(self, trouble: Trouble) -> None:
+        super().__init__(trouble.error.message)
+        self.trouble = trouble
 
 
 class StatusError(Exception):
@@ -75,7 +87,9 @@ _TOO_LONG = re.compile(
     re.IGNORECASE,
 )
 _FILTERED = re.compile(r"content.?(?:filter|policy|management)|safety system|responsible.?ai", re.IGNORECASE)
-_NO_QUOTA = re.compile(r"insufficient.?(?:quota|balance|funds)|exceeded your current quota|credit balance", re.IGNORECASE)
+_NO_QUOTA = re.compile(
+    r"insufficient.?(?:quota|balance|funds)|exceeded your current quota|credit balance", re.IGNORECASE
+)
 _WHAT = {
     401: "the API key was not accepted",
     402: "the account has to be paid",
@@ -97,6 +111,8 @@ def trouble_from(error: BaseException, *, where: str, timeout: float, redact: Re
         redact: masks keys in what the server wrote.
         clock: for HTTP dates.
     """
+    if isinstance(error, TroubleError):
+        return error.trouble
     if isinstance(error, JudgeError):
         return Trouble(error)
     status = _status(error)
@@ -209,6 +225,7 @@ _CONNECTION_NAMES = {"APIConnectionError", "TransportError", "NetworkError", "Pr
 def _unexpected(error: BaseException, redact: Redactor) -> Trouble:
     kind = type(error).__name__
     if isinstance(error, ValidationError):  # its text quotes the answer
-        return Trouble(JudgeAnswerError(f"the answer does not fit the schema ({kind})"), expected=False)
+        return Trouble(JudgeAnswerError(f"the answer does not fit the schema ({kind})"))
     said = redact(str(error), 200)
-    return Trouble(JudgeUnavailableError(f"{kind}: {said}" if said else kind), text=said, expected=False)
+    problem = JudgeUnavailableError(f"{kind}: {said}" if said else kind)
+    return Trouble(problem, text=said, unsupported=isinstance(error, NotImplementedError))

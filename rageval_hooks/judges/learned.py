@@ -27,7 +27,9 @@ _FORMAT = re.compile(
     r"response_?format|json.?schema|json.?object|json.?mode|structured.?output|guided|grammar|tool_?choice|\btools?\b",
     re.IGNORECASE,
 )
-_BAD_SCHEMA = re.compile(r"invalid.{0,20}schema|schema.{0,40}(?:invalid|not (?:valid|supported))", re.IGNORECASE)
+_BAD_SCHEMA = re.compile(
+    r"\binvalid (?:json )?schema\b|\bgrammar|schema contains|schema is (?:not |too )", re.IGNORECASE
+)
 _OTHER_NAME = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 
 
@@ -72,8 +74,9 @@ class Learned:
 
     def from_trouble(self, trouble: Trouble, request: Request) -> bool:
         """Learn from a request that was refused; returns whether it is worth asking again without what was refused."""
-        if trouble.status is None:
-            return self._not_implemented(trouble, request)
+        if trouble.unsupported and request.mode != self._modes[-1]:
+            self.lower(request.mode)
+            return True
         refusal = bool(_REFUSAL.search(trouble.text))
         if trouble.status not in _REFUSING and not (refusal and trouble.status in _PERHAPS_REFUSING):
             return False
@@ -94,13 +97,6 @@ class Learned:
                 self._level = max(self._level, level)
             elif len(self._levels) < 1000:  # schemas made on the fly must not add up
                 self._levels[schema] = max(self._levels.get(schema, 0), level)
-
-    def _not_implemented(self, trouble: Trouble, request: Request) -> bool:
-        # Outside of HTTP a framework has no common word for "cannot do that": whatever else went wrong counts.
-        if trouble.expected or request.mode == self._modes[-1]:
-            return False
-        self.lower(request.mode)
-        return True
 
     def _named(self, trouble: Trouble, request: Request, refusal: bool) -> str | None:
         """Return the parameter of the request that the server named, if any; in its text only if that is a refusal."""

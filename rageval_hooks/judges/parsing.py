@@ -15,6 +15,7 @@ __all__ = ["UnusableAnswerError", "parse_answer"]
 T = TypeVar("T", bound=BaseModel)
 
 _THOUGHTS = re.compile(r"\A\s*<(think|thinking|reasoning)>.*?</\1>", re.DOTALL)
+_MAX_BROKEN = 1000  # each costs a look at all that stands before it: the decoder counts lines for its message
 _MAX_PROBLEMS = 8
 
 
@@ -43,7 +44,7 @@ def parse_answer(text: str, schema: type[T]) -> T:
     """
     text = _THOUGHTS.sub("", text, count=1).strip().removeprefix("\ufeff")
     fitting: dict[str, T] = {}
-    problem, is_json = "there is no JSON object in it" if text else "it is empty", False
+    problem, is_json = "there is no complete JSON object in it" if text else "it is empty", False
     for candidate in _objects(text):
         is_json = True
         try:
@@ -62,13 +63,15 @@ def parse_answer(text: str, schema: type[T]) -> T:
 def _objects(text: str) -> Iterator[str]:
     """Yield the JSON objects of a text that stand in no other.
 
-    Every character is read once: what was read of a broken object is not looked at again.
+    What was read of a broken object is not looked at again.
     """
+    broken = 0
     position = text.find("{")
-    while position >= 0:
+    while position >= 0 and broken < _MAX_BROKEN:
         try:
             _, end = _DECODER.raw_decode(text, position)
         except json.JSONDecodeError as error:
+            broken += 1
             end = max(error.pos, position + 1)
         except (ValueError, RecursionError) as error:
             problem = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)

@@ -22,7 +22,11 @@ _KEYS = (
     "suppress_instrumentation",  # older OpenTelemetry instrumentations
     "suppress_language_model_instrumentation",  # OpenLLMetry
 )
-_LOGGERS = ("openai._base_client", "httpx", "httpx2")
+_LOGGERS = (
+    "openai._base_client",
+    *(f"httpx{version}" for version in ("", "2")),
+    *(f"httpcore{version}.{part}" for version in ("", "2") for part in "connection http11 http2 proxy socks".split()),
+)
 
 
 async def quietly(call: Coroutine[Any, Any, T], timeout: float) -> T:

@@ -14,7 +14,10 @@ _LONGEST_MESSAGE = 300
 _PATTERNS = (
     (re.compile(r"\b(?:(?:sk|pk|rk|gsk|xai|hf)[-_]|AIza)[A-Za-z0-9_*-]{8,}"), _MASK),
     (re.compile(r"(?i)\b(bearer|basic)\s+[^\s\"',;]+"), rf"\1 {_MASK}"),
-    (re.compile(r"(?i)\b([\w-]*(?:key|token|secret|password|signature))(\"?\s*[=:]\s*\"?)[^\s\"'&,;]+"), rf"\1\2{_MASK}"),
+    (
+        re.compile(r"(?i)\b([\w-]*(?:key|token|secret|password|signature))(\"?\s*[=:]\s*\"?)[^\s\"'&,;]+"),
+        rf"\1\2{_MASK}",
+    ),
     (re.compile(r"(?<=://)[^/@\s]+@"), f"{_MASK}@"),
 )
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import inspect
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Union
 
 from pydantic import ValidationError
 
 from rageval_hooks.errors import (
-    ConfigurationError,
     InputTooLargeError,
+    JudgeError,
     ModelNotReadyError,
     ModelUnavailableError,
     OverBudgetError,
@@ -26,9 +26,21 @@ from rageval_hooks.turn import Turn
 
 if TYPE_CHECKING:
     from rageval_hooks.analysis import TurnAnalysis
+    from rageval_hooks.judges.base import Judgement
+    from rageval_hooks.judging import JudgedTurn
     from rageval_hooks.models import Role
 
-__all__ = ["REGISTRY", "Direction", "Field", "Metric", "ScoreDefinition", "compute", "label", "metric"]
+__all__ = [
+    "REGISTRY",
+    "Direction",
+    "Field",
+    "Metric",
+    "ScoreDefinition",
+    "compute",
+    "compute_judged",
+    "label",
+    "metric",
+]
 
 _complaints = Complaints(logging.getLogger(__name__))
 
@@ -85,24 +97,66 @@ class Metric(ABC):
     default: ClassVar[bool] = False
 
     @abstractmethod
-    def evaluate(self, analysis: TurnAnalysis) -> Result | Iterable[Result]:
+    def evaluate(self, subject: Any) -> Any:
         """Return the results for one turn.
 
+        A plain method makes a local metric, a coroutine (``async def``) one that asks a judge.
+
         Args:
-            analysis: the turn, and what the metrics of the turn share.
+            subject: the turn, and what the metrics of the turn share: a :class:`rageval_hooks.analysis.TurnAnalysis`
+                for a local metric, a :class:`rageval_hooks.judging.JudgedTurn` for one that asks a judge.
 
         Returns:
             One result or several; :class:`Skipped` where there is nothing to compute. What it raises becomes
             :class:`Failed`.
         """
 
+    @property
+    def asks_judge(self) -> bool:
+        """Whether it asks a judge."""
+        return inspect.iscoroutinefunction(self.evaluate)
+
     def score(self, value: float, name: str | None = None, **fields: Any) -> Score:
         """Make a score of this metric, with its version."""
-        return Score(name=name or self.name, value=value, version=self.version, **fields)
+        return Score(name=name or self.name, value=value, version=self.version, metric=self.name, **fields)
+
+    def judged(
+        self,
+        value: float,
+        judgement: Judgement[Any],
+        *,
+        name: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        **fields: Any,
+    ) -> Score:
+        """Make a score from a judge's answer: its model, and what the answer took, stand on the score."""
+        return self.score(
+            value,
+            name,
+            annotator="LLM",
+            model=judgement.model,
+            metadata={**(metadata or {}), "judge": judgement.details()},
+            **fields,
+        )
 
     def skip(self, reason: str, name: str | None = None) -> Skipped:
         """Say why there is no score."""
-        return Skipped(name=name or self.name, reason=reason)
+        return Skipped(name=name or self.name, reason=reason, metric=self.name)
+
+    def fail(self, error: Exception, name: str | None = None) -> Failed:
+        """Say what went wrong."""
+        if isinstance(error, JudgeError):
+            return Failed(
+                name=name or self.name,
+                error_type=error.kind,
+                message=error.message,
+                annotator="LLM",
+                metric=self.name,
+                metadata={"judge": error.details} if error.details else {},
+            )
+        return Failed(
+            name=name or self.name, error_type=type(error).__name__, message=_message(error), metric=self.name
+        )
 
     def __repr__(self) -> str:
         """Show the name."""
@@ -116,7 +170,7 @@ class _FunctionMetric(Metric):
     """A metric made from a plain function by :func:`metric`."""
 
     def __init__(
-        self, function: Callable[[Turn], Any], definition: ScoreDefinition, requires: tuple[Field, ...], version: str
+        self, function: Callable[..., Any], definition: ScoreDefinition, requires: tuple[Field, ...], version: str
     ) -> None:
         self._function = function
         # Instance attributes shadow the class's: every such metric has its own.
@@ -126,21 +180,30 @@ class _FunctionMetric(Metric):
         self.version = version  # type: ignore[misc]
         self.source = f"{function.__module__}.{function.__qualname__}"  # type: ignore[misc]
 
-    def evaluate(self, analysis: TurnAnalysis) -> Result | Iterable[Result]:
-        value = self._function(analysis.turn)
+    def evaluate(self, subject: TurnAnalysis) -> Any:
+        return self._result(self._function(subject.turn))
+
+    def _result(self, value: Any) -> Any:
         if value is None:
             return self.skip("the function returned None")
         if hasattr(value, "__float__"):  # numpy's and torch's numbers too
             return self.score(float(value))
-        return value  # type: ignore[no-any-return]  # checked by compute()
+        return value
 
-    def __call__(self, turn: Turn) -> Any:
+    def __call__(self, *arguments: Any) -> Any:
         """Call the function."""
-        return self._function(turn)
+        return self._function(*arguments)
+
+
+class _AsyncFunctionMetric(_FunctionMetric):
+    """A metric made from a coroutine function of a turn and a judge by :func:`metric`."""
+
+    async def evaluate(self, subject: JudgedTurn) -> Any:  # type: ignore[override]
+        return self._result(await self._function(subject.turn, subject.judge))
 
 
 def metric(
-    function: Callable[[Turn], Any] | None = None,
+    function: Callable[..., Any] | None = None,
     /,
     *,
     name: str | None = None,
@@ -151,7 +214,7 @@ def metric(
     unit: str = "",
     version: str = "1",
 ) -> Any:
-    """Make a metric from a function of a turn.
+    """Make a metric from a function of a turn, or from a coroutine function of a turn and a judge.
 
     The function returns a number, a bool, a result, several results, or None to skip.
 
@@ -167,7 +230,7 @@ def metric(
         version: changes when the formula does.
 
     Raises:
-        ConfigurationError: the function is a coroutine, or ``requires`` names something that no turn has.
+        UnknownNameError: ``requires`` names something that no turn has.
 
     Example:
         >>> @metric(requires=["response"], high=None, unit="words", direction="lower")
@@ -182,9 +245,7 @@ def metric(
         if field not in _MISSING:
             raise UnknownNameError("field in requires", field, _MISSING)
 
-    def decorate(function: Callable[[Turn], Any]) -> Metric:
-        if inspect.iscoroutinefunction(function):
-            raise ConfigurationError("a metric made from a function is a plain function of a turn, not a coroutine")
+    def decorate(function: Callable[..., Any]) -> Metric:
         lines = (inspect.getdoc(function) or "").splitlines()
         definition = ScoreDefinition(
             name=name or function.__name__,
@@ -194,7 +255,8 @@ def metric(
             high=high,
             unit=unit,
         )
-        return _FunctionMetric(function, definition, needed, version)
+        kind = _AsyncFunctionMetric if inspect.iscoroutinefunction(function) else _FunctionMetric
+        return kind(function, definition, needed, version)
 
     return decorate if function is None else decorate(function)
 
@@ -238,21 +300,46 @@ def compute(metric: Metric, analysis: TurnAnalysis) -> tuple[Result, ...]:
         reason = missing_input(metric, analysis.turn)
         if reason is not None:
             return (metric.skip(reason),)
-        given = metric.evaluate(analysis)
-        results: tuple[Any, ...] = (given,) if isinstance(given, (Score, Skipped, Failed)) else tuple(given)
+        return _checked(metric, metric.evaluate(analysis))
     except (ModelNotReadyError, OverBudgetError):
         raise
     except (ModelUnavailableError, InputTooLargeError) as error:
         return (metric.skip(str(error)),)
     except Exception as error:
-        kind = f"{type(metric).__qualname__} {metric.name} {metric.source}"
-        _complaints.warn(kind, "the metric %s failed", metric.name, error=error)
-        return (Failed(name=metric.name, error_type=type(error).__name__, message=_message(error)),)
+        return (_failure(metric, error),)
+
+
+async def compute_judged(metric: Metric, case: JudgedTurn) -> tuple[Result, ...]:
+    """Run a metric that asks a judge: whatever happens comes back as a result."""
+    try:
+        reason = missing_input(metric, case.turn)
+        if reason is not None:
+            return (metric.skip(reason),)
+        return _checked(metric, await metric.evaluate(case))
+    except JudgeError as error:  # the judge has logged it
+        return (metric.fail(error),)
+    except InputTooLargeError as error:
+        return (metric.skip(str(error)),)
+    except Exception as error:
+        return (_failure(metric, error),)
+
+
+def _checked(metric: Metric, given: Any) -> tuple[Result, ...]:
+    """Return what a metric has returned as results, each with the metric's name."""
+    results: tuple[Any, ...] = (given,) if isinstance(given, (Score, Skipped, Failed)) else tuple(given)
     for result in results:
         if not isinstance(result, (Score, Skipped, Failed)):
             message = f"returned {type(result).__name__}, not a number or a result"
-            return (Failed(name=metric.name, error_type="TypeError", message=message),)
-    return results
+            return (Failed(name=metric.name, error_type="TypeError", message=message, metric=metric.name),)
+    return tuple(
+        result if result.metric is not None else result.model_copy(update={"metric": metric.name}) for result in results
+    )
+
+
+def _failure(metric: Metric, error: Exception) -> Failed:
+    kind = f"{type(metric).__qualname__} {metric.name} {metric.source}"
+    _complaints.warn(kind, "the metric %s failed", metric.name, error=error)
+    return metric.fail(error)
 
 
 def _message(error: Exception) -> str:

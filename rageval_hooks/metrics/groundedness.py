@@ -107,9 +107,9 @@ class UnsupportedFacts(Metric):
         if missing:
             explanation = f"no passage has: {', '.join(fact.text for fact in missing[:_MOST_FACTS])}"
         elif analysis.facts:
-            explanation = (
-                f"the passages have all that the response states: {len(analysis.facts)} numbers, dates or names"
-            )
+            stated = list(dict.fromkeys(fact.text for fact in analysis.facts))
+            more = f" and {len(stated) - 10} more" if len(stated) > 10 else ""
+            explanation = f"the passages have: {', '.join(stated[:10])}{more}"
         else:
             explanation = "the response states no numbers, dates or names"
         return self.score(
@@ -132,7 +132,9 @@ def _explain(found: Grounding, turn: Turn, weak: float) -> str:
     poor = sorted((sentence for sentence in found.sentences if sentence.score < weak), key=lambda item: item.score)
     if not poor:
         number = len(found.sentences)
-        return f"all {number} sentences are well supported" if number > 1 else "well supported"
+        line = f"all {number} sentences are well supported" if number > 1 else "well supported"
+        missing = list(dict.fromkeys(word for sentence in found.sentences for word in sentence.missing))
+        return f"{line}; words that no passage has: {', '.join(missing[:10])}" if missing else line
     lines = []
     for sentence in poor[:_MOST_EXPLAINED]:
         start, end = sentence.span

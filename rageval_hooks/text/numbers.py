@@ -57,7 +57,7 @@ def number_readings(literal: str) -> tuple[str, ...]:
         decimal = marks[-1]
         other = "," if decimal == "." else "."
         return (_plain(text.replace(other, "").replace(decimal, ".")),) if marks.count(decimal) == 1 else (text,)
-    grouped = re.fullmatch(r"\d{1,3}(?:[.,]\d{3})+", text) is not None
+    grouped = re.fullmatch(r"\d{1,3}(?:[.,]\d{3})+|\d{1,2}(?:,\d{2})+,\d{3}", text) is not None  # 1,00,000 in India
     if len(marks) > 1:
         return (_plain(re.sub("[.,]", "", text)),) if grouped else (text,)
     decimal_value, grouped_value = _plain(text.replace(",", ".")), _plain(re.sub("[.,]", "", text))

@@ -30,7 +30,9 @@ _TOKEN: Final = re.compile(
     r"|(?P<number>\d+(?:[.,'’\u00a0\u202f]\d+)*)(?P<suffix>(?:st|nd|rd|th|s)(?![^\W_]))?"
     rf"|(?P<word>{_LETTER}+(?:['’]{_LETTER}+)*)"
 )
-_IGNORED: Final = re.compile(r"https?://\S{1,2000}|www\.\S{1,2000}|\[\^?\d{1,3}(?:\s?[,;–-]\s?\d{1,3}){0,9}\]")
+_IGNORED: Final = re.compile(
+    r"(?<![A-Za-z0-9])(?:https?://|www\.)\S{1,2000}|\[\^?\d{1,3}(?:\s?[,;–-]\s?\d{1,3}){0,9}\]"
+)
 _LIST_NUMBER: Final = re.compile(r"(?m)^[ \t]*(?:[*#>-]+[ \t]*)?\(?\d{1,3}[.)](?=[\s*_])")
 _CONTRACTION: Final = re.compile(r"(?:n't|'ll|'re|'ve|'d|'m)$")
 _LATIN: Final = re.compile(r"[\d\u0000-\u024f\u1e00-\u1eff]*$")

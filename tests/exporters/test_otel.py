@@ -55,7 +55,9 @@ def backend() -> Backend:
 def run(backend: Backend) -> Iterator[Callable[..., dict[str, ReadableSpan]]]:
     """Runs a chain in an instrumented process, and returns the spans by name."""
 
-    def run(chain: Any = None, config: Any = None, backend: Backend = backend, **settings: Any) -> dict[str, ReadableSpan]:
+    def run(
+        chain: Any = None, config: Any = None, backend: Backend = backend, **settings: Any
+    ) -> dict[str, ReadableSpan]:
         settings = {"metrics": [], "tracer_provider": backend.provider, **settings}
         with rageval_hooks.instrument(**settings) as handle:
             try:
@@ -173,7 +175,14 @@ class TestTheTree:
             spans["retrieval ScriptedRetriever"],
             spans["chat scripted-1-2026"],
         )
-        order = [turn.start_time, retrieval.start_time, retrieval.end_time, chat.start_time, chat.end_time, turn.end_time]
+        order = [
+            turn.start_time,
+            retrieval.start_time,
+            retrieval.end_time,
+            chat.start_time,
+            chat.end_time,
+            turn.end_time,
+        ]
 
         assert order == sorted(order)
         assert None not in order
@@ -215,7 +224,10 @@ class TestAttributes:
         assert found["openinference.span.kind"] == "RETRIEVER"
         assert found["gen_ai.operation.name"] == "retrieval"
         assert found["gen_ai.retrieval.query.text"] == found["input.value"] == QUESTION
-        assert json.loads(found["gen_ai.retrieval.documents"]) == [{"id": "d1", "score": 0.9}, {"id": "d2", "score": 0.4}]
+        assert json.loads(found["gen_ai.retrieval.documents"]) == [
+            {"id": "d1", "score": 0.9},
+            {"id": "d2", "score": 0.4},
+        ]
         assert found["retrieval.documents.0.document.id"] == "d1"
         assert found["retrieval.documents.0.document.score"] == 0.9
         assert found["retrieval.documents.0.document.content"] == FACTS[0].page_content
@@ -291,7 +303,8 @@ class TestScores:
     def test_what_could_not_be_computed_is_no_number(self, run: Any) -> None:
         """Skipped and failed metrics say why, where the score would be looked for."""
         metric = Fixed(
-            Skipped(name="fixed", reason="nothing to read"), Failed(name="cost_like", error_type="OSError", message="disk")
+            Skipped(name="fixed", reason="nothing to read"),
+            Failed(name="cost_like", error_type="OSError", message="disk"),
         )
         found = attributes(run(metrics=[metric])["rag RunnableSequence"])
 

@@ -19,7 +19,10 @@ CHAT = [
 ]
 CONTEXTS = [
     ["The new pier was opened in September 2019."],
-    [{"text": "The pier is 96 metres long.", "id": "p", "score": 0.5, "source": "x"}, Passage(text="It is new.", id="q")],
+    [
+        {"text": "The pier is 96 metres long.", "id": "p", "score": 0.5, "source": "x"},
+        Passage(text="It is new.", id="q"),
+    ],
 ]
 
 

@@ -351,7 +351,7 @@ class CallbackHandler(_Handler):
 
     def flush(self, timeout: float = 30.0) -> bool:
         """Wait until everything is evaluated and delivered; returns False if that took longer."""
-        return self.pipeline.flush(timeout)
+        return handover.flush(self.pipeline, timeout)
 
     def stats(self) -> dict[str, Any]:
         """Return what was counted."""

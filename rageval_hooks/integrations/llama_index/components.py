@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from functools import lru_cache
 from typing import Any
 
-__all__ = ["UUID_LENGTH", "kind_of", "name_of", "provider_of"]
+__all__ = ["kind_of", "method_of", "name_of", "provider_of"]
 
-UUID_LENGTH = 37
+_UUID_LENGTH = 37
 """A span's id is ``Class.method-uuid``; this is how long the end of it is, dash included."""
 
 _PACKAGES = ("llama_index.core.", "workflows.")
@@ -24,6 +25,8 @@ _BASES = {
     "BaseSparseEmbedding": "embedding",
     "TransformComponent": "ingestion",
     "IngestionPipeline": "ingestion",
+    "BaseLLM": "model",
+    "MultiModalLLM": "model",
     "BaseWorkflowAgent": "agent",
     "AgentWorkflow": "agent",
     "Workflow": "workflow",
@@ -48,31 +51,37 @@ def kind_of(span_id: str, instance: Any) -> str:
         span_id: LlamaIndex's id of the span.
         instance: the object whose method it is; None for a function.
     """
-    kind = _kind_of_class(type(instance)) if instance is not None else "chain"
-    method = _method(span_id)
+    kind = _kind_of(instance)
+    method = method_of(span_id)
     if kind == "embedding" and method.startswith("_"):
         return "chain"
     return kind if method in _METHODS.get(kind, (method,)) else "chain"
 
 
+def _kind_of(instance: Any) -> str:
+    component: type = type(instance)
+    return _kind_of_class(component)
+
+
 @lru_cache(maxsize=1024)
-def _kind_of_class(kind: type) -> str:
-    for base in kind.__mro__:
+def _kind_of_class(component: type) -> str:
+    for base in component.__mro__:
         if base.__name__ in _BASES and f"{base.__module__}.".startswith(_PACKAGES):
             return _BASES[base.__name__]
     return "chain"
 
 
-def _method(span_id: str) -> str:
-    return span_id[:-UUID_LENGTH].rpartition(".")[2]
+def method_of(span_id: Hashable) -> str:
+    """Return the name of the method, or function, whose span it is."""
+    return str(span_id)[:-_UUID_LENGTH].rpartition(".")[2]
 
 
 def name_of(span_id: str, instance: Any) -> str:
     """Return a component's name: a tool's own, else its class's, else the function's."""
     if instance is None:
-        return span_id[:-UUID_LENGTH].rpartition("<locals>.")[2] or span_id
+        return span_id[:-_UUID_LENGTH].rpartition("<locals>.")[2] or span_id
     name = getattr(getattr(instance, "metadata", None), "name", None)
-    if isinstance(name, str) and name and _kind_of_class(type(instance)) == "tool":
+    if isinstance(name, str) and name and _kind_of(instance) == "tool":
         return name
     return type(instance).__name__
 

@@ -6,7 +6,8 @@ By their attributes and without their classes, which are not imported here.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rageval_hooks.integrations.capture import first_string
@@ -14,17 +15,18 @@ from rageval_hooks.turn import Message, Passage
 
 __all__ = [
     "Snapshot",
+    "Streamed",
     "answer_of",
     "arguments_of",
     "as_json",
-    "as_text",
-    "is_stream",
+    "is_generator",
     "message_text",
     "messages_of",
     "model_of",
     "passages_of",
     "query_of",
     "snapshot",
+    "streamed_in",
     "tool_calls_of",
     "tool_input",
 ]
@@ -43,11 +45,11 @@ _QUERY_KEYS = (
     "messages",
     "chat_history",
     "start_event",
+    "prompt_args",
     "kwargs",
     "args",
 )
-_ANSWER_KEYS = ("result", "response", "answer", "output", "message", "text", "content")
-_STREAM_KEYS = ("response_gen", "chat_stream", "achat_stream")
+_ANSWER_KEYS = ("result", "response", "response_txt", "answer", "output", "message", "text", "content")
 _ROLES = {"chatbot": "assistant", "model": "assistant", "developer": "system", "function": "tool"}
 _DEPTH = 5
 
@@ -59,8 +61,8 @@ Snapshot = tuple[tuple[Any, Any, str], ...]
 
 
 def arguments_of(bound: Any) -> dict[str, Any]:
-    """Return the arguments of a call by name."""
-    return getattr(bound, "arguments", None) or {}
+    """Return the arguments of a call by name; of an operation without a call, what is known of it."""
+    return bound if isinstance(bound, dict) else getattr(bound, "arguments", None) or {}
 
 
 def query_of(value: Any, depth: int = 0) -> str:
@@ -81,7 +83,7 @@ def query_of(value: Any, depth: int = 0) -> str:
         found = query_of(fields.get(key), depth + 1)
         if found:
             return found
-    return _only_string(fields)
+    return _only_string(fields) if depth == 0 or _is_mapping(value) else ""
 
 
 def answer_of(value: Any, depth: int = 0) -> str:
@@ -90,21 +92,16 @@ def answer_of(value: Any, depth: int = 0) -> str:
         return value
     if value is None or depth > _DEPTH or isinstance(value, (list, tuple, bool, int, float)):
         return ""
-    if _is_message(value):
-        return message_text(value)
-    if is_stream(value) and not getattr(value, "response", None):
-        return str(getattr(value, "response_txt", None) or "")
+    if isinstance(getattr(value, "content", None), str):  # a message, a tool's output
+        return str(value.content)
     fields = _fields(value)
     for key in _ANSWER_KEYS:
         found = answer_of(fields.get(key), depth + 1)
         if found:
             return found
-    # A structured answer is its own JSON, wherever it hangs: in a response, in an agent's output, in a stop event.
-    return _only_string(fields) or (as_json(fields) if depth and fields and not _is_content(fields) else "")
-
-
-def _is_content(fields: Mapping[str, Any]) -> bool:
-    return any(key in fields for key in (*_ANSWER_KEYS, *_STREAM_KEYS))
+    if depth > 0 and hasattr(value, "model_dump") and not any(key in fields for key in _ANSWER_KEYS):
+        return as_json(value)  # a structured answer
+    return _only_string(fields) if _is_mapping(value) else ""
 
 
 def _only_string(fields: Mapping[str, Any]) -> str:
@@ -112,25 +109,50 @@ def _only_string(fields: Mapping[str, Any]) -> str:
     return strings[0] if len(strings) == 1 else ""
 
 
+def _is_mapping(value: Any) -> bool:
+    """Whether it is a mapping, or a workflow's event, which is like one."""
+    return isinstance(value, Mapping) or "_data" in (getattr(value, "__pydantic_private__", None) or {})
+
+
 def _fields(value: Any) -> dict[str, Any]:
     """Return an object's fields by name: a mapping's, a dataclass's, a pydantic model's, a workflow event's."""
     if isinstance(value, Mapping):
         return {str(key): item for key, item in value.items()}
     found = dict(getattr(value, "__dict__", {}))
-    found.update(getattr(value, "__pydantic_extra__", None) or {})
-    for private in (getattr(value, "__pydantic_private__", None) or {}).items():
-        if private[0] == "_data" and isinstance(private[1], dict):  # what a workflow event holds beside its fields
-            found.update(private[1])
-        elif private[0] == "_result":
-            found["result"] = private[1]
-    return {key: item for key, item in found.items() if not key.startswith("_")}
+    private = getattr(value, "__pydantic_private__", None) or {}
+    if _is_mapping(value):
+        found.update(private["_data"])
+    if "_result" in private:  # of a workflow's StopEvent
+        found["result"] = private["_result"]
+    return found
 
 
-def is_stream(value: Any) -> bool:
-    """Whether a response is still to be streamed when its span ends."""
-    return any(getattr(value, key, None) is not None for key in _STREAM_KEYS[1:]) or (
-        "response_gen" in getattr(value, "__dict__", {})
-    )
+def is_generator(value: Any) -> bool:
+    """Whether it is a generator, a plain or an asynchronous one."""
+    return isinstance(value, (Generator, AsyncGenerator))
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """Stands in a record for an answer that is streamed, and does not keep it alive: dropped, it is to end.
+
+    Attributes:
+        of: the ``id`` of the response or of the generator.
+    """
+
+    of: int
+
+
+def streamed_in(result: Any) -> list[Any]:
+    """Return the generators in what a span returned, and the responses whose text comes from a generator.
+
+    A workflow's is in its last event. A chat engine's is not among them: it is written down beside its readers.
+    """
+    return [
+        value
+        for value in (result, getattr(result, "result", None))
+        if is_generator(value) or (getattr(value, "__dict__", None) or {}).get("response_gen") is not None
+    ]
 
 
 # --------------------------------------------------------------------------- messages
@@ -257,13 +279,6 @@ def tool_input(bound: Any) -> str:
     return as_json(named if named else values)
 
 
-def as_text(value: Any) -> str:
-    """Return any input or output as text: as it is, or as JSON."""
-    if value is None or isinstance(value, str):
-        return value or ""
-    return answer_of(value) or as_json(value)
-
-
 def as_json(value: Any) -> str:
     """Return any value as JSON; what JSON does not know becomes its ``str``."""
     return json.dumps(value, ensure_ascii=False, default=_jsonable)
@@ -274,6 +289,6 @@ def _jsonable(value: Any) -> Any:
     if callable(dump) and not isinstance(value, type):
         try:
             return dump(mode="json")
-        except Exception:  # a model may hold what has no JSON
-            return str(value)
+        except Exception:
+            pass  # a model may hold what has no JSON
     return str(value)

@@ -61,7 +61,8 @@ class TestChains:
         other = retriever([FACTS[0], Document(id="d3", page_content="Bus 14 runs to the quay.")])
         chain = (
             RunnableParallel(
-                context=RunnableParallel(a=retriever() | join, b=other | join) | (lambda found: found["a"] + found["b"]),
+                context=RunnableParallel(a=retriever() | join, b=other | join)
+                | (lambda found: found["a"] + found["b"]),
                 question=RunnablePassthrough(),
             )
             | PROMPT
@@ -134,9 +135,9 @@ class TestRetrieversWithinRetrievers:
     def test_compression(self, captured: Captured) -> None:
         """The context is what the outer one let through; the inner one's step keeps what it found."""
         outer = ContextualCompressionRetriever(base_retriever=retriever(), base_compressor=KeepFirst())
-        (RunnablePassthrough() | {"context": outer | join, "question": RunnablePassthrough()} | PROMPT | model()).invoke(
-            QUESTION
-        )
+        (
+            RunnablePassthrough() | {"context": outer | join, "question": RunnablePassthrough()} | PROMPT | model()
+        ).invoke(QUESTION)
 
         turn = captured.turn
         assert [(passage.id, passage.score) for passage in turn.passages] == [("d1", 0.99)]
@@ -171,7 +172,9 @@ class TestRetrieversWithinRetrievers:
     def test_a_rewritten_query(self, captured: Captured) -> None:
         """What the retriever was asked is kept where it differs from the question."""
         rewrite = RunnableLambda(lambda question: "pier opening year")
-        ({"context": rewrite | retriever() | join, "question": RunnablePassthrough()} | PROMPT | model()).invoke(QUESTION)
+        ({"context": rewrite | retriever() | join, "question": RunnablePassthrough()} | PROMPT | model()).invoke(
+            QUESTION
+        )
 
         assert captured.turn.query == QUESTION
         assert captured.turn.retrieval_queries == ("pier opening year",)
@@ -182,7 +185,9 @@ class TestWhatTheModelWasShown:
 
     def run(self, captured: Captured, show: Any, documents: Any = None) -> Turn:
         documents = documents or [*FACTS, self.LONG]
-        ({"context": retriever(documents) | show, "question": RunnablePassthrough()} | PROMPT | model()).invoke(QUESTION)
+        ({"context": retriever(documents) | show, "question": RunnablePassthrough()} | PROMPT | model()).invoke(
+            QUESTION
+        )
         return captured.turn
 
     def test_all(self, captured: Captured) -> None:
@@ -209,7 +214,9 @@ class TestWhatTheModelWasShown:
 
     def test_white_space_does_not_matter(self, captured: Captured) -> None:
         """Templates indent and wrap."""
-        turn = self.run(captured, lambda documents: "\n\n".join(d.page_content.replace(" ", "\n   ") for d in documents))
+        turn = self.run(
+            captured, lambda documents: "\n\n".join(d.page_content.replace(" ", "\n   ") for d in documents)
+        )
 
         assert all(passage.in_prompt for passage in turn.passages)
 
@@ -227,7 +234,9 @@ def searching_agent(search: Any, **fields: Any) -> Any:
         if isinstance(messages[-1], ToolMessage):
             return AIMessage("In 2019.", usage_metadata={"input_tokens": 5, "output_tokens": 2, "total_tokens": 7})
         call = {"name": "search", "args": {"query": "pier opening"}, "id": "call-1"}
-        return AIMessage("", tool_calls=[call], usage_metadata={"input_tokens": 3, "output_tokens": 1, "total_tokens": 4})
+        return AIMessage(
+            "", tool_calls=[call], usage_metadata={"input_tokens": 3, "output_tokens": 1, "total_tokens": 4}
+        )
 
     return create_agent(model(script), [search], **fields)
 

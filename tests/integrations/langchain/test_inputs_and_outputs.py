@@ -36,7 +36,10 @@ INPUTS: dict[str, tuple[Any, str]] = {
     "a question and a history": ({"input": "When?", "chat_history": HISTORY}, "When?"),
     "a history under input": ({"input": HISTORY}, "When was it opened?"),
     "a message": (HumanMessage("When?"), "When?"),
-    "content blocks": (HumanMessage([{"type": "text", "text": "When?"}, {"type": "image_url", "image_url": ""}]), "When?"),
+    "content blocks": (
+        HumanMessage([{"type": "text", "text": "When?"}, {"type": "image_url", "image_url": ""}]),
+        "When?",
+    ),
     "a prompt value": (StringPromptValue(text="When?"), "When?"),
     "nothing that is known": (42, "search terms"),
 }

@@ -1,0 +1,222 @@
+"""The thin part: two handlers that hand every span and event of LlamaIndex's dispatcher to the recorder."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from llama_index_instrumentation import get_dispatcher
+from llama_index_instrumentation.base import BaseEvent
+from llama_index_instrumentation.dispatcher import active_instrument_tags
+from llama_index_instrumentation.event_handlers import BaseEventHandler
+from llama_index_instrumentation.span import BaseSpan
+from llama_index_instrumentation.span_handlers import BaseSpanHandler
+
+from rageval_hooks.integrations.llama_index.components import kind_of, name_of
+from rageval_hooks.integrations.llama_index.endings import (
+    end,
+    failed,
+    leave_root,
+    look_for_foreign_span,
+    release_root,
+    root_of,
+)
+from rageval_hooks.integrations.llama_index.frame import FRAMEWORK
+from rageval_hooks.integrations.llama_index.operations import HANDLERS, leave_model_open
+from rageval_hooks.integrations.llama_index.streams import Follower, hold
+from rageval_hooks.integrations.llama_index.values import Streamed, arguments_of, is_generator, snapshot, streamed_in
+from rageval_hooks.integrations.recorder import Run, shared_recorder
+from rageval_hooks.muted import is_muted
+from rageval_hooks.pipeline import Pipeline
+
+__all__ = ["attach", "detach"]
+
+_NO_TURN = frozenset({"embedding", "ingestion"})
+"""Building an index is no turn."""
+
+_pipeline: Pipeline | None = None
+
+
+class _SpanHandler(BaseSpanHandler[BaseSpan]):
+    """Records spans. Keeps none in the base class's lists."""
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Return the handler's name."""
+        return "RagevalSpanHandler"
+
+    def new_span(
+        self,
+        id_: str,
+        bound_args: Any,
+        instance: Any | None = None,
+        parent_span_id: str | None = None,
+        tags: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Record that a span has begun."""
+        pipeline = _pipeline
+        if pipeline is None or not pipeline.enabled or is_muted():
+            return
+        try:
+            _enter(pipeline, id_, parent_span_id, bound_args, instance)
+        except Exception as error:
+            pipeline.failed("the start of a span of LlamaIndex could not be recorded", error)
+
+    def prepare_to_exit_span(
+        self, id_: str, bound_args: Any, instance: Any = None, result: Any = None, **kwargs: Any
+    ) -> None:
+        """Record that a span has ended."""
+        run = shared_recorder().get(id_)
+        try:
+            if run is not None:
+                _exit(run, result)
+            elif id_ in shared_recorder():
+                _pass_over(id_, result)
+        except Exception as error:
+            failed(id_, error)
+            end(id_, result)
+
+    def prepare_to_drop_span(
+        self, id_: str, bound_args: Any, instance: Any = None, err: BaseException | None = None, **kwargs: Any
+    ) -> None:
+        """Record that a span has ended with an exception."""
+        run = shared_recorder().get(id_)
+        try:
+            end(id_, None, err)
+            if run is not None and run.kind == "writer":
+                release_root(run, _writer(run), err)
+        except Exception as error:
+            failed(id_, error)
+
+
+class _EventHandler(BaseEventHandler):
+    """Records events."""
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Return the handler's name."""
+        return "RagevalEventHandler"
+
+    def handle(self, event: BaseEvent, **kwargs: Any) -> None:
+        """Record an event on its span's record."""
+        record = HANDLERS.get(type(event).__name__)
+        run = shared_recorder().get(event.span_id) if record is not None else None
+        if record is None or run is None:
+            return
+        try:
+            record(run, event)
+        except Exception as error:
+            failed(run.id, error)
+
+
+def _enter(pipeline: Pipeline, span_id: str, parent_id: str | None, bound_args: Any, instance: Any) -> None:
+    kind = kind_of(span_id, instance)
+    run = shared_recorder().start(
+        pipeline,
+        span_id,
+        parent_id,
+        kind,
+        name_of(span_id, instance),
+        bound_args,
+        framework=FRAMEWORK,
+        standalone=kind not in _NO_TURN,
+    )
+    if run is None:
+        return
+    run.details = {"instance": instance}
+    if kind in ("reranker", "synthesizer"):
+        run.details["nodes_before"] = snapshot(arguments_of(bound_args).get("nodes"))
+    if run.parent is None:
+        run.metadata = dict(active_instrument_tags.get())
+    if run.parent is None or kind == "retriever":
+        look_for_foreign_span(run)
+    if kind == "writer":
+        root = root_of(run)
+        if root is not None:
+            hold(root, _writer(run))
+
+
+def _exit(run: Run, result: Any) -> None:
+    if run.kind in ("retriever", "reranker") and run.details is not None:
+        run.details["nodes_after"] = snapshot(result)
+    if run.kind == "llm" and is_generator(result):
+        leave_model_open(run, result)
+        return
+    streamed = streamed_in(result)
+    if run.kind != "synthesizer" or run.parent is None:
+        # Others that watch a synthesizer, as OpenInference does, look for the generator that it returned.
+        for response in streamed:
+            if not is_generator(response):
+                _follow(run, response)
+    if run.parent is None:
+        leave_root(run, result)
+        return
+    end(run.id, Streamed(id(streamed[0])) if streamed else result)
+    if run.kind == "writer":
+        release_root(run, _writer(run), None)
+
+
+def _pass_over(span_id: str, result: Any) -> None:
+    """Note that a span has ended that is not selected. What is streamed for it must not be taken for another turn."""
+    for response in streamed_in(result):
+        if not is_generator(response) and not Follower.follows(response.response_gen):
+            response.response_gen = Follower(span_id).follow(response.response_gen)
+    end(span_id, None)
+
+
+def _writer(run: Run) -> tuple[str, int]:
+    """Return what stands for the work of a chat engine that writes its streamed answer down, beside its readers."""
+    return ("writer", id((run.details or {}).get("instance")))
+
+
+def _follow(run: Run, response: Any) -> None:
+    """Follow a streamed answer to its last word, wherever it will be read."""
+    if Follower.follows(response.response_gen):
+        return
+    key = ("answer", object())
+    root = root_of(run)
+    if root is not None:
+        hold(root, key)
+    recording = shared_recorder().recording(run.id)
+    runs = recording.runs if recording is not None else []
+    made = (other for other in runs if other.kind == "synthesizer" and other.output == Streamed(id(response)))
+    source = next(made, run)
+    follower = Follower(
+        str(source.id),
+        on_text=lambda text: shared_recorder().token(run.id, text if isinstance(text, str) else ""),
+        on_end=partial(_stop_following, run, key),
+    )
+    response.response_gen = follower.follow(response.response_gen)
+
+
+def _stop_following(run: Run, key: tuple[str, object], error: BaseException | None) -> None:
+    try:
+        release_root(run, key, error)
+    except Exception as failure:
+        failed(run.id, failure)
+
+
+_span_handler = _SpanHandler()
+_event_handler = _EventHandler()
+
+
+def attach(pipeline: Pipeline) -> None:
+    """Send the turns of everything that LlamaIndex runs in the process to a pipeline; replaces the one before."""
+    global _pipeline
+    _pipeline = pipeline
+    dispatcher = get_dispatcher()
+    if not any(handler is _span_handler for handler in dispatcher.span_handlers):
+        dispatcher.add_span_handler(_span_handler)
+        dispatcher.add_event_handler(_event_handler)
+
+
+def detach() -> None:
+    """Take the handlers away; what is under way is forgotten."""
+    global _pipeline
+    pipeline, _pipeline = _pipeline, None
+    dispatcher = get_dispatcher()
+    dispatcher.span_handlers[:] = [handler for handler in dispatcher.span_handlers if handler is not _span_handler]
+    dispatcher.event_handlers[:] = [handler for handler in dispatcher.event_handlers if handler is not _event_handler]
+    if pipeline is not None:
+        shared_recorder().forget(pipeline)

@@ -1,0 +1,147 @@
+"""A judge that answers from a script, for tests of applications and of metrics."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar, Union
+
+from pydantic import BaseModel
+
+from rageval_hooks.errors import JudgeAnswerError, JudgeError
+from rageval_hooks.judges.base import AnyMessage, Judge, Judgement, as_messages, usage_details
+from rageval_hooks.judges.parsing import UnusableAnswerError, parse_answer
+from rageval_hooks.threads import ForkSafeLock
+from rageval_hooks.turn import Message, Usage
+
+__all__ = ["FakeCall", "FakeJudge", "ScriptedAnswer"]
+
+T = TypeVar("T", bound=BaseModel)
+
+ScriptedAnswer = Union[BaseModel, Mapping[str, Any], str, Exception]
+"""An answer: an object, its fields, or the text that a model would write; or an exception to raise."""
+
+
+@dataclass(frozen=True)
+class FakeCall:
+    """A question that the judge got.
+
+    Attributes:
+        messages: the prompt.
+        schema: the form of the answer.
+        parameters: those of this question.
+    """
+
+    messages: tuple[Message, ...]
+    schema: type[BaseModel]
+    parameters: Mapping[str, Any]
+
+    @property
+    def prompt(self) -> str:
+        """The contents of all messages, for assertions."""
+        return "\n\n".join(message.content for message in self.messages)
+
+
+Script = Union[
+    Iterable[ScriptedAnswer],
+    Mapping[type[BaseModel], ScriptedAnswer],
+    Callable[[FakeCall], Any],
+]
+
+
+class FakeJudge(Judge):
+    """Answers from a script and remembers what it was asked. Answers are parsed and checked as a real judge's are.
+
+    Args:
+        script: answers in their order; or a mapping from schema to the answer that is given each time; or a function
+            (plain or async) of the call that returns an answer.
+        model: the name that it answers under.
+        usage: tokens that each answer reports.
+        cost: USD that each answer reports.
+
+    Attributes:
+        calls: what it was asked, in order.
+
+    Example:
+        >>> class Grade(BaseModel):
+        ...     grade: int
+        >>> judge = FakeJudge([{"grade": 3}])
+        >>> import asyncio
+        >>> asyncio.run(judge.complete([("user", "How good is it?")], Grade)).value
+        Grade(grade=3)
+    """
+
+    def __init__(
+        self, script: Script = (), *, model: str = "fake", usage: Usage | None = None, cost: float | None = None
+    ) -> None:
+        self.name = "fake"
+        self.model = model
+        self.calls: list[FakeCall] = []
+        self._script = script
+        self._queue = None if callable(script) or isinstance(script, Mapping) else iter(script)
+        self._usage = usage
+        self._cost = cost
+        self._lock = ForkSafeLock()
+        self._failures: Counter[str] = Counter()
+
+    async def complete(
+        self,
+        messages: Iterable[AnyMessage],
+        schema: type[T],
+        *,
+        parameters: Mapping[str, Any] | None = None,
+    ) -> Judgement[T]:
+        """Return the next answer of the script.
+
+        Raises:
+            JudgeAnswerError: the script has no answer for this question, or one that does not fit.
+        """
+        call = FakeCall(as_messages(messages), schema, dict(parameters or {}))
+        with self._lock:
+            self.calls.append(call)
+            number = len(self.calls)
+            answer = self._next(call)
+        if inspect.isawaitable(answer):
+            answer = await answer
+        spent = usage_details(self._usage, self._cost)
+        try:
+            value = _parse(answer, schema)
+        except JudgeError as error:
+            with self._lock:
+                self._failures[error.kind] += 1
+            error.details.update({name: amount for name, amount in spent.items() if amount is not None})
+            raise
+        return Judgement(
+            value=value, model=self.model, usage=self._usage, response_id=f"fake-{number}", cost=self._cost
+        )
+
+    def stats(self) -> dict[str, Any]:
+        """Return calls and failures by kind."""
+        return {"judge": str(self), "calls": len(self.calls), "failed": dict(self._failures)}
+
+    def _next(self, call: FakeCall) -> Any:
+        if callable(self._script):
+            return self._script(call)
+        if isinstance(self._script, Mapping):
+            found = self._script.get(call.schema)
+        else:
+            found = next(self._queue, None) if self._queue is not None else None
+        if found is None:
+            return JudgeAnswerError(f"the script has no answer for {call.schema.__name__} (call {len(self.calls)})")
+        return found
+
+
+def _parse(answer: Any, schema: type[T]) -> T:
+    if isinstance(answer, Exception):
+        raise answer
+    if isinstance(answer, BaseModel):
+        answer = answer.model_dump_json()
+    elif isinstance(answer, Mapping):
+        answer = json.dumps(answer)
+    try:
+        return parse_answer(answer, schema)
+    except UnusableAnswerError as error:
+        raise JudgeAnswerError(f"the answer cannot be used: {error.problem}") from None

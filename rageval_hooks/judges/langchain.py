@@ -1,0 +1,231 @@
+"""A LangChain chat model as a judge."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import BaseModel, SecretStr
+
+from rageval_hooks.errors import ConfigurationError, MissingDependencyError
+from rageval_hooks.judges.backend import Backend, Reply, Request
+from rageval_hooks.judges.base import Mode
+from rageval_hooks.judges.blocking import CallThreads
+from rageval_hooks.judges.policy import CallOptions, CallPolicy
+from rageval_hooks.judges.prices import price_usd
+from rageval_hooks.judges.redaction import safe_url
+from rageval_hooks.judges.remote import AnyCache, RemoteJudge
+from rageval_hooks.judges.schema import schema_name, strict_schema
+from rageval_hooks.turn import Usage
+
+if TYPE_CHECKING:
+    from langchain_core.messages import AIMessage
+    from langchain_core.runnables import Runnable, RunnableConfig
+    from typing_extensions import Unpack
+
+    from rageval_hooks.judges.clock import Clock
+
+__all__ = ["LangChainJudge"]
+
+_NAMES = ("model_name", "model", "model_id", "deployment_name")
+_URLS = ("openai_api_base", "base_url", "api_base", "endpoint_url")
+_REASONS = ("finish_reason", "stop_reason", "done_reason")
+
+
+class LangChainJudge(RemoteJudge):
+    """A chat model of LangChain, used as its owner made it: parameters of single questions are ignored.
+
+    The form of the answer is asked for by the model's ``with_structured_output``, and in the prompt where it has none.
+    Its own retries come on top of the judge's: make it with ``max_retries=0``, and with a ``timeout``, since a call in
+    a thread cannot be broken off.
+
+    Args:
+        model: a chat model; or another runnable that takes messages and returns one, such as a model with
+            ``with_fallbacks``, which is asked in the prompt alone.
+        structured: ``"structured"``, or ``"text"`` to ask in the prompt alone.
+        asynchronous: call ``ainvoke`` and not ``invoke`` in a thread. Only for a model that no other event loop uses:
+            connections belong to a loop, and LangChain's are shared.
+        cache: answers on disk: a path, or a cache; None for none.
+        clock: tells the time; for tests.
+        options: times, retries and limits; see :class:`rageval_hooks.judges.policy.CallPolicy`.
+
+    Raises:
+        ConfigurationError: it is no model of LangChain's, or an option is wrong.
+        MissingDependencyError: the package ``langchain-core`` is not installed.
+    """
+
+    def __init__(
+        self,
+        model: Runnable[Any, Any],
+        *,
+        structured: Mode = "structured",
+        asynchronous: bool = False,
+        cache: AnyCache = None,
+        clock: Clock | None = None,
+        **options: Unpack[CallOptions],
+    ) -> None:
+        policy = CallPolicy.build(options)
+        backend = _LangChain(model, None if asynchronous else policy.max_concurrency)
+        modes = backend.modes
+        if structured not in modes:
+            raise ConfigurationError(f"structured is one of {', '.join(modes)}, not {structured!r}")
+        super().__init__(
+            "langchain",
+            backend.model_name,
+            backend,
+            policy,
+            modes=modes[modes.index(structured) :],
+            cache=cache,
+            clock=clock,
+        )
+
+
+class _LangChain(Backend):
+    modes: ClassVar[tuple[Mode, ...]] = ("structured", "text")
+
+    def __init__(self, model: Runnable[Any, Any], threads: int | None) -> None:
+        try:
+            from langchain_core.language_models import BaseChatModel
+            from langchain_core.runnables import Runnable
+        except ImportError:
+            raise MissingDependencyError("langchain-core", "langchain", "LangChainJudge") from None
+        if not isinstance(model, Runnable):
+            raise ConfigurationError(f"a chat model of LangChain is needed, not {type(model).__qualname__}")
+        self._chat = isinstance(model, BaseChatModel)
+        if getattr(model, "callbacks", None) and isinstance(model, BaseModel):
+            model = model.model_copy(update={"callbacks": None})  # the judge's calls are not the application's
+        self._model = model
+        self._threads = CallThreads(threads) if threads is not None else None
+        self.model_name = _attribute(model, _NAMES) or type(model).__name__
+        url = _attribute(model, _URLS)
+        self._url = safe_url(url) if url else None
+        self._provider = self._params().get("ls_provider")
+
+    @property
+    def where(self) -> str:
+        """The model, and its server if that is known."""
+        return f"{self.model_name} at {self._url}" if self._url else self.model_name
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """The model's class, name, address and parameters."""
+        secrets = set(self.secrets)
+        found = getattr(self._model, "_identifying_params", None)
+        parameters = dict(found) if isinstance(found, Mapping) else {}
+        return {
+            "api": "langchain",
+            "class": f"{type(self._model).__module__}.{type(self._model).__qualname__}",
+            "model": self.model_name,
+            "base_url": self._url,
+            "parameters": {name: value for name, value in parameters.items() if str(value) not in secrets},
+        }
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The keys among the model's fields."""
+        values = vars(self._model).values()
+        return tuple(value.get_secret_value() for value in values if isinstance(value, SecretStr))
+
+    def cost(self, usage: Usage, model: str) -> float | None:
+        """Return the price by the list of the model's provider."""
+        return price_usd(usage, model, provider=self._provider, url=self._url)
+
+    async def send(self, request: Request) -> Reply:
+        """Send one request, unseen by callbacks and by LangSmith."""
+        messages = [{"role": message.role, "content": message.content} for message in request.messages]
+        runnable = self._structured(request.schema) if request.mode == "structured" else self._model
+        config: RunnableConfig = {"callbacks": []}
+
+        def call() -> Any:
+            with _no_langsmith():
+                return runnable.invoke(messages, config)
+
+        try:
+            if self._threads is not None:
+                output = await self._threads.run(call)
+            else:
+                with _no_langsmith():
+                    output = await runnable.ainvoke(messages, config)
+        except (TypeError, AttributeError, Warning) as error:
+            if request.mode == "structured":
+                raise NotImplementedError(f"structured output fails: {type(error).__name__}") from None
+            raise
+        return _reply(output["raw"] if request.mode == "structured" else output, request.mode)
+
+    def _structured(self, schema: type[BaseModel]) -> Runnable[Any, Any]:
+        if not self._chat:
+            raise NotImplementedError("only chat models have structured output")
+        method = self._model.with_structured_output  # type: ignore[attr-defined]
+        strict = strict_schema(schema)
+        form = {"title": schema_name(schema), "description": "The answer.", **(strict or schema.model_json_schema())}
+        options: dict[str, Any] = {"include_raw": True}
+        if strict is not None and "strict" in inspect.signature(method).parameters:
+            options["strict"] = True
+        try:
+            runnable: Runnable[Any, Any] = method(form, **options)
+        except (TypeError, ValueError, AttributeError, KeyError) as error:
+            raise NotImplementedError(f"structured output fails: {type(error).__name__}") from None
+        return runnable
+
+    def _params(self) -> Mapping[str, Any]:
+        try:
+            found = self._model._get_ls_params()  # type: ignore[attr-defined]
+        except Exception:
+            return {}
+        return found if isinstance(found, Mapping) else {}
+
+
+def _attribute(model: Any, names: tuple[str, ...]) -> str | None:
+    for name in names:
+        value = getattr(model, name, None)
+        if isinstance(value, str) and value:
+            return value
+    return None
+
+
+def _no_langsmith() -> AbstractContextManager[Any]:
+    try:
+        from langsmith.run_helpers import tracing_context
+    except ImportError:
+        return nullcontext()
+    return tracing_context(enabled=False, parent=False)
+
+
+def _reply(output: Any, mode: Mode) -> Reply:
+    if isinstance(output, str):  # from a text model
+        return Reply(text=output)
+    message: AIMessage = output
+    facts = message.response_metadata
+    refusal = message.additional_kwargs.get("refusal")
+    return Reply(
+        text=_text(message) if mode == "structured" else str(message.text),
+        usage=_usage(message),
+        model=_first(facts, ("model_name", "model")),
+        response_id=_first(facts, ("id",)) or message.id,
+        finish_reason=_first(facts, _REASONS),
+        refusal=refusal if isinstance(refusal, str) else None,
+    )
+
+
+def _text(message: AIMessage) -> str:
+    """Return the answer: the arguments of the tool that stands for it, or the text of a provider's own JSON mode."""
+    if message.tool_calls:
+        return json.dumps(message.tool_calls[0]["args"])
+    if message.invalid_tool_calls:
+        return message.invalid_tool_calls[0]["args"] or ""
+    return str(message.text)
+
+
+def _usage(message: AIMessage) -> Usage | None:
+    found = message.usage_metadata
+    if not found:
+        return None
+    cached = (found.get("input_token_details") or {}).get("cache_read")
+    return Usage(input_tokens=found["input_tokens"], output_tokens=found["output_tokens"], cache_read_tokens=cached)
+
+
+def _first(facts: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
+    return next((value for name in names if isinstance(value := facts.get(name), str) and value), None)

@@ -1,0 +1,191 @@
+"""A LlamaIndex LLM as a judge."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import SecretStr
+
+from rageval_hooks.errors import ConfigurationError, MissingDependencyError
+from rageval_hooks.judges.backend import Backend, Reply, Request
+from rageval_hooks.judges.base import Mode
+from rageval_hooks.judges.blocking import CallThreads
+from rageval_hooks.judges.completion import usage_from
+from rageval_hooks.judges.policy import CallOptions, CallPolicy
+from rageval_hooks.judges.prices import price_usd
+from rageval_hooks.judges.redaction import safe_url
+from rageval_hooks.judges.remote import AnyCache, RemoteJudge
+from rageval_hooks.turn import Usage
+
+if TYPE_CHECKING:
+    from llama_index.core.base.llms.types import ChatMessage, ChatResponse
+    from llama_index.core.llms import LLM
+    from pydantic import BaseModel
+    from typing_extensions import Unpack
+
+    from rageval_hooks.judges.clock import Clock
+
+__all__ = ["LlamaIndexJudge"]
+
+_URLS = ("api_base", "base_url")
+_SECRET = ("key", "token", "secret", "password")
+
+
+class LlamaIndexJudge(RemoteJudge):
+    """An LLM of LlamaIndex, used as its owner made it: parameters of single questions are ignored.
+
+    The form of the answer is asked for as the arguments of a tool where the LLM can call tools, else in the prompt.
+    (``astructured_predict`` would do the same, but takes the prompt as a template, in which the braces of a judged text
+    are placeholders, and keeps the token counts to itself.) Its own retries come on top of the judge's: make it with
+    ``max_retries=0``, and with a ``timeout``, since a call in a thread cannot be broken off.
+
+    Args:
+        llm: the LLM.
+        structured: ``"structured"``, or ``"text"`` to ask in the prompt alone.
+        asynchronous: call ``achat`` and not ``chat`` in a thread. Only for an LLM that no other event loop uses, since
+            connections belong to a loop; and not for one whose asynchronous methods block.
+        cache: answers on disk: a path, or a cache; None for none.
+        clock: tells the time; for tests.
+        options: times, retries and limits; see :class:`rageval_hooks.judges.policy.CallPolicy`.
+
+    Raises:
+        ConfigurationError: it is no LLM of LlamaIndex's, or an option is wrong.
+        MissingDependencyError: the package ``llama-index-core`` is not installed.
+    """
+
+    def __init__(
+        self,
+        llm: LLM,
+        *,
+        structured: Mode = "structured",
+        asynchronous: bool = False,
+        cache: AnyCache = None,
+        clock: Clock | None = None,
+        **options: Unpack[CallOptions],
+    ) -> None:
+        policy = CallPolicy.build(options)
+        backend = _LlamaIndex(llm, None if asynchronous else policy.max_concurrency)
+        modes = backend.modes
+        if structured not in modes:
+            raise ConfigurationError(f"structured is one of {', '.join(modes)}, not {structured!r}")
+        super().__init__(
+            "llama_index",
+            backend.model_name,
+            backend,
+            policy,
+            modes=modes[modes.index(structured) :],
+            cache=cache,
+            clock=clock,
+        )
+
+
+class _LlamaIndex(Backend):
+    modes: ClassVar[tuple[Mode, ...]] = ("structured", "text")
+
+    def __init__(self, llm: LLM, threads: int | None) -> None:
+        try:
+            from llama_index.core.llms import LLM
+        except ImportError:
+            raise MissingDependencyError("llama-index-core", "llama-index", "LlamaIndexJudge") from None
+        if not isinstance(llm, LLM):
+            raise ConfigurationError(f"an LLM of LlamaIndex is needed, not {type(llm).__qualname__}")
+        self._llm = llm
+        self._threads = CallThreads(threads) if threads is not None else None
+        self.model_name = llm.metadata.model_name or type(llm).__name__
+        url = next((value for name in _URLS if isinstance(value := getattr(llm, name, None), str) and value), None)
+        self._url = safe_url(url) if url else None
+
+    @property
+    def where(self) -> str:
+        """The model, and its server if that is known."""
+        return f"{self.model_name} at {self._url}" if self._url else self.model_name
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """The LLM's class and its fields, without the secret ones."""
+        secrets = set(self.secrets)
+        fields = {name: value for name, value in vars(self._llm).items() if isinstance(value, (str, int, float, dict))}
+        return {
+            "api": "llama_index",
+            "class": f"{type(self._llm).__module__}.{type(self._llm).__qualname__}",
+            "model": self.model_name,
+            "base_url": self._url,
+            "fields": {
+                name: value
+                for name, value in fields.items()
+                if str(value) not in secrets and name not in _URLS and "header" not in name
+            },
+        }
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The keys among the LLM's fields."""
+        found = []
+        for name, value in vars(self._llm).items():
+            if isinstance(value, SecretStr):
+                found.append(value.get_secret_value())
+            elif isinstance(value, str) and name.endswith(_SECRET):
+                found.append(value)
+        return tuple(secret for secret in found if secret)
+
+    def cost(self, usage: Usage, model: str) -> float | None:
+        """Return the price by the list of the provider behind the address."""
+        return price_usd(usage, model, url=self._url)
+
+    async def send(self, request: Request) -> Reply:
+        """Send one request."""
+        from llama_index.core.base.llms.types import ChatMessage
+
+        messages = [ChatMessage(role=message.role, content=message.content) for message in request.messages]
+        if request.mode == "structured":
+            return await self._with_tool(messages, request.schema)
+        if self._threads is not None:
+            response = await self._threads.run(lambda: self._llm.chat(messages))
+        else:
+            response = await self._llm.achat(messages)
+        return _reply(response, response.message.content or "")
+
+    async def _with_tool(self, messages: list[ChatMessage], schema: type[BaseModel]) -> Reply:
+        from llama_index.core.llms.function_calling import FunctionCallingLLM
+        from llama_index.core.program.function_program import get_function_tool
+
+        llm = self._llm
+        if not isinstance(llm, FunctionCallingLLM) or not llm.metadata.is_function_calling_model:
+            raise NotImplementedError("the LLM does not call tools")
+        tool = get_function_tool(schema)
+        if self._threads is not None:
+            call = partial(llm.chat_with_tools, [tool], chat_history=messages, tool_required=True)
+            response = await self._threads.run(call)
+        else:
+            response = await llm.achat_with_tools([tool], chat_history=messages, tool_required=True)
+        try:
+            calls = llm.get_tool_calls_from_response(response, error_on_no_tool_call=False)
+        except ValueError:  # the arguments are no JSON
+            calls = []
+        return _reply(response, json.dumps(calls[0].tool_kwargs) if calls else response.message.content or "")
+
+
+def _reply(response: ChatResponse, text: str) -> Reply:
+    raw = response.raw
+    choices = _get(raw, "choices")
+    choice = choices[0] if isinstance(choices, (list, tuple)) and choices else None
+    usage = usage_from(_get(raw, "usage")) or usage_from(_get(raw, "usage_metadata"))
+    return Reply(
+        text=text,
+        usage=usage or usage_from(response.additional_kwargs),
+        model=_string(_get(raw, "model")),
+        response_id=_string(_get(raw, "id")),
+        finish_reason=_string(_get(choice, "finish_reason")) or _string(_get(raw, "stop_reason")),
+        refusal=_string(_get(_get(choice, "message"), "refusal")),
+    )
+
+
+def _get(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+
+
+def _string(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None

@@ -1,0 +1,255 @@
+"""A judge over a backend: cache, slots, counters and log lines around the exchange."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, Union
+
+from pydantic import BaseModel
+
+from rageval_hooks.errors import JudgeError
+from rageval_hooks.judges.backend import Backend
+from rageval_hooks.judges.backoff import Backoff
+from rageval_hooks.judges.base import AnyMessage, Judge, Judgement, Mode, as_messages
+from rageval_hooks.judges.breaker import CircuitBreaker
+from rageval_hooks.judges.cache import CachedAnswer, JudgeCache, cache_key
+from rageval_hooks.judges.clock import Clock
+from rageval_hooks.judges.exchange import Exchange, Question, Rules
+from rageval_hooks.judges.learned import Learned
+from rageval_hooks.judges.loops import PerLoop
+from rageval_hooks.judges.policy import CallPolicy
+from rageval_hooks.judges.redaction import Redactor
+from rageval_hooks.judges.throttle import Throttle
+from rageval_hooks.logs import Complaints
+from rageval_hooks.threads import ForkSafeLock
+from rageval_hooks.turn import Usage
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+__all__ = ["AnyCache", "RemoteJudge"]
+
+_logger = logging.getLogger(__name__)
+T = TypeVar("T", bound=BaseModel)
+
+AnyCache = Union[JudgeCache, str, Path, None]
+
+
+class _Slots:
+    """The places for requests at the same time, of one event loop."""
+
+    def __init__(self, size: int) -> None:
+        self.semaphore = asyncio.Semaphore(size)
+        self.waiting = 0
+        self.running = 0
+
+
+class RemoteJudge(Judge):
+    """What :class:`OpenAIJudge` and the adapters have in common.
+
+    Connections and slots belong to an event loop and are made for each one that asks; the limits per minute, the
+    circuit breaker, the counters and what was learned are shared by all loops and threads. A forked process starts with
+    a copy of these.
+
+    Args:
+        name: whose models it uses.
+        model: the model that is asked for.
+        backend: sends single requests.
+        policy: times and limits.
+        modes: the ways to ask for the answer's form that may be used, best first.
+        parameters: fields of every request.
+        cache: answers on disk: a cache, or the path of one; None for none.
+        clock: tells the time.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        model: str,
+        backend: Backend,
+        policy: CallPolicy,
+        *,
+        modes: tuple[Mode, ...] | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        cache: AnyCache = None,
+        clock: Clock | None = None,
+    ) -> None:
+        clock = clock or Clock()
+        self.name = name
+        self.model = model
+        self.policy = policy
+        self._rules = Rules(
+            backend=backend,
+            policy=policy,
+            learned=Learned(modes or backend.modes),
+            breaker=CircuitBreaker(policy.circuit_failures, policy.circuit_cooldown, clock),
+            throttle=Throttle(policy.requests_per_minute, policy.tokens_per_minute, clock),
+            redact=Redactor(backend.secrets),
+            clock=clock,
+            backoff=Backoff(),
+            model=model,
+        )
+        self._parameters = dict(parameters or {})
+        self._cache = JudgeCache(cache) if isinstance(cache, (str, Path)) else cache
+        self._slots = PerLoop(lambda: _Slots(policy.max_concurrency))
+        self._lock = ForkSafeLock()
+        self._counts: Counter[str] = Counter()
+        self._failures: Counter[str] = Counter()
+        self._cost = 0.0
+        self._complaints = Complaints(_logger)
+
+    async def complete(
+        self,
+        messages: Iterable[AnyMessage],
+        schema: type[T],
+        *,
+        parameters: Mapping[str, Any] | None = None,
+    ) -> Judgement[T]:
+        """Ask one question; see :meth:`Judge.complete`."""
+        question = Question(as_messages(messages), schema, {**self._parameters, **(parameters or {})})
+        key = self._key(question) if self._cache is not None else ""
+        self._count(calls=1)
+        found = await self._cached(key, schema)
+        if found is not None:
+            return found
+        exchange = Exchange(self._rules, question)
+        failure: JudgeError
+        try:
+            async with self._slot():
+                judgement = await exchange.run()
+        except JudgeError as error:
+            failure = error
+        else:
+            await self._keep(key, judgement)
+            self._count(answered=1)
+            return judgement
+        finally:
+            self._count_exchange(exchange)
+        self._failed(failure)
+        raise failure
+
+    async def aclose(self) -> None:
+        """Close the connections of the running event loop. The judge can be used again."""
+        await self._rules.backend.aclose()
+
+    def stats(self) -> dict[str, Any]:
+        """Return calls, answers, failures by kind, requests, tokens, cost, and the state of circuit and cache."""
+        slots = self._slots.things()
+        with self._lock:
+            counts = {name: self._counts[name] for name in _COUNTERS}
+            failures, cost = dict(self._failures), self._cost
+        learned = self._rules.learned
+        return {
+            "judge": str(self),
+            **counts,
+            "failed": failures,
+            "cost": cost,
+            "running": sum(slot.running for slot in slots),
+            "waiting": sum(slot.waiting for slot in slots),
+            "circuit": self._rules.breaker.stats(),
+            "mode": learned.best_mode,
+            "refused_parameters": learned.refused,
+            "cache": self._cache.stats() if self._cache is not None else None,
+        }
+
+    @asynccontextmanager
+    async def _slot(self) -> AsyncIterator[None]:
+        slots = await self._slots.get()
+        slots.waiting += 1
+        try:
+            await slots.semaphore.acquire()
+        finally:
+            slots.waiting -= 1
+        slots.running += 1
+        try:
+            yield
+        finally:
+            slots.running -= 1
+            slots.semaphore.release()
+
+    # -- cache
+
+    def _key(self, question: Question[T]) -> str:
+        return cache_key(
+            identity=self._rules.backend.identity,
+            messages=question.messages,
+            schema=question.schema,
+            parameters=question.parameters,
+        )
+
+    async def _cached(self, key: str, schema: type[T]) -> Judgement[T] | None:
+        if self._cache is None:
+            return None
+        answer = await self._cache.get(key)
+        if answer is None:
+            return None
+        try:
+            value = schema.model_validate_json(answer.value)
+        except ValueError:  # a validator that the schema's JSON does not show has changed
+            return None
+        self._count(answered=1, cached=1)
+        usage = Usage(input_tokens=0, output_tokens=0)
+        return Judgement(
+            value=value,
+            model=answer.model,
+            usage=usage,
+            response_id=answer.response_id,
+            cost=0.0,
+            attempts=0,
+            mode=answer.mode,
+            cached=True,
+        )
+
+    async def _keep(self, key: str, judgement: Judgement[T]) -> None:
+        if self._cache is not None:
+            await self._cache.put(
+                key,
+                CachedAnswer(
+                    value=judgement.value.model_dump_json(),
+                    model=judgement.model,
+                    response_id=judgement.response_id,
+                    mode=judgement.mode,
+                ),
+            )
+
+    # -- counters and log
+
+    def _count(self, **amounts: int) -> None:
+        with self._lock:
+            self._counts.update(amounts)
+
+    def _count_exchange(self, exchange: Exchange[T]) -> None:
+        usage = exchange.usage
+        self._count(
+            requests=exchange.attempts,
+            retries=exchange.retries,
+            repairs=int(exchange.repaired),
+            input_tokens=usage.input_tokens if usage else 0,
+            output_tokens=usage.output_tokens if usage else 0,
+            cached_tokens=(usage.cache_read_tokens or 0) if usage else 0,
+        )
+        with self._lock:
+            self._cost += exchange.cost or 0.0
+
+    def _failed(self, failure: JudgeError) -> None:
+        with self._lock:
+            self._failures[failure.kind] += 1
+        self._complaints.warn(failure.kind, "the judge %s: %s: %s", self, failure.kind, failure.message)
+
+
+_COUNTERS = (
+    "calls",
+    "answered",
+    "cached",
+    "requests",
+    "retries",
+    "repairs",
+    "input_tokens",
+    "output_tokens",
+    "cached_tokens",
+)

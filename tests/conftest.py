@@ -1,0 +1,52 @@
+"""Fixtures that several folders share. Nothing heavy is imported until a test asks for it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import settings
+
+from tests import tiny_models
+
+if TYPE_CHECKING:
+    from rageval_hooks.models import Models
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read by huggingface_hub when it is imported
+
+settings.register_profile("rageval", deadline=None, derandomize=True, max_examples=100)
+settings.load_profile("rageval")
+
+
+@pytest.fixture(scope="session")
+def tiny_cross_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cross-encoder with random weights, on disk."""
+    return tiny_models.build_cross_encoder(tmp_path_factory.mktemp("models") / "cross-encoder")
+
+
+@pytest.fixture(scope="session")
+def tiny_nlp(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An English spaCy pipeline that knows a handful of sentences by heart, on disk."""
+    return tiny_models.build_nlp(tmp_path_factory.mktemp("models") / "nlp")
+
+
+@pytest.fixture(scope="session")
+def minilm() -> Models:
+    """The real all-MiniLM-L6-v2, loaded; the other two models are lexical."""
+    from rageval_hooks.models import Models
+    from rageval_hooks.settings import LEXICAL, ModelSettings
+
+    models = Models(ModelSettings(cross_encoder=LEXICAL, nlp=LEXICAL))
+    models.embedder(wait=True)
+    return models
+
+
+@pytest.fixture(scope="session")
+def real_models(tiny_cross_encoder: Path, tiny_nlp: Path) -> Models:
+    """The real all-MiniLM-L6-v2, the tiny cross-encoder and the tiny pipeline."""
+    from rageval_hooks.models import Models
+    from rageval_hooks.settings import ModelSettings
+
+    return Models(ModelSettings(cross_encoder=str(tiny_cross_encoder), nlp=str(tiny_nlp)))

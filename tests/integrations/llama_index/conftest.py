@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+import rageval_hooks
+from rageval_hooks.integrations.recorder import shared_recorder
+from rageval_hooks.testing import InMemoryExporter
+from tests.integrations.langchain.conftest import Captured
+
+
+@pytest.fixture
+def captured(caplog: pytest.LogCaptureFixture) -> Iterator[Captured]:
+    """An instrumented process without metrics. Nothing may be left in the table, and nothing of ours have failed."""
+    exporter = InMemoryExporter()
+    with rageval_hooks.instrument(metrics=[], exporters=[exporter]) as handle:
+        yield Captured(handle, exporter)
+        assert handle.flush(10)
+        stats = handle.stats()
+        assert len(shared_recorder()) == 0, "runs are left in the table"
+    assert stats["internal_errors"] == 0
+    assert stats["given_up"] == 0
+    assert not [record for record in caplog.records if record.name.startswith("rageval_hooks")]
+    assert logging.getLogger("rageval_hooks").level == logging.NOTSET
+
+
+@pytest.fixture(autouse=True)
+def loop_of_the_thread() -> Iterator[None]:
+    """llama-index's ``asyncio_run`` makes the thread's loop if there is none, and never closes it."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    yield
+    asyncio.set_event_loop(None)
+    loop.close()

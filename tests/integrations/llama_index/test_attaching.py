@@ -1,0 +1,124 @@
+"""On and off: what is attached where what is installed, what it loads, and what it leaves."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from llama_index_instrumentation import get_dispatcher
+
+import rageval_hooks
+from rageval_hooks.testing import InMemoryExporter
+
+
+def python(code: str) -> str:
+    """Run a program in an interpreter of its own, and return what it printed."""
+    program = [sys.executable, "-W", "error::RuntimeWarning", "-c", code]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("hidden", "attached"),
+    [
+        (("langchain_core",), ("llama_index",)),
+        (("llama_index", "llama_index_instrumentation"), ("langchain",)),
+        (("llama_index_instrumentation",), ("langchain",)),
+    ],
+    ids=["no LangChain", "no LlamaIndex", "a LlamaIndex that is too old"],
+)
+def test_what_is_not_installed_is_left_out(hidden: tuple[str, ...], attached: tuple[str, ...]) -> None:
+    """Whatever is there is attached; with neither there would be nothing to do."""
+    printed = python(
+        "import sys, rageval_hooks\n"
+        f"for name in {hidden!r}: sys.modules[name] = None\n"
+        "print(rageval_hooks.instrument(metrics=[], exporters=['console']).frameworks)\n"
+    )
+
+    assert printed.startswith(repr(attached))
+    assert ("llama_index.core is left out" in printed) == (hidden == ("llama_index_instrumentation",))
+
+
+def test_neither_is_installed() -> None:
+    """It says what it looked for."""
+    printed = python(
+        "import sys, rageval_hooks\n"
+        "for name in ('langchain_core', 'llama_index'): sys.modules[name] = None\n"
+        "try:\n    rageval_hooks.instrument(metrics=[])\n"
+        "except rageval_hooks.ConfigurationError as error: print(error)\n"
+    )
+
+    assert "none of langchain_core, llama_index.core is installed" in printed
+
+
+def test_llama_index_itself_is_not_loaded() -> None:
+    """Its import takes seconds, and an application may only have it installed; loaded later, it is seen."""
+    printed = python(
+        "import sys, rageval_hooks\n"
+        "from rageval_hooks.testing import InMemoryExporter\n"
+        "memory = InMemoryExporter()\n"
+        "handle = rageval_hooks.instrument(metrics=[], exporters=[memory])\n"
+        "print(sorted({'llama_index.core', 'workflows'} & sys.modules.keys()))\n"
+        "from llama_index.core.llms import MockLLM\n"
+        "MockLLM().complete('Hi')\n"
+        "assert handle.flush(10)\n"
+        "print([evaluation.turn.query for evaluation in memory.evaluations])\n"
+    )
+
+    assert printed.splitlines() == ["[]", "['Hi']"]
+
+
+def test_a_turn_of_the_last_moment_is_delivered() -> None:
+    """What was handed over by an event loop is not lost when the interpreter exits right after it."""
+    printed = python(
+        "import asyncio, rageval_hooks\n"
+        "from rageval_hooks.exporters.base import Exporter\n"
+        "from llama_index.core.llms import MockLLM\n"
+        "class Printing(Exporter):\n"
+        "    name = 'printing'\n"
+        "    def export(self, evaluation): print('exported', evaluation.turn.query)\n"
+        "rageval_hooks.instrument(metrics=[], exporters=[Printing()], evaluate_without_retrieval=True,\n"
+        "    on_evaluation=lambda evaluation: None)\n"
+        "asyncio.run(MockLLM().acomplete('Hi'))\n"
+    )
+
+    assert printed.splitlines() == ["exported Hi"]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["query", "aquery"])
+def test_a_stream_that_is_open_at_exit(asynchronous: bool) -> None:
+    """The interpreter exits in silence."""
+    printed = python(
+        "import asyncio, rageval_hooks\n"
+        "from llama_index.core import get_response_synthesizer\n"
+        "from llama_index.core.llms import MockLLM\n"
+        "from llama_index.core.schema import NodeWithScore, TextNode\n"
+        "from rageval_hooks.testing import InMemoryExporter\n"
+        "rageval_hooks.instrument(metrics=[], exporters=[InMemoryExporter()])\n"
+        "synthesizer = get_response_synthesizer(llm=MockLLM(), streaming=True)\n"
+        "nodes = [NodeWithScore(node=TextNode(text='text'))]\n"
+        "async def main():\n"
+        "    response = await synthesizer.asynthesize('When?', nodes)\n"
+        "    await anext(response.response_gen)\n"
+        "    return response\n"
+        f"if {asynchronous}:\n    response = asyncio.run(main())\n"
+        "else:\n    response = synthesizer.synthesize('When?', nodes); next(response.response_gen)\n"
+    )
+
+    assert printed == ""
+
+
+def test_the_dispatcher_is_left_as_it_was() -> None:
+    """After the shutdown LlamaIndex calls nothing of ours any more; attached twice, once."""
+    dispatcher = get_dispatcher()
+    before = (list(dispatcher.span_handlers), list(dispatcher.event_handlers))
+    for sample_rate in (1.0, 0.5):
+        handle = rageval_hooks.instrument(metrics=[], exporters=[InMemoryExporter()], sample_rate=sample_rate)
+        assert len(dispatcher.span_handlers) == len(before[0]) + 1
+        assert len(dispatcher.event_handlers) == len(before[1]) + 1
+    handle.shutdown()
+
+    assert all(a is b for a, b in zip(dispatcher.span_handlers, before[0], strict=True))
+    assert all(a is b for a, b in zip(dispatcher.event_handlers, before[1], strict=True))

@@ -1,0 +1,99 @@
+"""The pure part, fed with records by hand: no framework runs."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from rageval_hooks.integrations.llama_index import turn_from_events
+from rageval_hooks.integrations.recorder import Run
+
+
+def node(key: str, text: str) -> Any:
+    return SimpleNamespace(node_id=key, text=text, metadata={"source": key})
+
+
+def message(role: str, content: str) -> Any:
+    return SimpleNamespace(role=role, content=content, blocks=[], additional_kwargs={})
+
+
+def run(key: str, parent: Run | None, kind: str, start: int, end: int | None, input: Any = None, **details: Any) -> Run:
+    record = Run(f"{key}-{0:036d}", parent, kind, key, input, start)
+    record.ended_at = end
+    record.details = {"instance": object(), **details}
+    return record
+
+
+PIER, FERRY = node("n1", "The pier was opened in 2019."), node("n2", "The ferry takes 18 minutes.")
+
+
+def family() -> list[Run]:
+    """A query whose retriever found two nodes, whose reranker kept one, and whose model answered."""
+    root = run("Engine.query", None, "query", 1_000, 9_000_000_000, {"str_or_query_bundle": "When?"})
+    root.output = SimpleNamespace(response="In 2019.", source_nodes=[])
+    root.metadata = {"session_id": "s1", "llamaindex.run_id": "x"}
+    found = ((PIER, 0.9, PIER.text), (FERRY, 0.4, FERRY.text))
+    retriever = run("R.retrieve", root, "retriever", 2_000, 3_000, {"str_or_query_bundle": "when?"}, nodes_after=found)
+    reranker = run(
+        "P._postprocess_nodes", root, "reranker", 3_000, 4_000, {}, nodes_before=found, nodes_after=found[:1]
+    )
+    synthesizer = run("S.synthesize", root, "synthesizer", 4_000, 9_000, {}, nodes_before=found[:1])
+    call = run("M.chat", synthesizer, "llm", 5_000, 8_000, [message("user", PIER.text + "\nWhen?")])
+    call.output = SimpleNamespace(
+        message=message("assistant", "In 2019."), raw={"model": "m-1", "usage": {"input_tokens": 9, "output_tokens": 3}}
+    )
+    call.first_token_at = 6_000
+    return [root, retriever, reranker, synthesizer, call]
+
+
+def test_a_turn() -> None:
+    """Everything that the records tell."""
+    turn = turn_from_events(family(), attributes={"user.id": "u1", "metadata": {"tier": "gold"}})
+
+    assert (turn.name, turn.framework) == ("Engine.query", "llama_index")
+    assert (turn.query, turn.response, turn.status) == ("When?", "In 2019.", "ok")
+    assert turn.retrieval_queries == ("when?",)
+    assert [(passage.id, passage.score, passage.in_prompt) for passage in turn.passages] == [("n1", 0.9, True)]
+    assert [step.kind for step in turn.steps] == ["retriever", "reranker", "llm"]
+    assert [passage.in_prompt for passage in turn.steps[0].passages] == [True, False]
+    assert turn.model == "m-1"
+    assert turn.usage is not None
+    assert (turn.usage.input_tokens, turn.usage.output_tokens) == (9, 3)
+    assert (turn.session_id, turn.user_id) == ("s1", "u1")
+    assert turn.metadata == {"tier": "gold", "session_id": "s1"}
+    assert turn.timing is not None
+    assert turn.timing.retrieval == 2e-6
+    assert turn.timing.generation == 3e-6
+    assert turn.timing.time_to_first_token == 5e-6
+
+
+def test_records_are_not_changed() -> None:
+    """It is pure: the same records give the same turn again."""
+    records = family()
+
+    assert turn_from_events(records) == turn_from_events(records)
+
+
+def test_every_step() -> None:
+    """All but the root, and the parents among them."""
+    turn = turn_from_events(family(), every_step=True)
+
+    assert [step.kind for step in turn.steps] == ["retriever", "reranker", "chain", "llm"]
+    assert turn.steps[3].parent_id == turn.steps[2].id
+
+
+def test_what_never_ended() -> None:
+    """Steps that were under way when the root ended are incomplete, and end with it."""
+    records = family()
+    records[4].ended_at = None
+    records[0].ended_at = 7_000
+    turn = turn_from_events(records)
+
+    assert (turn.steps[-1].complete, turn.steps[-1].ended_at) == (False, 7_000)
+
+
+def test_a_bare_root() -> None:
+    """No children at all."""
+    turn = turn_from_events([run("Engine.query", None, "query", 1_000, None)])
+
+    assert (turn.query, turn.response, turn.passages, turn.steps, turn.usage) == ("", "", (), (), None)

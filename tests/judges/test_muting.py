@@ -1,0 +1,133 @@
+"""The judge's own calls are seen by nobody."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage
+from langchain_core.runnables import RunnableLambda
+from langchain_core.tracers.context import collect_runs
+from langsmith.run_helpers import get_tracing_context
+from langsmith.utils import tracing_is_enabled
+from openinference.instrumentation.langchain import LangChainInstrumentor
+from opentelemetry import baggage, context, trace
+from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY
+from opentelemetry.instrumentation.utils import is_http_instrumentation_enabled, is_instrumentation_enabled
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from rageval_hooks.judges.langchain import LangChainJudge
+from rageval_hooks.judges.quiet import quietly
+from rageval_hooks.muted import is_muted
+from tests.judges.helpers import PROMPT, Grade, ask
+
+application = ContextVar("application", default="default")
+
+
+def look() -> dict[str, Any]:
+    """Return what a call can see of its surroundings."""
+    return {
+        "muted": is_muted(),
+        "application": application.get(),
+        "span": trace.get_current_span().get_span_context().is_valid,
+        "baggage": dict(baggage.get_all()),
+        "instrumented": is_instrumentation_enabled() or is_http_instrumentation_enabled(),
+        "language models instrumented": not context.get_value("suppress_language_model_instrumentation"),
+        "openinference": not context.get_value(_SUPPRESS_INSTRUMENTATION_KEY),
+        "langsmith": bool(tracing_is_enabled()) or get_tracing_context()["parent"] is not None,
+    }
+
+
+NOTHING = {
+    "muted": True,
+    "application": "default",
+    "span": False,
+    "baggage": {},
+    "instrumented": False,
+    "language models instrumented": False,
+    "openinference": False,
+    "langsmith": False,
+}
+
+
+def test_a_call_runs_in_a_context_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It sees neither the application's span nor its variables, and every instrumentation is off: inside only."""
+    monkeypatch.setenv("LANGSMITH_TRACING", "true")
+    seen: list[dict[str, Any]] = []
+
+    def reply(_: Any) -> AIMessage:
+        seen.append(look())
+        return AIMessage('{"grade": 1}')
+
+    async def main() -> dict[str, Any]:
+        application.set("ours")
+        context.attach(baggage.set_baggage("user", "1"))
+        provider = TracerProvider()
+        with provider.get_tracer("app").start_as_current_span("request"):
+            await LangChainJudge(RunnableLambda(reply)).complete(PROMPT, Grade)
+            return look()
+
+    after = asyncio.run(main())
+    assert seen == [NOTHING]
+    assert (after["muted"], after["application"], after["span"], after["instrumented"]) == (False, "ours", True, True)
+
+
+def test_threads_of_a_call_are_muted_too() -> None:
+    """Whatever it starts inherits that."""
+
+    async def call() -> bool:
+        return await asyncio.to_thread(is_muted)
+
+    assert asyncio.run(quietly(call(), 5)) is True
+
+
+@pytest.fixture
+def spans() -> Iterator[InMemorySpanExporter]:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    instrumentor = LangChainInstrumentor()
+    instrumentor.instrument(tracer_provider=provider)
+    yield exporter
+    instrumentor.uninstrument()
+
+
+def test_other_instrumentations_make_no_spans_of_it(spans: InMemorySpanExporter) -> None:
+    """OpenInference traces the application's calls, and not the judge's, even inside a chain."""
+    model = GenericFakeChatModel(messages=iter([AIMessage('{"grade": 1}'), AIMessage("hello")]))
+    judge = LangChainJudge(model)
+    ask(judge)
+    assert spans.get_finished_spans() == ()
+
+    async def step(_: str) -> str:
+        return str(
+            (
+                await LangChainJudge(GenericFakeChatModel(messages=iter([AIMessage('{"grade": 2}')]))).complete(
+                    PROMPT, Grade
+                )
+            ).value.grade
+        )
+
+    assert asyncio.run(RunnableLambda(step).ainvoke("x")) == "2"
+    assert [span.name for span in spans.get_finished_spans()] == ["step"]
+    model.invoke("hi")
+    assert [span.name for span in spans.get_finished_spans()] == ["step", "GenericFakeChatModel"]
+
+
+def test_runs_that_an_application_collects_have_none_of_it() -> None:
+    """LangChain's own collectors hang on the context, too."""
+    judge = LangChainJudge(RunnableLambda(lambda _: AIMessage('{"grade": 1}')))
+
+    async def main() -> int:
+        with collect_runs() as runs:
+            await judge.complete(PROMPT, Grade)
+            await RunnableLambda(str).ainvoke("x")
+            return len(runs.traced_runs)
+
+    assert asyncio.run(main()) == 1

@@ -1,0 +1,361 @@
+"""Answers over the chat completions API: how their form is asked for, and what comes back."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import pytest
+
+from rageval_hooks.errors import ConfigurationError, JudgeAnswerError, JudgeRejectedError, MissingDependencyError
+from rageval_hooks.judges.openai import OpenAIJudge
+from rageval_hooks.turn import Message, Usage
+from tests.judges.helpers import GOOD, KEY, PROMPT, Grade, ask, failure, judge_of
+from tests.judges.server import MODEL, JudgeServer, answer, error, picky, raw
+
+
+def test_an_answer_comes_with_all_that_the_provider_reports(server: JudgeServer) -> None:
+    """Value, model, id, tokens, attempts and mode stand on the judgement, and as details for a score's metadata."""
+    server.then(answer(GOOD))
+    judgement = ask(judge_of(server))
+    assert judgement.value == Grade(grade=3, why="exact")
+    assert judgement.usage == Usage(input_tokens=100, output_tokens=20, cache_read_tokens=40)
+    assert judgement.details() == {
+        "model": MODEL,
+        "response_id": "chatcmpl-1",
+        "attempts": 1,
+        "mode": "json_schema",
+        "input_tokens": 100,
+        "output_tokens": 20,
+        "cached_tokens": 40,
+    }
+
+
+def test_the_request_has_the_prompt_as_it_is_and_a_strict_schema(server: JudgeServer) -> None:
+    """The messages go out unchanged; the schema has every property required, none other allowed, and no bounds."""
+    server.then(answer(GOOD))
+    ask(judge_of(server, seed=42, max_tokens=500, parameters={"reasoning_effort": "low"}))
+    [request] = server.requests
+    assert (request.method, request.path) == ("POST", "/v1/chat/completions")
+    assert request.headers["authorization"] == f"Bearer {KEY}"
+    assert request.body == {
+        "model": "judge-model",
+        "messages": [{"role": role, "content": content} for role, content in PROMPT],
+        "temperature": 0.0,
+        "seed": 42,
+        "max_tokens": 500,
+        "reasoning_effort": "low",
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {
+                "name": "Grade",
+                "strict": True,
+                "schema": {
+                    "type": "object",
+                    "description": "A grade from 0 to 3, and why.",
+                    "properties": {
+                        "grade": {"type": "integer", "description": "The grade. (at least 0, at most 3)"},
+                        "why": {"type": "string"},
+                    },
+                    "required": ["grade", "why"],
+                    "additionalProperties": False,
+                },
+            },
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [("user", "Grade it.")],
+        [Message(role="user", content="Grade it.")],
+        [{"role": "user", "content": "Grade it."}],
+    ],
+)
+def test_messages_may_be_pairs_mappings_or_message_objects(server: JudgeServer, messages: list[Any]) -> None:
+    """All three forms become the same request."""
+    server.then(answer(GOOD))
+    ask(judge_of(server), messages)
+    assert server.requests[0].body["messages"] == [{"role": "user", "content": "Grade it."}]
+
+
+@pytest.mark.parametrize("messages", [[], ["Grade it."], [("user", 3)], [{"role": "user"}]])
+def test_what_is_no_message_is_refused(server: JudgeServer, messages: list[Any]) -> None:
+    """A wrong prompt is an error of the caller, found before anything is sent."""
+    with pytest.raises(ConfigurationError):
+        ask(judge_of(server), messages)
+    assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '```json\n{"grade": 3, "why": "exact"}\n```',
+        'Here it is:\n\n{"grade": 3, "why": "exact"}\n\nI hope this helps.',
+        '<think>A {grade} of 2? No.</think>\n{"grade": "3", "why": "exact"}',
+        [{"type": "text", "text": '{"grade": 3, "why": "exact"}'}],
+    ],
+    ids=["fenced", "words around it", "thoughts before it", "content in parts"],
+)
+def test_wrapped_json_needs_no_second_request(server: JudgeServer, content: Any) -> None:
+    """The one object that fits is found in whatever the model wrote around it."""
+    reply = answer("CONTENT")
+    server.then(raw(reply.content.replace(b'"CONTENT"', json.dumps(content).encode())))
+    assert ask(judge_of(server)).value == Grade(grade=3, why="exact")
+
+
+# -- where the schema is not supported
+
+
+def test_without_json_schema_it_asks_in_json_mode(server: JudgeServer) -> None:
+    """JSON mode, with the schema behind the last message; learned once, so the next question starts there."""
+    server.otherwise(picky(answer(GOOD), formats={"json_schema"}))
+    judge = judge_of(server)
+    assert ask(judge).mode == "json_object"
+    assert ask(judge).mode == "json_object"
+    assert [request.format for request in server.requests] == ["json_schema", "json_object", "json_object"]
+    last = server.requests[1].body["messages"][-1]["content"]
+    assert last.startswith("Which grade?")
+    assert '"maximum":3' in last
+    assert judge.stats()["mode"] == "json_object"
+    assert judge.stats()["retries"] == 0
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["named in param", "named in the text"])
+def test_without_any_response_format_it_asks_in_the_prompt(server: JudgeServer, named: bool) -> None:
+    """Plain text is the last resort, and works like the others."""
+    server.otherwise(picky(answer("Sure! " + '{"grade": 1}'), formats={"json_schema", "json_object"}, named=named))
+    judge = judge_of(server)
+    judgement = ask(judge)
+    assert (judgement.mode, judgement.value.grade, judgement.attempts) == ("text", 1, 3)
+    assert "response_format" not in server.requests[-1].body
+
+
+def test_a_schema_that_the_server_rejects_falls_back_for_that_schema_only(server: JudgeServer) -> None:
+    """Another schema is asked for as before."""
+
+    class Other(Grade):
+        pass
+
+    def reply(request: Any) -> Any:
+        if request.format == "json_schema" and request.body["response_format"]["json_schema"]["name"] == "Grade":
+            return error(400, "Invalid schema for response_format 'Grade': too deep", param="response_format")
+        return answer(GOOD)
+
+    server.otherwise(reply)
+    judge = judge_of(server)
+    assert ask(judge).mode == "json_object"
+    assert ask(judge, schema=Other).mode == "json_schema"
+    assert ask(judge).mode == "json_object"
+    assert len(server.requests) == 4
+
+
+def test_a_schema_that_cannot_be_strict_is_asked_for_in_json_mode(server: JudgeServer) -> None:
+    """An open mapping has no place in the strict subset: nothing is sent that would be refused."""
+
+    class Open(Grade):
+        by_name: dict[str, int] = {}
+
+    server.then(answer({"grade": 1, "by_name": {"a": 2}}))
+    assert ask(judge_of(server), schema=Open).value.by_name == {"a": 2}
+    assert server.requests[0].format == "json_object"
+
+
+def test_a_server_that_ignores_the_schema_is_told_it_in_the_prompt(server: JudgeServer) -> None:
+    """Prose in the place of enforced JSON shows that nothing enforces it: the repair states the schema, and so does
+    the next question."""
+    server.then(answer("I would say three."), answer(GOOD), answer(GOOD))
+    judge = judge_of(server)
+    judgement = ask(judge)
+    assert (judgement.repaired, judgement.attempts) == (True, 2)
+    assert '"maximum":3' in server.requests[1].prompt
+    ask(judge)
+    assert '"maximum":3' in server.requests[2].prompt
+
+
+def test_the_best_way_to_ask_can_be_chosen(server: JudgeServer) -> None:
+    """``structured`` starts lower: for providers whose schemas would spoil the shared prefix of prompts."""
+    server.otherwise(answer(GOOD))
+    assert ask(judge_of(server, structured="json_object")).mode == "json_object"
+    assert ask(judge_of(server, structured="text")).mode == "text"
+    with pytest.raises(ConfigurationError, match="json_schema, json_object, text"):
+        judge_of(server, structured="xml")
+
+
+@pytest.mark.parametrize("structured", ["json_schema", "json_object", "text"])
+def test_questions_of_a_turn_share_their_prefix_on_the_wire(server: JudgeServer, structured: str) -> None:
+    """Whatever the form, the messages that two questions share are the same bytes at the start of both requests."""
+
+    class Other(Grade):
+        other: bool = True
+
+    server.otherwise(answer({**GOOD, "other": True}))
+    judge = judge_of(server, structured=structured)
+    shared = [("system", "You judge."), ("user", "The passages: [1] A pier. [2] A café.")]
+    ask(judge, [*shared, ("user", "Grade them.")])
+    ask(judge, [*shared, ("user", "Is it so?")], Other)
+    first, second = (request.content for request in server.requests)
+    prefix = first.index(b'"messages":'), first.index(b"Grade them.")
+    assert first[: prefix[1]] == second[: prefix[1]]
+    assert b"caf" in first[prefix[0] : prefix[1]]
+
+
+# -- repair
+
+
+def test_a_wrong_answer_is_asked_for_once_more(server: JudgeServer) -> None:
+    """The model sees its own answer and what is wrong with it; both requests count."""
+    server.then(answer({"grade": 7, "why": "x"}), answer(GOOD))
+    judgement = ask(judge_of(server))
+    assert judgement.value.grade == 3
+    assert judgement.repaired
+    assert judgement.usage == Usage(input_tokens=200, output_tokens=40, cache_read_tokens=80)
+    first, second = (request.body["messages"] for request in server.requests)
+    assert second[: len(first)] == first
+    assert second[-2]["role"] == "assistant"
+    assert second[-2]["content"] == '{"grade": 7, "why": "x"}'
+    assert "grade: Input should be less than or equal to 3" in second[-1]["content"]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ('{"grade": 7}', "grade: Input should be less than or equal to 3"),
+        ('{"grade": NaN}', "NaN is no JSON"),
+        ('{"grade": 1e999}', "a number is not finite"),
+        ('{"grade": 1, "grade": 2}', "a key stands there twice"),
+        ('{"why": "x"}', "grade: Field required"),
+        ('{"grade": 1} or rather {"grade": 2}', "several different answers"),
+        ('{"grade": 1', "no complete JSON object"),
+        ("[1, 2]", "no complete JSON object"),
+        ("", "it is empty"),
+        (None, "it is empty"),
+    ],
+)
+def test_two_wrong_answers_are_a_typed_failure_with_the_reason(server: JudgeServer, content: Any, problem: str) -> None:
+    """No number is made of it; what was spent is in the details."""
+    server.otherwise(answer(content))
+    found = failure(judge_of(server), JudgeAnswerError)
+    assert problem in str(found)
+    assert found.kind == "invalid_answer"
+    assert found.details == {
+        "model": MODEL,
+        "attempts": 2,
+        "response_id": "chatcmpl-1",
+        "input_tokens": 200,
+        "output_tokens": 40,
+        "cached_tokens": 80,
+    }
+
+
+# -- parameters
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["named in param", "named in the text"])
+def test_refused_parameters_are_dropped_and_remembered(server: JudgeServer, named: bool) -> None:
+    """Each costs one request, once; the next question does not send it at all."""
+    refused = {"temperature", "seed", "presence_penalty"}
+    server.otherwise(picky(answer(GOOD), parameters=refused, named=named))
+    judge = judge_of(server, seed=1)
+    sampling = {"presence_penalty": 0.5, "top_p": 1}
+    assert ask(judge, parameters=sampling).attempts == 4
+    assert ask(judge, parameters=sampling).attempts == 1
+    assert refused.isdisjoint(server.requests[-1].body)
+    assert server.requests[-1].body["top_p"] == 1
+    assert judge.stats()["refused_parameters"] == sorted(refused)
+
+
+def test_the_limit_of_tokens_goes_under_the_name_that_is_accepted(server: JudgeServer) -> None:
+    """``max_tokens`` becomes ``max_completion_tokens`` where that is demanded."""
+    server.otherwise(picky(answer(GOOD), parameters={"max_tokens"}))
+    judge = judge_of(server, max_tokens=100)
+    ask(judge)
+    assert server.requests[-1].body["max_completion_tokens"] == 100
+
+
+def test_a_limit_of_tokens_that_is_refused_under_both_names_is_dropped(server: JudgeServer) -> None:
+    """Then the model's own limit holds."""
+    server.otherwise(picky(answer(GOOD), parameters={"max_tokens", "max_completion_tokens"}))
+    judge = judge_of(server, max_tokens=100)
+    assert ask(judge).attempts == 3
+    assert ask(judge).attempts == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"detail": [{"type": "extra_forbidden", "loc": ["body", "seed"], "msg": "Extra inputs are not permitted"}]}',
+        '{"object": "error", "message": "Unknown name \\"seed\\": Cannot find field."}',
+        '{"error": "property \'seed\' is unsupported"}',
+    ],
+    ids=["FastAPI", "Google", "plain"],
+)
+def test_refusals_of_other_servers_are_understood(server: JudgeServer, body: str) -> None:
+    """The field's name in the text of a 400 or 422 is enough."""
+    server.then(raw(body, status=422), answer(GOOD))
+    assert ask(judge_of(server, seed=1)).attempts == 2
+    assert "seed" not in server.requests[1].body
+
+
+def test_a_refusal_of_something_else_drops_nothing(server: JudgeServer) -> None:
+    """A 400 that merely contains a parameter's name is not asked again without it."""
+    server.then(error(400, "the user of this seed account is locked"))
+    failure(judge_of(server, seed=1), JudgeRejectedError)
+    assert len(server.requests) == 1
+
+
+def test_parameters_of_a_question_come_before_those_of_the_judge(server: JudgeServer) -> None:
+    """A metric that prescribes its sampling gets it."""
+    server.then(answer(GOOD))
+    ask(judge_of(server, temperature=0.3), parameters={"temperature": 0.0, "seed": 42})
+    assert server.requests[0].body["temperature"] == 0.0
+    assert server.requests[0].body["seed"] == 42
+
+
+# -- construction
+
+
+def test_key_and_url_come_from_the_environment(server: JudgeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``OPENAI_API_KEY`` and ``OPENAI_BASE_URL`` do what they do everywhere."""
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+    server.then(answer(GOOD))
+    ask(OpenAIJudge("judge-model"))
+    assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
+
+
+def test_a_local_server_needs_no_key(server: JudgeServer) -> None:
+    """Then no authorization is sent at all."""
+    server.then(answer(GOOD))
+    ask(judge_of(server, api_key=None))
+    assert "authorization" not in server.requests[0].headers
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "OPENAI_API_KEY"),
+        ({"base_url": "https://api.openai.com/v1/"}, "OPENAI_API_KEY"),
+        ({"model": " "}, "model is empty"),
+        ({"base_url": "localhost:8000"}, "base_url"),
+        ({"base_url": "http://localhost:99999/v1"}, "base_url"),
+        ({"base_url": "http://x/v1", "api_key": "sk two words"}, "API key"),
+        ({"base_url": "http://x/v1", "timeout": 0}, "timeout"),
+        ({"base_url": "http://x/v1", "time_out": 1}, "no option 'time_out'.*timeout"),
+        ({"base_url": "http://x/v1", "parameters": {"stream": True, "n": 2}}, "n, stream"),
+        ({"base_url": "http://x/v1", "ca_bundle": "/no/such/file"}, "ca_bundle"),
+    ],
+)
+def test_a_wrong_setting_is_found_at_construction(options: dict[str, Any], message: str) -> None:
+    """The message says which one, and what to do."""
+    with pytest.raises(ConfigurationError, match=message):
+        OpenAIJudge(**{"model": "m", **options})
+
+
+def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``pip install`` with the extra stands in the message."""
+    monkeypatch.setitem(sys.modules, "openai", None)
+    with pytest.raises(MissingDependencyError, match=r"rageval-hooks\[openai\]"):
+        OpenAIJudge("m", api_key=KEY)

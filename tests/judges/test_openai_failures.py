@@ -1,0 +1,170 @@
+"""What goes wrong between a judge and its server, and what a caller sees of it."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from rageval_hooks.errors import (
+    JudgeAnswerError,
+    JudgeError,
+    JudgeRateLimitedError,
+    JudgeRefusedError,
+    JudgeRejectedError,
+    JudgeTooLargeError,
+    JudgeTruncatedError,
+    JudgeUnavailableError,
+)
+from tests.judges.helpers import GOOD, StillClock, ask, failure, judge_of
+from tests.judges.server import (
+    AnyReply,
+    JudgeServer,
+    answer,
+    cut_off,
+    endless,
+    error,
+    hang_up,
+    raw,
+    silent,
+)
+
+PAGE = raw("<html><body>It works!</body></html>", headers={"Content-Type": "text/html"})
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind", "message", "requests"),
+    [
+        (answer(None, refusal="I will not."), JudgeRefusedError, "refused to answer", 1),
+        (answer("", finish_reason="content_filter"), JudgeRefusedError, "content_filter", 1),
+        (error(400, "rejected by our safety system", code="content_policy_violation"), JudgeRefusedError, "filter", 1),
+        (answer('{"grade":', finish_reason="length"), JudgeTruncatedError, "cut off at the limit of tokens", 1),
+        (error(401, "Incorrect API key"), JudgeRejectedError, "HTTP 401: the API key was not accepted", 1),
+        (error(403, "no access"), JudgeRejectedError, "HTTP 403: access was denied: no access", 1),
+        (error(404, "model not found"), JudgeRejectedError, r"no such model or URL at http://127.0.0.1:\d+/v1", 1),
+        (error(400, "messages must alternate"), JudgeRejectedError, "HTTP 400: .*: messages must alternate", 1),
+        (error(400, "too long", code="context_length_exceeded"), JudgeTooLargeError, "question is too large", 1),
+        (raw("", status=413), JudgeTooLargeError, "HTTP 413", 1),
+        (error(429, "slow down"), JudgeRateLimitedError, "HTTP 429: too many requests: slow down", 4),
+        (error(429, "no credit", code="insufficient_quota"), JudgeRateLimitedError, "quota is used up", 1),
+        (error(500, "oops"), JudgeUnavailableError, "HTTP 500: the server failed: oops", 4),
+        (raw("<h1>Bad Gateway</h1>", status=502), JudgeUnavailableError, "HTTP 502", 4),
+        (error(501, "not here"), JudgeUnavailableError, "HTTP 501", 1),
+        (hang_up(), JudgeUnavailableError, "no connection to .*, or it broke", 4),
+        (cut_off(answer(GOOD)), JudgeUnavailableError, "no connection to .*, or it broke", 4),
+        (raw('{"choices": [{"mess'), JudgeAnswerError, "something else than JSON", 4),
+        (raw("null"), JudgeAnswerError, "something else than JSON", 4),
+        (raw('{"choices": []}'), JudgeAnswerError, "without a choice", 4),
+        (raw('{"choices": [7], "usage": "many"}'), JudgeAnswerError, "without a choice", 4),
+        (PAGE, JudgeRejectedError, "web page: is the base_url right", 1),
+        (raw('{"error": {"code": 429, "message": "busy"}}'), JudgeRateLimitedError, "busy", 4),
+        (raw('{"error": {"code": "x", "message": "busy"}}'), JudgeUnavailableError, "busy", 4),
+        (answer("x" * 1_000_000), JudgeTooLargeError, "larger than 524288 bytes", 1),
+        (endless(), JudgeTooLargeError, "larger than 524288 bytes", 1),
+    ],
+)
+def test_each_failure_has_its_kind_and_reason(
+    server: JudgeServer,
+    clock: StillClock,
+    caplog: pytest.LogCaptureFixture,
+    reply: AnyReply,
+    kind: type[JudgeError],
+    message: str,
+    requests: int,
+) -> None:
+    """A typed failure that says why; passing ones are tried four times in all; one clear line is logged, and counted."""
+    server.otherwise(reply)
+    judge = judge_of(server, clock=clock)
+    found = failure(judge, kind)
+    import re
+
+    assert re.search(message, found.message)
+    assert len(found.message) < 500
+    assert found.details["attempts"] == len(server.requests) == requests
+    assert judge.stats()["failed"] == {kind.kind: 1}
+    [record] = [record for record in caplog.records if record.name.startswith("rageval_hooks")]
+    assert record.levelno == logging.WARNING
+    assert record.getMessage() == f"rageval-hooks: the judge openai:judge-model: {kind.kind}: {found.message}"
+
+
+def test_the_models_own_words_of_refusal_are_a_detail(server: JudgeServer) -> None:
+    """They may quote what was judged, so they stand in no message."""
+    server.then(answer(None, refusal="I will not grade Mr Smith."))
+    found = failure(judge_of(server), JudgeRefusedError)
+    assert found.details["refusal"] == "I will not grade Mr Smith."
+    assert "Smith" not in str(found)
+
+
+def test_nothing_is_read_beyond_the_limit(server: JudgeServer) -> None:
+    """An endless answer costs little more than the limit, whatever the server sends."""
+    server.otherwise(endless(b"x" * 1000))
+    failure(judge_of(server, max_answer_bytes=10_000), JudgeTooLargeError)
+    assert server.bytes_sent < 8_000_000  # what loopback's buffers hold
+
+
+def test_an_endless_error_is_an_error_with_a_beginning(server: JudgeServer, clock: StillClock) -> None:
+    """The body of an error is read to a limit of its own: the status is what counts."""
+    server.otherwise(endless(b"no way " * 1000, status=401))
+    found = failure(judge_of(server, clock=clock), JudgeRejectedError)
+    assert found.message.startswith("HTTP 401: the API key was not accepted: no way no way")
+
+
+@pytest.mark.parametrize("reply", [silent(), endless(b" ", pause=0.01)], ids=["silent", "trickling"])
+def test_a_server_that_never_ends_runs_into_the_timeout(
+    server: JudgeServer, clock: StillClock, reply: AnyReply
+) -> None:
+    """Each request is ended after its time, and the question fails as unavailable."""
+    server.otherwise(reply)
+    found = failure(judge_of(server, clock=clock, timeout=0.2, max_retries=1), JudgeUnavailableError)
+    assert "within 0.2 s" in found.message
+    assert len(server.requests) == 2
+
+
+def test_a_repeated_failure_is_logged_once(
+    server: JudgeServer, clock: StillClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A judge that is down does not flood the log; the counters have every failure."""
+    server.otherwise(error(401))
+    judge = judge_of(server, clock=clock, circuit_failures=100)
+    for _ in range(20):
+        failure(judge, JudgeRejectedError)
+    assert judge.stats()["failed"] == {"rejected": 20}
+    assert len([record for record in caplog.records if record.name.startswith("rageval_hooks")]) == 1
+
+
+def test_nobody_listening_is_unavailable(clock: StillClock) -> None:
+    """A server that is down, or a wrong port."""
+    with JudgeServer() as gone:
+        pass
+    assert "no connection" in failure(judge_of(gone, clock=clock), JudgeUnavailableError).message
+
+
+def test_a_failure_carries_no_chain(server: JudgeServer, clock: StillClock) -> None:
+    """The client's exceptions hold the request with its headers: they end in the judge."""
+    server.otherwise(error(500))
+    found = failure(judge_of(server, clock=clock), JudgeUnavailableError)
+    assert (found.__cause__, found.__context__) == (None, None)
+
+
+def test_a_failure_after_an_answer_says_what_was_spent(server: JudgeServer, clock: StillClock) -> None:
+    """Tokens of the wrong answer are in the details of the failure that followed."""
+    server.then(answer("no JSON"), error(401))
+    found = failure(judge_of(server, clock=clock), JudgeRejectedError)
+    assert (found.details["attempts"], found.details["input_tokens"]) == (2, 100)
+
+
+def test_an_answer_without_usage_has_none(server: JudgeServer) -> None:
+    """What the provider does not report is not invented."""
+    server.then(answer(GOOD, usage=None))
+    judgement = ask(judge_of(server))
+    assert (judgement.usage, judgement.cost) == (None, None)
+
+
+@pytest.mark.parametrize(
+    "usage", [{"prompt_tokens": -1, "completion_tokens": 1}, {"prompt_tokens": "1", "completion_tokens": 1}, {}]
+)
+def test_an_impossible_usage_is_no_usage(server: JudgeServer, usage: dict[str, Any]) -> None:
+    """A server's odd counts never spoil its answer."""
+    server.then(answer(GOOD, usage=usage))
+    assert ask(judge_of(server)).usage is None

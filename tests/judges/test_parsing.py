@@ -1,0 +1,114 @@
+"""From a model's text to a checked object."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, Field
+
+from rageval_hooks.judges.parsing import UnusableAnswerError, parse_answer
+from tests.judges.helpers import Grade
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"grade": 2, "why": "x"}',
+        '  \n{"grade": 2, "why": "x"}\n ',
+        '\ufeff{"grade": 2, "why": "x"}',
+        '```json\n{"grade": 2, "why": "x"}\n```',
+        '```\n{"grade": 2, "why": "x"}\n```',
+        'The grade:\n{"grade": 2, "why": "x"}',
+        '{"grade": 2, "why": "x"}\nLet me know {if} you need more.',
+        'In {braces}: {"grade": 2, "why": "x"}',
+        '<think>{"grade": 1}</think>{"grade": 2, "why": "x"}',
+        '{"grade": 2, "why": "x"} {"grade": 2, "why": "x"}',
+        '{"grade": "2", "why": "x", "confidence": 0.9}',
+        '{"example": 1} {"grade": 2, "why": "x"}',
+    ],
+)
+def test_the_one_object_that_fits_is_found(text: str) -> None:
+    """In a fence, among words, behind thoughts, twice the same, with fields too many."""
+    assert parse_answer(text, Grade) == Grade(grade=2, why="x")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "is_json"),
+    [
+        ("", "it is empty", False),
+        ("<think>hm</think>", "it is empty", False),
+        ("three", "there is no complete JSON object in it", False),
+        ('{"grade": 2', "there is no complete JSON object in it", False),
+        ('{"answer": {"grade": 2}', "there is no complete JSON object in it", False),
+        ('[{"x": 1}]', "grade: Field required", True),
+        ('{"answer": {"grade": 2}}', "grade: Field required", True),
+        ('{"grade": 4}', "grade: Input should be less than or equal to 3", True),
+        ('{"grade": 2.5}', "grade: Input should be a valid integer, got a number with a fractional part", True),
+        ('{"grade": 1} {"grade": 2}', "there are several different answers in it", True),
+        ('{"grade": 1, "grade": 2}', "a key stands there twice", True),
+        ('{"grade": Infinity}', "Infinity is no JSON", True),
+        ('{"grade": 1e400}', "a number is not finite", True),
+    ],
+)
+def test_what_does_not_fit_says_why(text: str, problem: str, is_json: bool) -> None:
+    """Without quoting the answer; a quoted object that a judged text smuggled in makes two, and none is taken."""
+    with pytest.raises(UnusableAnswerError) as caught:
+        parse_answer(text, Grade)
+    assert (caught.value.problem, caught.value.is_json) == (problem, is_json)
+
+
+def test_many_problems_are_summed_up() -> None:
+    """A long answer with the same fault everywhere is a short message."""
+
+    class Many(BaseModel):
+        grades: list[Grade]
+
+    with pytest.raises(UnusableAnswerError, match="and 92 more$"):
+        parse_answer(json.dumps({"grades": [{"grade": 9}] * 100}), Many)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{" * 500_000,
+        '{"a":' * 100_000,
+        '{"a": 1 ' * 60_000,
+        "[" * 500_000,
+        '{"grade": ' + "1" * 500_000 + "}",
+        '{"a":[' * 80_000,
+    ],
+    ids=["braces", "nested", "broken", "brackets", "digits", "both"],
+)
+def test_a_hostile_text_takes_no_time(text: str) -> None:
+    """Half a megabyte of anything is read once."""
+    started = time.perf_counter()
+    with pytest.raises(UnusableAnswerError):
+        parse_answer(text, Grade)
+    assert time.perf_counter() - started < 2
+
+
+@given(
+    st.builds(Grade, grade=st.integers(0, 3), why=st.text(st.characters(exclude_categories=["Cs"]))),
+    st.text(st.characters(exclude_characters="{")),
+    st.text(st.characters(exclude_characters="{")),
+)
+def test_any_answer_is_found_among_any_words(grade: Grade, before: str, after: str) -> None:
+    """Words without an opening brace never hide it."""
+    assert parse_answer(f"{before}\n{grade.model_dump_json()}\n{after}", Grade) == grade
+
+
+@given(st.text())
+def test_any_text_is_an_answer_or_unusable(text: str) -> None:
+    """Nothing else is raised."""
+
+    class Anything(BaseModel):
+        grade: int = Field(ge=0)
+
+    try:
+        parse_answer(text, Anything)
+    except UnusableAnswerError as error:
+        assert error.problem

@@ -1,0 +1,389 @@
+"""``groundedness`` and ``unsupported_facts``: the formula, its golden values, its properties, its explanations."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rageval_hooks import ConfigurationError, Passage, Score, Skipped, Turn
+from rageval_hooks.metrics import groundedness as module
+from rageval_hooks.metrics.groundedness import Groundedness, Grounding, UnsupportedFacts, groundedness
+from rageval_hooks.models import Models
+from rageval_hooks.models.embedder import Embedder
+from rageval_hooks.models.embedding import TokenVectors, keep_words
+from rageval_hooks.text.passages import index_passage
+from rageval_hooks.text.sentences import sentence_spans
+from rageval_hooks.text.words import blank_marks, weighed_words, words
+from tests.local import LEXICAL_MODELS, make_turn, run, why_not
+from tests.metrics.texts import MUSEUM, PIER, RESPONSES
+from tests.text.junk import anything
+
+
+def lexical(response: str, *passages: str) -> Grounding:
+    return groundedness(response, [index_passage(passage) for passage in passages])
+
+
+def score_of(response: str, passages: Sequence[str], models: Models = LEXICAL_MODELS, weak: float = 0.6) -> Score:
+    [score] = run(Groundedness(weak), make_turn(response, passages), models)
+    assert isinstance(score, Score), score
+    return score
+
+
+# ---------------------------------------------------------------------------------------------- the formula
+
+
+@pytest.mark.parametrize(
+    ("response", "passages", "expected"),
+    [
+        # The pier was opened in 2019: .25 + 1 + .25 + 1 + .25 + 2 = 4.75
+        ("The pier was opened in 2019.", ["The pier was opened in 2019."], 1.0),
+        ("The pier was opened in 2019.", ["A pier was closed in 2018."], 1.5 / 4.75),
+        ("The pier was opened in 2019.", ["The pier is new.", "It was opened in 2019."], (1 + 3.5 / 4.75) / 2),
+        ("The pier was opened in 2019.", ["Bananas."], 0.0),
+        ("The pier was opened in 2019. Bananas.", ["The pier was opened in 2019."], 4.75 / 5.75),
+        ("The pier. Yes, it was.", ["The pier."], 1.0),  # a sentence without content words does not count
+        ("We met Anna.", ["Anna met us."], 3 / 3.25),
+        ("THE PIER", ["a pier"], 2 / 2.25),
+        ("See https://example.com [1].", ["nothing to see"], 1.0),
+    ],
+)
+def test_lexical_values(response: str, passages: list[str], expected: float) -> None:
+    """Weighed shares of words, anywhere and in the best window, worked out by hand."""
+    assert lexical(response, *passages).value == pytest.approx(expected)
+
+
+NEURAL = {
+    "verbatim": 0.9745,
+    "paraphrase": 0.8211,
+    "wrong number": 0.8237,
+    "wrong name": 0.5757,
+    "unrelated": 0.0185,
+    "half": 0.6994,
+    "two passages": 0.7631,
+}
+
+
+@pytest.mark.parametrize("name", RESPONSES)
+def test_neural_values(name: str, minilm: Models) -> None:
+    """With MiniLM's token vectors: what the published weights give."""
+    assert score_of(RESPONSES[name], [PIER, MUSEUM], minilm).value == pytest.approx(NEURAL[name], abs=2e-3)
+
+
+def reference(response: str, passages: list[str], embedder: Embedder | None) -> float:
+    """The formula as its docstring has it, word by word and window by window."""
+    windows: list[tuple[set[str], np.ndarray]] = []
+    for passage in passages:
+        tokens = None if embedder is None else keep_words(passage, embedder.embed(passage)).tokens
+        found = list(words(passage))
+        chunks = [found[i : i + 100] for i in range(0, len(found), 100)]
+        for a in range(max(1, len(chunks) - 1)):
+            inside = [word for chunk in chunks[a : a + 2] for word in chunk]
+            begin, end = inside[0].start, inside[-1].end
+            vectors = np.empty((0, 0)) if tokens is None else _vectors(tokens, begin, end)
+            windows.append(({word.key for word in inside}, vectors))
+    own = None if embedder is None else embedder.embed(response).tokens
+    total = weight = 0.0
+    for span in sentence_spans(response):
+        line = weighed_words(blank_marks(response), span)
+        if not any(word.is_content for word in line):
+            continue
+        both: list[list[float]] = []
+        anywhere = 0.0
+        for word in line:
+            hits = [float(word.key in keys) for keys, _ in windows]
+            nears = hits
+            if own is not None and word.readable:
+                pieces = _vectors(own, word.start, word.end)
+                nears = [
+                    sum(_rescaled(float((there @ piece).max())) for piece in pieces) / len(pieces)
+                    for _, there in windows
+                ]
+            both.append([word.weight * (hit + near) / 2 for hit, near in zip(hits, nears, strict=True)])
+            anywhere += word.weight * (max(hits) + max(nears)) / 2
+        mass = sum(word.weight for word in line)
+        together = max(sum(column) for column in zip(*both, strict=True))
+        total += (anywhere + together) / 2
+        weight += mass
+    return total / weight
+
+
+def _vectors(tokens: TokenVectors, start: int, end: int) -> np.ndarray:
+    inside = (tokens.starts < end) & (tokens.ends > start)
+    return tokens.vectors[inside].astype(np.float32)
+
+
+def _rescaled(cosine: float) -> float:
+    return min(1.0, max(0.0, (cosine - 0.3) / 0.6))
+
+
+_LONG = " ".join(random.Random(0).choices(f"{PIER} {MUSEUM} Bananas are yellow.".split(), k=450))
+TURNS = [
+    *((response, [PIER, MUSEUM]) for response in RESPONSES.values()),
+    ("The pier, it is said, was opened. The sea is free! Bananas: yellow.", [_LONG, PIER]),
+    ("Москва is a museum of 北京 and Zürich.", ["Москва 北京 museum", "Zurich"]),
+    ("Unbelievably, piers' entrances weren't free...", [MUSEUM, "!!!", PIER]),
+]
+
+
+@pytest.mark.parametrize(("response", "passages"), TURNS)
+@pytest.mark.parametrize("tier", ["lexical", "neural"])
+def test_the_value_is_the_documented_formula(response: str, passages: list[str], tier: str, minilm: Models) -> None:
+    """Computed the slow way, with one loop per symbol."""
+    models = minilm if tier == "neural" else LEXICAL_MODELS
+    embedder = models.embedder()
+
+    value = score_of(response, passages, models).value
+
+    expected = reference(response, [text for text in passages if any(words(text))], _neural(embedder))
+    assert value == pytest.approx(expected, abs=1e-5)
+
+
+def _neural(embedder: object) -> Embedder | None:
+    return embedder if isinstance(embedder, Embedder) else None
+
+
+def test_many_passages_are_aligned_in_the_best_windows_only(minilm: Models, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond a bound, each sentence looks at its three lexically best windows: the value hardly changes."""
+    passages = [PIER, MUSEUM, *(f"Passage {number} of the museum." for number in range(20))]
+    exact = score_of(RESPONSES["two passages"], passages, minilm).value
+
+    for bound in ("MAX_ALIGNED_CELLS", "MAX_KEPT_CELLS"):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, bound, 0)
+            assert score_of(RESPONSES["two passages"], passages, minilm).value == pytest.approx(exact, abs=0.02)
+
+
+# ----------------------------------------------------------------------------------------------- properties
+
+_VOCABULARY = "the pier of Anna Berg opened in 2019 . It is 120 metres long ! museum free on Sundays and , not".split()
+texts = st.lists(st.sampled_from(_VOCABULARY), max_size=15).map(" ".join)
+
+
+@given(texts | anything(), st.lists(texts | anything(), max_size=4))
+def test_values_are_in_range(response: str, passages: list[str]) -> None:
+    """The turn's, every sentence's, and every coverage."""
+    found = lexical(response, *passages)
+
+    assert found.value is None or 0 <= found.value <= 1
+    for sentence in found.sentences:
+        assert 0 <= sentence.score <= 1
+        assert 0 <= sentence.coverage <= 1
+
+
+@settings(max_examples=15)
+@given(response=texts, passages=st.lists(texts, max_size=3))
+def test_neural_values_are_in_range(minilm: Models, response: str, passages: list[str]) -> None:
+    """Rounding does not take them beyond 1."""
+    found = run(Groundedness(), make_turn(response, passages), minilm)
+
+    assert all(isinstance(result, Skipped) or 0 <= result.value <= 1 for result in found)  # type: ignore[union-attr]
+
+
+@given(texts, st.lists(texts, max_size=5), st.randoms(use_true_random=False))
+def test_the_order_of_passages_does_not_matter(response: str, passages: list[str], order: random.Random) -> None:
+    """Not a bit."""
+    shuffled = list(passages)
+    order.shuffle(shuffled)
+
+    assert lexical(response, *shuffled).value == lexical(response, *passages).value
+
+
+def test_the_order_of_passages_does_not_matter_to_vectors_either(minilm: Models) -> None:
+    """Up to rounding."""
+    passages = [PIER, MUSEUM, _LONG]
+
+    one, other = (score_of(RESPONSES["two passages"], order, minilm).value for order in (passages, passages[::-1]))
+
+    assert one == pytest.approx(other, abs=1e-6)
+
+
+@given(texts, st.lists(texts, max_size=4), texts)
+def test_one_more_passage_never_lowers_support(response: str, passages: list[str], more: str) -> None:
+    """It can only hold words that the others lack."""
+    without, with_it = lexical(response, *passages).value, lexical(response, *passages, more).value
+
+    assert without is None or (with_it is not None and with_it >= without)
+
+
+@given(st.lists(texts, min_size=1, max_size=5))
+def test_a_passage_supports_itself(passages: list[str]) -> None:
+    """A response that is one of the passages has everything."""
+    value = lexical(passages[0], *passages).value
+
+    assert value is None or value == pytest.approx(1)
+
+
+def test_a_better_answer_scores_better(minilm: Models) -> None:
+    """Verbatim near 1, unrelated near 0, and between them the others in the order that people would give."""
+    for models in (minilm, LEXICAL_MODELS):
+        value = {name: score_of(response, [PIER, MUSEUM], models).value for name, response in RESPONSES.items()}
+        assert value["verbatim"] > 0.95
+        assert value["unrelated"] < 0.05
+        assert value["verbatim"] > value["paraphrase"] > value["wrong name"] > value["unrelated"]
+        assert value["verbatim"] > value["wrong number"]
+        assert value["verbatim"] > value["half"] > value["unrelated"]
+
+
+def test_the_same_turn_has_the_same_bits(minilm: Models) -> None:
+    """Whether its passages were cached or not."""
+    first = score_of(RESPONSES["paraphrase"], [PIER, MUSEUM], minilm)
+    for response in RESPONSES.values():
+        score_of(response, [MUSEUM, f"{PIER} {response}"], minilm)
+
+    assert score_of(RESPONSES["paraphrase"], [PIER, MUSEUM], minilm) == first
+
+
+# ------------------------------------------------------------------------------------------- what is skipped
+
+
+@pytest.mark.parametrize(
+    ("response", "passages", "reason"),
+    [
+        ("", [PIER], "the turn has no response"),
+        (" \n", [PIER], "the turn has no response"),
+        ("The pier.", [], "the turn has no passages"),
+        ("The pier.", ["", " \t"], "the passages have no text"),
+        ("The pier.", ["!!!", "..."], "the response or the passages have no words that could be compared"),
+        ("It is so.", [PIER], "the response or the passages have no words that could be compared"),
+        ("?! 😀", [PIER], "the response or the passages have no words that could be compared"),
+    ],
+)
+@pytest.mark.parametrize("tier", ["lexical", "neural"])
+def test_without_words_there_is_no_score(
+    response: str, passages: list[str], reason: str, tier: str, minilm: Models
+) -> None:
+    """No number stands in for what cannot be computed."""
+    models = minilm if tier == "neural" else LEXICAL_MODELS
+
+    assert why_not(run(Groundedness(), make_turn(response, passages), models)) == ("groundedness", reason)
+
+
+# -------------------------------------------------------------------------------------------- explanations
+
+
+def test_a_weak_sentence_is_named(minilm: Models) -> None:
+    """With its score, its best passage and the words that no passage has; good ones are not."""
+    turn = Turn(
+        response="The new pier was opened in September 2019. It was designed by Zaha Hadid.",
+        passages=(Passage(text=MUSEUM, id="m"), Passage(text=PIER, id="p")),
+    )
+
+    [score] = run(Groundedness(), turn, minilm)
+
+    assert isinstance(score, Score)
+    assert score.explanation == ("0.30 “It was designed by Zaha Hadid.” best passage: p; missing: Zaha, Hadid")
+    assert score.model == "sentence-transformers/all-MiniLM-L6-v2"
+    assert score.annotator == "CODE"
+
+
+def test_weak_sentences_come_the_worst_first_and_not_all_of_them() -> None:
+    """Five are named, the others counted."""
+    response = " ".join(f"The pier has {number} bananas and apples." for number in range(60, 68)) + " Bananas."
+
+    lines = (score_of(response, ["The pier has them."]).explanation or "").splitlines()
+
+    assert lines[0] == "0.00 “Bananas.” no passage has any of it; missing: Bananas"
+    assert lines[-1] == "and 4 more of 9 sentences"
+    assert len(lines) == 6
+
+
+def test_a_passage_without_an_id_is_named_by_its_place() -> None:
+    """Counted from 1."""
+    explanation = score_of("The pier has bananas and apples.", ["nothing", "the pier"]).explanation
+
+    assert explanation is not None
+    assert "best passage: number 2; missing: bananas, apples" in explanation
+
+
+@pytest.mark.parametrize(
+    ("response", "explanation"),
+    [
+        ("The new pier was opened.", "well supported"),
+        ("The new pier was opened. It is long.", "all 2 sentences are well supported"),
+        ("The new pier was opened in September 2017.", "well supported; words that no passage has: 2017"),
+    ],
+)
+def test_a_well_supported_response(response: str, explanation: str) -> None:
+    """Says so, and names the words that are missing all the same: one wrong number hardly lowers the score."""
+    assert score_of(response, [PIER]).explanation == explanation
+
+
+def test_what_counts_as_weak_is_a_setting() -> None:
+    """Every sentence below it is named."""
+    response = "The new pier was opened in September 2017."
+
+    assert (score_of(response, [PIER], weak=0.9).explanation or "").startswith("0.74 “The new pier was")
+    assert (score_of("Bananas.", [PIER], weak=0.0).explanation or "").startswith("well supported")
+
+
+@pytest.mark.parametrize("weak", [-0.1, 1.1, math.nan])
+def test_a_bound_outside_its_range_is_refused(weak: float) -> None:
+    """At construction."""
+    with pytest.raises(ConfigurationError, match=r"weak lies within 0\.\.1"):
+        Groundedness(weak)
+
+
+def test_the_sentences_are_kept_with_the_score(minilm: Models) -> None:
+    """For dashboards: text, score, its parts, weight, best passage and missing words of each."""
+    score = score_of("The new pier was opened in September 2019. Bananas are yellow.", [MUSEUM, PIER], minilm)
+
+    first, second = score.metadata["sentences"]
+    assert first["text"] == "The new pier was opened in September 2019."
+    assert (first["passage"], first["missing"], first["coverage"]) == (1, [], 1.0)
+    assert (second["coverage"], second["missing"]) == (pytest.approx(0, abs=0.15), ["Bananas", "yellow"])
+    assert 0.9 < first["alignment"] <= 1
+    whole = first["weight"] + second["weight"]
+    mean = (first["score"] * first["weight"] + second["score"] * second["weight"]) / whole
+    assert score.value == pytest.approx(mean, abs=1e-4)
+
+
+def test_a_long_response_keeps_a_bounded_number_of_sentences() -> None:
+    """A hundred."""
+    score = score_of("The pier is long. " * 500, [PIER])
+
+    assert len(score.metadata["sentences"]) == 100
+
+
+# ----------------------------------------------------------------------------------------- unsupported facts
+
+
+@pytest.mark.parametrize(
+    ("response", "count", "explanation"),
+    [
+        ("It was opened in 2019 by Anna Berg, in 2019.", 0, "the passages have: 2019, Anna Berg"),
+        ("It was opened in 2017 by Anna Berg.", 1, "no passage has: 2017"),
+        ("It was designed by Zaha Hadid, in 2017, in 2017.", 2, "no passage has: Zaha Hadid, 2017"),
+        ("It is long.", 0, "the response states no numbers, dates or names"),
+    ],
+)
+def test_unsupported_facts_are_counted_and_listed(response: str, count: int, explanation: str) -> None:
+    """Each once, in the order of the response."""
+    [score] = run(UnsupportedFacts(), make_turn(response, [PIER, MUSEUM]))
+
+    assert isinstance(score, Score)
+    assert (score.value, score.explanation) == (count, explanation)
+    assert len(score.metadata["missing"]) == count
+
+
+def test_many_unsupported_facts_are_all_counted() -> None:
+    """Fifty are listed."""
+    response = "It has " + ", ".join(f"{number} piers" for number in range(1000, 1100)) + "."
+
+    [score] = run(UnsupportedFacts(), make_turn(response, [PIER]))
+
+    assert isinstance(score, Score)
+    assert score.value == 100
+    assert len(score.metadata["missing"]) == 50
+
+
+@given(texts | anything(), st.lists(texts | anything(), min_size=1, max_size=3), texts | anything())
+def test_unsupported_facts_are_never_more_than_what_is_stated(response: str, passages: list[str], more: str) -> None:
+    """And the count is a whole number, 0 or more."""
+    for result in run(UnsupportedFacts(), make_turn(response, [*passages, more])):
+        assert isinstance(result, Skipped) or 0 <= result.value <= result.metadata["stated"]  # type: ignore[union-attr]

@@ -1,0 +1,173 @@
+"""``latency``, ``tokens`` and ``cost``."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import tiktoken
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rageval_hooks import ConfigurationError, Score, Timing, Usage
+from rageval_hooks import tokens as tokens_module
+from rageval_hooks.metrics.base import Metric
+from rageval_hooks.metrics.usage import Cost, Latency, Tokens
+from rageval_hooks.turn import Turn
+from tests.local import make_turn, run, why_not
+from tests.text.junk import anything
+
+TURN = make_turn("It was opened in 2019.", ["The pier was opened in 2019.", "Museum."], "When was the pier opened?")
+
+
+def values(metric: Metric, turn: Turn) -> dict[str, float]:
+    return {result.name: result.value for result in run(metric, turn) if isinstance(result, Score)}
+
+
+def count(*texts: str, encoding: str = "o200k_base") -> int:
+    with tokens_module._bundled_ranks(encoding):
+        known = tiktoken.get_encoding(encoding)
+    return sum(len(known.encode_ordinary(text)) for text in texts)
+
+
+# --------------------------------------------------------------------------------------------------- latency
+
+
+def test_latency_has_its_parts() -> None:
+    """In seconds."""
+    timing = Timing(started_at=10**18, ended_at=10**18 + 1_500_000_000, retrieval=0.25, generation=1.0)
+
+    assert values(Latency(), make_turn(timing=timing)) == {
+        "latency": 1.5,
+        "latency.retrieval": 0.25,
+        "latency.generation": 1.0,
+    }
+
+
+def test_time_to_first_token_is_a_part_of_a_streamed_turn() -> None:
+    """Where nothing was streamed there is none."""
+    timing = Timing(started_at=0, ended_at=10**9, time_to_first_token=0.5)
+
+    assert values(Latency(), make_turn(timing=timing)) == {"latency": 1.0, "latency.time_to_first_token": 0.5}
+
+
+def test_a_clock_that_was_set_back_gives_no_negative_time() -> None:
+    """Wall clocks are."""
+    timing = Timing(started_at=10**9, ended_at=0, time_to_first_token=-0.5)
+
+    assert values(Latency(), make_turn(timing=timing)) == {"latency": 0.0, "latency.time_to_first_token": 0.0}
+
+
+def test_a_turn_that_was_not_timed_has_no_latency() -> None:
+    """Skipped, with the reason."""
+    assert why_not(run(Latency(), TURN)) == ("latency", "the turn was not timed")
+
+
+# ---------------------------------------------------------------------------------------------------- tokens
+
+
+def test_the_providers_count_is_used() -> None:
+    """And marked as his."""
+    turn = TURN.model_copy(update={"usage": Usage(input_tokens=100, output_tokens=20)})
+
+    results = run(Tokens(), turn)
+
+    assert values(Tokens(), turn) == {"tokens": 120, "tokens.input": 100, "tokens.output": 20}
+    for result in results:
+        assert isinstance(result, Score)
+        assert result.explanation == "counted by the provider"
+        assert result.metadata == {"source": "provider"}
+
+
+def test_without_a_provider_tiktoken_counts() -> None:
+    """Input is query and context, output is the response; marked as an estimate."""
+    results = run(Tokens(), TURN)
+
+    read = count(TURN.query, *(passage.text for passage in TURN.passages))
+    written = count(TURN.response)
+    assert values(Tokens(), TURN) == {"tokens": read + written, "tokens.input": read, "tokens.output": written}
+    for result in results:
+        assert isinstance(result, Score)
+        assert result.explanation == "estimated with tiktoken"
+
+
+def test_an_estimate_of_others_does_not_count_as_the_providers() -> None:
+    """The turn's own texts are counted instead."""
+    turn = TURN.model_copy(update={"usage": Usage(input_tokens=100, output_tokens=20, source="characters")})
+
+    assert values(Tokens(), turn) == values(Tokens(), TURN)
+
+
+def test_the_models_own_encoding_is_used() -> None:
+    """Where tiktoken knows the model."""
+    turn = make_turn("今天天气很好，我们去公园吧", model="gpt-4")
+
+    assert values(Tokens(), turn)["tokens.output"] == count(turn.response, encoding="cl100k_base")
+    assert values(Tokens(), turn)["tokens.output"] != count(turn.response)
+
+
+def test_without_an_encoding_characters_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four to a token, rounded up per text; marked as such."""
+    monkeypatch.setattr(tokens_module, "load_encoding", lambda model: Unavailable())
+
+    results = run(Tokens(), make_turn("12345", ["1234", ""], "1"))
+
+    assert [result.value for result in results if isinstance(result, Score)] == [4, 2, 2]
+    for result in results:
+        assert isinstance(result, Score)
+        assert result.explanation == "estimated from the number of characters"
+        assert result.metadata == {"source": "characters"}
+
+
+class Unavailable:
+    state = "failed"
+
+    def start(self) -> None:
+        pass
+
+    def get(self, *, wait: bool) -> object:
+        raise RuntimeError("no ranks")
+
+
+# ------------------------------------------------------------------------------------------------------ cost
+
+
+@pytest.mark.parametrize(("rate", "cost"), [(None, 0.00006), (0.0, 0.0), (2.0, 0.24)])
+def test_cost_is_a_fixed_rate_for_a_thousand_tokens(rate: float | None, cost: float) -> None:
+    """0.0005 USD unless another is given."""
+    turn = TURN.model_copy(update={"usage": Usage(input_tokens=100, output_tokens=20)})
+
+    [score] = run(Cost() if rate is None else Cost(rate_per_1k=rate), turn)
+
+    assert isinstance(score, Score)
+    assert score.value == pytest.approx(cost)
+    assert (
+        score.explanation == f"120 tokens at {0.0005 if rate is None else rate:g} USD / 1,000; counted by the provider"
+    )
+
+
+def test_the_cost_of_an_estimate_is_marked() -> None:
+    """Like the tokens."""
+    [score] = run(Cost(), TURN)
+
+    assert isinstance(score, Score)
+    assert score.value == pytest.approx(values(Tokens(), TURN)["tokens"] * 0.0005 / 1000)
+    assert score.metadata["source"] == "tiktoken"
+
+
+@pytest.mark.parametrize("rate", [-0.1, math.nan, math.inf])
+def test_a_rate_that_is_no_price_is_refused(rate: float) -> None:
+    """At construction; the message says what is valid."""
+    with pytest.raises(ConfigurationError, match="rate_per_1k is a price, 0 or more"):
+        Cost(rate)
+
+
+@given(anything(), st.lists(anything(), max_size=3), anything())
+def test_any_texts_have_a_count_and_a_price(response: str, passages: list[str], query: str) -> None:
+    """Whole numbers, 0 or more; the parts add up."""
+    turn = make_turn(response, passages, query)
+
+    found = values(Tokens(), turn)
+
+    assert found["tokens"] == found["tokens.input"] + found["tokens.output"] >= 0
+    assert values(Cost(), turn)["cost"] == pytest.approx(found["tokens"] * 0.0005 / 1000)

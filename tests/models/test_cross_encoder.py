@@ -1,0 +1,91 @@
+"""The cross-encoder, through its real loading code, on a tiny model."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sentence_transformers
+import torch
+
+from rageval_hooks.errors import ModelUnavailableError
+from rageval_hooks.models.cross_encoder import CrossEncoder, load_cross_encoder
+from rageval_hooks.settings import ModelSettings
+from tests import tiny_models
+
+PAIRS = [
+    ("When was the pier opened?", "The pier was opened in 2019."),
+    ("When was the pier opened?", "An old tower."),
+    ("Who?", "Anna Berg, an engineer."),
+    ("今天?", "\ufffd café — £3"),
+    ("why " * 100, "because " * 100),
+]
+
+
+@pytest.fixture(scope="module")
+def encoder(tiny_cross_encoder: Path) -> CrossEncoder:
+    return load_cross_encoder(ModelSettings(cross_encoder=str(tiny_cross_encoder)))
+
+
+@pytest.fixture(scope="module")
+def library(tiny_cross_encoder: Path) -> Any:
+    return sentence_transformers.CrossEncoder(str(tiny_cross_encoder), device="cpu", local_files_only=True)
+
+
+@pytest.mark.parametrize(("query", "response"), PAIRS)
+def test_relevance_is_the_sigmoid_of_the_librarys_logit(
+    encoder: CrossEncoder, library: Any, query: str, response: str
+) -> None:
+    """CrossEncoder.predict with an identity as its activation, then the sigmoid."""
+    logit = float(library.predict([(query, response)], activation_fn=torch.nn.Identity())[0])
+
+    assert encoder.relevance(query, response).probability == pytest.approx(1 / (1 + math.exp(-logit)), abs=1e-6)
+
+
+def test_relevance_depends_on_the_pair(encoder: CrossEncoder) -> None:
+    """The tiny model tells pairs apart, so that the comparison above means something."""
+    assert len({round(encoder.relevance(*pair).probability, 4) for pair in PAIRS}) == len(PAIRS)
+
+
+def test_the_same_pair_has_the_same_bits(encoder: CrossEncoder) -> None:
+    """Whatever was read before it."""
+    first = [encoder.relevance(*pair).probability for pair in PAIRS]
+
+    assert [encoder.relevance(*pair).probability for pair in reversed(PAIRS)][::-1] == first
+
+
+@pytest.mark.parametrize(("words", "truncated"), [(10, False), (60, False), (61, True), (50_000, True)])
+def test_a_pair_longer_than_the_model_reads_is_marked(encoder: CrossEncoder, words: int, truncated: bool) -> None:
+    """The tiny model reads 64 tokens, four of them for the query and the separators."""
+    assert tiny_models.MAX_TOKENS == 64
+    assert encoder.relevance("who", "a " * words).truncated is truncated
+
+
+def test_a_model_with_several_outputs_is_refused(tmp_path: Path) -> None:
+    """One that classifies is not one that ranks; the reason says what is needed, and nothing else."""
+    folder = tiny_models.build_cross_encoder(tmp_path / "classes", outputs=3)
+
+    with pytest.raises(ModelUnavailableError) as raised:
+        load_cross_encoder(ModelSettings(cross_encoder=str(folder)))
+    assert raised.value.reason == f"{folder} has 3 outputs; one is needed"
+
+
+@pytest.mark.parametrize("logit", [-1000.0, -1.0, 0.0, 1.0, 1000.0])
+def test_extreme_logits_are_probabilities(logit: float) -> None:
+    """No overflow, whatever the model says."""
+
+    class Model:
+        num_labels = 1
+        max_seq_length = 512
+
+        def predict(self, pairs: object, **options: object) -> list[float]:
+            return [logit]
+
+        def tokenizer(self, *texts: str, **options: object) -> dict[str, list[int]]:
+            return {"input_ids": []}
+
+    probability = CrossEncoder(Model(), "mine").relevance("a", "b").probability
+
+    assert probability == pytest.approx(0.5 * (1 + math.tanh(logit / 2)), abs=1e-12)

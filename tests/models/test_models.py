@@ -1,0 +1,214 @@
+"""The models of a process: lazy, shared, loaded in the background; and what a user sees when one cannot be had."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+import rageval_hooks
+from rageval_hooks import Evaluation, Passage, Turn
+from rageval_hooks import models as models_module
+from rageval_hooks.errors import ModelNotReadyError
+from rageval_hooks.models import Models
+from rageval_hooks.settings import LEXICAL, ModelSettings
+from tests.interpreter import run_script
+from tests.local import LOCAL
+
+TURN = Turn(
+    query="Who designed the new pier?",
+    response="Anna Berg designed the bridge.",
+    passages=(Passage(text="Anna Berg designed the new pier."),),
+)
+NEEDS = {
+    "embedder": {
+        "concept_completeness",
+        "context_relevance",
+        "factual_accuracy",
+        "groundedness",
+        "hallucination",
+        "semantic_grounding",
+    },
+    "cross_encoder": {"answer_relevance"},
+    "nlp": {"concept_completeness", "entity_consistency", "factual_accuracy", "hallucination"},
+}
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget what other tests have loaded, for the time of one test."""
+    monkeypatch.setattr(models_module, "_shared", models_module._Shared())
+
+
+def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name.startswith("rageval_hooks")]
+
+
+def test_two_of_the_same_settings_share_their_models(tiny_nlp: Path) -> None:
+    """What is loaded is loaded once for the process; other settings have their own."""
+    one = Models(ModelSettings(nlp=str(tiny_nlp)))
+    same = Models(ModelSettings(nlp=str(tiny_nlp), cache_mb=1))
+    other = Models(ModelSettings(nlp=str(tiny_nlp), load_timeout=60))
+
+    assert one.nlp(wait=True) is same.nlp(wait=True)
+    assert one.nlp() is not other.nlp(wait=True)
+
+
+def test_nothing_is_loaded_before_it_is_used() -> None:
+    """Nor asked for by looking at its state."""
+    models = Models(ModelSettings())
+
+    assert [models.state(role) for role in ("embedder", "cross_encoder", "nlp")] == ["idle"] * 3
+
+
+def test_lexical_models_are_always_ready() -> None:
+    """They need no loading and no waiting."""
+    models = Models(ModelSettings(embedder=LEXICAL, cross_encoder=LEXICAL, nlp=LEXICAL))
+    models.load(["embedder", "cross_encoder", "nlp"])
+
+    assert [models.state(role) for role in ("embedder", "cross_encoder", "nlp")] == ["ready"] * 3
+    assert models.embedder().name == models.cross_encoder().name == models.nlp().name == "lexical"
+
+
+def test_models_are_loaded_in_the_background(tiny_nlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller that does not wait is told that the model is still loading."""
+    may_end = threading.Event()
+    load = models_module._LOADERS["nlp"]
+
+    def slow(settings: ModelSettings) -> object:
+        assert may_end.wait(30)
+        return load(settings)
+
+    monkeypatch.setitem(models_module._LOADERS, "nlp", slow)
+    models = Models(ModelSettings(nlp=str(tiny_nlp)))
+    models.load(["nlp"])
+
+    with pytest.raises(ModelNotReadyError):
+        models.nlp()
+    may_end.set()
+    assert models.nlp(wait=True).entities("Anna Berg designed the bridge.")
+
+
+@pytest.mark.parametrize(
+    ("settings", "role", "reason"),
+    [
+        ({"embedder": "rageval-tests/none"}, "embedder", "rageval-tests/none is not on this machine"),
+        ({"cross_encoder": "rageval-tests/none"}, "cross_encoder", "rageval-tests/none is not on this machine"),
+        ({"nlp": "en_core_web_none"}, "nlp", "the spaCy pipeline en_core_web_none is not installed"),
+    ],
+)
+def test_metrics_whose_model_cannot_be_had_are_skipped(
+    settings: dict[str, str], role: str, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With the reason, and one log line for all metrics and turns; the others have their scores."""
+    lexical = {"embedder": LEXICAL, "cross_encoder": LEXICAL, "nlp": LEXICAL, "download": False}
+
+    evaluations = [rageval_hooks.evaluate(TURN, metrics=LOCAL, models={**lexical, **settings}) for _ in range(3)]
+
+    for evaluation in evaluations:
+        assert skipped(evaluation) == NEEDS[role] | {"latency"}
+        assert not evaluation.failed
+        for result in evaluation.skipped:
+            assert result.name == "latency" or result.reason.startswith(f"{role}: {reason}")
+    [line] = logged(caplog)
+    assert line.startswith(f"rageval-hooks: {role}: {reason}")
+    assert line.endswith("Metrics that need it are skipped.")
+
+
+def skipped(evaluation: Evaluation) -> set[str]:
+    return {result.name for result in evaluation.skipped}
+
+
+def test_a_load_past_its_deadline_skips_metrics_until_it_is_there(
+    tiny_nlp: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No evaluation hangs; one that comes after the model does has its scores."""
+    may_end = threading.Event()
+    load = models_module._LOADERS["nlp"]
+
+    def slow(settings: ModelSettings) -> object:
+        assert may_end.wait(30)
+        return load(settings)
+
+    monkeypatch.setitem(models_module._LOADERS, "nlp", slow)
+    settings = {"embedder": LEXICAL, "cross_encoder": LEXICAL, "nlp": str(tiny_nlp), "load_timeout": 0.01}
+
+    late = rageval_hooks.evaluate(TURN, metrics=["entity_consistency"], models=settings)
+    may_end.set()
+    for thread in threading.enumerate():
+        if thread.name == "rageval-load-nlp":
+            thread.join(30)
+    in_time = rageval_hooks.evaluate(TURN, metrics=["entity_consistency"], models=settings)
+
+    assert [result.reason for result in late.skipped] == ["nlp: loading took longer than 0.01 seconds"]
+    assert in_time["entity_consistency"] == 1.0
+    assert len(logged(caplog)) == 1
+
+
+def test_metrics_of_a_pipeline_without_entities_are_skipped(tiny_nlp: Path, tmp_path: Path) -> None:
+    """A pipeline with a parser alone serves the concepts."""
+    import spacy
+
+    pipeline = spacy.load(tiny_nlp)
+    pipeline.remove_pipe("ner")
+    pipeline.to_disk(tmp_path / "parser")
+    settings = {"embedder": LEXICAL, "cross_encoder": LEXICAL, "nlp": str(tmp_path / "parser")}
+
+    evaluation = rageval_hooks.evaluate(TURN, metrics=LOCAL, models=settings)
+
+    assert skipped(evaluation) == {"entity_consistency", "factual_accuracy", "hallucination", "latency"}
+    assert evaluation["concept_completeness"] == 0.5
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
+def test_models_and_scores_survive_a_fork(tiny_cross_encoder: Path, tiny_nlp: Path) -> None:
+    """A child goes on with what its parent had loaded, loads what it had begun to load, and finds every lock free."""
+    output = run_script(
+        """
+import json, os, sys, threading
+import rageval_hooks
+from rageval_hooks import Passage, Turn, analysis
+from rageval_hooks.models import Models
+from rageval_hooks.models import _shared as shared
+from rageval_hooks.settings import ModelSettings
+
+settings = ModelSettings(cross_encoder=sys.argv[1], nlp=sys.argv[2])
+turn = Turn(
+    query="Who designed the new pier?",
+    response="Anna Berg designed the bridge.",
+    passages=(Passage(text="Anna Berg designed the new pier."),),
+)
+
+def scores():
+    evaluation = rageval_hooks.evaluate(turn, metrics=sys.argv[3:], models=settings)
+    return {score.name: score.value for score in evaluation.turn_scores()}
+
+before = scores()
+models = Models(settings)
+other = Models(ModelSettings(cross_encoder=sys.argv[1], nlp=sys.argv[2], load_timeout=60))
+other.load(["nlp"])
+holding, done = threading.Event(), threading.Event()
+
+def hold():
+    with models.nlp()._lock, models.cache._lock, analysis._indexes._lock, shared._lock:
+        holding.set()
+        done.wait()
+
+threading.Thread(target=hold, daemon=True).start()
+holding.wait()
+child = os.fork()
+if child == 0:
+    ok = scores() == before and other.nlp(wait=True) is not models.nlp()
+    os._exit(0 if ok else 1)
+done.set()
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), scores() == before)
+""",
+        tiny_cross_encoder,
+        tiny_nlp,
+        *LOCAL,
+        TOKENIZERS_PARALLELISM="false",
+    )
+
+    assert output.split() == ["0", "True"]

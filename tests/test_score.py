@@ -1,0 +1,125 @@
+"""Scores, and why there is none where there is none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from pydantic import TypeAdapter, ValidationError
+
+from rageval_hooks import Evaluation, Failed, Result, Score, Skipped, Target, Turn
+from tests import strategies
+
+
+@given(strategies.results)
+def test_a_result_goes_to_json_and_back(result: Result) -> None:
+    """As what it was: a score, a skip or a failure."""
+    adapter: TypeAdapter[Result] = TypeAdapter(Result)
+
+    again = adapter.validate_json(adapter.dump_json(result))
+
+    assert again == result
+    assert type(again) is type(result)
+
+
+@given(strategies.evaluations)
+def test_an_evaluation_goes_to_json_and_back(evaluation: Evaluation) -> None:
+    """In UTF-8, without loss."""
+    assert Evaluation.model_validate_json(evaluation.model_dump_json().encode()) == evaluation
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf"), None, "x"])
+def test_only_a_finite_number_is_a_score(value: Any) -> None:
+    """What could not be computed is skipped or failed."""
+    with pytest.raises(ValidationError, match="value"):
+        Score(name="a", value=value)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"name": ""},
+        {"probability": 0.0},
+        {"probability": 1.1},
+        {"annotator": "GUESS"},
+        {"target": {"kind": "book"}},
+        {"target": {"kind": "passage", "index": -1}},
+        {"reason": "x"},
+    ],
+)
+def test_what_a_score_cannot_be(fields: dict[str, Any]) -> None:
+    """Nameless, of an impossible probability, by nobody, about nothing, or with a field that there is not."""
+    with pytest.raises(ValidationError):
+        Score.model_validate({"name": "a", "value": 1, **fields})
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("field", ["duration", "durations"])
+def test_durations_are_finite(field: str, value: float) -> None:
+    """They would not come back from JSON."""
+    with pytest.raises(ValidationError, match=field):
+        Evaluation(turn=Turn(), **{field: {"a": value} if field == "durations" else value})
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        Score(name="\ud800", value=1, label="\ud800", explanation="\ud800", model="\ud800", target=Target(id="\ud800")),
+        Skipped(name="\ud800", reason="\ud800"),
+        Failed(name="\ud800", error_type="\ud800", message="\ud800"),
+    ],
+    ids=["score", "skipped", "failed"],
+)
+def test_no_text_of_a_result_can_break_an_exporter(result: Any) -> None:
+    """A lone surrogate is replaced."""
+    assert result.name == "\ufffd"
+    result.model_dump_json().encode()
+
+
+EVALUATION = Evaluation(
+    turn=Turn(),
+    results=(
+        Score(name="relevance", value=0.25, target=Target(kind="passage", index=0)),
+        Score(name="relevance", value=0.5),
+        Skipped(name="completeness", reason="the turn has no query"),
+        Failed(name="adherence", error_type="TimeoutError", message="too slow"),
+    ),
+)
+
+
+def test_an_evaluation_sorts_its_results() -> None:
+    """By what became of them."""
+    assert [score.value for score in EVALUATION.scores] == [0.25, 0.5]
+    assert [skipped.name for skipped in EVALUATION.skipped] == ["completeness"]
+    assert [failed.name for failed in EVALUATION.failed] == ["adherence"]
+    assert [score.value for score in EVALUATION.turn_scores()] == [0.5]
+
+
+def test_a_score_is_found_by_its_name() -> None:
+    """That of the whole turn, not of one of its passages."""
+    assert EVALUATION["relevance"] == 0.5
+    assert EVALUATION.score("relevance") is EVALUATION.results[1]
+    assert EVALUATION.score("completeness") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("completeness", "completeness was skipped: the turn has no query"),
+        ("adherence", "adherence failed: TimeoutError: too slow"),
+        ("relevnce", "no score named 'relevnce'; there are: relevance"),
+    ],
+)
+def test_a_missing_score_says_why(name: str, message: str) -> None:
+    """Skipped, failed, or never asked for."""
+    with pytest.raises(KeyError) as raised:
+        EVALUATION[name]
+
+    assert raised.value.args == (message,)
+
+
+def test_an_evaluation_without_scores_says_so() -> None:
+    """Rather than listing nothing."""
+    with pytest.raises(KeyError, match=r"there are: \(none\)"):
+        Evaluation(turn=Turn())["a"]

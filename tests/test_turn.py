@@ -1,0 +1,176 @@
+"""Turns: plain data, to JSON and back without loss."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from pydantic import ValidationError
+
+from rageval_hooks import Message, Passage, SpanReference, Step, Timing, Turn, Usage
+from tests import strategies
+
+
+@settings(max_examples=150)
+@given(strategies.turns)
+def test_a_turn_goes_to_json_and_back(turn: Turn) -> None:
+    """In UTF-8, without loss, whatever the application had put into it."""
+    assert Turn.model_validate_json(turn.model_dump_json().encode()) == turn
+
+
+@given(strategies.turns)
+def test_a_turn_goes_to_plain_python_and_back(turn: Turn) -> None:
+    """For those who have another JSON library."""
+    assert Turn.model_validate(turn.model_dump(mode="json")) == turn
+
+
+SURROGATE, CLEAN = "\ud800", "\ufffd"
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["id", "query", "response", "reference", "model", "name", "framework", "session_id", "user_id"],
+)
+def test_no_text_of_a_turn_can_break_an_exporter(field: str) -> None:
+    """A lone surrogate cannot be encoded: it is replaced, wherever the application has put it."""
+    turn = Turn.model_validate({field: SURROGATE})
+
+    assert getattr(turn, field) == CLEAN
+
+
+def test_nor_can_a_text_inside_it() -> None:
+    """Passages, messages, steps, errors, metadata."""
+    turn = Turn.model_validate(
+        {
+            "passages": [{"text": SURROGATE, "id": SURROGATE, "metadata": {SURROGATE: [SURROGATE]}}],
+            "prompt": [{"role": SURROGATE, "content": SURROGATE}],
+            "retrieval_queries": [SURROGATE],
+            "steps": [
+                {"id": SURROGATE, "kind": "llm", "name": SURROGATE, "started_at": 0, "ended_at": 0, "input": SURROGATE}
+            ],
+            "error": {"type": SURROGATE, "message": SURROGATE},
+            "metadata": {"user": SURROGATE},
+        }
+    )
+
+    assert SURROGATE not in str(turn)
+    assert str(turn).count(CLEAN) == 13
+    turn.model_dump_json().encode()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize(
+    ("kind", "fields", "field"),
+    [
+        (Passage, {"text": "a"}, "score"),
+        (Passage, {"text": "a"}, "prompt_share"),
+        (Timing, {"started_at": 0, "ended_at": 0}, "retrieval"),
+        (Timing, {"started_at": 0, "ended_at": 0}, "generation"),
+        (Timing, {"started_at": 0, "ended_at": 0}, "time_to_first_token"),
+        (Step, {"id": "1", "kind": "llm", "name": "a", "started_at": 0, "ended_at": 0}, "time_to_first_token"),
+    ],
+)
+def test_numbers_that_json_has_not_are_refused(
+    kind: type[Any], fields: dict[str, Any], field: str, value: float
+) -> None:
+    """NaN and infinities would come back as null."""
+    with pytest.raises(ValidationError, match=field):
+        kind(**fields, **{field: value})
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"trace_id": "0" * 31, "span_id": "0" * 16},
+        {"trace_id": "0" * 32, "span_id": "0" * 15},
+        {"trace_id": "A" * 32, "span_id": "0" * 16},
+        {"trace_id": "0" * 32, "span_id": "0" * 16, "flags": 256},
+    ],
+)
+def test_ids_of_spans_are_hex_digits(fields: dict[str, Any]) -> None:
+    """Lower case, 32 and 16 of them."""
+    with pytest.raises(ValidationError):
+        SpanReference(**fields)
+
+
+@pytest.mark.parametrize(("flags", "sampled"), [(0, False), (1, True), (2, False), (3, True)])
+def test_a_trace_is_sampled_by_its_first_flag(flags: int, sampled: bool) -> None:
+    """W3C trace context."""
+    assert SpanReference(trace_id="0" * 32, span_id="0" * 16, flags=flags).sampled is sampled
+
+
+@pytest.mark.parametrize(
+    ("parts", "total"),
+    [
+        ([], None),
+        ([None, None], None),
+        ([Usage(input_tokens=1, output_tokens=2), None], Usage(input_tokens=1, output_tokens=2)),
+        (
+            [
+                Usage(input_tokens=1, output_tokens=2, cache_read_tokens=1),
+                Usage(input_tokens=10, output_tokens=20, source="tiktoken"),
+            ],
+            Usage(input_tokens=11, output_tokens=22, cache_read_tokens=1, source="tiktoken"),
+        ),
+        (
+            [
+                Usage(input_tokens=1, output_tokens=1, source="characters"),
+                Usage(input_tokens=1, output_tokens=1, source="tiktoken"),
+            ],
+            Usage(input_tokens=2, output_tokens=2, source="characters"),
+        ),
+    ],
+)
+def test_usage_adds_up(parts: list[Usage | None], total: Usage | None) -> None:
+    """A sum is as exact as its least exact part."""
+    assert Usage.sum(parts) == total
+
+
+def test_only_the_providers_usage_is_no_estimate() -> None:
+    """Everything else is marked."""
+    assert [Usage(input_tokens=1, output_tokens=1, source=source).estimated for source in ("provider", "tiktoken")] == [
+        False,
+        True,
+    ]
+
+
+@pytest.mark.parametrize(("started", "ended", "total"), [(0, 1_500_000_000, 1.5), (5, 5, 0.0), (10, 5, 0.0)])
+def test_a_turns_time_is_never_negative(started: int, ended: int, total: float) -> None:
+    """Clocks are set back."""
+    assert Timing(started_at=started, ended_at=ended).total == total
+
+
+def step(kind: str) -> Step:
+    return Step.model_validate({"id": "1", "kind": kind, "name": "a", "started_at": 0, "ended_at": 0})
+
+
+@pytest.mark.parametrize(
+    ("turn", "retrieval", "rag"),
+    [
+        (Turn(query="q", response="a"), False, False),
+        (Turn(response="a", passages=(Passage(text="p"),)), True, True),
+        (Turn(response="a", steps=(step("retriever"), step("llm"))), True, True),
+        (Turn(steps=(step("retriever"),)), True, False),
+        (Turn(steps=(step("retriever"), step("reranker"), step("embedding"))), True, False),
+        (Turn(steps=(step("retriever"), step("llm"))), True, True),
+        (Turn(steps=(step("retriever"),), status="error"), True, True),
+        (Turn(response="a", steps=(step("llm"), step("tool"))), False, False),
+        (Turn(passages=(Passage(text="p"),)), True, True),
+    ],
+)
+def test_what_counts_as_rag(turn: Turn, retrieval: bool, rag: bool) -> None:
+    """An answer was asked for on the ground of what was retrieved: a retriever run by itself is none."""
+    assert (turn.has_retrieval, turn.is_rag) == (retrieval, rag)
+
+
+def test_the_texts_of_a_turn() -> None:
+    """What metrics read."""
+    turn = Turn(
+        query="q",
+        response="a",
+        passages=(Passage(text="1"), Passage(text="2")),
+        prompt=(Message(role="user", content="x"),),
+    )
+
+    assert list(turn.texts()) == ["q", "a", "1", "2"]

@@ -1,0 +1,98 @@
+"""Dates in the notations of several languages."""
+
+from __future__ import annotations
+
+from datetime import date
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rageval_hooks.text.dates import MONTHS, Date, find_ambiguous_dates, find_dates
+from tests.text.junk import anything
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "March 3, 2020",
+        "March 3 2020",
+        "Mar. 3, 2020",
+        "MARCH 3, 2020",
+        "March 3rd, 2020",
+        "3 March 2020",
+        "3rd of March, 2020",
+        "03 Mar 2020",
+        "2020-03-03",
+        "2020/3/3",
+        "2020.03.03",
+        "2020年3月3日",
+        "2020년 3월 3일",
+    ],
+)
+def test_notations_of_one_day(text: str) -> None:
+    """All these are 3 March 2020."""
+    assert [found for _, _, found in find_dates(f"It was on {text}, they say")] == [(2020, 3, 3)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("March 2020", (2020, 3, None)),
+        ("Sept. 1987", (1987, 9, None)),
+        ("July 4", (None, 7, 4)),
+        ("4 July", (None, 7, 4)),
+        ("2020年3月", (2020, 3, None)),
+        ("May 5", (None, 5, 5)),
+    ],
+)
+def test_parts_of_a_date(text: str, expected: Date) -> None:
+    """What is not said is None."""
+    assert [found for _, _, found in find_dates(text)] == [expected]
+
+
+@pytest.mark.parametrize("text", ["It may 5 times", "Marching 3 miles", "2020-13-40", "1234567-03-03", "May it be so"])
+def test_what_is_no_date(text: str) -> None:
+    """Verbs, impossible months and longer numbers are not taken for dates."""
+    assert list(find_dates(text)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "readings"),
+    [
+        ("3/4/2020", {(2020, 3, 4), (2020, 4, 3)}),
+        ("31.12.2020", {(2020, 12, 31)}),
+        ("12/31/2020", {(2020, 12, 31)}),
+        ("5/5/2020", {(2020, 5, 5)}),
+        ("40/50/2020", set()),
+    ],
+)
+def test_day_and_month_in_either_order(text: str, readings: set[Date]) -> None:
+    """Two small numbers before a year are read in both orders, as far as both are dates."""
+    assert {reading for _, _, found in find_ambiguous_dates(text) for reading in found} == readings
+
+
+@given(st.dates(date(1000, 1, 1), date(2999, 12, 31)))
+def test_a_day_is_read_back_from_each_notation(day: date) -> None:
+    """Whatever the day, its English and ISO notations give it back."""
+    month = MONTHS[day.month - 1]
+
+    for text in (str(day), f"{month} {day.day}, {day.year}", f"{day.day} {month[:3]} {day.year}"):
+        assert [found for _, _, found in find_dates(text)] == [(day.year, day.month, day.day)]
+
+
+@given(anything())
+def test_dates_stand_apart(text: str) -> None:
+    """No two dates overlap, and every part is in its range."""
+    found = sorted(find_dates(text))
+    for (_, end, _), (start, _, _) in pairwise(found):
+        assert end <= start
+    for _, _, (_, month, day) in found:
+        assert 1 <= month <= 12
+        assert day is None or 1 <= day <= 31
+
+
+def test_a_long_list_of_dates_is_read_once() -> None:
+    """However many dates there are, "3 March 2020" does not count as "March 2020" too."""
+    assert len(list(find_dates("3 March 2020. " * 500))) == 500

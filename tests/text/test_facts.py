@@ -1,0 +1,166 @@
+"""Facts: what a response states, and what the passages have of it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rageval_hooks.text.facts import entity_supported, find_facts, index_facts, merge_indexes, unsupported_facts
+
+
+def missing(response: str, *passages: str) -> list[str]:
+    return [fact.text for fact in unsupported_facts(find_facts(response), merge_indexes(map(index_facts, passages)))]
+
+
+SUPPORTED = {
+    "a day in another order": ("It was on March 3, 2020.", "Held 3 March 2020."),
+    "a day in ISO form": ("It was on 2020-03-03.", "Held March 3rd, 2020."),
+    "a month of a day": ("It was in March 2020.", "On 3 March 2020 it began."),
+    "a day without its year": ("It was on March 3.", "On 3 March 2020 it began."),
+    "a day whose year stands elsewhere": ("It was on March 3, 2020.", "In 2020, on March 3, it began."),
+    "either order of day and month": ("It was on 3/4/2020.", "on April 3, 2020"),
+    "the other order": ("It was on 3/4/2020.", "on March 4, 2020"),
+    "a German day": ("Es war am 03.04.2020 so.", "on April 3, 2020"),
+    "a Japanese day": ("2020年3月3日に始まった。", "March 3, 2020"),
+    "magnitude in words": ("It cost $1.5 million.", "They paid 1,500,000 dollars."),
+    "magnitude in figures": ("It cost $1,500,000.", "They paid 1.5 million."),
+    "magnitude as a letter": ("Sales of 3bn.", "3 billion"),
+    "magnitude from a letter": ("Sales of 3 billion.", "$3bn"),
+    "plain millions": ("It was 5 million.", "5000000"),
+    "a hundred thousand": ("Over one hundred thousand came.", "100,000"),
+    "number words": ("There were twenty-five people.", "25 people came"),
+    "number words without a hyphen": ("There were 25 people.", "twenty five people came"),
+    "long number words": ("There were 2,500.", "two thousand five hundred people"),
+    "number words with and": ("It has 250 rooms.", "two hundred and fifty rooms"),
+    "per cent": ("About 12% grew.", "a growth of 12 percent"),
+    "thousands with spaces": ("It is 1,000 km.", "1000 km"),
+    "thousands with full stops": ("It has 1.000.000 users.", "1,000,000"),
+    "lakhs": ("It has 1,00,000 users.", "one lakh users, that is 100,000"),
+    "a decimal comma": ("It costs 3,50.", "3.50"),
+    "a leading zero": ("It grew by 0.5 points.", ".5 points and 0.50"),
+    "a unit glued on": ("It weighs 5kg.", "5 kg"),
+    "a time": ("At 10:30 it began.", "10:30"),
+    "a version": ("Use Python 3.11.7 now.", "Python 3.11.7"),
+    "a range of years": ("From 2018–19 on.", "2018-2019"),
+    "a decade": ("In the 1990s it grew.", "In 1994"),
+    "a century": ("The 21st century began.", "twenty-first century"),
+    "other digits": ("It has ١٢٣ pages.", "123 pages"),
+    "a code with a space": ("We use GPT-4 here.", "about GPT 4 model"),
+    "a code without its hyphen": ("The COVID-19 wave.", "covid19"),
+    "a title": ("He met Dr. Smith there.", "John Smith was there"),
+    "initials": ("The WHO said so.", "the World Health Organization said"),
+    "a name by its initials": ("By the World Health Organization.", "the WHO said"),
+    "dotted initials": ("In the U.S. it is so.", "US citizens"),
+    "a hyphen after a name": ("The US-based firm.", "U.S. firm"),
+    "a possessive": ("It is the O'Briens' and Anna's.", "Anna and the O’Brien family"),
+    "lower case": ("In Paris he met Anna.", "paris and anna"),
+    "another order of names": ("Er traf Angela Merkel in Berlin.", "Merkel und Berlin, Angela"),
+    "an initial in a name": ("The Great Gatsby is by F. Scott Fitzgerald.", "great gatsby, fitzgerald, scott"),
+    "people of a country": ("Most like the Libyan coast.", "Libya"),
+    "a country of people": ("It is in England.", "an English town"),
+    "list numbers": ("1. First item\n2. Second item", "nothing"),
+    "citations": ("It is so [3].", "nothing"),
+    "an address": ("See https://example.com/2019/abc for more.", "nothing"),
+    "small number words": ("It was the third time, one of two.", "nothing at all"),
+    "a sentence's first word": ("Yesterday it rained. Bridges were wet.", "nothing"),
+    "a heading": ("New Bridge Of The City\n\nIt is wide.", "nothing"),
+}
+
+UNSUPPORTED = {
+    "another day": ("It was on March 4, 2020.", "Held 3 March 2020.", ["March 4, 2020"]),
+    "another month": ("It was in April 2020.", "On 3 March 2020 it began.", ["April 2020"]),
+    "another year": ("It was on 3 March 2021.", "On 3 March 2020 it began.", ["3 March 2021"]),
+    "a year where only the day stands": ("It was on March 3, 2021.", "On March 3 it began.", ["March 3, 2021"]),
+    "another number": ("About 13% grew.", "a growth of 12 percent", ["13"]),
+    "another magnitude": ("It cost 3 million.", "It cost 3 billion.", ["3 million"]),
+    "another decade": ("In the 1980s it grew.", "In 1994", ["1980s"]),
+    "another range": ("From 2018–20 on.", "2018-2019", ["20"]),
+    "a rounded number": ("It has 1.2 million users.", "It has 1,234,567 users.", ["1.2 million"]),
+    "a name that is half there": ("They met Barack Obama.", "Obama was there", ["Barack Obama"]),
+    "other initials": ("The WTO said so.", "the World Health Organization said", ["WTO"]),
+    "another code": ("We use GPT-4 here.", "about the GPT-3 model", ["GPT-4"]),
+    "once each": ("It has 7 doors, and 7 more: 7.", "nothing", ["7"]),
+    "several": ("He saw Anna in Rome in 1999.", "He saw Anna.", ["Rome", "1999"]),
+}
+
+
+@pytest.mark.parametrize(("response", "passage"), SUPPORTED.values(), ids=SUPPORTED)
+def test_facts_that_a_passage_has_in_other_words(response: str, passage: str) -> None:
+    """Notations, orders, initials, demonyms; and what is no fact at all."""
+    assert missing(response, passage) == []
+
+
+@pytest.mark.parametrize(("response", "passage", "facts"), UNSUPPORTED.values(), ids=UNSUPPORTED)
+def test_facts_that_no_passage_has(response: str, passage: str, facts: list[str]) -> None:
+    """Each is reported once, as the response puts it, in its order."""
+    assert missing(response, passage) == facts
+
+
+def test_facts_may_stand_in_different_passages() -> None:
+    """One passage has the name, another the year."""
+    assert missing("She met Anna Berg in 2019.", "Anna Berg came.", "The year was 2019.") == []
+
+
+def test_without_passages_every_fact_is_unsupported() -> None:
+    """No passage has anything."""
+    assert missing("She met Anna in 2019 on flight LH454.") == ["Anna", "2019", "LH454"]
+
+
+def test_kinds_of_facts() -> None:
+    """Numbers, dates, codes and names, in their order, with where they stand."""
+    text = "On 3 May 2019 we flew with LH454 to Rome for 120 euros."
+
+    facts = find_facts(text)
+
+    assert [(fact.kind, fact.text) for fact in facts] == [
+        ("date", "3 May 2019"),
+        ("code", "LH454"),
+        ("name", "Rome"),
+        ("number", "120"),
+    ]
+    assert all(text[fact.start : fact.end] == fact.text for fact in facts)
+
+
+_FACTS = (
+    "the city of Paris and Anna Berg saw it in 2019 on 3 May 2020 or 2020-05-03 with GPT-4 for 1.5 million dollars, "
+    "twenty-five people, 12% NATO U.S. März 北京 1990s 3/4/2020 first ten said: He She . , ! [1] 3,50 Libyan O'Brien's"
+).split()
+
+
+@given(st.lists(st.sampled_from(_FACTS), max_size=25).map(" ".join))
+def test_a_text_supports_its_own_facts(text: str) -> None:
+    """Whatever it says."""
+    assert missing(text, text) == []
+
+
+@given(st.lists(st.sampled_from(_FACTS), max_size=15).map(" ".join), st.sampled_from(_FACTS), st.sampled_from(_FACTS))
+def test_one_more_passage_never_makes_a_fact_unsupported(text: str, one: str, other: str) -> None:
+    """Unless the fact is a date: a second date may contradict what a bare month and a number had suggested."""
+    dates = {fact.text for fact in find_facts(text) if fact.kind == "date"}
+
+    assert set(missing(text, one, other)) - dates <= set(missing(text, one))
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "supported"),
+    [
+        ("Barack Obama", "PERSON", True),
+        ("President Obama", "PERSON", False),
+        ("Dr. Obama", "PERSON", True),
+        ("March 3, 2020", "DATE", True),
+        ("March 4, 2020", "DATE", False),
+        ("two million", "CARDINAL", True),
+        ("2m", "QUANTITY", True),
+        ("four", "CARDINAL", False),
+        ("12%", "PERCENT", False),
+        ("last week", "DATE", False),
+        ("the", "ORG", True),
+        ("", "ORG", True),
+    ],
+)
+def test_named_entities(text: str, kind: str, supported: bool) -> None:
+    """Names are compared by their words, titles apart; numbers and dates by their value."""
+    index = index_facts("Obama, Barack; 3 March 2020; 2,000,000")
+
+    assert entity_supported(text, kind, index) is supported

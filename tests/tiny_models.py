@@ -1,0 +1,104 @@
+"""Tiny models on disk, for the code that loads real ones: built in a few seconds, always the same."""
+
+from __future__ import annotations
+
+import random
+import string
+from pathlib import Path
+from typing import Any
+
+__all__ = ["MAX_TOKENS", "TRAINING_SENTENCES", "build_cross_encoder", "build_nlp"]
+
+MAX_TOKENS = 64
+"""What the tiny cross-encoder reads."""
+
+_WORDS = (
+    "the a an of in on by was is are when who what where did do opened open built build pier bridge tower museum new "
+    "old city river 2019 answer question engineer designed anna berg how long does it take why because"
+).split()
+
+
+def build_cross_encoder(folder: Path, outputs: int = 1) -> Path:
+    """Write a BERT with random weights, a WordPiece vocabulary and a head of so many outputs."""
+    import torch
+    from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
+
+    folder.mkdir(parents=True, exist_ok=True)
+    characters = string.ascii_lowercase + string.digits
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *string.punctuation, *characters]
+    vocabulary += [f"##{character}" for character in characters] + _WORDS
+    vocabulary = list(dict.fromkeys(vocabulary))
+    (folder / "vocab.txt").write_text("\n".join(vocabulary) + "\n")
+    tokenizer = BertTokenizerFast(vocab=str(folder / "vocab.txt"), model_max_length=MAX_TOKENS)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = BertForSequenceClassification(
+            BertConfig(
+                vocab_size=len(vocabulary),
+                hidden_size=32,
+                num_hidden_layers=2,
+                num_attention_heads=2,
+                intermediate_size=64,
+                max_position_embeddings=MAX_TOKENS,
+                initializer_range=0.5,  # so that the outputs differ
+                num_labels=outputs,
+            )
+        )
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+# word/tag/head/dependency/entity; heads are positions in the sentence.
+TRAINING_SENTENCES = """
+Anna/NNP/1/compound/B-PERSON Berg/NNP/2/nsubj/L-PERSON designed/VBD/2/ROOT/O the/DT/4/det/O bridge/NN/2/dobj/O ././2/punct/O
+Carl/NNP/1/compound/B-PERSON Meyer/NNP/2/nsubj/L-PERSON painted/VBD/2/ROOT/O the/DT/5/det/O old/JJ/5/amod/O tower/NN/2/dobj/O ././2/punct/O
+Carl/NNP/1/compound/B-PERSON Meyer/NNP/2/nsubj/L-PERSON opened/VBD/2/ROOT/O a/DT/4/det/O museum/NN/2/dobj/O ././2/punct/O
+Paris/NNP/1/nsubj/U-GPE opened/VBD/1/ROOT/O a/DT/3/det/O museum/NN/1/dobj/O in/IN/1/prep/O 2019/CD/4/pobj/U-DATE ././1/punct/O
+Berlin/NNP/1/nsubj/U-GPE built/VBD/1/ROOT/O the/DT/4/det/O new/JJ/4/amod/O bridge/NN/1/dobj/O in/IN/1/prep/O 1987/CD/5/pobj/U-DATE ././1/punct/O
+The/DT/1/det/O pier/NN/3/nsubjpass/O was/VBD/3/auxpass/O opened/VBN/3/ROOT/O in/IN/3/prep/O 2019/CD/4/pobj/U-DATE ././3/punct/O
+Who/WP/1/nsubj/O designed/VBD/1/ROOT/O the/DT/4/det/O new/JJ/4/amod/O pier/NN/1/dobj/O ?/./1/punct/O
+Who/WP/1/nsubj/O painted/VBD/1/ROOT/O the/DT/3/det/O museum/NN/1/dobj/O ?/./1/punct/O
+Explain/VB/0/ROOT/O the/DT/3/det/O old/JJ/3/amod/O tower/NN/0/dobj/O ././0/punct/O
+Explain/VB/0/ROOT/O the/DT/2/det/O museum/NN/0/dobj/O ././0/punct/O
+""".strip().splitlines()  # noqa: E501
+
+_POS = {
+    "NNP": "PROPN", "NN": "NOUN", "VBD": "VERB", "VBN": "VERB", "VB": "VERB", "DT": "DET", "JJ": "ADJ", "IN": "ADP",
+    "CD": "NUM", "WP": "PRON", ".": "PUNCT",
+}  # fmt: skip
+
+
+def build_nlp(folder: Path) -> Path:
+    """Write an English spaCy pipeline with tagger, parser and entity recogniser, trained on a handful of sentences.
+
+    It knows these by heart, and little else.
+    """
+    import spacy
+    from spacy.training import Example
+    from spacy.util import fix_random_seed
+
+    fix_random_seed(0)
+    nlp: Any = spacy.blank("en")
+    tok2vec = {"@architectures": "spacy.HashEmbedCNN.v2", "pretrained_vectors": None, "width": 32, "depth": 2}
+    tok2vec |= {"embed_size": 300, "window_size": 1, "maxout_pieces": 2, "subword_features": True}
+    for name, config in (("tagger", {}), ("parser", {"min_action_freq": 1}), ("ner", {})):
+        nlp.add_pipe(name, config={"model": {"tok2vec": tok2vec}, **config})
+    examples = [Example.from_dict(nlp.make_doc(text), marks) for text, marks in map(_marks, TRAINING_SENTENCES)]
+    optimizer = nlp.initialize(lambda: examples)
+    order = random.Random(0)
+    for _ in range(40):
+        order.shuffle(examples)
+        nlp.update(examples, sgd=optimizer, drop=0.0)
+    ruler = nlp.add_pipe("attribute_ruler", after="tagger")
+    for tag, pos in _POS.items():
+        ruler.add([[{"TAG": tag}]], {"POS": pos})
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    nlp.to_disk(folder)
+    return folder
+
+
+def _marks(sentence: str) -> tuple[str, dict[str, Any]]:
+    words, tags, heads, dependencies, entities = zip(*(word.rsplit("/", 4) for word in sentence.split()), strict=True)
+    marks = {"words": words, "tags": tags, "heads": [int(head) for head in heads], "deps": dependencies}
+    return " ".join(words), {**{name: list(values) for name, values in marks.items()}, "entities": list(entities)}
