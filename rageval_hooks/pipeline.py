@@ -41,6 +41,9 @@ __all__ = ["Pipeline", "Selection", "resolve_metrics"]
 
 _logger = logging.getLogger(__name__)
 
+_CLOSING_SECONDS = 5.0
+_MOST_EXPORTS = 10_000
+
 OnEvaluation = Callable[[Evaluation], None]
 
 
@@ -126,7 +129,9 @@ class Pipeline:
         self._directions = _directions(self.metrics)
         self._thresholds = _checked_thresholds(settings.thresholds, self._directions)
         self._roles = frozenset(role for metric in self.metrics for role in metric.models)
-        self._exports = Lane("export", settings.queue_size)
+        self._running: set[asyncio.Task[Any] | None] = set()
+        self._closed = False
+        self._exports = Lane("export", _MOST_EXPORTS)
         self._evaluations = Lane("evaluate", settings.queue_size)
         self._counts: Counter[str] = Counter()
         self._counts_lock = threading.Lock()
@@ -272,7 +277,7 @@ class Pipeline:
             self._count("evaluated")
             self._notify(evaluation)
         if not self._worker.submit(self._exports, partial(self._deliver, evaluation, analysis, later)):
-            self._complaints.warn("exports", "the queue of %d turns is full: turns are dropped", self._exports.capacity)
+            self._complaints.warn("exports", "%d turns wait for their export: newer ones are dropped", _MOST_EXPORTS)
 
     def _evaluable(self, turn: Turn) -> bool:
         return turn.is_rag or self.settings.evaluate_without_retrieval
@@ -331,6 +336,19 @@ class Pipeline:
                 self._complaints.warn(f"export {exporter.name}", "the exporter %s failed", exporter.name, error=error)
 
     async def _evaluate_later(self, analysis: TurnAnalysis, metrics: Sequence[Metric]) -> None:
+        """Run metrics for a turn; not after the deadline of a shutdown, which cancels what has begun."""
+        task = asyncio.current_task()
+        self._running.add(task)
+        try:
+            if self._closed:
+                raise asyncio.CancelledError
+            await self._run_later(analysis, metrics)
+        except asyncio.CancelledError:
+            self._count("undone")
+        finally:
+            self._running.discard(task)
+
+    async def _run_later(self, analysis: TurnAnalysis, metrics: Sequence[Metric]) -> None:
         local = [metric for metric in metrics if not metric.asks_judge]
         work = [self._compute_later(analysis, local)] if local else []
         if self.judge is not None:
@@ -408,7 +426,7 @@ class Pipeline:
         """Wait until everything is evaluated and delivered; returns False if that took longer than ``timeout`` s."""
         end = time.monotonic() + timeout
         done = self._worker.flush(timeout)
-        for exporter in self.exporters:
+        for exporter in sorted(self.exporters, key=lambda exporter: not exporter.traces):  # others wait for spans
             try:
                 done = exporter.flush(max(0.0, end - time.monotonic())) and done
             except Exception as error:
@@ -420,6 +438,11 @@ class Pipeline:
         """Take no more turns, flush, and shut the exporters down; returns False if something was left undone."""
         self.enabled = False
         done = self.flush(self.settings.drain_timeout if timeout is None else timeout)
+        self._closed = True
+        if not done:
+            self._cancel()
+        if self.judge is not None:
+            self._close_judge(self.judge)
         for exporter in self.exporters:
             self._worker.close_at_exit(exporter.shutdown, wanted=False)
             _shared_exporters.drop(exporter)
@@ -429,14 +452,39 @@ class Pipeline:
                 self.failed(f"the exporter {exporter.name} could not be shut down", error)
         return done
 
+    def _cancel(self) -> None:
+        """Give up what is under way, and say how much that was."""
+
+        async def cancel() -> None:
+            tasks = [task for task in self._running if task is not None]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+        try:
+            self._worker.call(cancel).result(_CLOSING_SECONDS)
+        except Exception as error:
+            self.failed("background work could not be cancelled", error)
+        with self._counts_lock:
+            undone = self._counts["undone"]
+        if undone:
+            _logger.warning("rageval-hooks: shut down with %d turns not fully evaluated", undone)
+
+    def _close_judge(self, judge: Judge) -> None:
+        try:
+            self._worker.call(judge.aclose).result(_CLOSING_SECONDS)
+        except Exception as error:
+            self.failed("the judge could not be closed", error)
+
     def stats(self) -> dict[str, Any]:
-        """Return what was counted: turns, results by status, errors, and the background queues."""
+        """Return what was counted: turns, results by status, errors, the background queues, the exporters' own."""
         with self._counts_lock:
             counts = {name: self._counts[name] for name in _COUNTERS}
         return {
             **counts,
             "queues": {"export": self._exports.stats(), "evaluate": self._evaluations.stats()},
             "models": {role: self.models.state(role) for role in sorted(self._roles)},
+            "exporters": {exporter.name: counted for exporter in self.exporters if (counted := exporter.stats())},
             "judge": None if self.judge is None else self.judge.stats(),
         }
 
@@ -493,6 +541,7 @@ _COUNTERS = (
     "sampled_out",
     "unsampled_traces",
     "deferred_metrics",
+    "undone",
     "scored",
     "skipped",
     "failed",

@@ -79,7 +79,8 @@ class Settings(BaseSettings):
         enabled: False turns everything off: nothing is attached, captured or evaluated.
         metrics: names of the metrics; None for all that need nothing but local models.
         models: ``"default"``, ``"lexical"``, or the fields of :class:`ModelSettings`.
-        exporters: where evaluations go: names, or ``"package.module:Class"``.
+        exporters: where evaluations go: names, or ``"package.module:Class"``. By default spans, and annotations too if
+            the spans go to a Phoenix.
         sample_rate: share of turns that are evaluated, 0..1; decided from the trace id.
         judge: who judges, such as ``"openai:gpt-5-mini"``; None for nobody.
         judge_options: keyword arguments for the judge: ``base_url``, ``timeout`` … No key: that comes from the
@@ -94,9 +95,11 @@ class Settings(BaseSettings):
             parser too; ``none`` for the turn's span alone.
         evaluate_unsampled: evaluate turns inside traces that are not recorded, too.
         evaluate_without_retrieval: evaluate runs in which nothing was retrieved, too.
-        queue_size: turns that may wait for the background thread; beyond it the newest is dropped and counted.
+        queue_size: turns that may wait for evaluation in the background; beyond it the newest is not evaluated, which
+            is counted and said on its trace.
         drain_timeout: seconds that the interpreter's exit waits for the background thread.
         jsonl_path: where the exporter ``jsonl`` writes.
+        phoenix_endpoint: base URL of a Phoenix server; by default wherever the spans go.
     """
 
     model_config = SettingsConfigDict(
@@ -108,7 +111,7 @@ class Settings(BaseSettings):
     models: Annotated[ModelSettings, NoDecode] = Field(
         default=ModelSettings(), description="'default', 'lexical', or a mapping with fields of ModelSettings"
     )
-    exporters: Annotated[tuple[str, ...], NoDecode] = Field(default=("otel",), description=_NAMES)
+    exporters: Annotated[tuple[str, ...], NoDecode] = Field(default=("otel", "phoenix-auto"), description=_NAMES)
     sample_rate: float = Field(default=1.0, ge=0, le=1, description="a share of turns, 0..1")
     judge: str | None = Field(default=None, description="'provider:model', such as 'openai:gpt-5-mini'")
     judge_options: Annotated[dict[str, Any], NoDecode] = Field(
@@ -128,6 +131,7 @@ class Settings(BaseSettings):
     queue_size: int = Field(default=2048, ge=1, description="a whole number, 1 or more")
     drain_timeout: float = Field(default=10.0, ge=0, allow_inf_nan=False, description="seconds, 0 or more")
     jsonl_path: str = Field(default="rageval.jsonl", description="a path")
+    phoenix_endpoint: str | None = Field(default=None, description="a URL, such as http://localhost:6006")
 
     @field_validator("metrics", "exporters", mode="before")
     @classmethod
@@ -150,6 +154,13 @@ class Settings(BaseSettings):
         if isinstance(value, str) and ("=" in value or value.lstrip().startswith("{")):
             return _json_or(value, _parse_pairs)
         return value
+
+    @field_validator("phoenix_endpoint")
+    @classmethod
+    def _url(cls, value: str | None) -> str | None:
+        if value is not None and not value.strip().lower().startswith(("http://", "https://")):
+            raise ValueError("is not an http or https URL")
+        return value and value.strip()
 
     @field_validator("thresholds", mode="before")
     @classmethod

@@ -1,4 +1,4 @@
-"""For tests of applications and of extensions: an exporter that remembers, fixed ids, a clock that is set by hand."""
+"""For tests of applications and extensions: an exporter that remembers, a scripted judge, fixed ids, a manual clock."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import ClassVar
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 
 from rageval_hooks.exporters.base import Exporter
+from rageval_hooks.judges.fake import FakeJudge
 from rageval_hooks.score import Evaluation, Result
 
-__all__ = ["InMemoryExporter", "ManualClock", "SequentialIds"]
+__all__ = ["FakeJudge", "InMemoryExporter", "ManualClock", "SequentialIds"]
 
 
 class InMemoryExporter(Exporter):

@@ -48,6 +48,10 @@ class Exporter(ABC):
         """Deliver what is buffered; returns False if that takes longer than ``timeout`` seconds."""
         return True
 
+    def stats(self) -> dict[str, int]:
+        """Return what it counted, for ``Instrumentation.stats()``; nothing if it counts nothing."""
+        return {}
+
     def shutdown(self) -> None:  # noqa: B027 - optional: many exporters hold nothing
         """Deliver what is buffered and let go of resources. Nothing is exported afterwards."""
 

@@ -8,6 +8,7 @@ have to bear for two POST requests. The key and the headers come from the same v
 from __future__ import annotations
 
 import logging
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -26,13 +27,34 @@ from rageval_hooks.muted import is_muted, mute
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ["PhoenixServer", "RefusedError", "SpansMissingError", "UnreachableError", "quiet_context", "require_httpx"]
+__all__ = [
+    "AbsentError",
+    "PhoenixServer",
+    "RefusedError",
+    "SpansMissingError",
+    "UnreachableError",
+    "quiet_context",
+    "require_httpx",
+]
 
 _logger = logging.getLogger(__name__)
 
 _SPAN_ID = re.compile(r"\b[0-9a-f]{16}\b")
+_MOST_READ = 1 << 20
 _BUSY = frozenset({408, 425, 429})
 _FAULTY_DATA = frozenset({400, 413, 422})
+
+
+class AbsentError(ExportError):
+    """There is no Phoenix.
+
+    Attributes:
+        ask_again: seconds after which it may be worth asking again.
+    """
+
+    def __init__(self, ask_again: float = math.inf) -> None:
+        super().__init__("there is no Phoenix")
+        self.ask_again = ask_again
 
 
 class SpansMissingError(ExportError):
@@ -94,20 +116,9 @@ class PhoenixServer:
             RefusedError: the server rejects what was sent.
             UnreachableError: the server cannot be reached, or does not work, or wants another key.
         """
-        httpx = require_httpx()
-        try:
-            response = self._http.post(
-                f"v1/{route}", json={"data": annotations}, params={"sync": "true"} if sync else {}
-            )
-        except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
-            # Only what a connection says of itself: other messages may quote a header.
-            why = f": {error}" if isinstance(error, httpx.ConnectError) else ""
-            raise UnreachableError(f"cannot be reached ({type(error).__name__}{why})") from None
-        status = response.status_code
+        status, said = self._send(f"v1/{route}", annotations, {"sync": "true"} if sync else {})
         if status == 200:
             return
-        plain = response.headers.get("content-type", "").startswith("text/plain")
-        said = response.text if plain else ""  # JSON may quote what was sent
         wanted = {annotation["span_id"] for annotation in annotations}
         if status == 404 and (missing := wanted.intersection(_SPAN_ID.findall(said))):
             raise SpansMissingError(frozenset(missing))
@@ -119,6 +130,25 @@ class PhoenixServer:
         if status >= 500 or status in _BUSY:
             raise UnreachableError(f"answers {status}")
         raise UnreachableError(f"answers {status}: is the address that of a Phoenix?")
+
+    def _send(self, path: str, annotations: Sequence[dict[str, Any]], params: dict[str, str]) -> tuple[int, str]:
+        """Return the answer's status and text; no text if it is JSON, which may quote what was sent, or a page."""
+        httpx = require_httpx()
+        try:
+            with self._http.stream("POST", path, json={"data": annotations}, params=params) as response:
+                content = b""
+                for chunk in response.iter_bytes():
+                    content += chunk
+                    if len(content) >= _MOST_READ:
+                        break
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+            # Only what a connection says of itself: other messages may quote a header.
+            why = f": {error}" if isinstance(error, httpx.ConnectError) else ""
+            raise UnreachableError(f"cannot be reached ({type(error).__name__}{why})") from None
+        except ValueError as error:
+            raise RefusedError(f"cannot be sent ({type(error).__name__})") from None
+        plain = response.headers.get("content-type", "").startswith("text/plain")
+        return response.status_code, content.decode(errors="replace") if plain else ""
 
     def close(self) -> None:
         """Close the connections."""

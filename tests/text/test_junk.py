@@ -57,7 +57,7 @@ def test_work_grows_with_the_length_of_junk(make: Callable[[int], str]) -> None:
     assert long <= 5 * short + 1_000
 
 
-@pytest.mark.parametrize("name", ["one letter", "full stops", "initials", "digits", "accents", "prose"])
+@pytest.mark.parametrize("name", ["one letter", "full stops", "digits", "accents", "prose"])
 def test_two_hundred_thousand_characters_are_read(name: str) -> None:
     """A regular expression that backtracks would take hours here."""
     read(JUNK[name](200_000))

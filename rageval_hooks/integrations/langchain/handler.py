@@ -22,6 +22,7 @@ from rageval_hooks.integrations.langchain.values import content_text
 from rageval_hooks.integrations.nested import turn_of
 from rageval_hooks.integrations.recorder import Framework, Recording, Run, shared_recorder
 from rageval_hooks.integrations.tracing import foreign_span
+from rageval_hooks.muted import is_muted
 from rageval_hooks.pipeline import Pipeline
 from rageval_hooks.threads import inline_executor
 from rageval_hooks.turn import Turn
@@ -65,7 +66,7 @@ class _Handler(BaseCallbackHandler):
 
     @property
     def _off(self) -> bool:
-        return self.pipeline is None or not self.pipeline.enabled
+        return self.pipeline is None or not self.pipeline.enabled or is_muted()
 
     @property
     def ignore_llm(self) -> bool:

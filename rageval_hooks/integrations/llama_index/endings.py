@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Hashable
 from typing import Any
 
@@ -12,10 +13,12 @@ from rageval_hooks.integrations.llama_index.streams import leave, release
 from rageval_hooks.integrations.llama_index.values import Streamed, is_generator, streamed_in
 from rageval_hooks.integrations.nested import turn_of
 from rageval_hooks.integrations.recorder import Recording, Run, shared_recorder
+from rageval_hooks.logs import Complaints
 
 __all__ = ["end", "failed", "leave_root", "look_for_foreign_span", "release_root", "root_of"]
 
 _MEANINGFUL = frozenset({"query", "chat", "agent", "workflow", "synthesizer", "retriever", "reranker", "llm", "tool"})
+_complaints = Complaints(logging.getLogger(__name__))
 _WRITERS = ("write_response_to_history_thread", "awrite_response_to_history_task")
 
 
@@ -74,3 +77,5 @@ def failed(run_id: Hashable, error: BaseException) -> None:
     recording = shared_recorder().recording(run_id)
     if recording is not None:
         recording.owner.failed("a span or an event of LlamaIndex could not be recorded", error)
+    else:
+        _complaints.warn("after the end", "a span of LlamaIndex has ended, but not for us", error=error)

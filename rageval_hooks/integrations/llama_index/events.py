@@ -157,4 +157,4 @@ def _waits_for_a_human(run: Run) -> bool:
 def _tags(runs: Sequence[Run]) -> dict[str, Any]:
     """Return what the application attached with ``instrument_tags``; workflows attach their own, which are left out."""
     tags = runs[0].metadata or {}
-    return {key: value for key, value in tags.items() if not key.startswith(_OWN_TAGS)}
+    return {key: value for key, value in tags.items() if not str(key).startswith(_OWN_TAGS)}

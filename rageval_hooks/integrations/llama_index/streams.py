@@ -212,8 +212,11 @@ def _inside(span_id: str) -> Iterator[None]:
             active_span_id.reset(token)
 
 
-def when_dropped(stream: Any, function: Callable[[], Any]) -> weakref.finalize[..., Any]:
+def when_dropped(stream: Any, function: Callable[[], Any]) -> weakref.finalize[..., Any] | None:
     """Have a function called when nobody holds a generator any more: one that was never begun runs no code itself."""
-    finalizer = weakref.finalize(stream, function)
+    try:
+        finalizer = weakref.finalize(stream, function)
+    except TypeError:  # no generator but like one, and nothing can be known of its end
+        return None
     finalizer.atexit = False
     return finalizer

@@ -83,7 +83,9 @@ def query_of(value: Any, depth: int = 0) -> str:
         found = query_of(fields.get(key), depth + 1)
         if found:
             return found
-    return _only_string(fields) if depth == 0 or _is_mapping(value) else ""
+    if depth == 0:
+        return _only_string(fields)
+    return _only_string(fields) if _is_mapping(value) and not any(key in fields for key in _QUERY_KEYS) else ""
 
 
 def answer_of(value: Any, depth: int = 0) -> str:
@@ -92,14 +94,16 @@ def answer_of(value: Any, depth: int = 0) -> str:
         return value
     if value is None or depth > _DEPTH or isinstance(value, (list, tuple, bool, int, float)):
         return ""
-    if isinstance(getattr(value, "content", None), str):  # a message, a tool's output
-        return str(value.content)
+    if _is_message(value) or isinstance(getattr(value, "content", None), str):  # or a tool's output
+        return message_text(value)
     fields = _fields(value)
     for key in _ANSWER_KEYS:
         found = answer_of(fields.get(key), depth + 1)
         if found:
             return found
-    if depth > 0 and hasattr(value, "model_dump") and not any(key in fields for key in _ANSWER_KEYS):
+    if any(key in fields for key in _ANSWER_KEYS):
+        return ""
+    if depth > 0 and hasattr(value, "model_dump"):
         return as_json(value)  # a structured answer
     return _only_string(fields) if _is_mapping(value) else ""
 
@@ -111,7 +115,13 @@ def _only_string(fields: Mapping[str, Any]) -> str:
 
 def _is_mapping(value: Any) -> bool:
     """Whether it is a mapping, or a workflow's event, which is like one."""
-    return isinstance(value, Mapping) or "_data" in (getattr(value, "__pydantic_private__", None) or {})
+    return isinstance(value, Mapping) or "_data" in _private(value)
+
+
+def _private(value: Any) -> dict[str, Any]:
+    """Return what a workflow's event holds beside its fields."""
+    private = getattr(value, "__pydantic_private__", None)
+    return private if isinstance(private, dict) else {}
 
 
 def _fields(value: Any) -> dict[str, Any]:
@@ -119,7 +129,7 @@ def _fields(value: Any) -> dict[str, Any]:
     if isinstance(value, Mapping):
         return {str(key): item for key, item in value.items()}
     found = dict(getattr(value, "__dict__", {}))
-    private = getattr(value, "__pydantic_private__", None) or {}
+    private = _private(value)
     if _is_mapping(value):
         found.update(private["_data"])
     if "_result" in private:  # of a workflow's StopEvent
@@ -150,7 +160,7 @@ def streamed_in(result: Any) -> list[Any]:
     """
     return [
         value
-        for value in (result, getattr(result, "result", None))
+        for value in (result, _private(result).get("_result"))
         if is_generator(value) or (getattr(value, "__dict__", None) or {}).get("response_gen") is not None
     ]
 
@@ -159,7 +169,8 @@ def streamed_in(result: Any) -> list[Any]:
 
 
 def _is_message(value: Any) -> bool:
-    return hasattr(value, "role") and (hasattr(value, "blocks") or hasattr(value, "content"))
+    # Not by hasattr: a PydanticResponse has every attribute, each None.
+    return getattr(value, "role", None) is not None and (hasattr(value, "blocks") or hasattr(value, "content"))
 
 
 def _role(message: Any) -> str:
