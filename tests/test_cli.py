@@ -13,6 +13,8 @@ import pytest
 
 import rageval_hooks
 from tests.exporters.test_providers import Collector, collector  # noqa: F401 - a fixture
+from tests.judges.server import JudgeServer, answer
+from tests.test_judge_stage import LABELS
 
 COMMAND = [str(Path(sys.executable).parent / "rageval-hooks")]
 
@@ -100,6 +102,30 @@ class TestDemo:
         assert "USD" in text
         assert "\x1b" not in text
         assert max(map(len, text.splitlines())) <= 120
+
+    def test_answers_are_judged_on_request(self) -> None:
+        """TRACe's scores stand beside the local ones, also in the spans."""
+        with JudgeServer() as server:
+            server.otherwise(answer(LABELS))
+            output = run(
+                "demo",
+                "--json",
+                "--models",
+                "lexical",
+                "--judge",
+                "openai:judge-model",
+                OPENAI_API_KEY="sk-test",
+                RAGEVAL_JUDGE_OPTIONS=f"base_url={server.url}",
+                OPENAI_BASE_URL=server.url,
+            ).stdout
+        first = json.loads(output.splitlines()[0])
+
+        assert "trace.context_relevance" in scores(first)
+        assert "evaluate trace" in [span["name"] for span in first["spans"]]
+
+    def test_a_judge_without_a_key_is_said(self) -> None:
+        """Before anything else is done."""
+        assert "OPENAI_API_KEY" in run("demo", "--models", "lexical", "--judge", "openai:x", status=2).stderr
 
     def test_spans_are_sent_on_request(self, collector: Collector) -> None:  # noqa: F811
         """To any OTLP endpoint."""
