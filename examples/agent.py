@@ -12,7 +12,7 @@ DOCUMENTS = [Document(id="pier", page_content="The new pier was opened in Septem
 
 
 @tool(response_format="content_and_artifact")
-def search(query: str):
+def search(query: str):  # noqa: ARG001 - every question gets the whole handbook
     """Search the handbook."""
     return "\n".join(document.page_content for document in DOCUMENTS), DOCUMENTS
 

@@ -1,8 +1,8 @@
 """A FastAPI app that streams its answers, with the scores of each in a header-sized log line.
 
-    pip install fastapi uvicorn
-    python examples/fastapi_streaming.py            # asks itself one question and stops
-    uvicorn examples.fastapi_streaming:app          # then: curl -N "localhost:8000/ask?question=When?"
+pip install fastapi uvicorn
+python examples/fastapi_streaming.py            # asks itself one question and stops
+uvicorn examples.fastapi_streaming:app          # then: curl -N "localhost:8000/ask?question=When?"
 """
 
 import asyncio

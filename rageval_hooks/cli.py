@@ -57,11 +57,15 @@ def demo(
     models: Annotated[
         Tier, typer.Option("--models", help="What is on this machine, or stand-ins without weights.")
     ] = Tier.default,
+    judge: Annotated[
+        str | None,
+        typer.Option("--judge", metavar="PROVIDER:MODEL", help="Have the answers judged too: openai:gpt-5-mini."),
+    ] = None,
 ) -> None:
     """Run a LangChain chain over a small handbook and show its turns with their spans and scores."""
     from rageval_hooks.demo.run import run_demo
 
-    run_demo(as_json=as_json, otlp=otlp, models=models.value)
+    run_demo(as_json=as_json, otlp=otlp, models=models.value, judge=judge)
 
 
 def main() -> None:

@@ -138,5 +138,5 @@ class TestDemo:
         """One line, and an exit status."""
         errors = run("demo", "--models", "lexical", "--otlp", "http://127.0.0.1:9", status=2).stderr
 
-        assert "the spans could not be sent to http://127.0.0.1:9/v1/traces" in errors
+        assert "the spans cannot be sent to http://127.0.0.1:9/v1/traces" in errors
         assert "Traceback" not in errors.split("rageval-hooks: ")[-1]

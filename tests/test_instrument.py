@@ -170,7 +170,8 @@ def test_an_unknown_name_carries_the_valid_ones() -> None:
 LIGHT = """
 import sys
 import rageval_hooks
-heavy = [name for name in ("torch", "spacy", "langchain_core", "llama_index", "openai", "numpy", "transformers") if name in sys.modules]
+names = ("torch", "spacy", "langchain_core", "llama_index", "openai", "numpy", "transformers")
+heavy = [name for name in names if name in sys.modules]
 print(",".join(heavy))
 """
 

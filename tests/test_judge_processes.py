@@ -66,6 +66,8 @@ rageval_hooks.instrument()
 threads = [threading.Thread(target=lcel().invoke, args=(f"question {n}",)) for n in range(20)]
 for thread in threads:
     thread.start()
+for thread in threads:
+    thread.join()  # LangChain cannot start its own threads any more once the main thread has ended
 """,
         tmp_path,
         **environment(server),

@@ -208,9 +208,7 @@ class TestTheRequestPath:
 class TestSampling:
     def test_the_judged_turns_are_a_part_of_the_evaluated_ones(self) -> None:
         """By the same trace id; every score carries the probability with which its turn was selected for it."""
-        evaluations, stats = judged(
-            FakeJudge(lambda call: LABELS), turns=300, sample_rate=0.5, judge_sample_rate=0.2
-        )
+        evaluations, stats = judged(FakeJudge(lambda call: LABELS), turns=300, sample_rate=0.5, judge_sample_rate=0.2)
         inline = {e.turn.id: e for e in evaluations if e.stage == "inline"}
         judged_ids = {e.turn.id for e in late(evaluations)}
 
@@ -304,7 +302,12 @@ class TestItsOwnCalls:
             server.otherwise(answer(LABELS))
             model = langchain_openai.ChatOpenAI(model="judge-model", base_url=server.url, api_key="sk-test")
             _, stats = judged(
-                model, turns=4, exporters=["otel"], tracer_provider=provider, evaluate_without_retrieval=True, spans="all"
+                model,
+                turns=4,
+                exporters=["otel"],
+                tracer_provider=provider,
+                evaluate_without_retrieval=True,
+                spans="all",
             )
 
         assert stats["turns"] == stats["evaluated"] == 4
@@ -334,10 +337,16 @@ class TestItsOwnCalls:
 
     def test_from_many_threads(self) -> None:
         """Concurrent turns are judged concurrently, each by its own texts."""
+
         def by_question(call: Any) -> Any:
-            return {**LABELS, "relevance_explanation": call.prompt.split("\n")[call.prompt.split("\n").index(next(
-                line for line in call.prompt.split("\n") if line.startswith("question ")
-            ))]}
+            return {
+                **LABELS,
+                "relevance_explanation": call.prompt.split("\n")[
+                    call.prompt.split("\n").index(
+                        next(line for line in call.prompt.split("\n") if line.startswith("question "))
+                    )
+                ],
+            }
 
         exporter = InMemoryExporter()
         with rageval_hooks.instrument(metrics=["trace"], exporters=[exporter], judge=FakeJudge(by_question)) as handle:
@@ -355,7 +364,8 @@ class TestItsOwnCalls:
 def test_a_judge_that_is_down_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
     """For an hour of failures; each turn says why it has no score, and the circuit opens."""
     evaluations, stats = judged(
-        OpenAIJudge("x", base_url="http://127.0.0.1:9/v1", api_key="sk-test", max_retries=0, circuit_failures=3), turns=10
+        OpenAIJudge("x", base_url="http://127.0.0.1:9/v1", api_key="sk-test", max_retries=0, circuit_failures=3),
+        turns=10,
     )
 
     assert {failed.error_type for e in late(evaluations) for failed in e.failed} == {"unavailable"}

@@ -175,7 +175,7 @@ os.waitpid(pid, 0)
     def test_models_work_in_the_children(self, tmp_path: Path) -> None:
         """Loaded and used before the fork; the libraries' own thread pools do not survive it, ours is made anew."""
         pytest.importorskip("sentence_transformers")
-        evaluations, errors = run(
+        evaluations, _ = run(
             """
 handle = rageval_hooks.instrument(metrics=["groundedness", "semantic_grounding"], drain_timeout=60)
 lcel().invoke("parent before")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
+from urllib.parse import urlsplit
 
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
@@ -17,9 +19,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from rich.console import Console
 
 from rageval_hooks.demo.handbook import QUESTIONS, Question, load_handbook
-from rageval_hooks.errors import ExportError, MissingDependencyError, ModelUnavailableError
+from rageval_hooks.errors import ConfigurationError, ExportError, MissingDependencyError, ModelUnavailableError
 from rageval_hooks.exporters.console import make_console, score_table, turn_tree
 from rageval_hooks.exporters.content import ContentPolicy
+from rageval_hooks.exporters.phoenix import PhoenixAutoExporter
 from rageval_hooks.instrumentation import instrument
 from rageval_hooks.models import Models, Role
 from rageval_hooks.models.sources import on_this_machine
@@ -32,18 +35,23 @@ __all__ = ["THRESHOLDS", "run_demo"]
 THRESHOLDS = {"groundedness": 0.74, "context_relevance": 0.45, "unsupported_facts": 0.0, "semantic_grounding": 0.5}
 """For the labels; where those of the scores that are ours come from: benchmarks/RESULTS.md."""
 
+_JUDGE_SECONDS = 300.0
 _ROLES: tuple[Role, ...] = ("embedder", "cross_encoder", "nlp")
 
 
-def run_demo(*, as_json: bool = False, otlp: str | None = None, models: str = "default") -> None:
+def run_demo(
+    *, as_json: bool = False, otlp: str | None = None, models: str = "default", judge: str | None = None
+) -> None:
     """Ask the questions and print each turn with its spans and scores.
 
     Args:
         as_json: print one JSON object per turn (``turn``, ``spans``, ``scores``) and nothing else.
         otlp: address of an OTLP/HTTP endpoint that gets the spans too, such as ``http://localhost:6006``.
         models: ``"default"`` for what is on this machine, ``"lexical"`` for the stand-ins without weights.
+        judge: who judges the answers too, such as ``"openai:gpt-5-mini"``.
 
     Raises:
+        ConfigurationError: there is no such judge, or it has no key.
         MissingDependencyError: LangChain or the OTLP exporter is not installed.
         ModelUnavailableError: the embedder cannot be had.
         ExportError: the spans could not be sent.
@@ -53,6 +61,7 @@ def run_demo(*, as_json: bool = False, otlp: str | None = None, models: str = "d
     except ImportError as error:
         raise MissingDependencyError("langchain-core", "demo", "the demo") from error
     logging.getLogger("rageval_hooks").setLevel(logging.ERROR)  # what is missing is said below, in the demo's own words
+    provider, spans, sent = _provider(otlp)
     notes = make_console(sys.stderr)
     settings, missing = _models(models)
     loaded = Models(settings)
@@ -61,11 +70,12 @@ def run_demo(*, as_json: bool = False, otlp: str | None = None, models: str = "d
         embedder = loaded.embedder(wait=True)
     model, about = answer_model()
     chain = build_chain(load_handbook(), embedder, model)
-    provider, spans, sent = _provider(otlp)
     evaluations: list[Evaluation] = []
     with instrument(
         models=settings,
+        judge=judge,
         tracer_provider=provider,
+        exporters=["otel", PhoenixAutoExporter(otlp)] if otlp else ["otel"],
         thresholds=THRESHOLDS,
         on_evaluation=evaluations.append,
         inline_budget_ms=60_000,
@@ -76,17 +86,19 @@ def run_demo(*, as_json: bool = False, otlp: str | None = None, models: str = "d
         for number, question in enumerate(QUESTIONS, 1):
             evaluations.clear()
             chain.invoke({"question": question.text})
-            handle.flush()
+            with _progress(notes, "judging") if judge else nullcontext():
+                handle.flush(_JUDGE_SECONDS)
             if as_json:
                 print(json.dumps(_as_json(evaluations, spans), ensure_ascii=False), flush=True)  # noqa: T201
             else:
                 _print_turn(console, number, question, evaluations)
             spans.clear()
+        annotated = handle.stats()["exporters"].get(PhoenixAutoExporter.name, {}).get("delivered", 0)
     provider.force_flush()
     if sent is not None and sent.failed:
         raise ExportError(f"the spans could not be sent to {sent.endpoint}: is there an OTLP/HTTP endpoint?")
     if not as_json:
-        _print_ending(console, otlp)
+        _print_ending(console, otlp, annotated)
 
 
 def _models(choice: str) -> tuple[ModelSettings, list[str]]:
@@ -134,10 +146,23 @@ def _provider(otlp: str | None) -> tuple[TracerProvider, InMemorySpanExporter, _
         except ImportError as error:
             raise MissingDependencyError("opentelemetry-exporter-otlp", "otlp", "--otlp") from error
         endpoint = otlp if otlp.rstrip("/").endswith("/v1/traces") else f"{otlp.rstrip('/')}/v1/traces"
+        _check_reachable(endpoint)
         watched = _Watched(OTLPSpanExporter(endpoint=endpoint, timeout=10), endpoint)
         provider.add_span_processor(BatchSpanProcessor(watched))
         return provider, memory, watched
     return provider, memory, None
+
+
+def _check_reachable(endpoint: str) -> None:
+    """Say at once what the exporter would say after a minute of retries."""
+    address = urlsplit(endpoint)
+    try:
+        if not address.hostname or address.scheme not in ("http", "https"):
+            raise ConfigurationError(f"--otlp is an address such as http://localhost:4318, not {endpoint!r}")
+        port = address.port or (443 if address.scheme == "https" else 80)
+        socket.create_connection((address.hostname, port), timeout=5).close()
+    except (OSError, ValueError) as error:
+        raise ExportError(f"the spans cannot be sent to {endpoint}: {error}. Is there an OTLP/HTTP endpoint?") from None
 
 
 @contextmanager
@@ -172,10 +197,12 @@ def _print_turn(console: Console, number: int, question: Question, evaluations: 
     console.print()
 
 
-def _print_ending(console: Console, otlp: str | None) -> None:
+def _print_ending(console: Console, otlp: str | None, annotated: int) -> None:
     console.rule(align="left")
     if otlp:
         console.print(f"The same spans went to {otlp}, service rageval-demo.")
+        if annotated:
+            console.print(f"It is a Phoenix: {annotated} scores are there as annotations, too.")
     else:
         console.print("To see this in a tracing backend: rageval-hooks demo --otlp http://localhost:4318")
     console.print("In your own application: import rageval_hooks; rageval_hooks.instrument()")

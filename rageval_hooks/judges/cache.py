@@ -33,6 +33,7 @@ T = TypeVar("T")
 
 _FORMAT = 1
 _BUSY_TIMEOUT = 2.0
+_BUSY_PAUSE = 0.02
 _PRUNE_EVERY = 64
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS answers "
@@ -156,13 +157,25 @@ class JudgeCache:
         database = sqlite3.connect(self.path, timeout=_BUSY_TIMEOUT, isolation_level=None)
         try:
             if not self._ready:
-                database.execute("PRAGMA journal_mode=WAL")
-                database.execute(_SCHEMA)
+                self._set_up(database)
                 self._ready = True
             database.execute("PRAGMA synchronous=NORMAL")
             yield database
         finally:
             database.close()
+
+    def _set_up(self, database: sqlite3.Connection) -> None:
+        # SQLite does not wait for a lock while it changes the journal's mode: two processes may both be the first.
+        deadline = time.monotonic() + _BUSY_TIMEOUT
+        while True:
+            try:
+                database.execute("PRAGMA journal_mode=WAL")
+                database.execute(_SCHEMA)
+                return
+            except sqlite3.OperationalError:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(_BUSY_PAUSE)
 
     def _make_file(self) -> None:
         if self._ready and self.path.exists():

@@ -153,7 +153,7 @@ class _LangChain(Backend):
             if request.mode == "structured":
                 raise NotImplementedError(f"structured output fails: {type(error).__name__}") from None
             raise
-        return _reply(output["raw"] if request.mode == "structured" else output, request.mode)
+        return _reply(output["raw"] if isinstance(output, Mapping) else output, request.mode)
 
     def _structured(self, schema: type[BaseModel]) -> Runnable[Any, Any]:
         if not self._chat:
@@ -168,7 +168,7 @@ class _LangChain(Backend):
             runnable: Runnable[Any, Any] = method(form, **options)
         except (TypeError, ValueError, AttributeError, KeyError) as error:
             raise NotImplementedError(f"structured output fails: {type(error).__name__}") from None
-        return runnable
+        return _without_parser(runnable)
 
     def _params(self) -> Mapping[str, Any]:
         try:
@@ -176,6 +176,15 @@ class _LangChain(Backend):
         except Exception:
             return {}
         return found if isinstance(found, Mapping) else {}
+
+
+def _without_parser(runnable: Runnable[Any, Any]) -> Runnable[Any, Any]:
+    """Return what stands before the parser: LangChain's takes minutes of CPU over an answer of 1 MB that is no JSON."""
+    from langchain_core.runnables import RunnableParallel, RunnableSequence
+
+    first = runnable.first if isinstance(runnable, RunnableSequence) else None
+    raw = first.steps__.get("raw") if isinstance(first, RunnableParallel) else None
+    return runnable if raw is None else raw
 
 
 def _attribute(model: Any, names: tuple[str, ...]) -> str | None:

@@ -16,9 +16,9 @@ def resolve_judge(given: Any, **options: Any) -> Judge:
     """Return the judge that is meant.
 
     Args:
-        given: a judge or its class; ``"provider:model"``, such as ``"openai:gpt-5-mini"``, with a provider that is built in or comes
-            from the entry-point group ``rageval_hooks.judges``; ``"package.module:name"`` of a judge, or of a class
-            that needs no arguments; a LangChain chat model; or a LlamaIndex LLM.
+        given: a judge or its class; ``"provider:model"``, such as ``"openai:gpt-5-mini"``, with a provider that is
+            built in or comes from the entry-point group ``rageval_hooks.judges``; ``"package.module:name"`` of a judge,
+            or of a class that needs no arguments; a LangChain chat model; or a LlamaIndex LLM.
         options: keyword arguments for the judge that is made: ``base_url``, ``timeout`` …
 
     Raises:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from opentelemetry import trace
@@ -60,15 +61,13 @@ def run(backend: Backend) -> Iterator[Callable[..., dict[str, ReadableSpan]]]:
     ) -> dict[str, ReadableSpan]:
         settings = {"metrics": [], "tracer_provider": backend.provider, **settings}
         with rageval_hooks.instrument(**settings) as handle:
-            try:
+            with contextlib.suppress(ZeroDivisionError):
                 (chain or lcel()).invoke(QUESTION, config)
-            except ZeroDivisionError:
-                pass
             assert handle.flush(20)
             assert handle.stats()["internal_errors"] == handle.stats()["export_errors"] == 0
         return backend.spans
 
-    yield run
+    return run
 
 
 def attributes(span: ReadableSpan) -> dict[str, Any]:
@@ -543,7 +542,7 @@ class TestContent:
 
         assert attributes(run(capture_content=True)["rag RunnableSequence"])["input.value"] == QUESTION
 
-    HIDES: dict[str, tuple[str, str, str]] = {
+    HIDES: ClassVar[dict[str, tuple[str, str, str]]] = {
         "OPENINFERENCE_HIDE_INPUTS": ("rag RunnableSequence", "input.value", "output.value"),
         "OPENINFERENCE_HIDE_OUTPUTS": ("rag RunnableSequence", "output.value", "input.value"),
         "OPENINFERENCE_HIDE_INPUT_MESSAGES": (

@@ -1,4 +1,4 @@
-"""Where spans go: the application's provider, a standard OTLP endpoint, else the console. Each in a process of its own."""
+"""Where spans go: the application's provider, a standard OTLP endpoint, else the console; each in its own process."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def test_each_failure_has_its_kind_and_reason(
     message: str,
     requests: int,
 ) -> None:
-    """A typed failure that says why; passing ones are tried four times in all; one clear line is logged, and counted."""
+    """A typed failure that says why; passing ones are tried four times in all; one clear line is logged and counted."""
     server.otherwise(reply)
     judge = judge_of(server, clock=clock)
     found = failure(judge, kind)

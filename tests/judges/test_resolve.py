@@ -87,7 +87,7 @@ def test_a_provider_of_another_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_unknown_provider_is_told_the_valid_ones() -> None:
     """With a guess at what was meant."""
-    with pytest.raises(UnknownNameError, match="'opnai'. Did you mean 'openai'. Valid: openai"):
+    with pytest.raises(UnknownNameError, match=r"'opnai'. Did you mean 'openai'. Valid: openai"):
         resolve_judge("opnai:gpt-5-mini")
 
 
@@ -113,7 +113,7 @@ def test_what_is_no_judge_is_refused(given: Any, message: str) -> None:
 
 def test_an_unknown_option_names_the_valid_ones() -> None:
     """A typing error is found at once."""
-    with pytest.raises(ConfigurationError, match="no option 'retries'. Valid: timeout, total_timeout, max_retries"):
+    with pytest.raises(ConfigurationError, match=r"no option 'retries'. Valid: timeout, total_timeout, max_retries"):
         resolve_judge("openai:m", base_url="http://x/v1", retries=3)
 
 

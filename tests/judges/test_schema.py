@@ -48,7 +48,7 @@ def properties(annotation: Any, default: Any = ...) -> dict[str, Any] | None:
         (Literal["yes", "no"], {"type": "string", "enum": ["yes", "no"]}),
         (Literal["yes"], {"type": "string", "enum": ["yes"]}),
         (Level, {"type": "string", "enum": ["low", "high"]}),
-        (Optional[bool], {"anyOf": [{"type": "boolean"}, {"type": "null"}]}),
+        (Optional[bool], {"anyOf": [{"type": "boolean"}, {"type": "null"}]}),  # noqa: UP045
         (Union[int, str], {"anyOf": [{"type": "integer"}, {"type": "string"}]}),
         (
             Annotated[list[str], Field(min_length=1)],

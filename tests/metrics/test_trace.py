@@ -106,7 +106,7 @@ def test_the_worked_examples(example: Any) -> None:
     [("000, COVID", 0.775, None, None), ("002", 0.425, 0.333, 0.667)],
 )
 def test_the_aggregates(example: str, average: float, rmse: float | None, consistency: float | None) -> None:
-    """Mean of the four, deviation from it, and its complement. (Seed 002 prints 0.437 and 0.563, by no known formula.)"""
+    """Mean of the four, deviation from it, and its complement. (Seed 002 has 0.437 and 0.563, by no known formula.)"""
     judged, context, response, _, _ = EXAMPLES[example]
     values = trace_values(judged, context, response, "fixed20")
 
@@ -351,7 +351,11 @@ class TestThePrompt:
             assert len(sentence.text.splitlines()) <= 1
         known = {sentence.key for sentence in (*case.passages, *case.response)}
         body = call.prompt.split("Sentences of an answer have keys", 1)[1]
-        keys = [line.split(": ", 1)[0] for line in body.splitlines() if line[:3].strip().rstrip(":").isalnum() and ": " in line[:5]]
+        keys = [
+            line.split(": ", 1)[0]
+            for line in body.splitlines()
+            if line[:3].strip().rstrip(":").isalnum() and ": " in line[:5]
+        ]
         if where != "query":
             assert set(keys) <= known
 
