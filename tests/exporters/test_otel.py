@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
@@ -53,7 +53,7 @@ def backend() -> Backend:
 
 
 @pytest.fixture
-def run(backend: Backend) -> Iterator[Callable[..., dict[str, ReadableSpan]]]:
+def run(backend: Backend) -> Callable[..., dict[str, ReadableSpan]]:
     """Runs a chain in an instrumented process, and returns the spans by name."""
 
     def run(

@@ -1,0 +1,50 @@
+"""The command line: ``rageval-hooks``. One module per command; each imports what it runs when it runs."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from rageval_hooks.cli.demo import demo
+from rageval_hooks.errors import RagevalError
+from rageval_hooks.version import __version__
+
+__all__ = ["main"]
+
+app = typer.Typer(
+    name="rageval-hooks",
+    help="Evaluate every RAG answer, in the application's own traces.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"rageval-hooks {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+app.command()(demo)
+
+
+def main() -> None:
+    """Run the command line; what is wrong is one line on standard error and exit status 2."""
+    try:
+        app()
+    except RagevalError as error:
+        typer.echo(f"rageval-hooks: {error}", err=True)
+        sys.exit(2)
