@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint clean
+.PHONY: demo demo-phoenix test e2e lint clean
 
 # The stamps say which extras are installed, and are renewed when pyproject.toml changes.
 $(VENV)/bin/python:
@@ -16,8 +16,16 @@ $(VENV)/.installed-%: pyproject.toml constraints.txt | $(VENV)/bin/python
 demo: $(VENV)/.installed-demo
 	$(BIN)/rageval-hooks demo
 
+# The same beside a Phoenix server on this machine; Ctrl-C ends it.
+demo-phoenix: $(VENV)/.installed-demo-phoenix
+	$(BIN)/python -m rageval_hooks.demo.phoenix
+
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --ignore tests/e2e -n auto
+
+# Against a real Phoenix server and a real browser.
+e2e: $(VENV)/.installed-e2e
+	$(BIN)/python -m pytest tests/e2e
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

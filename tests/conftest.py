@@ -20,6 +20,11 @@ settings.register_profile("rageval", deadline=None, derandomize=True, max_exampl
 settings.load_profile("rageval")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Screenshots of the tests in a browser are kept on request: they are pictures in the README."""
+    parser.addoption("--keep-screenshots", action="store_true", help="write screenshots to docs/images")
+
+
 @pytest.fixture(scope="session")
 def tiny_cross_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cross-encoder with random weights, on disk."""

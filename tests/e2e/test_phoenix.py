@@ -1,0 +1,202 @@
+"""A chain, the one line, a judge, and a real Phoenix: what the person who opens the trace sees."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from rageval_hooks.demo.phoenix import Phoenix
+from tests.judges.server import JudgeServer, Received, Reply, answer
+
+PROJECT = "harbour"
+QUESTION = "How long is the new pier on Hallay and what did it cost?"
+
+APPLICATION = """
+import sys
+import rageval_hooks
+from rageval_hooks.demo.chain import ExtractiveModel, build_chain
+from rageval_hooks.demo.handbook import load_handbook
+from rageval_hooks.models import Models
+from rageval_hooks.settings import ModelSettings
+
+metrics = ["groundedness", "unsupported_facts", "context_relevance", "trace"]
+handle = rageval_hooks.instrument(metrics=metrics, judge="openai:judge-model")
+embedder = Models(ModelSettings()).embedder(wait=True)
+build_chain(load_handbook(), embedder, ExtractiveModel()).invoke({"question": sys.argv[1]})
+assert handle.flush(120)
+stats = handle.stats()
+assert stats["internal_errors"] == stats["export_errors"] == stats["failed"] == 0, stats
+assert stats["exporters"]["phoenix-auto"]["queued"] == 0, stats
+"""
+
+
+def labels(request: Received) -> Reply:
+    """Judge the first passage relevant, and the last sentence of the answer not supported."""
+    question = str(request.body["messages"][-1]["content"])
+    keys = re.findall(r"^([a-z]): ", question, re.MULTILINE)
+    support = [
+        {
+            "response_sentence_key": key,
+            "explanation": "the passage gives another sum" if key == keys[-1] else "as the passage says",
+            "supporting_sentence_keys": [] if key == keys[-1] else ["0a"],
+            "fully_supported": key != keys[-1],
+        }
+        for key in keys
+    ]
+    return answer(
+        {
+            "relevance_explanation": "The first passage describes the pier.",
+            "all_relevant_sentence_keys": ["0a", "0b"],
+            "sentence_support_information": support,
+            "all_utilized_sentence_keys": ["0a"],
+            "overall_supported": False,
+        }
+    )
+
+
+def query(phoenix: Phoenix, text: str, **variables: str) -> dict[str, Any]:
+    """Ask the server as its own pages do."""
+    response = httpx.post(f"{phoenix.url}/graphql", json={"query": text, "variables": variables}, timeout=30)
+    body = response.raise_for_status().json()
+    assert "errors" not in body, body["errors"]
+    return dict(body["data"])
+
+
+@dataclass
+class Trace:
+    """A trace as the server has it.
+
+    Attributes:
+        id: 32 hex digits.
+        node_id: the server's own id of it.
+        project_id: the server's own id of the project.
+        latency_ms: as the server shows it.
+        spans: by name.
+    """
+
+    id: str
+    node_id: str
+    project_id: str
+    latency_ms: float
+    spans: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+_TRACE = """
+query ($trace: String!) {
+  getTraceByOtelId(traceId: $trace) {
+    id latencyMs project { id }
+    spans(first: 100) { edges { node {
+      name spanId parentId spanKind statusCode latencyMs startTime attributes
+      spanAnnotations { name score label explanation annotatorKind }
+      documentEvaluations { name score documentPosition annotatorKind }
+    } } }
+  }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def trace(phoenix: Phoenix) -> Iterator[Trace]:
+    """One turn of an application in a process of its own that sends its spans to the server."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "RAGEVAL_", "OPENAI_"))}
+    with JudgeServer() as judge:
+        judge.otherwise(labels)
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", APPLICATION, QUESTION],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            env={
+                **clean,
+                "HF_HUB_OFFLINE": "1",
+                "OPENAI_API_KEY": "sk-test",
+                "OPENAI_BASE_URL": judge.url,
+                "OTEL_EXPORTER_OTLP_ENDPOINT": phoenix.url,
+                "OTEL_RESOURCE_ATTRIBUTES": f"openinference.project.name={PROJECT},service.name={PROJECT}",
+                "RAGEVAL_MODELS": json.dumps({"cross_encoder": "lexical", "nlp": "lexical"}),
+                "RAGEVAL_THRESHOLDS": "groundedness=0.74,unsupported_facts=0,trace.adherence=1",
+            },
+        )
+    assert done.returncode == 0, done.stderr
+    found = httpx.get(f"{phoenix.url}/v1/projects/{PROJECT}/spans", params={"limit": 100}, timeout=30).json()["data"]
+    [trace_id] = {span["context"]["trace_id"] for span in found}
+    node = query(phoenix, _TRACE, trace=trace_id)["getTraceByOtelId"]
+    spans = {edge["node"]["name"]: edge["node"] for edge in node["spans"]["edges"]}
+    yield Trace(trace_id, node["id"], node["project"]["id"], node["latencyMs"], spans)
+
+
+def test_scores_are_annotations_of_the_turns_span(trace: Trace) -> None:
+    """Local ones and judged ones, each once, with label, explanation and who made it."""
+    turn = trace.spans["rag handbook"]
+
+    found = {annotation["name"]: annotation for annotation in turn["spanAnnotations"]}
+    assert len(found) == len(turn["spanAnnotations"])
+    assert found["groundedness"]["score"] > 0.8
+    assert (found["groundedness"]["label"], found["groundedness"]["annotatorKind"]) == ("pass", "CODE")
+    assert (found["unsupported_facts"]["score"], found["unsupported_facts"]["label"]) == (1, "fail")
+    assert "41.2 million" in found["unsupported_facts"]["explanation"]
+    assert found["trace.adherence"]["score"] == 0
+    assert (found["trace.adherence"]["label"], found["trace.adherence"]["annotatorKind"]) == ("fail", "LLM")
+    assert "the passage gives another sum" in found["trace.adherence"]["explanation"]
+    assert found["trace.supported_share"]["score"] == 0.5
+
+
+def test_no_other_span_has_scores(trace: Trace) -> None:
+    """Neither the steps nor the evaluation spans."""
+    assert [name for name, span in trace.spans.items() if span["spanAnnotations"]] == ["rag handbook"]
+
+
+def test_documents_carry_their_scores(trace: Trace) -> None:
+    """Each passage stands on the retriever's span, and has its relevance there."""
+    retriever = trace.spans["retrieval ScoredRetriever"]
+    documents = json.loads(retriever["attributes"])["retrieval"]["documents"]
+
+    assert documents[0]["document"]["id"] == "hallay-harbour"
+    assert documents[0]["document"]["score"] == pytest.approx(0.80, abs=0.01)
+    scores = {
+        item["documentPosition"]: item["score"]
+        for item in retriever["documentEvaluations"]
+        if item["name"] == "context_relevance"
+    }
+    assert sorted(scores) == [0, 1, 2, 3]
+    assert scores[0] == max(scores.values())
+
+
+def test_the_traces_latency_is_the_turns(trace: Trace) -> None:
+    """Spans that came late do not stretch it."""
+    turn = trace.spans["rag handbook"]
+
+    assert turn["parentId"] is None
+    assert trace.latency_ms == pytest.approx(turn["latencyMs"], abs=0.01)
+    assert {name for name, span in trace.spans.items() if span["spanKind"] == "evaluator"} == {"evaluate trace"}
+    assert {span["statusCode"] for span in trace.spans.values()} <= {"OK", "UNSET"}
+
+
+def test_the_page_shows_the_scores(phoenix: Phoenix, trace: Trace, browser: Any, out: Path) -> None:
+    """In a browser: the turn, and a chip for each score."""
+    page = browser.new_page(viewport={"width": 1600, "height": 1000})
+    page.goto(f"{phoenix.url}/projects/{trace.project_id}/traces/{trace.id}")
+    try:
+        page.get_by_text(re.compile("^Annotations")).first.click(timeout=60_000)
+        page.locator("text=unsupported_facts >> visible=true").first.wait_for(timeout=60_000)
+        text = page.inner_text("body")
+    finally:
+        time.sleep(1)
+        page.screenshot(path=str(out / "phoenix.png"))
+        page.close()
+
+    assert "rag handbook" in text
+    for name in ("groundedness", "unsupported_facts", "context_relevance", "trace.adherence", "trace.completeness"):
+        assert name in text
+    assert re.search(r"groundedness\s+μ\s+0\.9\d", text), text
