@@ -39,8 +39,11 @@ def demo(
         str | None,
         typer.Option("--judge", metavar="PROVIDER:MODEL", help="Have the answers judged too: openai:gpt-5-mini."),
     ] = None,
+    framework: Annotated[
+        Framework, typer.Option("--framework", help="What the application is built with.")
+    ] = Framework.langchain,
 ) -> None:
-    """Run a LangChain chain over a small handbook and show its turns with their spans and scores."""
+    """Run a RAG application over a small handbook and show its turns with their spans and scores."""
     from rageval_hooks.demo.run import run_demo
 
-    run_demo(as_json=as_json, otlp=otlp, models=models.value, judge=judge)
+    run_demo(as_json=as_json, otlp=otlp, models=models.value, judge=judge, framework=framework.value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from langchain_core.callbacks import CallbackManagerForLLMRun
@@ -19,13 +19,12 @@ from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import Runnable, RunnableLambda, RunnablePassthrough
 from langchain_core.vectorstores import InMemoryVectorStore, VectorStore
 
-from rageval_hooks.demo.handbook import QUESTIONS, Section
+from rageval_hooks.demo.extraction import EXTRACTIVE, content_words, extract, slip
+from rageval_hooks.demo.handbook import Section, load_handbook
 from rageval_hooks.models import AnyEmbedder
 from rageval_hooks.models.embedder import Embedder
-from rageval_hooks.text.sentences import sentence_spans
-from rageval_hooks.text.words import STOP_WORDS, words
 
-__all__ = ["answer_model", "build_chain"]
+__all__ = ["ExtractiveModel", "answer_model", "build_application", "build_chain"]
 
 _PROMPT = ChatPromptTemplate.from_messages(
     [
@@ -74,8 +73,10 @@ class LexicalRetriever(BaseRetriever):
     sections: list[Section]
 
     def _get_relevant_documents(self, query: str, *, run_manager: Any) -> list[Document]:
-        wanted = _content(query)
-        shares = [(len(wanted & _content(section.text)) / max(1, len(wanted)), section) for section in self.sections]
+        wanted = content_words(query)
+        shares = [
+            (len(wanted & content_words(section.text)) / max(1, len(wanted)), section) for section in self.sections
+        ]
         best = sorted(shares, key=lambda pair: -pair[0])[:_PASSAGES]
         return [
             Document(id=section.id, page_content=section.text, metadata={"score": share}) for share, section in best
@@ -90,7 +91,7 @@ class ExtractiveModel(BaseChatModel):
         return "extractive"
 
     def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> Any:
-        return {"ls_provider": "demo", "ls_model_name": "extractive-demo", "ls_model_type": "chat"}
+        return {"ls_provider": "demo", "ls_model_name": EXTRACTIVE, "ls_model_type": "chat"}
 
     def _generate(
         self,
@@ -115,21 +116,8 @@ class ExtractiveModel(BaseChatModel):
             yield chunk
 
 
-def _extract(messages: Sequence[BaseMessage], most: int = 2) -> str:
-    question = _content(str(messages[-1].content))
-    passages = str(messages[0].content).split("\n\n")[1:]
-    ranked: list[tuple[float, int, str]] = []
-    for rank, passage in enumerate(passages):
-        for start, end in sentence_spans(passage):
-            sentence = passage[start:end]
-            shared = len(question & _content(sentence)) + 0.5 * len(question & _content(passage)) - 0.1 * rank
-            ranked.append((shared, len(ranked), sentence))
-    best = sorted(ranked, key=lambda item: (-item[0], item[1]))[:most]
-    return " ".join(sentence for _, _, sentence in sorted(best, key=lambda item: item[1]))
-
-
-def _content(text: str) -> set[str]:
-    return {word.key for word in words(text) if word.key not in STOP_WORDS}
+def _extract(messages: Sequence[BaseMessage]) -> str:
+    return extract(str(messages[-1].content), str(messages[0].content).split("\n\n")[1:])
 
 
 def answer_model() -> tuple[BaseChatModel, str]:
@@ -144,7 +132,7 @@ def answer_model() -> tuple[BaseChatModel, str]:
         ), f"{name}, by OPENAI_API_KEY or OPENAI_BASE_URL"
     return (
         ExtractiveModel(),
-        "extractive-demo, which copies sentences (set OPENAI_API_KEY or OPENAI_BASE_URL for a model)",
+        f"{EXTRACTIVE}, which copies sentences (set OPENAI_API_KEY or OPENAI_BASE_URL for a model)",
     )
 
 
@@ -170,19 +158,17 @@ def build_chain(
         {"context": retriever | _join, "question": RunnablePassthrough()} | _PROMPT | model | StrOutputParser()
     )
     return (
-        RunnablePassthrough.assign(answer=lambda state: chain.invoke(state["question"])) | RunnableLambda(_slip)
+        RunnablePassthrough.assign(answer=lambda state: chain.invoke(state["question"]))
+        | RunnableLambda(lambda state: slip(state["question"], state["answer"]))
     ).with_config(run_name="handbook")
+
+
+def build_application(embedder: AnyEmbedder) -> tuple[Callable[[str], Any], str]:
+    """Return the application, from a question to an answer, and a line about who answers."""
+    model, about = answer_model()
+    chain = build_chain(load_handbook(), embedder, model)
+    return lambda question: chain.invoke({"question": question}), about
 
 
 def _join(documents: list[Document]) -> str:
     return "\n\n".join(document.page_content for document in documents)
-
-
-def _slip(state: dict[str, str]) -> str:
-    """Put the wrong number into the answer to the question that is there to show it."""
-    answer = state["answer"]
-    for question in QUESTIONS:
-        if question.text == state["question"] and question.slip is not None:
-            right, wrong = question.slip
-            answer = answer.replace(right, wrong)
-    return answer

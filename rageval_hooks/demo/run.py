@@ -7,7 +7,7 @@ import logging
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,13 +18,13 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcess
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from rich.console import Console
 
-from rageval_hooks.demo.handbook import QUESTIONS, Question, load_handbook
+from rageval_hooks.demo.handbook import QUESTIONS, Question
 from rageval_hooks.errors import ConfigurationError, ExportError, MissingDependencyError, ModelUnavailableError
 from rageval_hooks.exporters.console import make_console, score_table, turn_tree
 from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.exporters.phoenix import PhoenixAutoExporter
 from rageval_hooks.instrumentation import instrument
-from rageval_hooks.models import Models, Role
+from rageval_hooks.models import AnyEmbedder, Models, Role
 from rageval_hooks.models.sources import on_this_machine
 from rageval_hooks.score import Evaluation
 from rageval_hooks.settings import LEXICAL, ModelSettings
@@ -40,7 +40,12 @@ _ROLES: tuple[Role, ...] = ("embedder", "cross_encoder", "nlp")
 
 
 def run_demo(
-    *, as_json: bool = False, otlp: str | None = None, models: str = "default", judge: str | None = None
+    *,
+    as_json: bool = False,
+    otlp: str | None = None,
+    models: str = "default",
+    judge: str | None = None,
+    framework: str = "langchain",
 ) -> None:
     """Ask the questions and print each turn with its spans and scores.
 
@@ -49,17 +54,15 @@ def run_demo(
         otlp: address of an OTLP/HTTP endpoint that gets the spans too, such as ``http://localhost:6006``.
         models: ``"default"`` for what is on this machine, ``"lexical"`` for the stand-ins without weights.
         judge: who judges the answers too, such as ``"openai:gpt-5-mini"``.
+        framework: what the application is built with: ``"langchain"`` or ``"llama-index"``.
 
     Raises:
         ConfigurationError: there is no such judge, or it has no key.
-        MissingDependencyError: LangChain or the OTLP exporter is not installed.
+        MissingDependencyError: the framework or the OTLP exporter is not installed.
         ModelUnavailableError: the embedder cannot be had.
         ExportError: the spans could not be sent.
     """
-    try:
-        from rageval_hooks.demo.chain import answer_model, build_chain
-    except ImportError as error:
-        raise MissingDependencyError("langchain-core", "demo", "the demo") from error
+    build_application = _framework(framework)
     logging.getLogger("rageval_hooks").setLevel(logging.ERROR)  # what is missing is said below, in the demo's own words
     provider, spans, sent = _provider(otlp)
     notes = make_console(sys.stderr)
@@ -68,8 +71,7 @@ def run_demo(
     with _progress(notes, "loading models"):
         loaded.load(_ROLES)
         embedder = loaded.embedder(wait=True)
-    model, about = answer_model()
-    chain = build_chain(load_handbook(), embedder, model)
+    ask, about = build_application(embedder)
     evaluations: list[Evaluation] = []
     with instrument(
         models=settings,
@@ -85,7 +87,7 @@ def run_demo(
             _print_heading(console, about, missing)
         for number, question in enumerate(QUESTIONS, 1):
             evaluations.clear()
-            chain.invoke({"question": question.text})
+            ask(question.text)
             with _progress(notes, "judging") if judge else nullcontext():
                 handle.flush(_JUDGE_SECONDS)
             if as_json:
@@ -99,6 +101,17 @@ def run_demo(
         raise ExportError(f"the spans could not be sent to {sent.endpoint}: is there an OTLP/HTTP endpoint?")
     if not as_json:
         _print_ending(console, otlp, annotated)
+
+
+def _framework(name: str) -> Callable[[AnyEmbedder], tuple[Callable[[str], Any], str]]:
+    try:
+        if name == "llama-index":
+            from rageval_hooks.demo.query_engine import build_application
+        else:
+            from rageval_hooks.demo.chain import build_application
+    except ImportError as error:
+        raise MissingDependencyError(f"{name}-core", f"demo,{name}", f"the demo with {name}") from error
+    return build_application
 
 
 def _models(choice: str) -> tuple[ModelSettings, list[str]]:

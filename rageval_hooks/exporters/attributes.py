@@ -125,8 +125,10 @@ def _add_results(attributes: Attributes, results: Sequence[Result], policy: Cont
 
 def _add_missing(attributes: Attributes, result: Result, policy: ContentPolicy) -> None:
     if isinstance(result, Skipped):
+        attributes[semconv.LABEL.format(name=result.name)] = "skipped"
         attributes[semconv.SKIPPED.format(name=result.name)] = result.reason
     elif isinstance(result, Failed):
+        attributes[semconv.LABEL.format(name=result.name)] = "failed"
         message = policy.quote(result.message, policy.everything)
         attributes[semconv.FAILED.format(name=result.name)] = f"{result.error_type}: {message}"
 

@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -107,7 +106,7 @@ query ($trace: String!) {
 
 
 @pytest.fixture(scope="module")
-def trace(phoenix: Phoenix) -> Iterator[Trace]:
+def trace(phoenix: Phoenix) -> Trace:
     """One turn of an application in a process of its own that sends its spans to the server."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "RAGEVAL_", "OPENAI_"))}
     with JudgeServer() as judge:
@@ -133,7 +132,7 @@ def trace(phoenix: Phoenix) -> Iterator[Trace]:
     [trace_id] = {span["context"]["trace_id"] for span in found}
     node = query(phoenix, _TRACE, trace=trace_id)["getTraceByOtelId"]
     spans = {edge["node"]["name"]: edge["node"] for edge in node["spans"]["edges"]}
-    yield Trace(trace_id, node["id"], node["project"]["id"], node["latencyMs"], spans)
+    return Trace(trace_id, node["id"], node["project"]["id"], node["latencyMs"], spans)
 
 
 def test_scores_are_annotations_of_the_turns_span(trace: Trace) -> None:

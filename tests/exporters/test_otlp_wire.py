@@ -102,7 +102,7 @@ def test_ids_and_parents(received: Received) -> None:
     ]
     ids = [span.span_id for span in received.collector.spans]
     assert len(set(ids)) == len(ids) == 4
-    assert {len(id) for id in ids} == {8}
+    assert set(map(len, ids)) == {8}
 
 
 def test_late_scores_are_linked_to_the_turn(received: Received) -> None:

@@ -1,6 +1,6 @@
 """Scores on their way to Phoenix: what is posted, what happens when spans are late or the server is in trouble.
 
-The real server is asked in tests/e2e; the one here has the same answers, and the faults that a real one has on a bad day.
+The real server is asked in tests/e2e; the one here has the same answers, and the faults of a real one on a bad day.
 """
 
 from __future__ import annotations

@@ -1,0 +1,42 @@
+"""What answers in the demo when there is no language model: it copies sentences. And the slip that scores must find."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rageval_hooks.demo.handbook import QUESTIONS
+from rageval_hooks.text.sentences import sentence_spans
+from rageval_hooks.text.words import STOP_WORDS, words
+
+__all__ = ["EXTRACTIVE", "content_words", "extract", "slip"]
+
+EXTRACTIVE = "extractive-demo"
+"""The name of the model that is none."""
+
+
+def extract(question: str, passages: Iterable[str], most: int = 2) -> str:
+    """Return the sentences of the passages that share most words with the question, in their order."""
+    wanted = content_words(question)
+    ranked: list[tuple[float, int, str]] = []
+    for rank, passage in enumerate(passages):
+        about = len(wanted & content_words(passage))
+        for start, end in sentence_spans(passage):
+            sentence = passage[start:end]
+            shared = len(wanted & content_words(sentence)) + 0.5 * about - 0.1 * rank
+            ranked.append((shared, len(ranked), sentence))
+    best = sorted(ranked, key=lambda item: (-item[0], item[1]))[:most]
+    return " ".join(sentence for _, _, sentence in sorted(best, key=lambda item: item[1]))
+
+
+def content_words(text: str) -> set[str]:
+    """Return the words of a text that mean something."""
+    return {word.key for word in words(text) if word.key not in STOP_WORDS}
+
+
+def slip(asked: str, answer: str) -> str:
+    """Put the wrong number into the answer to the question that is there to show it."""
+    for question in QUESTIONS:
+        if question.text == asked and question.slip is not None:
+            right, wrong = question.slip
+            answer = answer.replace(right, wrong)
+    return answer

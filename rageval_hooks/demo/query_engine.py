@@ -1,0 +1,147 @@
+"""The demo's application on LlamaIndex: index, retriever, query engine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from llama_index.core import PromptTemplate, VectorStoreIndex
+from llama_index.core.base.base_query_engine import BaseQueryEngine
+from llama_index.core.base.response.schema import RESPONSE_TYPE, Response
+from llama_index.core.embeddings import BaseEmbedding
+from llama_index.core.llms import LLM, CompletionResponse, CompletionResponseGen, CustomLLM, LLMMetadata
+from llama_index.core.llms.callbacks import llm_completion_callback
+from llama_index.core.query_engine import RetrieverQueryEngine
+from llama_index.core.retrievers import BaseRetriever
+from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+
+from rageval_hooks.demo.extraction import EXTRACTIVE, content_words, extract, slip
+from rageval_hooks.demo.handbook import Section, load_handbook
+from rageval_hooks.errors import MissingDependencyError
+from rageval_hooks.models import AnyEmbedder
+from rageval_hooks.models.embedder import Embedder
+
+__all__ = ["build_application", "build_query_engine"]
+
+_PASSAGES = 4
+_QUESTION = "\n\nQuestion: "
+_PROMPT = PromptTemplate(
+    "You answer passengers of a ferry company, from these passages alone.\n\n{context_str}" + _QUESTION + "{query_str}"
+)
+
+
+class SharedEmbedding(BaseEmbedding):
+    """The evaluation's own embedder, as LlamaIndex wants it: one set of weights in memory."""
+
+    embedder: Any
+
+    def _get_text_embedding(self, text: str) -> list[float]:
+        return [float(value) for value in self.embedder.embed(text).vector]
+
+    def _get_query_embedding(self, query: str) -> list[float]:
+        return self._get_text_embedding(query)
+
+    async def _aget_query_embedding(self, query: str) -> list[float]:
+        return self._get_text_embedding(query)
+
+
+class LexicalRetriever(BaseRetriever):
+    """The passages that share most words with the query: for ``--models lexical``."""
+
+    def __init__(self, sections: Iterable[Section]) -> None:
+        super().__init__()
+        self._sections = list(sections)
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        wanted = content_words(query_bundle.query_str)
+        shares = [
+            (len(wanted & content_words(section.text)) / max(1, len(wanted)), section) for section in self._sections
+        ]
+        best = sorted(shares, key=lambda pair: -pair[0])[:_PASSAGES]
+        return [NodeWithScore(node=_node(section), score=share) for share, section in best]
+
+
+class ExtractiveLLM(CustomLLM):
+    """No language model: it answers with the sentences of the passages that share most words with the question."""
+
+    @property
+    def metadata(self) -> LLMMetadata:
+        """Its name, and a window that holds every prompt of the demo."""
+        return LLMMetadata(model_name=EXTRACTIVE, context_window=32_768)
+
+    @llm_completion_callback()
+    def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
+        """Answer."""
+        before, _, question = prompt.rpartition(_QUESTION)
+        return CompletionResponse(text=extract(question, before.split("\n\n")[1:]))
+
+    @llm_completion_callback()
+    def stream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseGen:
+        """Answer in one piece."""
+        yield self.complete(prompt)
+
+
+class Handbook(BaseQueryEngine):
+    """A query engine around another, that makes the slip that the scores must find."""
+
+    def __init__(self, engine: BaseQueryEngine) -> None:
+        super().__init__(None)
+        self._engine = engine
+
+    def _query(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
+        found = self._engine.query(query_bundle)
+        return Response(slip(query_bundle.query_str, str(found)), source_nodes=found.source_nodes)
+
+    async def _aquery(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
+        return self._query(query_bundle)
+
+    def _get_prompt_modules(self) -> dict[str, Any]:
+        return {}
+
+
+def build_query_engine(sections: Iterable[Section], embedder: AnyEmbedder, llm: LLM) -> BaseQueryEngine:
+    """Build the query engine.
+
+    Args:
+        sections: what is searched.
+        embedder: how it is searched.
+        llm: who answers.
+    """
+    retriever: BaseRetriever
+    if isinstance(embedder, Embedder):
+        index = VectorStoreIndex(list(map(_node, sections)), embed_model=SharedEmbedding(embedder=embedder))
+        retriever = index.as_retriever(similarity_top_k=_PASSAGES)
+    else:
+        retriever = LexicalRetriever(sections)
+    return Handbook(RetrieverQueryEngine.from_args(retriever, llm=llm, text_qa_template=_PROMPT))
+
+
+def build_application(embedder: AnyEmbedder) -> tuple[Callable[[str], Any], str]:
+    """Return the application, from a question to an answer, and a line about who answers."""
+    llm, about = _answer_model()
+    return build_query_engine(load_handbook(), embedder, llm).query, about
+
+
+def _answer_model() -> tuple[LLM, str]:
+    """Return the model that answers, and a line about it: an OpenAI-compatible endpoint if one is configured."""
+    if os.environ.get("OPENAI_API_KEY") or os.environ.get("OPENAI_BASE_URL"):
+        try:
+            from llama_index.llms.openai_like import OpenAILike
+        except ImportError as error:
+            raise MissingDependencyError(
+                "llama-index-llms-openai-like", "demo,llama-index", "a model behind OPENAI_API_KEY or OPENAI_BASE_URL"
+            ) from error
+        name = os.environ.get("OPENAI_MODEL", "gpt-5-mini")
+        model = OpenAILike(
+            model=name,
+            api_base=os.environ.get("OPENAI_BASE_URL", "https://api.openai.com/v1"),
+            api_key=os.environ.get("OPENAI_API_KEY", "none"),
+            is_chat_model=True,
+        )
+        return model, f"{name}, by OPENAI_API_KEY or OPENAI_BASE_URL"
+    return ExtractiveLLM(), f"{EXTRACTIVE}, which copies sentences (set OPENAI_API_KEY or OPENAI_BASE_URL for a model)"
+
+
+def _node(section: Section) -> TextNode:
+    return TextNode(id_=section.id, text=section.text)
