@@ -82,7 +82,6 @@ class Worker:
         self._hurry = False
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._executor: DaemonExecutor | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._exit_registered = False
         self._provider: object = None
@@ -96,9 +95,10 @@ class Worker:
             if lane.pending >= lane.capacity:
                 lane.dropped += 1
                 return False
+            if not lane.accepted:
+                self.lanes.add(lane)
             lane.pending += 1
             lane.accepted += 1
-            self.lanes.add(lane)
             self._pending += 1
             self._jobs.append((lane, job))
             try:
@@ -106,15 +106,13 @@ class Worker:
                     self._signalled = True
                     loop = self._loop or self._start()
                     loop.call_soon_threadsafe(self._wake)
-            except RuntimeError:  # the interpreter is going down: no thread can be started any more
-                self._jobs.pop()
-                self._signalled = False
-                lane.pending -= 1
-                lane.accepted -= 1
-                lane.dropped += 1
-                self._pending -= 1
-                return False
-        if _is_exiting():
+            except RuntimeError:
+                alone = True
+            else:
+                alone = False
+        if alone:
+            self._run_here()
+        elif _is_exiting():
             self.flush(self.drain_timeout)  # the drain may have been, or may never come
         return True
 
@@ -165,14 +163,42 @@ class Worker:
     # -- on the request's thread, under the lock
 
     def _start(self) -> asyncio.AbstractEventLoop:
-        loop = self._loop = asyncio.new_event_loop()
-        self._executor = DaemonExecutor(2, f"{self.name}-compute")
-        loop.set_default_executor(self._executor)
+        loop = self._new_loop()
         if not self._exit_registered:
             self.drain_before(self._provider)
-        self._thread = threading.Thread(target=self._run, args=(loop,), name=self.name, daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, args=(loop,), name=self.name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            loop.close()
+            raise
+        self._loop, self._thread = loop, thread
         return loop
+
+    def _new_loop(self) -> asyncio.AbstractEventLoop:
+        loop = asyncio.new_event_loop()
+        loop.set_default_executor(DaemonExecutor(2, f"{self.name}-compute"))
+        return loop
+
+    # -- at exit, when no thread can be started any more
+
+    def _run_here(self) -> None:
+        """Do what is queued on this thread, and what follows from it."""
+        loop = self._loop = self._new_loop()
+        try:
+            loop.run_until_complete(asyncio.wait_for(self._run_all(), self.drain_timeout))
+        except Exception:
+            _logger.warning("rageval-hooks: %d background jobs are undone at exit", self._pending, exc_info=True)
+        finally:
+            self._loop = None
+            self._signalled = False
+            loop.close()
+
+    async def _run_all(self) -> None:
+        self._drain()
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+            self._drain()
 
     # -- on the background thread
 

@@ -22,20 +22,27 @@ class DaemonExecutor(ThreadPoolExecutor):
 
     The standard pool refuses work once the interpreter begins to exit, and an event loop resolves host names on one:
     requests that drain at exit would fail. It derives from the standard pool because event loops insist on that.
+
+    Made at exit, when no thread can be started any more (Python 3.12 on), it works on the thread that submits.
     """
 
     def __init__(self, threads: int, name: str, prepare: Callable[[], object] = lambda: None) -> None:
         super().__init__(max_workers=threads, thread_name_prefix=name)
         self._prepare = prepare
         self._jobs: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
-        self._size = threads
+        self._size = 0
         for index in range(threads):
-            threading.Thread(target=self._work, name=f"{name}-{index}", daemon=True).start()
+            with suppress(RuntimeError):
+                threading.Thread(target=self._work, name=f"{name}-{index}", daemon=True).start()
+                self._size += 1
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         """Run ``fn`` on one of the threads."""
         future: Future[T] = Future()
-        self._jobs.put((future, lambda: fn(*args, **kwargs)))
+        if self._size:
+            self._jobs.put((future, lambda: fn(*args, **kwargs)))
+        else:
+            _perform(future, lambda: fn(*args, **kwargs))
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -47,14 +54,17 @@ class DaemonExecutor(ThreadPoolExecutor):
         with suppress(Exception):  # without this thread, whoever waits for its work would wait for ever
             self._prepare()
         while (item := self._jobs.get()) is not None:
-            future, call = item
-            if not future.set_running_or_notify_cancel():
-                continue
-            try:
-                future.set_result(call())
-            except BaseException as error:
-                future.set_exception(error)
-            del item, future, call
+            _perform(*item)
+            del item
+
+
+def _perform(future: Future[Any], call: Callable[[], Any]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(call())
+    except BaseException as error:
+        future.set_exception(error)
 
 
 class ForkSafeLock:
