@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import Any, TypedDict
 
 import pytest
@@ -251,6 +252,8 @@ class TestAgents:
     @pytest.mark.parametrize("way", ["invoke", "ainvoke", "stream", "astream"])
     def test_an_agent_with_a_retriever_tool(self, captured: Captured, way: str) -> None:
         """One turn: question, passages, the last answer; the tokens of both model calls together."""
+        if way.startswith("a") and sys.version_info < (3, 11):
+            pytest.skip("on Python 3.10 LangChain's own retriever tool does not know its parent: see docs/capture.md")
         agent = searching_agent(create_retriever_tool(retriever(), "search", "Search the handbook."))
         state = {"messages": [("human", QUESTION)]}
 
