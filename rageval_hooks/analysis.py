@@ -11,10 +11,11 @@ from typing import TypeVar
 from rageval_hooks.errors import InputTooLargeError, OverBudgetError
 from rageval_hooks.models import AnyEmbedding, Models
 from rageval_hooks.models.cache import MemoryCache
-from rageval_hooks.models.embedder import Embedder
+from rageval_hooks.models.embedder import SHORT, Embedder
 from rageval_hooks.models.embedding import Embedding, keep_words
 from rageval_hooks.models.lexical import LexicalEmbedding
 from rageval_hooks.models.nlp import Entity
+from rageval_hooks.text.declining import declines
 from rageval_hooks.text.facts import Fact, FactIndex, find_facts, merge_indexes
 from rageval_hooks.text.passages import PassageIndex, index_passage
 from rageval_hooks.text.sentences import Span, sentence_spans
@@ -84,6 +85,11 @@ class TurnAnalysis:
         return sentence_spans(self.turn.response)
 
     @cached_property
+    def declines(self) -> bool:
+        """Whether the response, by its wording, does nothing but decline to answer."""
+        return declines(self.turn.response)
+
+    @cached_property
     def facts(self) -> list[Fact]:
         """The numbers, dates, codes and names that the response states."""
         return find_facts(self.turn.response, self.sentences)
@@ -118,10 +124,23 @@ class TurnAnalysis:
             ModelUnavailableError: it cannot be had.
             OverBudgetError: the time is used up.
         """
-        found = self._embeddings.get(text)
-        if found is None:
-            found = self._embeddings[text] = self.models.embedder(wait=self.wait).embed(text, self.pause)
-        return found
+        if text not in self._embeddings:
+            concepts = self.__dict__.get("concepts", ())  # whoever asks for one of them asks for all
+            self._embed_all(concepts if text in concepts else [text])
+        return self._embeddings[text]
+
+    def _embed_all(self, texts: Sequence[str]) -> None:
+        """Embed several texts of this turn, the short ones of them together."""
+        embedder = self.models.embedder(wait=self.wait)
+        new = [text for text in dict.fromkeys(texts) if text not in self._embeddings]
+        short = [text for text in new if len(text) <= SHORT]
+        if len(short) > 1 and isinstance(embedder, Embedder):
+            for start in range(0, len(short), _MOST_TOGETHER):
+                some = short[start : start + _MOST_TOGETHER]
+                self._embeddings.update(zip(some, embedder.embed_short(some, self.pause), strict=True))
+        for text in new:
+            if text not in self._embeddings:
+                self._embeddings[text] = embedder.embed(text, self.pause)
 
     @cached_property
     def passage_embeddings(self) -> list[AnyEmbedding]:
@@ -157,7 +176,7 @@ class TurnAnalysis:
         dense = [part for part in parts if isinstance(part, Embedding)]
         text = "\n".join(passage.text for passage in self.turn.passages)
         embedder = self.models.embedder(wait=self.wait)
-        if len(text) < _MAY_FIT_ONE_WINDOW and isinstance(embedder, Embedder) and embedder.fits(text):
+        if len(text) < _MAY_FIT_ONE_WINDOW and isinstance(embedder, Embedder) and _fits(text, dense, embedder):
             return self.embed(text)
         return Embedding.together(dense)
 
@@ -171,7 +190,9 @@ class TurnAnalysis:
             OverBudgetError: the time is used up.
         """
         self._check_size([self.turn.response], MAX_EMBEDDED_CHARACTERS)
-        return [self.embed(self.turn.response[start:end]) for start, end in self.sentences]
+        texts = [self.turn.response[start:end] for start, end in self.sentences]
+        self._embed_all(texts)
+        return [self._embeddings[text] for text in texts]
 
     # -- what two metrics need
 
@@ -214,8 +235,21 @@ class TurnAnalysis:
             raise InputTooLargeError(f"{size:,} characters to read; the limit is {limit:,}")
 
 
+_MOST_TOGETHER = 16
+"""Short texts in one forward pass: a deadline is looked at between two passes."""
+
 _MAY_FIT_ONE_WINDOW = 20_000
 """Characters beyond which several passages are not even asked whether they are one window together."""
+
+
+def _fits(text: str, parts: Sequence[Embedding], embedder: Embedder) -> bool:
+    """Whether texts are one window together.
+
+    Mostly seen by the tokens that were kept of each, without reading them again: the whole has at least as many. A
+    quarter more, since at the seams some tokenizers make fewer tokens of two texts that follow each other.
+    """
+    kept = sum(len(part.tokens.starts) for part in parts)
+    return kept <= 1.25 * embedder.window_tokens and embedder.fits(text)
 
 
 _indexes: MemoryCache[PassageIndex] = MemoryCache(32 * 2**20)

@@ -95,5 +95,9 @@ def _evaluate(
         thresholds=None if thresholds is None else dict(thresholds),
         exporters=[],
     )
-    pipeline.load_models()
-    return [pipeline.evaluate(turn) for turn in turns]
+    try:
+        pipeline.load_models()
+        return [pipeline.evaluate(turn) for turn in turns]
+    finally:
+        if judge is None or isinstance(judge, str):
+            pipeline.close_judge()  # it was made here; one that was given may be used again

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from pydantic import BaseModel
 
@@ -14,7 +14,7 @@ from rageval_hooks.judges.fence import Fence
 from rageval_hooks.text.keys import KeyedSentence, key_passages, key_response
 from rageval_hooks.turn import Message, Turn
 
-__all__ = ["JudgedTurn"]
+__all__ = ["JudgedTurn", "Named"]
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
@@ -30,6 +30,14 @@ Each sentence of a passage stands on a line of its own and begins with its key: 
 (0a, 0b, 1a). Sentences of an answer have keys of letters alone (a, b, c). Name sentences by these keys only."""
 
 
+class Named(Protocol):
+    """What is known here of a metric: that it has a name."""
+
+    @property
+    def name(self) -> str:
+        """As users name it."""
+
+
 class JudgedTurn:
     """A turn, its judge, and what the judge has said of it so far. Lives in one event loop.
 
@@ -39,13 +47,19 @@ class JudgedTurn:
     Args:
         turn: the turn.
         judge: who is asked.
+        metrics: those that ask the judge about this turn: what one of them finds out as it was set up, the others use.
     """
 
-    def __init__(self, turn: Turn, judge: Judge) -> None:
+    def __init__(self, turn: Turn, judge: Judge, metrics: Iterable[Named] = ()) -> None:
         self.turn = turn
         self.judge = judge
+        self._metrics = tuple(metrics)
         self.judgements: list[Judgement[Any]] = []
         self._once: dict[Hashable, asyncio.Future[Any]] = {}
+
+    def metrics(self, kind: type[T]) -> list[T]:
+        """Return the metrics of one kind that run for this turn, as they were set up."""
+        return [metric for metric in self._metrics if isinstance(metric, kind)]
 
     @cached_property
     def passages(self) -> list[KeyedSentence]:
@@ -118,8 +132,15 @@ class JudgedTurn:
         future = self._once.get(key)
         if future is None:
             future = self._once[key] = asyncio.ensure_future(_awaited(find))
+            future.add_done_callback(_look)
         return await asyncio.shield(future)
 
 
 async def _awaited(find: Callable[[], Awaitable[T]]) -> T:
     return await find()
+
+
+def _look(future: asyncio.Future[Any]) -> None:
+    """Take note of a failure that nobody waits for any more: a shutdown has cancelled those who did."""
+    if not future.cancelled():
+        future.exception()

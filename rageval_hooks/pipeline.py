@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from opentelemetry import trace
 from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
-from opentelemetry.sdk.trace.sampling import Decision, Sampler
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON, DEFAULT_ON, Decision, Sampler
 
 from rageval_hooks.analysis import TurnAnalysis
 from rageval_hooks.background import Lane, Worker, shared_worker
@@ -30,6 +30,7 @@ from rageval_hooks.models import Models
 from rageval_hooks.sampling import TraceSampler
 from rageval_hooks.score import Evaluation, Result, Score, Stage
 from rageval_hooks.settings import Settings
+from rageval_hooks.threads import ForkSafeLock
 from rageval_hooks.tokens import with_estimated_usage
 from rageval_hooks.turn import Turn
 
@@ -97,6 +98,9 @@ class Pipeline:
         tracer_provider: whose ids new traces get; None for the global one.
         worker: the background thread.
         clock: a monotonic clock, in seconds.
+
+    Attributes:
+        computes_inline: whether anything is computed, or anybody called, before the application's call returns.
     """
 
     def __init__(
@@ -128,6 +132,7 @@ class Pipeline:
         self._samplers = {name: TraceSampler(rate) for name, rate in self._probabilities.items()}
         self._directions = _directions(self.metrics)
         self._thresholds = _checked_thresholds(settings.thresholds, self._directions)
+        self.computes_inline = on_evaluation is not None or any(not metric.asks_judge for metric in self.metrics)
         self._roles = frozenset(role for metric in self.metrics for role in metric.models)
         self._running: set[asyncio.Task[Any] | None] = set()
         self._closed = False
@@ -136,6 +141,9 @@ class Pipeline:
         self._counts: Counter[str] = Counter()
         self._counts_lock = threading.Lock()
         self._complaints = Complaints(_logger)
+        self._tracing: _Tracing | None = None
+        self._unbuilt: set[_Unbuilt] = set()
+        self._build_lock = ForkSafeLock()
 
     @classmethod
     def build(
@@ -202,15 +210,17 @@ class Pipeline:
             context: the current OpenTelemetry context.
         """
         provider = self._tracer_provider or trace.get_tracer_provider()
+        tracing = self._tracing
+        if tracing is None or tracing.provider is not provider:
+            tracing = self._tracing = _Tracing(provider)
         self._worker.drain_before(provider)
-        ids = _ids(provider)
         parent = trace.get_current_span(context).get_span_context()
         if parent.is_valid:
             trace_id, parent_span_id, flags = parent.trace_id, parent.span_id, int(parent.trace_flags)
             sampled = parent.trace_flags.sampled
         else:
-            trace_id, parent_span_id = ids.generate_trace_id(), 0
-            sampled = _records(provider, context, trace_id)
+            trace_id, parent_span_id = tracing.ids.generate_trace_id(), 0
+            sampled = tracing.records(context, trace_id)
             flags = int(sampled)
         selected = self.enabled
         if selected and not sampled and not self.settings.evaluate_unsampled:
@@ -219,7 +229,7 @@ class Pipeline:
         if selected and not self._sampler.keeps(trace_id):
             selected = False
             self._count("sampled_out")
-        span_id = ids.generate_span_id() if selected else 0
+        span_id = tracing.ids.generate_span_id() if selected else 0
         return Selection(context, trace_id, span_id, parent_span_id, flags, selected, self._sampler.rate)
 
     def submit(self, turn: Turn, selection: Selection | None = None) -> None:
@@ -231,6 +241,19 @@ class Pipeline:
             self._submit(turn, selection)
         except Exception as error:
             self.failed("a turn could not be evaluated", error)
+
+    def submit_later(self, build: Callable[[], Turn], selection: Selection) -> None:
+        """Take a turn that has just ended and is yet to be built; only where :attr:`computes_inline` is False.
+
+        Args:
+            build: builds the turn; called on the background thread.
+            selection: where the turn stands in its trace.
+        """
+        self._count("turns")
+        unbuilt = _Unbuilt(partial(self._build, build, selection), self._build_lock)
+        self._unbuilt.add(unbuilt)
+        if not self._hand_over(partial(self._deliver_built, unbuilt)):
+            self._unbuilt.discard(unbuilt)
 
     def failed(self, what: str, error: BaseException) -> None:
         """Count and log an exception of our own that must not reach the application."""
@@ -246,7 +269,7 @@ class Pipeline:
         judge = self.judge
         if judge is not None:
             asking = [metric for metric in self.metrics if metric.asks_judge]
-            case = JudgedTurn(turn, judge)
+            case = JudgedTurn(turn, judge, asking)
 
             async def ask() -> list[tuple[Result, ...]]:
                 return await asyncio.gather(*(compute_judged(metric, case) for metric in asking))
@@ -261,6 +284,16 @@ class Pipeline:
 
     def _submit(self, turn: Turn, selection: Selection | None) -> None:
         self._count("turns")
+        self._hand_over(self._evaluate_inline(turn, selection))
+
+    def _hand_over(self, job: Callable[[], None]) -> bool:
+        if self._worker.submit(self._exports, job):
+            return True
+        self._complaints.warn("exports", "%d turns wait for their export: newer ones are dropped", _MOST_EXPORTS)
+        return False
+
+    def _evaluate_inline(self, turn: Turn, selection: Selection | None) -> Callable[[], None]:
+        """Compute what is computed before the call returns; returns what is left to the background."""
         evaluable = self._evaluable(turn)
         if not evaluable:
             self._count("without_retrieval")
@@ -276,8 +309,7 @@ class Pipeline:
         if evaluable:
             self._count("evaluated")
             self._notify(evaluation)
-        if not self._worker.submit(self._exports, partial(self._deliver, evaluation, analysis, later)):
-            self._complaints.warn("exports", "%d turns wait for their export: newer ones are dropped", _MOST_EXPORTS)
+        return partial(self._deliver, evaluation, analysis, later)
 
     def _evaluable(self, turn: Turn) -> bool:
         return turn.is_rag or self.settings.evaluate_without_retrieval
@@ -309,6 +341,19 @@ class Pipeline:
         return True
 
     # -- in the background
+
+    def _build(self, build: Callable[[], Turn], selection: Selection) -> Callable[[], None] | None:
+        try:
+            return self._evaluate_inline(build(), selection)
+        except Exception as error:
+            self.failed("a turn could not be built from what was recorded", error)
+            return None
+
+    def _deliver_built(self, unbuilt: _Unbuilt) -> None:
+        deliver = unbuilt.build()
+        self._unbuilt.discard(unbuilt)
+        if deliver is not None:
+            deliver()
 
     def _deliver(self, evaluation: Evaluation, analysis: TurnAnalysis, later: Sequence[Metric]) -> None:
         """Export a turn with its inline results, and have the rest computed: after it, so that its span is first."""
@@ -352,8 +397,9 @@ class Pipeline:
         local = [metric for metric in metrics if not metric.asks_judge]
         work = [self._compute_later(analysis, local)] if local else []
         if self.judge is not None:
-            case = JudgedTurn(analysis.turn, self.judge)
-            work += [self._judge(case, metric) for metric in metrics if metric.asks_judge]
+            asking = [metric for metric in metrics if metric.asks_judge]
+            case = JudgedTurn(analysis.turn, self.judge, asking)
+            work += [self._judge(case, metric) for metric in asking]
         await asyncio.gather(*work)
 
     async def _compute_later(self, analysis: TurnAnalysis, metrics: Sequence[Metric]) -> None:
@@ -391,12 +437,16 @@ class Pipeline:
         started: float,
         durations: dict[str, float],
     ) -> Evaluation:
-        finished = tuple(self._finish(result) for result in results)
+        finished = self.finish(results)
         for result in finished:
             self._count(result.status)
         return Evaluation(
             turn=turn, results=finished, stage=stage, duration=self._clock() - started, durations=durations
         )
+
+    def finish(self, results: Iterable[Result]) -> tuple[Result, ...]:
+        """Return results that were computed elsewhere with what the settings add: labels by thresholds."""
+        return tuple(self._finish(result) for result in results)
 
     def _finish(self, result: Result) -> Result:
         if not isinstance(result, Score):
@@ -441,8 +491,7 @@ class Pipeline:
         self._closed = True
         if not done:
             self._cancel()
-        if self.judge is not None:
-            self._close_judge(self.judge)
+        self.close_judge()
         for exporter in self.exporters:
             self._worker.close_at_exit(exporter.shutdown, wanted=False)
             _shared_exporters.drop(exporter)
@@ -470,14 +519,20 @@ class Pipeline:
         if undone:
             _logger.warning("rageval-hooks: shut down with %d turns not fully evaluated", undone)
 
-    def _close_judge(self, judge: Judge) -> None:
+    def close_judge(self) -> None:
+        """Close the judge's connections; it opens new ones if it is asked again."""
+        if self.judge is None:
+            return
         try:
-            self._worker.call(judge.aclose).result(_CLOSING_SECONDS)
+            self._worker.call(self.judge.aclose).result(_CLOSING_SECONDS)
         except Exception as error:
             self.failed("the judge could not be closed", error)
 
     def stats(self) -> dict[str, Any]:
         """Return what was counted: turns, results by status, errors, the background queues, the exporters' own."""
+        for unbuilt in list(self._unbuilt):
+            unbuilt.build()  # so that it counts
+            self._unbuilt.discard(unbuilt)
         with self._counts_lock:
             counts = {name: self._counts[name] for name in _COUNTERS}
         return {
@@ -521,17 +576,51 @@ _shared_exporters = _SharedExporters()
 _RANDOM_IDS = RandomIdGenerator()
 
 
-def _ids(provider: TracerProvider) -> IdGenerator:
-    ids = getattr(provider, "id_generator", None)
-    return ids if isinstance(ids, IdGenerator) else _RANDOM_IDS
+class _Unbuilt:
+    """A turn that is yet to be built, by whoever asks first.
+
+    Args:
+        build: builds it; returns what is left to be done about it, or None if that went wrong.
+        lock: held meanwhile.
+    """
+
+    __slots__ = ("_build", "_built", "_lock")
+
+    def __init__(self, build: Callable[[], Callable[[], None] | None], lock: ForkSafeLock) -> None:
+        self._build: Callable[[], Callable[[], None] | None] | None = build
+        self._built: Callable[[], None] | None = None
+        self._lock = lock
+
+    def build(self) -> Callable[[], None] | None:
+        """Build it, unless that is done."""
+        with self._lock:
+            if self._build is not None:
+                self._built, self._build = self._build(), None
+            return self._built
 
 
-def _records(provider: TracerProvider, context: Context, trace_id: int) -> bool:
-    """Whether the application's sampler would record a trace that begins with a turn of ours."""
-    sampler = getattr(provider, "sampler", None)
-    if not isinstance(sampler, Sampler):
-        return True
-    return sampler.should_sample(context, trace_id, "rag").decision is Decision.RECORD_AND_SAMPLE
+class _Tracing:
+    """What a new turn asks of a tracer provider, looked up once.
+
+    Args:
+        provider: the provider.
+    """
+
+    __slots__ = ("_sampler", "ids", "provider")
+
+    def __init__(self, provider: TracerProvider) -> None:
+        self.provider = provider
+        ids = getattr(provider, "id_generator", None)
+        self.ids: IdGenerator = ids if isinstance(ids, IdGenerator) else _RANDOM_IDS
+        sampler = getattr(provider, "sampler", None)
+        always = sampler is None or sampler is ALWAYS_ON or sampler is DEFAULT_ON
+        self._sampler = sampler if isinstance(sampler, Sampler) and not always else None
+
+    def records(self, context: Context, trace_id: int) -> bool:
+        """Whether the application's sampler would record a trace that begins with a turn of ours."""
+        if self._sampler is None:
+            return True
+        return self._sampler.should_sample(context, trace_id, "rag").decision is Decision.RECORD_AND_SAMPLE
 
 
 _COUNTERS = (

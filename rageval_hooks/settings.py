@@ -37,6 +37,7 @@ class ModelSettings(Data):
         embedder: a sentence-transformers model; its token vectors are used too.
         cross_encoder: a sentence-transformers cross-encoder for (query, response) pairs.
         nlp: a spaCy pipeline with a parser and an entity recogniser.
+        hhem: a model of the layout of HHEM-2, for the metric ``hhem``; nothing lexical stands in for it.
         download: whether a hub may be asked, in the background, for a model that is not on this machine.
         load_timeout: seconds after which a model that is still loading counts as not available.
         device: torch device for the models, such as ``"cpu"`` or ``"cuda:0"``.
@@ -46,12 +47,13 @@ class ModelSettings(Data):
     embedder: str = Field(default="sentence-transformers/all-MiniLM-L6-v2", description=_MODEL_NAME)
     cross_encoder: str = Field(default="cross-encoder/ms-marco-MiniLM-L-6-v2", description=_MODEL_NAME)
     nlp: str = Field(default="en_core_web_sm", description=_MODEL_NAME)
+    hhem: str = Field(default="vectara/hallucination_evaluation_model", description=_MODEL_NAME)
     download: bool = Field(default=True, description=_YES_OR_NO)
     load_timeout: float = Field(default=120.0, gt=0, allow_inf_nan=False, description="seconds, more than 0")
     device: str = Field(default="cpu", description="a torch device, such as 'cpu' or 'cuda:0'")
     cache_mb: float = Field(default=64.0, ge=0, allow_inf_nan=False, description="MiB, 0 or more")
 
-    @field_validator("embedder", "cross_encoder", "nlp")
+    @field_validator("embedder", "cross_encoder", "nlp", "hhem")
     @classmethod
     def _existing_path(cls, name: str) -> str:
         if not name.strip():
@@ -68,7 +70,7 @@ def looks_like_path(name: str) -> bool:
 
 _TIERS: dict[str, dict[str, str]] = {
     "default": {},
-    LEXICAL: {"embedder": LEXICAL, "cross_encoder": LEXICAL, "nlp": LEXICAL},
+    LEXICAL: {"embedder": LEXICAL, "cross_encoder": LEXICAL, "nlp": LEXICAL, "hhem": LEXICAL},
 }
 
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from rageval_hooks.models import Models
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read by huggingface_hub when it is imported
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # a worker per core: more threads would only wait for each other
 
 settings.register_profile("rageval", deadline=None, derandomize=True, max_examples=100)
 settings.load_profile("rageval")

@@ -22,7 +22,7 @@ COMMAND = [str(Path(sys.executable).parent / "rageval-hooks")]
 def run(*arguments: str, status: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "RAGEVAL_", "OPENAI_"))}
     result = subprocess.run(
-        [*COMMAND, *arguments], capture_output=True, text=True, timeout=120, env={**clean, **environment}
+        [*COMMAND, *arguments], capture_output=True, text=True, timeout=300, env={**clean, **environment}
     )
     assert result.returncode == status, result.stderr
     return result

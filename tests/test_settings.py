@@ -26,7 +26,7 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> None:
     module._warn_of_strange_variables.cache_clear()
 
 
-LEXICAL = {"embedder": "lexical", "cross_encoder": "lexical", "nlp": "lexical"}
+LEXICAL = {"embedder": "lexical", "cross_encoder": "lexical", "nlp": "lexical", "hhem": "lexical"}
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import random
 import string
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MAX_TOKENS", "TRAINING_SENTENCES", "build_cross_encoder", "build_nlp"]
+__all__ = ["MAX_TOKENS", "TRAINING_SENTENCES", "build_cross_encoder", "build_encoder", "build_hhem", "build_nlp"]
 
 MAX_TOKENS = 64
 """What the tiny cross-encoder reads."""
@@ -20,8 +21,21 @@ _WORDS = (
 
 def build_cross_encoder(folder: Path, outputs: int = 1) -> Path:
     """Write a BERT with random weights, a WordPiece vocabulary and a head of so many outputs."""
+    from transformers import BertForSequenceClassification
+
+    return _build_bert(folder, BertForSequenceClassification, num_labels=outputs)
+
+
+def build_encoder(folder: Path) -> Path:
+    """Write a BERT of two layers with random weights and no head, and a WordPiece vocabulary."""
+    from transformers import BertModel
+
+    return _build_bert(folder, BertModel)
+
+
+def _build_bert(folder: Path, kind: Any, **options: Any) -> Path:
     import torch
-    from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
+    from transformers import BertConfig, BertTokenizerFast
 
     folder.mkdir(parents=True, exist_ok=True)
     characters = string.ascii_lowercase + string.digits
@@ -32,7 +46,7 @@ def build_cross_encoder(folder: Path, outputs: int = 1) -> Path:
     tokenizer = BertTokenizerFast(vocab=str(folder / "vocab.txt"), model_max_length=MAX_TOKENS)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model = BertForSequenceClassification(
+        model = kind(
             BertConfig(
                 vocab_size=len(vocabulary),
                 hidden_size=32,
@@ -41,12 +55,79 @@ def build_cross_encoder(folder: Path, outputs: int = 1) -> Path:
                 intermediate_size=64,
                 max_position_embeddings=MAX_TOKENS,
                 initializer_range=0.5,  # so that the outputs differ
-                num_labels=outputs,
+                **options,
             )
         )
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def build_hhem(folder: Path, tokenizer: Path | None = None) -> Path:
+    """Write a T5 of HHEM-2's layout with random weights: its names of weights, its config, its code, its tokenizer.
+
+    Args:
+        folder: where.
+        tokenizer: where the tokenizer is written; None for beside the weights.
+    """
+    import torch
+    from safetensors.torch import save_file
+    from transformers import T5Config, T5ForTokenClassification
+
+    folder.mkdir(parents=True, exist_ok=True)
+    vocabulary = _write_t5_tokenizer((tokenizer or folder) / "tokenizer.json")
+    config = T5Config(
+        vocab_size=vocabulary + 4,  # as published: a few more rows than tokens
+        d_model=32,
+        d_kv=12,
+        d_ff=48,
+        num_layers=3,
+        num_heads=2,
+        feed_forward_proj="gated-gelu",
+        num_labels=2,
+        initializer_factor=2.0,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = T5ForTokenClassification(config)
+        torch.nn.init.normal_(model.classifier.weight, std=0.5)  # so that the outputs differ
+    weights = {
+        f"t5.{key}": value for key, value in model.state_dict().items() if not key.endswith("embed_tokens.weight")
+    }
+    save_file(weights, str(folder / "model.safetensors"), metadata={"format": "pt"})
+    published = {
+        "architectures": ["HHEMv2ForSequenceClassification"],
+        "auto_map": {
+            "AutoConfig": "configuration_hhem_v2.HHEMv2Config",
+            "AutoModelForSequenceClassification": "modeling_hhem_v2.HHEMv2ForSequenceClassification",
+        },
+        "model_type": "HHEMv2",
+    }
+    (folder / "config.json").write_text(json.dumps(published))
+    for name in ("configuration_hhem_v2.py", "modeling_hhem_v2.py"):
+        (folder / name).write_text("raise AssertionError('the code of a model was run')\n")
+    return folder
+
+
+def _write_t5_tokenizer(path: Path) -> int:
+    """Write a tokenizer as T5's are, with the prompt's words; return the size of its vocabulary."""
+    from tokenizers import Tokenizer, pre_tokenizers, processors
+    from tokenizers.models import Unigram
+
+    special = ["<pad>", "</s>", "<unk>"]
+    words = [*_WORDS, "Determine", "if", "hypothesis", "true", "given", "premise", "Premise", "Hypothesis"]
+    scores = dict.fromkeys(special, 0.0) | {"▁": -3.0}
+    scores |= dict.fromkeys(string.ascii_letters + string.digits + string.punctuation, -6.0)
+    scores |= {f"▁{word}": -4.0 for word in words}
+    tokenizer = Tokenizer(Unigram(list(scores.items()), unk_id=2))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="always")]
+    )
+    tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
+    tokenizer.add_special_tokens(special)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(path))
+    return int(tokenizer.get_vocab_size())
 
 
 # word/tag/head/dependency/entity; heads are positions in the sentence.

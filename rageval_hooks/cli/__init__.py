@@ -8,6 +8,12 @@ from typing import Annotated
 import typer
 
 from rageval_hooks.cli.demo import demo
+from rageval_hooks.cli.generate import generate
+from rageval_hooks.cli.metrics import metrics
+from rageval_hooks.cli.plot import plot
+from rageval_hooks.cli.report import report
+from rageval_hooks.cli.run import run
+from rageval_hooks.cli.score import score
 from rageval_hooks.errors import RagevalError
 from rageval_hooks.version import __version__
 
@@ -39,6 +45,12 @@ def _options(
 
 
 app.command()(demo)
+app.command()(generate)
+app.command()(run)
+app.command()(metrics)
+app.command()(score)
+app.command()(report)
+app.command()(plot)
 
 
 def main() -> None:

@@ -161,6 +161,7 @@ class Recorder:
         self._table: dict[Hashable, tuple[Recording, Run | None]] = {}
         self._open: dict[Hashable, Recording] = {}
         self._ended: dict[Hashable, None] = {}
+        self._ended_before: dict[Hashable, None] = {}
 
     def join(self, framework: Framework) -> None:
         """Make a framework known, so that what others run inside of its runs belongs to the same turn."""
@@ -208,7 +209,7 @@ class Recorder:
                 seen[0].owner = owner
             return None
         around = table.get(parent_id) if parent_id is not None else None
-        if around is None and parent_id in self._ended:
+        if around is None and (parent_id in self._ended or parent_id in self._ended_before):
             self._remember([run_id])  # for what it starts in its turn
             return None
         foreign = self._ambient(framework)
@@ -333,13 +334,14 @@ class Recorder:
         return recording if recording.selection.selected else None
 
     def _remember(self, ids: list[Hashable]) -> None:
-        """Keep the ids of roots that ended lately: a straggler of theirs must not be taken for a root of its own."""
+        """Keep the ids of roots that ended lately: a straggler of theirs must not be taken for a root of its own.
+
+        In two halves, the older of which is dropped as a whole: to drop ids one by one, a dictionary would look for its
+        first entry among ever more places that are free.
+        """
+        if len(self._ended) >= _REMEMBERED:
+            self._ended_before, self._ended = self._ended, {}
         self._ended.update(dict.fromkeys(ids))
-        while len(self._ended) > _REMEMBERED:
-            try:
-                del self._ended[next(iter(self._ended))]
-            except (KeyError, RuntimeError, StopIteration):  # another thread was here
-                return
 
     def _give_up_the_oldest(self, now: int) -> None:
         while self._open:

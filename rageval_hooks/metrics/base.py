@@ -19,6 +19,7 @@ from rageval_hooks.errors import (
     UnknownNameError,
 )
 from rageval_hooks.logs import Complaints
+from rageval_hooks.metrics.plan import PlannedCall, TurnSize
 from rageval_hooks.plain import Data
 from rageval_hooks.plugins import Registry
 from rageval_hooks.score import Failed, Result, Score, Skipped
@@ -84,6 +85,8 @@ class Metric(ABC):
         calls: how many judge calls it takes per turn, in words; ``"0"`` for a local metric.
         version: changes when the formula or the prompt does.
         default: whether it runs when no metrics are named.
+        about_claims: whether it judges what the response claims. A local metric is then skipped where the response, by
+            its wording, only declines to answer: a refusal is neither unsupported nor incomplete.
     """
 
     name: ClassVar[str]
@@ -95,6 +98,7 @@ class Metric(ABC):
     calls: ClassVar[str] = "0"
     version: ClassVar[str] = "1"
     default: ClassVar[bool] = False
+    about_claims: ClassVar[bool] = False
 
     @abstractmethod
     def evaluate(self, subject: Any) -> Any:
@@ -115,6 +119,10 @@ class Metric(ABC):
     def asks_judge(self) -> bool:
         """Whether it asks a judge."""
         return inspect.iscoroutinefunction(self.evaluate)
+
+    def plan(self, size: TurnSize) -> tuple[PlannedCall, ...]:
+        """Return the calls that it takes for a turn of some size; one that has not said so is taken to need one."""
+        return (PlannedCall(self.name, "as the metric asks", estimated=True),) if self.asks_judge else ()
 
     def score(self, value: float, name: str | None = None, **fields: Any) -> Score:
         """Make a score of this metric, with its version."""
@@ -142,6 +150,10 @@ class Metric(ABC):
     def skip(self, reason: str, name: str | None = None) -> Skipped:
         """Say why there is no score."""
         return Skipped(name=name or self.name, reason=reason, metric=self.name)
+
+    def skip_all(self, reason: str) -> list[Skipped]:
+        """Say of each of its scores why there is none."""
+        return [self.skip(reason, definition.name) for definition in self.scores]
 
     def fail(self, error: Exception, name: str | None = None) -> Failed:
         """Say what went wrong."""
@@ -197,6 +209,8 @@ class _FunctionMetric(Metric):
 
 class _AsyncFunctionMetric(_FunctionMetric):
     """A metric made from a coroutine function of a turn and a judge by :func:`metric`."""
+
+    calls: ClassVar[str] = "as the function asks"
 
     async def evaluate(self, subject: JudgedTurn) -> Any:  # type: ignore[override]
         return self._result(await self._function(subject.turn, subject.judge))
@@ -300,6 +314,8 @@ def compute(metric: Metric, analysis: TurnAnalysis) -> tuple[Result, ...]:
         reason = missing_input(metric, analysis.turn)
         if reason is not None:
             return (metric.skip(reason),)
+        if metric.about_claims and analysis.declines:
+            return (metric.skip("the response declines to answer: it claims nothing"),)
         return _checked(metric, metric.evaluate(analysis))
     except (ModelNotReadyError, OverBudgetError):
         raise

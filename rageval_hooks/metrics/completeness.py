@@ -35,6 +35,7 @@ class ConceptCompleteness(Metric):
     family: ClassVar[str] = "local"
     source: ClassVar[str] = "seed 001; en_core_web_sm, all-MiniLM-L6-v2"
     default: ClassVar[bool] = True
+    about_claims: ClassVar[bool] = True
 
     def __init__(self, threshold: float = 0.45) -> None:
         if not 0 <= threshold <= 1:

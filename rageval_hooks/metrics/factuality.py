@@ -33,6 +33,7 @@ class SemanticGrounding(Metric):
     family: ClassVar[str] = "local"
     source: ClassVar[str] = "seed 001; all-MiniLM-L6-v2"
     default: ClassVar[bool] = True
+    about_claims: ClassVar[bool] = True
 
     def evaluate(self, analysis: TurnAnalysis) -> Result:
         """Return the cosine; skipped where the response or the context has no words."""
@@ -87,6 +88,7 @@ class FactualAccuracy(Metric):
     family: ClassVar[str] = "local"
     source: ClassVar[str] = _SOURCE
     default: ClassVar[bool] = True
+    about_claims: ClassVar[bool] = True
 
     def __init__(self, grounding_weight: float = 0.5) -> None:
         if not 0 <= grounding_weight <= 1:

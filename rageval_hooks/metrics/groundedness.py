@@ -51,6 +51,7 @@ class Groundedness(Metric):
     family: ClassVar[str] = "local"
     source: ClassVar[str] = "ours; all-MiniLM-L6-v2"
     default: ClassVar[bool] = True
+    about_claims: ClassVar[bool] = True
 
     def __init__(self, weak: float = 0.6) -> None:
         if not 0 <= weak <= 1:

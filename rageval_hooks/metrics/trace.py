@@ -17,12 +17,17 @@ from rageval_hooks.errors import ConfigurationError, JudgeAnswerError
 from rageval_hooks.judges.base import Judgement
 from rageval_hooks.judging import JudgedTurn
 from rageval_hooks.metrics.base import Field, Metric, ScoreDefinition
+from rageval_hooks.metrics.no_answer import declined
+from rageval_hooks.metrics.plan import PlannedCall, TurnSize
 from rageval_hooks.score import Failed, Result
 from rageval_hooks.text.keys import KeyedSentence
 
 __all__ = ["SentenceSupport", "Trace", "TraceLabels", "TraceValues", "trace_values"]
 
 Formulas = Literal["ragbench", "fixed20"]
+
+_KEY = "trace.labels"
+_ABOUT_RESPONSE = ("completeness", "adherence", "supported_share", "average", "rmse", "consistency")
 
 
 class SentenceSupport(BaseModel):
@@ -164,6 +169,8 @@ def _made_up(labels: TraceLabels, context: set[str], response: set[str]) -> tupl
 class Trace(Metric):
     """TRACe: four scores from one judge call, with the evidence sentence by sentence.
 
+    Where ``no_answer`` runs too and says that the system declined to answer, those that judge the response are skipped.
+
     Args:
         formulas: ``"ragbench"``, or ``"fixed20"`` for those of the seeds.
 
@@ -198,6 +205,10 @@ class Trace(Metric):
             raise ConfigurationError(f"the formulas of trace are 'ragbench' or 'fixed20', not {formulas!r}")
         self.formulas: Formulas = formulas
 
+    def plan(self, size: TurnSize) -> tuple[PlannedCall, ...]:
+        """Return its one call."""
+        return (PlannedCall(_KEY, "labels of the passages' and the response's sentences"),)
+
     async def evaluate(self, case: JudgedTurn) -> Iterable[Result]:
         """Return the scores; those of the support are failed where the judge left a sentence out."""
         if not case.passages:
@@ -211,14 +222,19 @@ class Trace(Metric):
             self.formulas,
         )
         metadata = {"formulas": self.formulas, "dropped_keys": list(values.dropped_keys)}
-        return [
+        results = [
             *self._context_scores(values, labels, case, judgement, metadata),
             *self._support_scores(values, labels, case, judgement, metadata),
         ]
+        reason = await declined(case)
+        if reason is None:
+            return results
+        refused = {f"trace.{name}" for name in _ABOUT_RESPONSE}
+        return [self.skip(reason, result.name) if result.name in refused else result for result in results]
 
     async def labels(self, case: JudgedTurn) -> Judgement[TraceLabels]:
         """Return the judge's labels of the turn; asked once, whichever metrics use them."""
-        return await case.once("trace.labels", lambda: case.ask(_TASK, TraceLabels, about_response=True))
+        return await case.once(_KEY, lambda: case.ask(_TASK, TraceLabels, about_response=True))
 
     def _context_scores(
         self,

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, Union
 
+from rageval_hooks.errors import ModelUnavailableError
 from rageval_hooks.loading import BackgroundValue, LoadState
 from rageval_hooks.models.cache import MemoryCache
 from rageval_hooks.models.cross_encoder import CrossEncoder, load_cross_encoder
 from rageval_hooks.models.embedder import Embedder, load_embedder
 from rageval_hooks.models.embedding import Embedding
+from rageval_hooks.models.hhem import Hhem, load_hhem
 from rageval_hooks.models.lexical import LexicalEmbedder, LexicalEmbedding, LexicalNlp, LexicalRelevance
 from rageval_hooks.models.nlp import Nlp, load_nlp
 from rageval_hooks.settings import LEXICAL, ModelSettings
@@ -17,7 +19,7 @@ from rageval_hooks.threads import ForkSafeLock
 
 __all__ = ["AnyCrossEncoder", "AnyEmbedder", "AnyEmbedding", "AnyNlp", "Models", "Role"]
 
-Role = Literal["embedder", "cross_encoder", "nlp"]
+Role = Literal["embedder", "cross_encoder", "nlp", "hhem"]
 AnyEmbedder = Union[Embedder, LexicalEmbedder]
 AnyCrossEncoder = Union[CrossEncoder, LexicalRelevance]
 AnyNlp = Union[Nlp, LexicalNlp]
@@ -27,6 +29,7 @@ _LOADERS: dict[Role, Callable[[ModelSettings], Any]] = {
     "embedder": load_embedder,
     "cross_encoder": load_cross_encoder,
     "nlp": load_nlp,
+    "hhem": load_hhem,
 }
 _LEXICAL: dict[Role, Any] = {
     "embedder": LexicalEmbedder(),
@@ -68,6 +71,13 @@ class Models:
     def nlp(self, *, wait: bool = False) -> AnyNlp:
         """Return the NLP pipeline; see :meth:`BackgroundValue.get`."""
         return self._get("nlp", wait)  # type: ignore[no-any-return]
+
+    def hhem(self, *, wait: bool = False) -> Hhem:
+        """Return HHEM; see :meth:`BackgroundValue.get`. No rule stands in for it."""
+        if self.settings.hhem == LEXICAL:
+            reason = "nothing stands in for it in the lexical tier: set models={'hhem': 'name or /path'}"
+            raise ModelUnavailableError("hhem", reason)
+        return self._get("hhem", wait)  # type: ignore[no-any-return]
 
     @property
     def cache(self) -> MemoryCache[AnyEmbedding]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,13 @@ from rageval_hooks.threads import model_executor
 if TYPE_CHECKING:
     from rageval_hooks.models.embedding import FloatArray
 
-__all__ = ["Embedder", "load_embedder"]
+    _Features = tuple[dict[str, list[int]], list[tuple[int, int]]]
+    _Window = tuple[FloatArray, TokenVectors]
+
+__all__ = ["SHORT", "Embedder", "load_embedder"]
+
+SHORT = 240
+"""Characters of a text that is worth embedding together with others: about 60 tokens."""
 
 _LONGEST_WINDOW = 512
 _LONGEST_WORD = 12
@@ -30,7 +36,8 @@ class Embedder:
     """Embeds texts, one forward pass per window of text.
 
     Windows are not put together into padded batches: on a CPU that is not faster (the padding costs what the batch
-    gains), and the numbers of one text would depend, in their last bits, on its neighbours. See benchmarks/RESULTS.md.
+    gains), and the numbers of one text would depend, in their last bits, on its neighbours. Only short texts of one
+    turn are (:meth:`embed_short`). See benchmarks/RESULTS.md, "Local scoring".
 
     Args:
         model: a ``sentence_transformers.SentenceTransformer`` with a fast tokenizer.
@@ -43,6 +50,7 @@ class Embedder:
         if not getattr(self._tokenizer, "is_fast", False):
             raise ModelUnavailableError("embedder", f"{name} has no fast tokenizer, which token positions need")
         self.name = name
+        self._padding = {"input_ids": self._tokenizer.pad_token_id or 0}
         self.window_tokens = min(int(model.max_seq_length or _LONGEST_WINDOW), _LONGEST_WINDOW)
 
     def embed(self, text: str, pause: Callable[[], None] = _go_on) -> Embedding:
@@ -52,17 +60,52 @@ class Embedder:
             text: the text.
             pause: called before each window; what it raises stops the work.
         """
-        windows = []
-        for features, offsets in model_executor().submit(self._tokenize, text).result():
+        executor = model_executor()
+        windows, further = executor.submit(self._begin, text, pause).result()
+        for features, offsets in further:
             pause()
-            windows.append(model_executor().submit(self._forward, features, offsets).result())
+            windows.append(executor.submit(self._forward, features, offsets).result())
         return Embedding.of(windows)
+
+    def embed_short(self, texts: Sequence[str], pause: Callable[[], None] = _go_on) -> list[Embedding]:
+        """Embed short texts in one forward pass, the shorter ones padded.
+
+        Pays up to some dozens of tokens, where a pass takes about as long whatever it reads.
+
+        Args:
+            texts: each of at most :data:`SHORT` characters.
+            pause: called before the pass; what it raises stops the work.
+        """
+        return model_executor().submit(self._embed_short, list(texts), pause).result()
+
+    def _embed_short(self, texts: list[str], pause: Callable[[], None]) -> list[Embedding]:
+        features = [self._features(text, 0)[:1] for text in texts]
+        found = [(index, *window[0]) for index, window in enumerate(features) if window]
+        embeddings = [Embedding.of([])] * len(texts)
+        if found:
+            pause()
+            windows = self._forward_all([window for _, window, _ in found], [places for _, _, places in found])
+            for (index, _, _), window in zip(found, windows, strict=True):
+                embeddings[index] = Embedding.of([window])
+        return embeddings
 
     def fits(self, text: str) -> bool:
         """Return whether a text is read at once, in one window. Costs its tokens, no forward pass."""
         return model_executor().submit(lambda: len(self._pieces(text)) == 1).result()
 
-    def _tokenize(self, text: str) -> list[tuple[dict[str, list[int]], list[tuple[int, int]]]]:
+    def _begin(self, text: str, pause: Callable[[], None]) -> tuple[list[_Window], list[_Features]]:
+        """Tokenize a text and embed its first window: one way to the model's thread and back for most texts.
+
+        Returns:
+            The first window, if there is one, and what is still to be embedded.
+        """
+        features = self._tokenize(text)
+        if not features:
+            return [], []
+        pause()
+        return [self._forward(*features[0])], features[1:]
+
+    def _tokenize(self, text: str) -> list[_Features]:
         return [window for start, end in self._pieces(text) for window in self._features(text[start:end], start)]
 
     def _pieces(self, text: str) -> list[tuple[int, int]]:
@@ -76,7 +119,7 @@ class Embedder:
         cuts = [_between_words(offsets, number * len(offsets) // count) for number in range(1, count)]
         return list(pairwise([0, *cuts, len(text)]))
 
-    def _features(self, text: str, base: int) -> list[tuple[dict[str, list[int]], list[tuple[int, int]]]]:
+    def _features(self, text: str, base: int) -> list[_Features]:
         encoded = self._tokenizer(
             text,
             truncation=True,
@@ -94,21 +137,35 @@ class Embedder:
             if any(end > start for start, end in offsets)
         ]
 
-    def _forward(
-        self, features: dict[str, list[int]], offsets: list[tuple[int, int]]
-    ) -> tuple[FloatArray, TokenVectors]:
+    def _forward(self, features: dict[str, list[int]], offsets: list[tuple[int, int]]) -> _Window:
+        return self._forward_all([features], [offsets])[0]
+
+    def _forward_all(
+        self, features: Sequence[dict[str, list[int]]], offsets: Sequence[list[tuple[int, int]]]
+    ) -> list[_Window]:
         import numpy as np
         import torch
 
         device = self._model.device
+        length = max(map(len, offsets))
         with torch.inference_mode():
-            inputs = {name: torch.tensor([values], device=device) for name, values in features.items()}
-            output = self._model(inputs)
-            vector = output["sentence_embedding"][0].float().cpu().numpy()
-            tokens = output["token_embeddings"][0].float().cpu().numpy()
-        places = np.asarray(offsets, dtype=np.int64)
-        real = places[:, 1] > places[:, 0]
-        return unit(vector), TokenVectors(places[real, 0], places[real, 1], unit(tokens[: len(places)][real]))
+            inputs = {
+                name: torch.tensor([_padded(row[name], length, self._padding.get(name, 0)) for row in features])
+                for name in features[0]
+            }
+            output = self._model({name: values.to(device) for name, values in inputs.items()})
+            vectors = output["sentence_embedding"].float().cpu().numpy()
+            tokens = output["token_embeddings"].float().cpu().numpy()
+        windows = []
+        for row, places in enumerate(np.asarray(there, dtype=np.int64) for there in offsets):
+            real = places[:, 1] > places[:, 0]
+            found = TokenVectors(places[real, 0], places[real, 1], unit(tokens[row, : len(places)][real]))
+            windows.append((unit(vectors[row]), found))
+        return windows
+
+
+def _padded(values: list[int], length: int, padding: int) -> list[int]:
+    return values + [padding] * (length - len(values))
 
 
 def _between_words(offsets: list[tuple[int, int]], index: int) -> int:

@@ -12,7 +12,7 @@ from typing import TypeVar
 from rageval_hooks.errors import ModelUnavailableError
 from rageval_hooks.settings import looks_like_path
 
-__all__ = ["load_pretrained", "on_this_machine", "packaged_minilm"]
+__all__ = ["hub_file", "load_pretrained", "on_this_machine", "packaged_minilm"]
 
 T = TypeVar("T")
 
@@ -52,11 +52,27 @@ def on_this_machine(role: str, name: str) -> bool:
         return os.path.exists(os.path.expanduser(name))
     if role == "nlp":
         return find_spec("spacy") is not None and find_spec(name) is not None
-    if find_spec("sentence_transformers") is None:
+    if find_spec("transformers" if role == "hhem" else "sentence_transformers") is None:
         return False
     if name in _MINILM_NAMES and find_spec(_MINILM_PACKAGE) is not None:
         return True
     return _cached_folder(name) is not None
+
+
+def hub_file(name: str, file: str, download: bool) -> str | None:
+    """Return where one file of a model is in this machine's hub cache; None if it is not there and may not be fetched.
+
+    Args:
+        name: the model, as hubs name it.
+        file: the file's name.
+        download: whether a hub may be asked.
+    """
+    from huggingface_hub import hf_hub_download, try_to_load_from_cache
+
+    found = try_to_load_from_cache(name, file)
+    if isinstance(found, str):
+        return found
+    return hf_hub_download(name, file) if download and not _offline() else None
 
 
 def load_pretrained(role: str, name: str, download: bool, load: Callable[[str, bool], T]) -> T:
@@ -169,7 +185,10 @@ def _brief(error: BaseException) -> str:
 
 
 def _advice(role: str, name: str) -> str:
-    advice = f"Download it where there is a network (hf download {name}) and set models={{{role!r}: '/path'}}"
+    advice = f"Download it where there is a network (hf download {name}) and "
+    if role == "bertscore":
+        return f"{advice}give its folder in place of its name"
+    advice += f"set models={{{role!r}: '/path'}}"
     if name in _MINILM_NAMES:
         advice += ', or pip install "rageval-hooks[minilm]"'
-    return advice + ', or set models="lexical"'
+    return advice if role == "hhem" else advice + ', or set models="lexical"'

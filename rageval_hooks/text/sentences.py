@@ -18,7 +18,7 @@ _NATIVE_STOPS: Final = "।॥؟۔։።"  # a space follows, and the script has 
 _STOP: Final = re.compile(
     rf"(?P<marks>\.(?:[ \u00a0]\.){{2,}}|[.!?…{_WIDE_STOPS}{_NATIVE_STOPS}]+)"
     rf"(?P<closers>(?:[{_CLOSERS}]|[ \u00a0\u202f]»)*)"
-    r"(?P<cited>(?:[ ]?\[\^?\d{1,3}(?:[,–-] ?\d{1,3}){0,9}\])*)"
+    r"(?P<cited>(?:[ ]?\[\^?\d{1,3}(?:[,–-] ?\d{1,3}){0,9}\]|[¹²³⁴-⁹⁰]{1,3})*)"
 )
 _LIST_ITEM: Final = re.compile(r"\s*(?:[-*+•·–—>|#]|\(?(?:\d{1,3}|[A-Za-z]|[ivxIVX]{1,5})[.)]{1,2}(?:\s|$)|```)")
 _BREAKS: Final = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import rageval_hooks
 from rageval_hooks import ConfigurationError, Passage, Score, Skipped, Turn
 from rageval_hooks.metrics import groundedness as module
 from rageval_hooks.metrics.groundedness import Groundedness, Grounding, UnsupportedFacts, groundedness
@@ -21,7 +22,7 @@ from rageval_hooks.text.passages import index_passage
 from rageval_hooks.text.sentences import sentence_spans
 from rageval_hooks.text.words import blank_marks, weighed_words, words
 from tests.local import LEXICAL_MODELS, make_turn, run, why_not
-from tests.metrics.texts import MUSEUM, PIER, RESPONSES
+from tests.metrics.texts import MUSEUM, PIER, QUERY, RESPONSES
 from tests.text.junk import anything
 
 
@@ -387,3 +388,17 @@ def test_unsupported_facts_are_never_more_than_what_is_stated(response: str, pas
     """And the count is a whole number, 0 or more."""
     for result in run(UnsupportedFacts(), make_turn(response, [*passages, more])):
         assert isinstance(result, Skipped) or 0 <= result.value <= result.metadata["stated"]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("response", ["I don't know.", "The passages do not say when the pier was opened."])
+def test_a_refusal_is_not_judged(response: str) -> None:
+    """It claims nothing, so it is neither grounded nor made up; what counts passages and tokens goes on."""
+    turn = make_turn(response, [PIER], QUERY)
+
+    evaluation = rageval_hooks.evaluate(turn, models="lexical")
+
+    reasons = {result.name for result in evaluation.skipped if "declines to answer" in result.reason}
+    names = {"groundedness", "semantic_grounding", "factual_accuracy", "hallucination", "concept_completeness"}
+    assert reasons == names
+    assert evaluation["unsupported_facts"] == 0
+    assert evaluation.score("context_relevance") is not None

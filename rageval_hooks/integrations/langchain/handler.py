@@ -18,6 +18,7 @@ from langchain_core.tracers.context import register_configure_hook
 
 from rageval_hooks.integrations import handover
 from rageval_hooks.integrations.langchain.runs import turn_from_runs
+from rageval_hooks.integrations.langchain.sealing import seal
 from rageval_hooks.integrations.langchain.values import content_text
 from rageval_hooks.integrations.nested import turn_of
 from rageval_hooks.integrations.recorder import Framework, Recording, Run, shared_recorder
@@ -65,43 +66,16 @@ class _Handler(BaseCallbackHandler):
     # what is of no interest, and the switch
 
     @property
-    def _off(self) -> bool:
-        return self.pipeline is None or not self.pipeline.enabled or is_muted()
-
-    @property
-    def ignore_llm(self) -> bool:
-        """Whether model events are skipped."""
-        return self._off
-
-    @property
-    def ignore_chat_model(self) -> bool:
-        """Whether chat model events are skipped."""
-        return self._off
-
-    @property
     def ignore_chain(self) -> bool:
-        """Whether chain events are skipped."""
-        return self._off
+        """Whether events are skipped: nobody takes turns, or what runs is our own judge's call."""
+        pipeline = self.pipeline
+        return pipeline is None or not pipeline.enabled or is_muted()
 
-    @property
-    def ignore_retriever(self) -> bool:
-        """Whether retriever events are skipped."""
-        return self._off
+    # Asked before every event, so the same property and not one that asks another. Tool events come as those of agents.
+    ignore_llm = ignore_chat_model = ignore_retriever = ignore_agent = ignore_chain
 
-    @property
-    def ignore_agent(self) -> bool:
-        """Tool events come under this name; agent actions of old agents are of no interest."""
-        return self._off
-
-    @property
-    def ignore_retry(self) -> bool:
-        """Retries are of no interest."""
-        return True
-
-    @property
-    def ignore_custom_event(self) -> bool:
-        """Custom events are of no interest."""
-        return True
+    ignore_retry = True
+    ignore_custom_event = True
 
     # starts
 
@@ -246,7 +220,7 @@ class _Handler(BaseCallbackHandler):
 
     def _end_sync(self, run_id: UUID, output: Any, error: BaseException | None, inputs: Any = None) -> None:
         recording = self._end(run_id, output, error, inputs)
-        if recording is None:
+        if recording is None or _left_to_background(recording):
             return
         turn = _turn(recording)
         if turn is None:
@@ -255,7 +229,7 @@ class _Handler(BaseCallbackHandler):
 
     async def _end_async(self, run_id: UUID, output: Any, error: BaseException | None, inputs: Any = None) -> None:
         recording = self._end(run_id, output, error, inputs)
-        if recording is None:
+        if recording is None or _left_to_background(recording):
             return
         turn = _turn(recording)
         if turn is None:
@@ -318,6 +292,19 @@ class _Handler(BaseCallbackHandler):
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """Record that a tool has ended with an exception."""
         self._end_sync(run_id, None, error)
+
+
+def _left_to_background(recording: Recording) -> bool:
+    """Leave a turn to the background thread as a whole, if nothing of it is computed before the call returns."""
+    pipeline = recording.owner
+    if pipeline.computes_inline or any(run.framework is not _FRAMEWORK for run in recording.runs):
+        return False
+    try:
+        seal(recording.runs)
+    except Exception:
+        return False  # a class that cannot be copied: the turn is built now
+    pipeline.submit_later(partial(turn_of, recording), recording.selection)
+    return True
 
 
 def _turn(recording: Recording) -> Turn | None:

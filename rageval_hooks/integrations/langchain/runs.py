@@ -24,7 +24,18 @@ from rageval_hooks.integrations.langchain.values import (
     usage_of,
 )
 from rageval_hooks.integrations.recorder import Run
-from rageval_hooks.turn import ErrorInfo, Passage, SpanReference, Step, StepKind, Timing, Turn, TurnStatus, Usage
+from rageval_hooks.turn import (
+    ErrorInfo,
+    Message,
+    Passage,
+    SpanReference,
+    Step,
+    StepKind,
+    Timing,
+    Turn,
+    TurnStatus,
+    Usage,
+)
 
 __all__ = ["turn_from_runs"]
 
@@ -56,12 +67,12 @@ def turn_from_runs(
     models = [run for run in runs if run.kind == "llm" and not _inside(run, "retriever")]
     answering = _answering(models)
     prompt = prompt_of(answering) if answering is not None else ()
-    retrieved = [passages_of(run.output) for run in retrievals]
+    retrieved = {id(run): passages_of(run.output) for run in retrievals}
     shown = mark_shown(
-        unique_passages(passage for passages in retrieved for passage in passages),
+        unique_passages(passage for passages in retrieved.values() for passage in passages),
         "\n".join(message.content for message in prompt) if answering is not None else None,
     )
-    steps = _steps(runs, ended_at, every_step, shown, retrievals)
+    steps = _steps(runs, ended_at, every_step, shown, retrieved, {id(answering): prompt})
     queries = [run.input for run in runs if run.kind == "retriever" and isinstance(run.input, str)]
     query = query_of(root.input) or next(iter(queries), "")
     status, error = _outcome(root, answering)
@@ -188,10 +199,24 @@ def _run_metadata(runs: Iterable[Run]) -> dict[str, Any]:
 
 
 def _steps(
-    runs: Sequence[Run], ended_at: int, every: bool, shown: Sequence[Passage], retrievals: Sequence[Run]
+    runs: Sequence[Run],
+    ended_at: int,
+    every: bool,
+    shown: Sequence[Passage],
+    handed_over: Mapping[int, Sequence[Passage]],
+    prompts: Mapping[int, tuple[Message, ...]],
 ) -> tuple[Step, ...]:
+    """Build the steps of a turn.
+
+    Args:
+        runs: the records by start time, the root first.
+        ended_at: when the turn ended.
+        every: keep chains, prompts and parsers too.
+        shown: the context, with what of it was shown to the model.
+        handed_over: by the identity of the record, what the outermost retrievals returned.
+        prompts: likewise, prompts that are known already.
+    """
     marked = {(passage.id, passage.text): passage for passage in shown}
-    handed_over = {id(run) for run in retrievals}
     kept = [
         run for run in runs if run.kind in _STEP_KINDS or id(run) in handed_over or (every and run.parent is not None)
     ]
@@ -204,7 +229,7 @@ def _steps(
         fields: dict[str, Any] = {}
         if kind == "llm":
             fields = {
-                "messages": prompt_of(run),
+                "messages": prompts[id(run)] if id(run) in prompts else prompt_of(run),
                 "output": generated_text(run.output) or _written(run),
                 "model": model_of(run),
                 "provider": first_string(run.metadata or {}, ("ls_provider",)),
@@ -212,7 +237,7 @@ def _steps(
                 "time_to_first_token": _first_token(run, run.started_at),
             }
         elif kind == "retriever" or id(run) in handed_over:
-            passages = passages_of(run.output)
+            passages = handed_over[id(run)] if id(run) in handed_over else passages_of(run.output)
             fields = {
                 "input": run.input if isinstance(run.input, str) else query_of(run.input),
                 "passages": tuple(marked.get((passage.id, passage.text), passage) for passage in passages),

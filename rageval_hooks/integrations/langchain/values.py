@@ -70,7 +70,7 @@ def passages_of(output: Any) -> list[Passage]:
 
 def _passage(document: Document, score: Any) -> Passage:
     metadata = document.metadata or {}
-    if score is None:
+    if score is None and type(document) is not Document:  # which has none, and takes long to say so
         score = getattr(document, "score", None)
     if score is None:
         score = next((metadata[key] for key in SCORE_KEYS if key in metadata), None)
@@ -209,9 +209,9 @@ def prompt_of(run: Run) -> tuple[Message, ...]:
 
 def _prompt_message(message: BaseMessage) -> Message:
     text = content_text(message.content)
-    calls = getattr(message, "tool_calls", None)
-    if calls and not text:
-        text = as_json(calls)
+    if not text:
+        calls = getattr(message, "tool_calls", None)
+        text = as_json(calls) if calls else text
     return Message(role=_ROLES.get(message.type, message.type), content=text)
 
 

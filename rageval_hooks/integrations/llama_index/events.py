@@ -10,6 +10,7 @@ from rageval_hooks.integrations.llama_index.calls import answering_call, counted
 from rageval_hooks.integrations.llama_index.context import context_of, inside, nodes_after
 from rageval_hooks.integrations.llama_index.steps import steps_of, with_mark
 from rageval_hooks.integrations.llama_index.values import (
+    Made,
     Streamed,
     answer_of,
     arguments_of,
@@ -51,11 +52,12 @@ def turn_from_events(
     retrievals = [
         run for run in runs if run.kind in ("retriever", "reranker") and not inside(run, "retriever", "reranker")
     ]
-    context = passages_of(context_of(runs))
-    marked = _marked([*context, *_retrieved(retrievals)], answers, answering)
+    made: Made = {}
+    context = passages_of(context_of(runs), made)
+    marked = _marked([*context, *_retrieved(retrievals, made)], answers, answering)
     query = query_of(arguments_of(root.input)) or _asked(calls)
     queries = [query_of(arguments_of(run.input)) for run in runs if run.kind == "retriever"]
-    steps = steps_of(runs, calls, ended_at, marked, every_step)
+    steps = steps_of(runs, calls, ended_at, marked, every_step, made)
     tags = _tags(runs)
     attributes = attributes or {}
     status, error = _outcome(root, runs)
@@ -94,8 +96,8 @@ def _end(run: Run, otherwise: int) -> int:
 # --------------------------------------------------------------------------- passages
 
 
-def _retrieved(retrievals: Iterable[Run]) -> list[Passage]:
-    return [passage for run in retrievals for passage in passages_of(nodes_after(run) or ())]
+def _retrieved(retrievals: Iterable[Run], made: Made) -> list[Passage]:
+    return [passage for run in retrievals for passage in passages_of(nodes_after(run) or (), made)]
 
 
 def _marked(

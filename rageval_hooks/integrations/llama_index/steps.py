@@ -9,6 +9,7 @@ from rageval_hooks.integrations.llama_index.calls import generated_text, model_n
 from rageval_hooks.integrations.llama_index.components import provider_of
 from rageval_hooks.integrations.llama_index.context import nodes_after
 from rageval_hooks.integrations.llama_index.values import (
+    Made,
     answer_of,
     arguments_of,
     messages_of,
@@ -39,6 +40,7 @@ def steps_of(
     ended_at: int,
     marked: Mapping[tuple[str | None, str], Passage],
     every: bool,
+    made: Made,
 ) -> tuple[Step, ...]:
     """Build the steps of a turn.
 
@@ -48,6 +50,7 @@ def steps_of(
         ended_at: when the turn ended.
         marked: passages by id and text, with what of them was shown to the model.
         every: keep whatever had a span, not only retrievers, rerankers, model calls and tools.
+        made: the passages that were made of nodes already.
     """
     counted = {id(call) for call in calls}
     kept = [
@@ -72,7 +75,7 @@ def steps_of(
                 ended_at=max(run.started_at, run.ended_at if run.ended_at is not None else ended_at),
                 error=None if error is None else ErrorInfo(type=type(error).__name__, message=str(error)),
                 complete=not unfinished,
-                **_fields(run, runs, marked),
+                **_fields(run, runs, marked, made),
             )
         )
     return tuple(steps)
@@ -90,7 +93,9 @@ def _repeats(run: Run) -> bool:
     )
 
 
-def _fields(run: Run, runs: Sequence[Run], marked: Mapping[tuple[str | None, str], Passage]) -> dict[str, Any]:
+def _fields(
+    run: Run, runs: Sequence[Run], marked: Mapping[tuple[str | None, str], Passage], made: Made
+) -> dict[str, Any]:
     if run.kind == "llm":
         return {
             "messages": messages_of(run.input),
@@ -106,7 +111,7 @@ def _fields(run: Run, runs: Sequence[Run], marked: Mapping[tuple[str | None, str
         return {"input": tool_input(run.input), "output": answer_of(run.output)}
     asked = query_of(arguments_of(run.input))
     if run.kind in ("retriever", "reranker"):
-        passages = [with_mark(passage, marked) for passage in passages_of(nodes_after(run) or ())]
+        passages = [with_mark(passage, marked) for passage in passages_of(nodes_after(run) or (), made)]
         return {"input": asked, "passages": tuple(passages)}
     return {"input": asked or None, "output": answer_of(run.output) or None}
 
@@ -116,4 +121,6 @@ def with_mark(passage: Passage, marked: Mapping[tuple[str | None, str], Passage]
     mark = marked.get((passage.id, passage.text))
     if mark is None:
         return passage
+    if mark.score == passage.score and mark.metadata == passage.metadata:
+        return mark
     return passage.model_copy(update={"in_prompt": mark.in_prompt, "prompt_share": mark.prompt_share})

@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Union
 
 from rageval_hooks.integrations.capture import first_string
 from rageval_hooks.turn import Message, Passage
 
 __all__ = [
+    "Made",
     "Snapshot",
     "Streamed",
     "answer_of",
@@ -55,6 +56,9 @@ _DEPTH = 5
 
 Snapshot = tuple[tuple[Any, Any, str], ...]
 """Nodes as they were at one moment: (node, score, text). Rerankers and postprocessors change them in place."""
+
+Made = dict[tuple[int, Union[float, None], str], Passage]
+"""Passages by the identity of their node, score and text."""
 
 
 # --------------------------------------------------------------------------- questions and answers
@@ -238,17 +242,27 @@ def _node_text(node: Any) -> str:
     return content if isinstance(content, str) else ""
 
 
-def passages_of(nodes: Iterable[tuple[Any, Any, str]]) -> list[Passage]:
-    """Return nodes as passages, with ids, metadata and scores."""
-    return [
-        Passage(
-            text=text,
-            id=first_string({"id": getattr(node, "node_id", None)}, ("id",)),
-            score=_finite(score),
-            metadata=getattr(node, "metadata", None) or {},
-        )
-        for node, score, text in nodes
-    ]
+def passages_of(nodes: Iterable[tuple[Any, Any, str]], made: Made | None = None) -> list[Passage]:
+    """Return nodes as passages, with ids, metadata and scores.
+
+    Args:
+        nodes: the nodes, their scores and texts.
+        made: passages that were made of nodes of the same turn: several stages see the same ones.
+    """
+    made = {} if made is None else made
+    found = []
+    for node, score, text in nodes:
+        key = (id(node), _finite(score), text)
+        passage = made.get(key)
+        if passage is None:
+            passage = made[key] = Passage(
+                text=text,
+                id=first_string({"id": getattr(node, "node_id", None)}, ("id",)),
+                score=key[1],
+                metadata=getattr(node, "metadata", None) or {},
+            )
+        found.append(passage)
+    return found
 
 
 def _finite(value: Any) -> float | None:

@@ -1,0 +1,220 @@
+"""What there is to measure, from what every metric says of itself: as a table, JSON, Markdown, a plan of calls."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import typer
+
+from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.metrics.base import REGISTRY, Metric, ScoreDefinition
+from rageval_hooks.metrics.plan import Plan, SharedCall, TurnSize, plan_calls
+
+__all__ = ["find_metrics", "markdown", "print_metrics", "print_plan"]
+
+_FAMILIES = ("local", "judge", "retrieval", "generation", "reference", "consistency", "usage")
+_COLUMNS = ("score", "metric", "family", "better", "range", "needs", "models", "calls", "source", "meaning")
+
+
+def find_metrics(names: Sequence[str] = ()) -> list[Metric]:
+    """Return the metrics that are named, or all that are built in or published by installed packages.
+
+    One of the latter that cannot be made is named on standard error, and left out.
+
+    Raises:
+        ConfigurationError: one that was named cannot be had.
+    """
+    if any(":" in name for name in names) and "" not in sys.path:
+        sys.path.insert(0, "")  # as with python -m: what stands in the current folder can be named
+    if names:
+        found = {metric.name: metric for metric in map(REGISTRY.create, names)}
+        return list(found.values())
+    metrics: dict[str, Metric] = {}
+    for name in dict.fromkeys(REGISTRY.names()):
+        try:
+            metric = REGISTRY.create(name)
+        except ConfigurationError as error:
+            typer.echo(f"rageval-hooks: left out: {error}", err=True)
+        else:
+            metrics[metric.name] = metric
+    return sorted(metrics.values(), key=_family_order)
+
+
+def print_metrics(names: Sequence[str], form: str) -> None:
+    """Print what metrics say of themselves.
+
+    Args:
+        names: which; all if there are none.
+        form: ``table``, ``json`` or ``markdown``.
+    """
+    metrics = find_metrics(names)
+    if form == "json":
+        typer.echo(json.dumps([_as_data(metric) for metric in metrics], indent=2, ensure_ascii=False))
+    elif form == "markdown":
+        typer.echo(markdown(metrics))
+    elif sys.stdout.isatty():
+        _print_table(metrics)
+    else:
+        _print_columns([_COLUMNS, *(_cells(metric, score) for metric in metrics for score in _scores(metric))])
+
+
+def markdown(metrics: Iterable[Metric]) -> str:
+    """Return a Markdown table per family, each under its heading."""
+    families: dict[str, list[Metric]] = {}
+    for metric in metrics:
+        families.setdefault(metric.family, []).append(metric)
+    head = ("Score", "Meaning", "Range", "Better", "Needs", "Models", "Calls", "Source", "Version")
+    blocks = []
+    for family, members in families.items():
+        lines = [f"### {family.capitalize()}", "", _row(head), _row(["---"] * len(head))]
+        for metric in members:
+            for score in _scores(metric):
+                cells = dict(zip(_COLUMNS, _cells(metric, score), strict=True))
+                row = [f"`{score.name}`", *(cells[name] for name in ("meaning", "range", "better", "needs", "models"))]
+                lines.append(_row([*row, metric.calls, metric.source, metric.version]))
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks)
+
+
+def print_plan(names: Sequence[str], size: TurnSize, *, as_json: bool = False) -> None:
+    """Print which calls metrics take together for one turn: step by step, what is shared, and how many.
+
+    Args:
+        names: the metrics.
+        size: of the turn.
+        as_json: as JSON instead of text.
+
+    Raises:
+        ConfigurationError: no metric is named, or one cannot be had.
+    """
+    if not names:
+        raise ConfigurationError("--plan needs the names of metrics, such as trace,umbrela,nuggets")
+    plan = plan_calls(find_metrics(names), size)
+    if as_json:
+        typer.echo(json.dumps(_plan_data(plan), indent=2))
+        return
+    least = "at least " if plan.estimated else ""
+    typer.echo(
+        f"{least}{_calls(plan.calls)} per turn, in {len(plan.steps)} step{'s' * (len(plan.steps) != 1)} "
+        f"({size.passages} passages, {size.nuggets} nuggets, {size.citations} citations)"
+    )
+    for number, step in enumerate(plan.steps, start=1):
+        typer.echo(f"\nstep {number}" + (", at the same time" if len(step) > 1 else ""))
+        for shared in step:
+            typer.echo(f"  {_calls(shared.call.count):<9} {shared.call.purpose}: {_users(shared)}")
+    if plan.local:
+        typer.echo(f"\nwithout a judge: {', '.join(plan.local)}")
+
+
+def _users(shared: SharedCall) -> str:
+    notes = []
+    if len(shared.metrics) > 1:
+        notes.append("asked once")
+    if shared.call.sequential:
+        notes.append("one after the other")
+    return ", ".join(shared.metrics) + (f" ({', '.join(notes)})" if notes else "")
+
+
+def _plan_data(plan: Plan) -> dict[str, Any]:
+    return {
+        "calls": plan.calls,
+        "estimated": plan.estimated,
+        "steps": [
+            [
+                {
+                    "key": shared.call.key,
+                    "purpose": shared.call.purpose,
+                    "calls": shared.call.count,
+                    "metrics": list(shared.metrics),
+                    "after": list(shared.call.after),
+                    "sequential": shared.call.sequential,
+                }
+                for shared in step
+            ]
+            for step in plan.steps
+        ],
+        "local": list(plan.local),
+    }
+
+
+def _calls(count: int) -> str:
+    return f"{count} call" if count == 1 else f"{count} calls"
+
+
+def _family_order(metric: Metric) -> tuple[int, str]:
+    known = metric.family in _FAMILIES
+    return (_FAMILIES.index(metric.family) if known else len(_FAMILIES), "" if known else metric.family)
+
+
+def _scores(metric: Metric) -> Sequence[ScoreDefinition]:
+    """Return what the scores mean; a metric that has not said so has one of its own name."""
+    return metric.scores or (ScoreDefinition(name=metric.name, description="", high=None),)
+
+
+def _cells(metric: Metric, score: ScoreDefinition) -> tuple[str, ...]:
+    return (
+        score.name,
+        metric.name,
+        metric.family,
+        score.direction,
+        _range(score),
+        ", ".join(metric.requires) or "-",
+        ", ".join(metric.models) or ("judge" if metric.asks_judge else "-"),
+        metric.calls,
+        metric.source or "-",
+        score.description or "-",
+    )
+
+
+def _range(score: ScoreDefinition) -> str:
+    text = f"{score.low:g} or more" if score.high is None else f"{score.low:g} to {score.high:g}"
+    return f"{text} ({score.unit})" if score.unit else text
+
+
+def _as_data(metric: Metric) -> dict[str, Any]:
+    return {
+        "name": metric.name,
+        "family": metric.family,
+        "asks_judge": metric.asks_judge,
+        "default": metric.default,
+        "requires": list(metric.requires),
+        "models": list(metric.models),
+        "calls": metric.calls,
+        "source": metric.source,
+        "version": metric.version,
+        "scores": [score.model_dump() for score in metric.scores],
+    }
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(' '.join(cell.split()).replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _print_columns(rows: Sequence[Sequence[str]]) -> None:
+    """Print rows for programs: one line each, columns two spaces apart."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _print_table(metrics: Iterable[Metric]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    shown = ("score", "better", "range", "needs", "calls", "meaning", "source")
+    table = Table(*shown, show_lines=False, header_style="bold", row_styles=("", "dim"))
+    family = None
+    for metric in metrics:
+        if metric.family != family:
+            family = metric.family
+            table.add_section()
+            table.add_row(Text(family.upper(), style="bold"))
+        for score in _scores(metric):
+            cells = dict(zip(_COLUMNS, _cells(metric, score), strict=True))
+            table.add_row(*(Text(cells[name]) for name in shown))
+    console.print(table)

@@ -1,0 +1,86 @@
+"""``rageval-hooks generate``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["generate"]
+
+_INTERRUPTED = 130
+
+
+def generate(
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SOURCE...",
+            help="Files and folders (text, Markdown, PDF, JSONL), or package.module:object of a vector store or index.",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[
+        list[Path],
+        typer.Option("--output", "-o", metavar="FILE", help="Test set, .jsonl or .csv; may be given for each."),
+    ],
+    judge: Annotated[
+        str | None,
+        typer.Option("--judge", metavar="PROVIDER:MODEL", help="Who writes and checks the questions; RAGEVAL_JUDGE."),
+    ] = None,
+    judge_options: Annotated[
+        str | None,
+        typer.Option("--judge-options", metavar="NAME=VALUE", help="Such as base_url=http://localhost:8000/v1."),
+    ] = None,
+    chunk_size: Annotated[int, typer.Option("--chunk-size", min=50, help="Characters of a chunk, at most.")] = 1000,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="Chunks to ask about, spread over the documents.")
+    ] = None,
+    per_chunk: Annotated[int, typer.Option("--per-chunk", min=1, max=20, help="Questions about each chunk.")] = 1,
+    style: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--style",
+            metavar="STYLE",
+            help="factual, paraphrased, multi-part, keyword, reasoning, yes-no, scenario; several take turns.",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Another one chooses other chunks.")] = 0,
+    concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Chunks at a time.")] = 4,
+    max_calls: Annotated[int | None, typer.Option("--max-calls", min=1, help="Requests to the judge, at most.")] = None,
+    max_cost: Annotated[float | None, typer.Option("--max-cost", min=0, help="USD for the judge, at most.")] = None,
+    restart: Annotated[bool, typer.Option("--restart", help="Forget what an interrupted run has left.")] = False,
+) -> None:
+    """Make a test set: questions about your documents, each with its answer and the chunk that holds it.
+
+    An interrupted run goes on where it stopped, if the command is given again. Exit status: 0 when all went well, 1
+    when something could not be read, answered or afforded, 2 when nothing could be done.
+    """
+    from rageval_hooks.offline.generating import GenerateOptions, run_generate
+    from rageval_hooks.offline.resuming import interruption
+
+    options = GenerateOptions(
+        sources=tuple(sources),
+        outputs=tuple(output),
+        judge=judge,
+        judge_options=judge_options,
+        chunk_size=chunk_size,
+        limit=limit,
+        per_chunk=per_chunk,
+        styles=tuple(style or ()),
+        seed=seed,
+        concurrency=concurrency,
+        max_calls=max_calls,
+        max_cost=max_cost,
+        restart=restart,
+    )
+    try:
+        status = run_generate(options, say=typer.echo, warn=lambda text: typer.echo(text, err=True))
+    except KeyboardInterrupt:
+        typer.echo(interruption(output[0]), err=True)
+        raise typer.Exit(_INTERRUPTED) from None
+    except OSError as error:
+        typer.echo(f"rageval-hooks: {error}", err=True)
+        raise typer.Exit(2) from None
+    raise typer.Exit(status)

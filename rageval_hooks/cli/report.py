@@ -1,0 +1,84 @@
+"""``rageval-hooks report``."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["report", "split_names"]
+
+
+class Format(str, Enum):
+    """How a report is written."""
+
+    table = "table"
+    markdown = "markdown"
+    json = "json"
+    html = "html"
+
+
+def report(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Scored records; the first is the baseline.")],
+    metrics: Annotated[
+        str | None, typer.Option("--metrics", metavar="NAMES", help="Report these scores alone: groundedness,cost.")
+    ] = None,
+    format: Annotated[
+        Format | None, typer.Option("--format", help="By default a table, or what the name of the output says.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report into this file.")] = None,
+    fail_under: Annotated[
+        list[str] | None,
+        typer.Option("--fail-under", metavar="SCORE=NUMBER", help="Exit with 1 if a mean is worse. Repeatable."),
+    ] = None,
+    fail_on_regression: Annotated[
+        Path | None,
+        typer.Option("--fail-on-regression", metavar="FILE", help="Exit with 1 if a score is worse than in FILE."),
+    ] = None,
+    alpha: Annotated[
+        float, typer.Option("--alpha", min=0.0, max=1.0, help="Probability of a false alarm, over all scores.")
+    ] = 0.05,
+    lower_is_better: Annotated[
+        str | None, typer.Option("--lower-is-better", metavar="NAMES", help="Scores of your own that count so.")
+    ] = None,
+    worst: Annotated[int, typer.Option("--worst", min=0, max=1000, help="How many of the worst turns to show.")] = 10,
+    worst_by: Annotated[
+        str | None, typer.Option("--worst-by", metavar="SCORE", help="The score that says which turns are the worst.")
+    ] = None,
+    bertscore: Annotated[
+        str | None,
+        typer.Option("--bertscore", metavar="MODEL", help="Compare repeated answers with this encoder, too."),
+    ] = None,
+    bertscore_layer: Annotated[
+        int | None, typer.Option("--bertscore-layer", min=0, help="The encoder's layer, if it is not a known model.")
+    ] = None,
+    level: Annotated[float, typer.Option("--level", min=0.51, max=0.9999, help="Of confidence of intervals.")] = 0.95,
+    resamples: Annotated[int, typer.Option("--resamples", min=100, max=100_000, help="Of the bootstrap.")] = 2000,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of intervals and tests.")] = 0,
+) -> None:
+    """Say what is in scored files: means with intervals, ranks, documents, repeats, the worst turns, differences."""
+    from rageval_hooks.cli.reporting import run_report
+    from rageval_hooks.offline.gates import parse_bounds
+    from rageval_hooks.offline.statistics import Resampling
+
+    run_report(
+        files,
+        metrics=split_names(metrics),
+        format=format.value if format else None,
+        output=output,
+        bounds=parse_bounds(fail_under or ()),
+        baseline=fail_on_regression,
+        alpha=alpha,
+        lower=split_names(lower_is_better),
+        worst=worst,
+        worst_by=worst_by,
+        encoder=(bertscore, bertscore_layer) if bertscore else None,
+        resampling=Resampling(level=level, resamples=resamples, seed=seed),
+    )
+
+
+def split_names(given: str | None) -> list[str]:
+    """Return the names of an option that takes several."""
+    return [part.strip() for part in (given or "").split(",") if part.strip()]

@@ -1,0 +1,199 @@
+"""Reads, reports, writes, and says what is not as it should be: what ``report`` and ``plot`` do."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from rageval_hooks.errors import ConfigurationError, ExportError
+
+if TYPE_CHECKING:
+    from rageval_hooks.offline.bertscore import BertScore
+    from rageval_hooks.offline.plots import Kind
+    from rageval_hooks.offline.records import Record
+    from rageval_hooks.offline.report import Report
+    from rageval_hooks.offline.statistics import Resampling
+
+__all__ = ["run_plot", "run_report"]
+
+_FORMATS = {".md": "markdown", ".markdown": "markdown", ".json": "json", ".html": "html", ".htm": "html"}
+_PLOTS = (".png", ".svg")
+
+
+def run_report(
+    files: Sequence[Path],
+    *,
+    metrics: Sequence[str],
+    format: str | None,
+    output: Path | None,
+    bounds: Mapping[str, float],
+    baseline: Path | None,
+    alpha: float,
+    lower: Sequence[str],
+    worst: int,
+    worst_by: str | None,
+    resampling: Resampling,
+    encoder: tuple[str, int | None] | None = None,
+) -> None:
+    """Write the report, then check the bounds.
+
+    Raises:
+        ConfigurationError: an option or a file is wrong.
+        typer.Exit: with status 1, a bound is not kept or a score got worse.
+    """
+    from rageval_hooks.offline.gates import regressions, shortfalls
+    from rageval_hooks.offline.report import build_report
+
+    if baseline is not None:
+        if not 0 < alpha < 1:
+            raise ConfigurationError(f"--alpha is a probability between 0 and 1, and {alpha:g} is not")
+        files = [baseline, *(file for file in files if file.resolve() != baseline.resolve())]
+        if len(files) < 2:
+            raise ConfigurationError(f"{baseline} is compared with itself: name the file to check, too")
+    if metrics:
+        metrics = [*metrics, *(name for name in bounds if name not in metrics and name != "answered")]
+    _check_output(output)
+    report = build_report(
+        files,
+        metrics=metrics,
+        worst=worst,
+        worst_by=worst_by,
+        lower=lower,
+        resampling=resampling,
+        scorer=_scorer(encoder),
+        watch=_watch,
+        complain=_say,
+    )
+    _write(report, format or _FORMATS.get(output.suffix.lower() if output else "", "table"), output)
+    checked = report.model_copy(update={"files": report.files[1:]}) if baseline is not None else report
+    lines = shortfalls(checked, bounds)
+    if baseline is not None:
+        worse, notes = regressions(report, alpha)
+        lines += worse
+        for note in notes:
+            _say(note)
+    for line in lines:
+        _say(line)
+    if lines:
+        raise typer.Exit(1)
+
+
+def run_plot(
+    files: Sequence[Path],
+    *,
+    metrics: Sequence[str],
+    output: Path,
+    kind: Kind,
+    lower: Sequence[str],
+    resampling: Resampling,
+    encoder: tuple[str, int | None] | None = None,
+) -> None:
+    """Draw files into a PNG or SVG.
+
+    Raises:
+        ConfigurationError: an option or a file is wrong, or there is nothing to draw.
+    """
+    from rageval_hooks.offline.plots import draw, panels, to_png, to_svg
+    from rageval_hooks.offline.report import build_report
+
+    if output.suffix.lower() not in _PLOTS:
+        raise ConfigurationError(f"--output ends with {' or '.join(_PLOTS)}, and {output} does not")
+    _check_output(output)
+    report = build_report(
+        files,
+        metrics=metrics,
+        worst=0,
+        compare=False,
+        lower=lower,
+        resampling=resampling,
+        scorer=_scorer(encoder),
+        watch=_watch,
+        complain=_say,
+    )
+    shown = panels(report, kind, alike=not metrics or kind == "consistency")
+    if not shown:
+        what = "repeated answers to any question" if kind == "consistency" else "scores with values"
+        raise ConfigurationError(f"there is nothing to plot: no {what} in {', '.join(map(str, files))}")
+    figure = draw(shown, resampling.level)
+    _write_file(output, to_png(figure) if output.suffix.lower() == ".png" else to_svg(figure).encode())
+
+
+def _scorer(encoder: tuple[str, int | None] | None) -> BertScore | None:
+    if encoder is None:
+        return None
+    from rageval_hooks.offline.bertscore import load_bertscore
+
+    model, layers = encoder
+    return load_bertscore(model, layers=layers)
+
+
+def _check_output(output: Path | None) -> None:
+    """Say before any work that the output cannot be written."""
+    if output is None:
+        return
+    if output.is_dir():
+        raise ConfigurationError(f"--output names a file, and {output} is a folder")
+    if not output.absolute().parent.is_dir():
+        raise ConfigurationError(f"--output {output}: there is no folder {output.absolute().parent}")
+
+
+def _write(report: Report, format: str, output: Path | None) -> None:
+    from rageval_hooks.exporters.console import make_console
+    from rageval_hooks.offline.report_text import print_tables, to_markdown
+
+    if format == "table":
+        if output is None:
+            print_tables(report, make_console(sys.stdout))
+            return
+        from io import StringIO
+
+        buffer = StringIO()
+        print_tables(report, make_console(buffer))
+        text = buffer.getvalue()
+    elif format == "markdown":
+        text = to_markdown(report)
+    elif format == "json":
+        text = report.model_dump_json(indent=2) + "\n"
+    else:
+        from rageval_hooks.offline.html import to_html
+
+        text = to_html(report)
+    if output is None:
+        typer.echo(text, nl=False)
+    else:
+        _write_file(output, text.encode())
+
+
+def _write_file(output: Path, content: bytes) -> None:
+    from rageval_hooks.offline.files import atomic_file
+
+    try:
+        with atomic_file(output) as file:
+            file.write(content)
+    except OSError as error:
+        raise ExportError(f"{output} cannot be written: {error.strerror or error}") from error
+    typer.echo(f"{output} is written", err=True)
+
+
+def _say(line: str) -> None:
+    typer.echo(f"rageval-hooks: {line}", err=True)
+
+
+def _watch(records: Iterable[Record], path: Path) -> Iterator[Record]:
+    """Show on a terminal how far the reading is."""
+    from rageval_hooks.offline.progress import progress_bar
+
+    total = _lines(path) if sys.stderr.isatty() and path.suffix.lower() == ".jsonl" else None
+    with progress_bar(f"reading {path.name}", total) as advance:
+        for record in records:
+            advance(1)
+            yield record
+
+
+def _lines(path: Path) -> int:
+    with path.open("rb") as file:
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))

@@ -1,0 +1,137 @@
+"""``rageval-hooks score``."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rageval_hooks.offline.scoring import Scored
+
+__all__ = ["score"]
+
+
+class Columns(str, Enum):
+    """How the columns of a CSV file are named."""
+
+    native = "native"
+    open_rag_eval = "open-rag-eval"
+
+
+_INTERRUPTED = 130
+
+
+def score(
+    file: Annotated[Path, typer.Argument(help="Turns: JSONL, JSON, CSV or Parquet; or traces (OTLP-JSON, Phoenix).")],
+    output: Annotated[
+        list[Path], typer.Option("--output", "-o", help="Where the scores go: .jsonl or .csv. May be given twice.")
+    ],
+    metrics: Annotated[
+        str | None,
+        typer.Option("--metrics", metavar="NAME,NAME", help="What to compute; by default all local defaults."),
+    ] = None,
+    models: Annotated[
+        str | None, typer.Option("--models", help="'default', 'lexical', or a JSON object with the models' names.")
+    ] = None,
+    judge: Annotated[
+        str | None, typer.Option("--judge", metavar="PROVIDER:MODEL", help="Who judges, such as openai:gpt-5-mini.")
+    ] = None,
+    judge_options: Annotated[
+        str | None,
+        typer.Option("--judge-options", metavar="NAME=VALUE", help="Such as base_url=http://localhost:8000/v1."),
+    ] = None,
+    threshold: Annotated[
+        list[str] | None, typer.Option("--threshold", metavar="NAME=NUMBER", help="From where on a score passes.")
+    ] = None,
+    context: Annotated[
+        Path | None, typer.Option("--context", help="FILE is a conversation; this is what was retrieved for it.")
+    ] = None,
+    errors: Annotated[
+        Path | None, typer.Option("--errors", help="Where rows go that cannot be used. Default: beside the output.")
+    ] = None,
+    columns: Annotated[
+        Columns, typer.Option("--columns", help="How columns of a CSV file are named.")
+    ] = Columns.native,
+    concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Turns at a time.")] = 8,
+    max_calls: Annotated[
+        int | None, typer.Option("--max-calls", min=0, help="Most requests to the judge; then the rest is skipped.")
+    ] = None,
+    max_cost: Annotated[
+        float | None, typer.Option("--max-cost", min=0, metavar="USD", help="Most money for the judge.")
+    ] = None,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Forget what an interrupted run has left, and begin anew.")
+    ] = False,
+) -> None:
+    """Score the turns of a file. An interrupted run goes on where it stopped, if the command is given again.
+
+    Exit status: 0 when all rows were scored, 1 when some could not be used, 2 when nothing could be done.
+    """
+    from rageval_hooks.offline.journal import journal_path
+    from rageval_hooks.offline.progress import progress_bar
+    from rageval_hooks.offline.rows import count_rows
+    from rageval_hooks.offline.scoring import score_file
+    from rageval_hooks.offline.setup import build_pipeline, required_fields
+
+    try:
+        pipeline = build_pipeline(metrics, models, judge, judge_options, threshold or [], concurrency)
+        with progress_bar("scoring", count_rows(file)) as advance:
+            scored = score_file(
+                file,
+                output,
+                pipeline,
+                errors=errors,
+                columns=columns.value,
+                concurrency=concurrency,
+                max_calls=max_calls,
+                max_cost=max_cost,
+                required=required_fields(pipeline, named=metrics is not None),
+                restart=restart,
+                context=context,
+                advance=advance,
+            )
+    except KeyboardInterrupt:
+        journal = journal_path(output[0])
+        kept = f"What is done is in {journal}: give the same command again to go on" if journal.exists() else ""
+        typer.echo(f"rageval-hooks: interrupted. {kept or 'Nothing was done yet'}", err=True)
+        raise typer.Exit(_INTERRUPTED) from None
+    except OSError as error:
+        typer.echo(f"rageval-hooks: {error}", err=True)
+        raise typer.Exit(2) from None
+    for line in _summary(file, output, scored):
+        typer.echo(line)
+    raise typer.Exit(_status(scored))
+
+
+def _status(scored: Scored) -> int:
+    if scored.results["failed"] and not scored.results["scored"]:
+        return 2
+    return 1 if scored.bad else 0
+
+
+def _summary(file: Path, outputs: list[Path], scored: Scored) -> list[str]:
+    before = f" ({scored.resumed} of them before an interruption)" if scored.resumed else ""
+    counts = scored.results
+    lines = [
+        f"scored {_count(scored.turns, 'turn')} of {file}{before}: {', '.join(map(str, outputs))}",
+        f"{_count(counts['scored'], 'score')}, {counts['skipped']} skipped, {counts['failed']} failed",
+    ]
+    if scored.spent.calls:
+        cost = f", {scored.spent.cost:.4f} USD" if scored.spent.cost else ""
+        lines.append(f"the judge took {_count(scored.spent.calls, 'request')}{cost}")
+    if scored.budget:
+        left_out = _count(scored.left_out, "question")
+        lines.append(f"{scored.budget}: {left_out} to the judge not asked, their scores are skipped")
+    if scored.first_bad is not None:
+        first = scored.first_bad
+        lines.append(
+            f"{_count(scored.bad, 'row')} could not be used: {scored.errors} (line {first.line}: {first.reason})"
+        )
+    return lines
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -1,0 +1,88 @@
+"""Has the system answered at all, or declined? One judge call; other metrics ask before they judge the response."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import BaseModel
+from pydantic import Field as Described
+
+from rageval_hooks.judges.base import Judgement
+from rageval_hooks.judging import JudgedTurn
+from rageval_hooks.metrics.base import Field, Metric, ScoreDefinition
+from rageval_hooks.metrics.plan import PlannedCall, TurnSize
+from rageval_hooks.score import Result
+
+__all__ = ["AnswerAttempt", "NoAnswer", "declined"]
+
+_KEY = "no_answer.attempt"
+
+
+class AnswerAttempt(BaseModel):
+    """What the judge says of the response as a whole."""
+
+    explanation: str = Described(description="in one sentence, what the answer does: answer, or decline and why")
+    attempted: bool = Described(description="true if it tries to answer the question, false if it declines")
+
+
+_TASK = """\
+Task: say whether the answer attempts to answer the question.
+It does if it gives any information that is meant as an answer: also if that is wrong, partial, hedged, or not supported
+by the passages. It does not if it says only that it cannot or will not answer, that it does not know, that the passages
+do not say, if it asks back, or if it talks of something else to avoid the question."""
+
+
+class NoAnswer(Metric):
+    """Whether the system attempted an answer: 1 if it did, even a wrong one, 0 if it declined.
+
+    The name is that of the test, as in the literature; higher means that more questions were answered. The label is
+    ``answered`` or ``declined``. While it runs, the generation metrics of a turn that was declined are skipped: a
+    refusal is neither unsupported nor incomplete.
+    """
+
+    name: ClassVar[str] = "no_answer"
+    scores: ClassVar[tuple[ScoreDefinition, ...]] = (
+        ScoreDefinition(
+            name="no_answer",
+            description="1 if the response attempts an answer, even a wrong one; 0 if it declines to answer",
+        ),
+    )
+    requires: ClassVar[tuple[Field, ...]] = ("query", "response")
+    family: ClassVar[str] = "generation"
+    source: ClassVar[str] = "seed 004"
+    calls: ClassVar[str] = "1"
+
+    def plan(self, size: TurnSize) -> tuple[PlannedCall, ...]:
+        """Return its one call."""
+        return (PlannedCall(_KEY, "whether the response is an answer"),)
+
+    async def evaluate(self, case: JudgedTurn) -> Result:
+        """Return the score."""
+        judgement = await self.attempt(case)
+        attempted = judgement.value.attempted
+        return self.judged(
+            float(attempted),
+            judgement,
+            label="answered" if attempted else "declined",
+            explanation=judgement.value.explanation.strip() or None,
+        )
+
+    async def attempt(self, case: JudgedTurn) -> Judgement[AnswerAttempt]:
+        """Return what the judge says; asked once, whichever metrics use it."""
+        return await case.once(_KEY, lambda: case.ask(_TASK, AnswerAttempt, about_response=True))
+
+
+async def declined(case: JudgedTurn) -> str | None:
+    """Return why the response of a turn is not judged: that it declines to answer; None if it is to be judged.
+
+    Only where :class:`NoAnswer` runs for the turn. If that fails, the response is judged as any other.
+    """
+    for metric in case.metrics(NoAnswer):
+        try:
+            judgement = await metric.attempt(case)
+        except Exception:  # that metric itself reports it
+            return None
+        if not judgement.value.attempted:
+            why = judgement.value.explanation.strip()
+            return "the system declined to answer" + (f": {why}" if why else "")
+    return None

@@ -1,0 +1,92 @@
+"""Against a reference answer: how much of it is in the response, and how much of the response is in it.
+
+One judge call. Source: seed 003.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar, Literal
+
+from pydantic import BaseModel
+from pydantic import Field as Described
+
+from rageval_hooks.errors import JudgeAnswerError
+from rageval_hooks.judges.base import Judgement
+from rageval_hooks.judging import JudgedTurn
+from rageval_hooks.metrics.base import Field, Metric, ScoreDefinition
+from rageval_hooks.metrics.no_answer import declined
+from rageval_hooks.metrics.plan import PlannedCall, TurnSize
+from rageval_hooks.score import Result
+
+__all__ = ["Reference", "ReferenceComparison"]
+
+_KEY = "reference.comparison"
+
+
+class ReferenceComparison(BaseModel):
+    """The judge's answer."""
+
+    missing: str = Described(description="what the reference says and the answer lacks; empty if nothing")
+    extra: str = Described(description="what the answer says and the reference does not; empty if nothing")
+    completeness: float = Described(description="share of the reference that is in the answer, 0 to 1")
+    conciseness: float = Described(description="share of the answer that is part of the reference, 0 to 1")
+
+
+_TASK = """\
+{reference}
+
+Task: compare the answer with the reference, which is a known good answer. The passages do not matter here.
+1. Name what the reference says and the answer lacks or contradicts. Completeness is the share of the reference's
+   information that is in the answer, from 0 (none) to 1 (all). What the answer says beyond it does not matter.
+2. Name what the answer says and the reference does not. Conciseness is the share of the answer's information that is
+   part of the reference, from 0 (none) to 1 (all).
+The same information in other words is the same information."""
+
+
+class Reference(Metric):
+    """Completeness and conciseness of the response against the turn's reference answer.
+
+    Where ``no_answer`` runs too and says that the system declined to answer, both are skipped, and nobody is asked.
+    """
+
+    name: ClassVar[str] = "reference"
+    scores: ClassVar[tuple[ScoreDefinition, ...]] = (
+        ScoreDefinition(
+            name="reference.completeness", description="share of the reference answer that is in the response"
+        ),
+        ScoreDefinition(
+            name="reference.conciseness", description="share of the response that is part of the reference answer"
+        ),
+    )
+    requires: ClassVar[tuple[Field, ...]] = ("query", "response", "reference")
+    family: ClassVar[str] = "reference"
+    source: ClassVar[str] = "seed 003"
+    calls: ClassVar[str] = "1"
+
+    def plan(self, size: TurnSize) -> tuple[PlannedCall, ...]:
+        """Return its one call."""
+        return (PlannedCall(_KEY, "comparison with the reference answer", after=("no_answer.attempt",)),)
+
+    async def evaluate(self, case: JudgedTurn) -> Iterable[Result]:
+        """Return the two scores; one that is out of its range is failed."""
+        reason = await declined(case)
+        if reason is not None:
+            return self.skip_all(reason)
+        task = _TASK.format(reference=case.fence.frame("reference", case.turn.reference or ""))
+        judgement = await case.ask(task, ReferenceComparison, about_response=True)
+        return [self._result(judgement, "completeness"), self._result(judgement, "conciseness")]
+
+    def _result(
+        self, judgement: Judgement[ReferenceComparison], name: Literal["completeness", "conciseness"]
+    ) -> Result:
+        answer = judgement.value
+        value = answer.completeness if name == "completeness" else answer.conciseness
+        if not 0 <= value <= 1:
+            message = f"the judge gave {value:g}, which is not from 0 to 1"
+            return self.fail(JudgeAnswerError(message, **judgement.details()), f"reference.{name}")
+        if name == "completeness":
+            explanation = f"Missing: {answer.missing.strip() or 'nothing'}"
+        else:
+            explanation = f"Beyond the reference: {answer.extra.strip() or 'nothing'}"
+        return self.judged(value, judgement, name=f"reference.{name}", explanation=explanation)

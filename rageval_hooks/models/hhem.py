@@ -1,0 +1,236 @@
+"""HHEM-2.1-Open, which says how probable it is that a source supports a text; loaded without running remote code.
+
+The model is ``vectara/hallucination_evaluation_model`` (Apache-2.0; 440 MB). What its public files say, and what stands
+for it here:
+
+===============================================  =======================================================================
+published                                        here
+===============================================  =======================================================================
+class ``HHEMv2ForSequenceClassification``, with  transformers' own ``T5ForTokenClassification``, which is T5's *encoder*
+one part: ``t5``, a ``T5ForTokenClassification``  and a linear layer of two outputs; there is no decoder
+weights ``t5.transformer.shared.weight``,        the same names without ``t5.``
+``t5.transformer.encoder.block.N.layer.M.…``,
+``t5.transformer.encoder.final_layer_norm.…``
+weights ``t5.classifier.weight`` and ``.bias``   ``classifier.weight``, ``classifier.bias``
+sizes: ``google/flan-t5-base``'s config          read off the shapes of the weights, and what all of Flan-T5 share:
+                                                 distances up to 128, gated GELU, layer norms with 1e-6
+tokenizer: that of ``google/flan-t5-base``       ``tokenizer.json`` beside the weights, else that model's from the hub
+prompt (see ``PROMPT``), one text per pair       the same
+softmax over both outputs at the first token     the same; 0 is *hallucinated*, 1 is *consistent*
+(``<pad>``), class 1
+===============================================  =======================================================================
+
+Sources: the model's card, ``configuration_hhem_v2.py`` and ``modeling_hhem_v2.py``. The published class itself does not
+load with transformers 5 (it lacks ``all_tied_weights_keys``). Weights are read from safetensors only, and every one
+must be there by name and shape: with the prefix left on, others have scored with random weights and not noticed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rageval_hooks.errors import MissingDependencyError, ModelUnavailableError
+from rageval_hooks.models.sources import hub_file, load_pretrained
+from rageval_hooks.settings import ModelSettings
+from rageval_hooks.threads import model_executor
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+__all__ = ["FOUNDATION", "PROMPT", "Hhem", "load_hhem"]
+
+FOUNDATION = "google/flan-t5-base"
+PROMPT = "<pad> Determine if the hypothesis is true given the premise?\n\nPremise: {text1}\n\nHypothesis: {text2}"
+
+WINDOW_TOKENS = 2048
+"""Of a source, read at once: about the 8,192 characters at which seed 004 cuts. T5 itself has no limit, but time and
+memory grow with the square."""
+
+OVERLAP_TOKENS = 256
+"""That two neighbouring windows share, so that what is said at a border stands whole in one of them."""
+
+RESPONSE_TOKENS = 1024
+"""Of a response, read at once."""
+
+_LONGEST_WORD = 12
+"""Tokens that a cut may move to fall between words."""
+
+
+class Hhem:
+    """Reads source and response together.
+
+    Args:
+        model: a ``T5ForTokenClassification`` with two outputs.
+        tokenizer: the tokenizer of its foundation.
+        name: the model's name, for the scores that it makes.
+    """
+
+    def __init__(self, model: Any, tokenizer: Tokenizer, name: str) -> None:
+        self._model = model
+        self._tokenizer = tokenizer
+        self.name = name
+
+    def support(self, source: str, response: str) -> float:
+        """Return the probability that the source supports the response, in one pass over all of both."""
+        return model_executor().submit(self._support, source, response).result()
+
+    def source_windows(self, source: str) -> list[str]:
+        """Return the windows in which a source is read: itself, if it fits one."""
+        return self._windows(source, WINDOW_TOKENS, OVERLAP_TOKENS)
+
+    def response_pieces(self, response: str) -> list[str]:
+        """Return the pieces in which a response is read at most: itself, if it fits one pass."""
+        return self._windows(response, RESPONSE_TOKENS, 0)
+
+    def _support(self, source: str, response: str) -> float:
+        import torch
+
+        tokens = self._tokenizer.encode(PROMPT.format(text1=source, text2=response)).ids
+        with torch.inference_mode():
+            ids = torch.tensor([tokens], device=self._model.device)
+            logits = self._model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0, 0]
+            return float(torch.softmax(logits.float(), dim=-1)[1])
+
+    def _windows(self, text: str, size: int, overlap: int) -> list[str]:
+        """Cut a text into the fewest windows of so many tokens, about equally long, between words where that goes."""
+        if len(text) < size:  # a token has at least one character
+            return [text]
+        offsets = self._tokenizer.encode(text, add_special_tokens=False).offsets
+        if len(offsets) <= size:
+            return [text]
+        room = size - overlap - _LONGEST_WORD
+        count = -(-(len(offsets) - overlap) // room)
+        cuts = [number * (len(offsets) - overlap) // count for number in range(count)]
+        starts = [0, *(_between_words(text, offsets, cut) for cut in cuts[1:])]
+        ends = [*(_between_words(text, offsets, cut + overlap) for cut in cuts[1:]), len(text)]
+        return [text[start:end] for start, end in zip(starts, ends, strict=True)]
+
+
+def _between_words(text: str, offsets: list[tuple[int, int]], index: int) -> int:
+    """Return the character at which to cut before a token: the nearest white space before it, if there is some."""
+    for candidate in range(index, max(index - _LONGEST_WORD, 1), -1):
+        start = offsets[candidate][0]
+        if text[start : start + 1].isspace() or text[start - 1 : start].isspace():
+            return start
+    return offsets[index][0]
+
+
+def load_hhem(settings: ModelSettings) -> Hhem:
+    """Load the model that the settings name: a folder, or a name of the hub.
+
+    Raises:
+        ModelUnavailableError: it cannot be had.
+    """
+    try:
+        import torch  # noqa: F401
+        from tokenizers import Tokenizer
+        from transformers import T5ForTokenClassification  # noqa: F401
+    except ImportError as error:
+        missing = MissingDependencyError("sentence-transformers", "local", "the model of hhem")
+        raise ModelUnavailableError("hhem", str(missing)) from error
+    name = settings.hhem
+
+    def load(path: str, local: bool) -> Hhem:
+        if not local:
+            hub_file(path, "config.json", True)  # by which it is found again
+            path = os.path.dirname(hub_file(path, _WEIGHTS, True) or "")
+        beside = os.path.join(path, _TOKENIZER)
+        found = beside if os.path.isfile(beside) else hub_file(FOUNDATION, _TOKENIZER, settings.download)
+        if found is None:
+            raise ModelUnavailableError(
+                "hhem",
+                f"{name} is here, but the tokenizer of {FOUNDATION} is not, and may not be downloaded. Download it "
+                f"where there is a network (hf download {FOUNDATION} {_TOKENIZER}) and put it beside {_WEIGHTS}",
+            )
+        model = _build(_read_weights(os.path.join(path, _WEIGHTS)), name)
+        tokenizer = Tokenizer.from_file(found)
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        _check_tokenizer(tokenizer, int(model.config.vocab_size), name)
+        return Hhem(model.to(settings.device).eval(), tokenizer, name)
+
+    return load_pretrained("hhem", name, settings.download, load)
+
+
+_WEIGHTS = "model.safetensors"
+_TOKENIZER = "tokenizer.json"
+_PREFIX = "t5."
+_SHARED = "transformer.shared.weight"
+_EMBEDDED = "transformer.encoder.embed_tokens.weight"
+_ATTENTION = "transformer.encoder.block.0.layer.0.SelfAttention"
+_FEED_FORWARD = "transformer.encoder.block.0.layer.1.DenseReluDense"
+
+
+def _read_weights(path: str) -> dict[str, Any]:
+    """Return the weights by the names that transformers has for them."""
+    from safetensors.torch import load_file
+
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"there is no {path}")
+    weights = {key.removeprefix(_PREFIX): value for key, value in load_file(path).items()}
+    for one, other in ((_SHARED, _EMBEDDED), (_EMBEDDED, _SHARED)):  # the same matrix: files may have it once
+        if one in weights:
+            weights.setdefault(other, weights[one])
+    return weights
+
+
+def _build(weights: Mapping[str, Any], name: str) -> Any:
+    """Make the model that has exactly these weights.
+
+    Raises:
+        ModelUnavailableError: they are those of another kind of model.
+    """
+    import torch
+    from transformers import T5Config, T5ForTokenClassification
+
+    try:
+        sizes = _sizes(weights)
+    except KeyError as error:
+        raise ModelUnavailableError(
+            "hhem", f"{name} is not HHEM-2: it has no weight {_PREFIX}{error.args[0]}"
+        ) from None
+    config = T5Config(
+        **sizes,
+        num_labels=2,
+        feed_forward_proj="gated-gelu",
+        relative_attention_max_distance=128,
+        layer_norm_epsilon=1e-6,
+    )
+    with torch.device("meta"):  # without memory and random numbers: every weight is put in below
+        model = T5ForTokenClassification(config)
+    needed = {key: value.shape for key, value in model.state_dict().items()}
+    given = {key: value.shape for key, value in weights.items()}
+    wrong = sorted(key for key in needed.keys() | given.keys() if needed.get(key) != given.get(key))
+    if wrong:
+        raise ModelUnavailableError("hhem", f"{name} is not HHEM-2: its weights differ in {', '.join(wrong[:3])}")
+    model.load_state_dict(weights, assign=True)
+    return model
+
+
+def _sizes(weights: Mapping[str, Any]) -> dict[str, int]:
+    """Read the sizes of the model off the shapes of its weights.
+
+    Raises:
+        KeyError: one of them is not there.
+    """
+    vocabulary, width = weights[_SHARED].shape
+    buckets, heads = weights[f"{_ATTENTION}.relative_attention_bias.weight"].shape
+    blocks = {key.split(".")[3] for key in weights if key.startswith("transformer.encoder.block.")}
+    return {
+        "vocab_size": vocabulary,
+        "d_model": width,
+        "d_kv": weights[f"{_ATTENTION}.q.weight"].shape[0] // heads,
+        "d_ff": weights[f"{_FEED_FORWARD}.wi_0.weight"].shape[0],
+        "num_layers": len(blocks),
+        "num_heads": heads,
+        "relative_attention_num_buckets": buckets,
+    }
+
+
+def _check_tokenizer(tokenizer: Tokenizer, vocabulary: int, name: str) -> None:
+    """Refuse a tokenizer that belongs to another model."""
+    first = tokenizer.encode(PROMPT).tokens[:1]
+    if first != ["<pad>"] or tokenizer.get_vocab_size() > vocabulary:
+        raise ModelUnavailableError("hhem", f"{name} has a {_TOKENIZER} that is not the one of {FOUNDATION}")

@@ -1,0 +1,62 @@
+"""The file of the rows that could not be used."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from rageval_hooks.offline.files import atomic_file
+from rageval_hooks.offline.rows import BadRow
+from rageval_hooks.plain import plain_value
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["BadRows"]
+
+
+class BadRows:
+    """Writes bad rows as JSON Lines: ``line``, ``reason``, ``row``. The file is there, whole, once the block ends.
+
+    Args:
+        path: the file.
+        always: write it even if there are no such rows; else an older one goes then.
+
+    Attributes:
+        count: how many there were so far.
+        first: the first of them.
+    """
+
+    def __init__(self, path: Path, *, always: bool = False) -> None:
+        self.path = path
+        self.count = 0
+        self.first: BadRow | None = None
+        self._always = always
+        self._stack = ExitStack()
+        self._file: IO[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        return self
+
+    def add(self, bad: BadRow) -> None:
+        """Note a row."""
+        self.first = self.first or bad
+        self.count += 1
+        entry = {"line": bad.line, "reason": bad.reason, "row": plain_value(bad.raw)}
+        self._open().write(json.dumps(entry, ensure_ascii=False).encode() + b"\n")
+
+    def __exit__(self, *error: Any) -> None:
+        """Put the file in its place; leave everything as it was after an exception."""
+        if error[0] is None and self._always:
+            self._open()
+        self._stack.__exit__(*error)
+        if error[0] is None and self._file is None:
+            self.path.unlink(missing_ok=True)  # of an earlier run
+
+    def _open(self) -> IO[bytes]:
+        if self._file is None:
+            self._file = self._stack.enter_context(atomic_file(self.path))
+        return self._file

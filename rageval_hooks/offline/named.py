@@ -1,0 +1,98 @@
+"""Objects of the user's own code, named as ``package.module:object``."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+from rageval_hooks.errors import ConfigurationError
+
+__all__ = ["import_named", "is_factory"]
+
+_MOST_NAMES = 30
+
+
+def import_named(name: str, option: str) -> Any:
+    """Return the object that a name stands for. The current directory can be imported from.
+
+    Args:
+        name: ``"package.module:object"``; the object may be an attribute of another: ``"module:app.chain"``.
+        option: of the command line, for messages: ``"--app"``.
+
+    Raises:
+        ConfigurationError: it is no such name, the module cannot be imported, or has no such object; the message says
+            what the module has.
+    """
+    module_name, colon, path = name.partition(":")
+    if not colon or not module_name or not path:
+        raise ConfigurationError(f"{option} is of the form package.module:object, not {name!r}")
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    found: Any = _module(module_name, option)
+    for attribute in path.split("."):
+        try:
+            found = getattr(found, attribute)
+        except AttributeError:
+            raise ConfigurationError(_missing(found, attribute, module_name, option)) from None
+    return found
+
+
+def _module(name: str, option: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            raise ConfigurationError(
+                f"{option}: there is no module {error.name!r}, neither in {os.getcwd()} nor among what is installed"
+            ) from None
+        raise ConfigurationError(f"{option}: {name} cannot be imported: it needs {error.name!r}") from error
+    except Exception as error:
+        raise ConfigurationError(f"{option}: {name} cannot be imported: {type(error).__name__}: {error}") from error
+
+
+def _missing(holder: Any, attribute: str, module: str, option: str) -> str:
+    from difflib import get_close_matches
+
+    own = [
+        name
+        for name, value in sorted(vars(holder).items() if hasattr(holder, "__dict__") else ())
+        if not name.startswith("_") and not inspect.ismodule(value) and _is_own(value, module)
+    ]
+    close = get_close_matches(attribute, own, n=1)
+    guess = f" Did you mean {close[0]!r}?" if close else ""
+    where = module if isinstance(holder, ModuleType) else type(holder).__name__
+    more = ", …" if len(own) > _MOST_NAMES else ""
+    return f"{option}: {where} has no {attribute!r}.{guess} It has: {', '.join(own[:_MOST_NAMES]) or 'nothing'}{more}"
+
+
+def _is_own(value: Any, module: str) -> bool:
+    """Whether an object was made in the module, and not merely imported into it."""
+    if type(value).__module__ == "__future__":
+        return False
+    if inspect.isclass(value) or inspect.isroutine(value):
+        return getattr(value, "__module__", module) == module
+    return True
+
+
+def is_factory(value: Any) -> bool:
+    """Whether a function or class needs no argument: then it makes what is wanted.
+
+    One that takes any number of arguments is none: it may be a wrapper around a function of one.
+    """
+    if not (inspect.isroutine(value) or inspect.isclass(value) or isinstance(value, partial)):
+        return False
+    try:
+        parameters = inspect.signature(value).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return not any(
+        parameter.kind is parameter.VAR_POSITIONAL
+        or (parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD)
+        for parameter in parameters
+    )

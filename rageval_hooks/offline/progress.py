@@ -1,0 +1,47 @@
+"""How far a long command is, with an estimate: a bar on the terminal, nothing where there is none."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+__all__ = ["Advance", "progress_bar"]
+
+Advance = Callable[[int], None]
+"""Called with the number of steps that are done now."""
+
+
+@contextmanager
+def progress_bar(title: str, total: int | None) -> Iterator[Advance]:
+    """Show a bar on standard error while the block runs, if that is a terminal.
+
+    Args:
+        title: what is being done.
+        total: how many steps there are, about; None if nobody knows.
+    """
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("in"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task(title, total=total)
+        yield lambda steps: progress.advance(task, steps)

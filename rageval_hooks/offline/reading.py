@@ -1,0 +1,131 @@
+"""What the rows of a file are, and the records in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, Union
+
+from pydantic import ValidationError
+
+from rageval_hooks.errors import TurnError
+from rageval_hooks.offline.aliases import check_columns, explain, record_from_row
+from rageval_hooks.offline.records import Record
+from rageval_hooks.offline.rows import BadRow, Row, columns_of, read_groups, read_rows
+from rageval_hooks.offline.spans import is_export
+from rageval_hooks.offline.table_forms import is_long, is_native, is_wide, long_rows, native_record, wide_rows
+from rageval_hooks.offline.traces import read_traces
+from rageval_hooks.score import Evaluation
+
+__all__ = ["Item", "read_items"]
+
+Item = Union[Record, BadRow]
+Items = Iterator[tuple[int, Item]]
+
+_PEEK = 100
+
+
+def read_items(path: Path, required: Iterable[str] = ("query", "response")) -> Items:
+    """Yield what stands in a file: each record, or row that is none, with the line on which it begins.
+
+    Records without an id are named by their number. Of two with the same id and run, the second is bad.
+
+    Args:
+        path: the file.
+        required: fields that rows with columns must have.
+
+    Raises:
+        ConfigurationError: there is no such file, or its format is not known.
+        TurnError: a column is missing, or the file cannot be read at all.
+    """
+    seen: dict[tuple[str, int], int] = {}
+    for line, item in _items(path, tuple(required)):
+        if isinstance(item, Record):
+            before = seen.get(item.key)
+            if before is not None:
+                reason = f"the id {item.id!r}, run {item.run}, is on line {before} already: give each row its own"
+                yield line, BadRow(line, reason, item.model_dump(mode="json", exclude_defaults=True))
+                continue
+            seen[item.key] = line
+        yield line, item
+
+
+def _items(path: Path, required: tuple[str, ...]) -> Items:
+    rows = read_rows(path)
+    first = list(islice(rows, _PEEK))
+    sample = next((row.data for row in first if isinstance(row, Row)), {})
+    if is_export(sample):
+        return read_traces(path)
+    if _is_evaluation(sample):
+        return _evaluations(path)
+    everything = chain(first, rows)
+    columns = columns_of(path)
+    if columns is None:
+        found = [row.data for row in first if isinstance(row, Row)]
+        columns = [] if any("turn" in row for row in found) else list(dict.fromkeys(chain.from_iterable(found)))
+    if is_wide(columns):
+        return _each(wide_rows(everything), required)
+    if is_long(columns):
+        required = tuple(field for field in required if field != "passages")
+        return _each(long_rows(everything), _checked(path, columns, required))
+    if is_native(columns):
+        return _each(everything, _checked(path, columns, required), native_record)
+    return _each(everything, _checked(path, columns, required))
+
+
+def _checked(path: Path, columns: list[str], required: tuple[str, ...]) -> tuple[str, ...]:
+    """Say at once that a column is missing from a whole file."""
+    if columns:
+        try:
+            check_columns(columns, required)
+        except TurnError as error:
+            raise TurnError(f"{path}: {error}") from None
+    return required
+
+
+Make = Callable[[Mapping[str, Any], int, tuple[str, ...]], Record]
+
+
+def _each(rows: Iterator[Row | BadRow], required: tuple[str, ...], make: Make = record_from_row) -> Items:
+    for row in rows:
+        if isinstance(row, BadRow):
+            yield row.line, row
+            continue
+        try:
+            yield (
+                row.line,
+                Record.model_validate(row.data) if "turn" in row.data else make(row.data, row.number, required),
+            )
+            continue
+        except ValidationError as error:
+            reason = explain(error)
+        except TurnError as error:
+            reason = str(error)
+        yield row.line, BadRow(row.line, reason, row.data)
+
+
+def _is_evaluation(row: Mapping[str, Any]) -> bool:
+    return "turn" in row and "id" not in row
+
+
+def _evaluations(path: Path) -> Items:
+    """Yield the turns that the exporter ``jsonl`` has written, each with the scores that came later."""
+    for number, group in enumerate(read_groups(path, _turn_id), 1):
+        if isinstance(group, BadRow):
+            yield group.line, group
+            continue
+        try:
+            found = [Evaluation.model_validate(row) for row in group.rows]
+        except ValidationError as error:
+            yield group.line, BadRow(group.line, explain(error), group.rows[0])
+            continue
+        turn = next((evaluation.turn for evaluation in found if evaluation.stage == "inline"), found[0].turn)
+        results = tuple(result for evaluation in found for result in evaluation.results)
+        yield group.line, Record(id=turn.id or str(number), turn=turn, results=results)
+
+
+def _turn_id(row: Row) -> tuple[str]:
+    turn = row.data.get("turn")
+    identity = turn.get("id") if isinstance(turn, Mapping) else None
+    return (str(identity) if identity else f"\0{row.number}",)

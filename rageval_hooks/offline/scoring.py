@@ -1,0 +1,309 @@
+"""Scores of a file: many turns at a time, each result noted as it comes, the output in the order of the input."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+from rageval_hooks.analysis import TurnAnalysis
+from rageval_hooks.errors import (
+    ConfigurationError,
+    JudgeRateLimitedError,
+    JudgeRejectedError,
+    JudgeUnavailableError,
+    TurnError,
+)
+from rageval_hooks.judges.policy import CallPolicy
+from rageval_hooks.judging import JudgedTurn
+from rageval_hooks.metrics.base import Metric, compute, compute_judged
+from rageval_hooks.offline.bad_rows import BadRows
+from rageval_hooks.offline.budget import Budget, BudgetedJudge, Spent, without_budget
+from rageval_hooks.offline.conversations import read_conversation
+from rageval_hooks.offline.journal import Journal, file_hash, journal_path
+from rageval_hooks.offline.progress import Advance
+from rageval_hooks.offline.reading import Item, read_items
+from rageval_hooks.offline.records import Record
+from rageval_hooks.offline.rows import BadRow
+from rageval_hooks.offline.writers import check_outputs, write_output
+from rageval_hooks.pipeline import Pipeline
+from rageval_hooks.score import Failed, Result, Score
+from rageval_hooks.threads import DaemonExecutor
+from rageval_hooks.version import __version__
+
+if TYPE_CHECKING:
+    from rageval_hooks.turn import Turn
+
+__all__ = ["Scored", "Scoring", "score_file"]
+
+_COMPUTING = 2
+_OUTAGES = frozenset(error.kind for error in (JudgeUnavailableError, JudgeRejectedError, JudgeRateLimitedError))
+_MOST_OUTAGES = 5
+
+
+@dataclass
+class Scored:
+    """What came of a file.
+
+    Attributes:
+        turns: how many were scored.
+        resumed: how many of them in an earlier run that was interrupted.
+        bad: rows that could not be used.
+        first_bad: the first of them.
+        errors: the file that they are in.
+        results: how many results of each status there are.
+        spent: what the judge took, earlier runs included.
+        budget: why the judge was asked no more, if so.
+        left_out: questions to the judge that were not asked any more.
+    """
+
+    turns: int = 0
+    resumed: int = 0
+    bad: int = 0
+    first_bad: BadRow | None = None
+    errors: Path | None = None
+    results: Counter[str] = field(default_factory=Counter)
+    spent: Spent = field(default_factory=Spent)
+    budget: str | None = None
+    left_out: int = 0
+
+
+class Scoring:
+    """The run of metrics over records.
+
+    Args:
+        pipeline: metrics, models and judge.
+        journal: where the results go.
+        budget: how much the judge may take.
+        concurrency: turns at a time.
+    """
+
+    def __init__(self, pipeline: Pipeline, journal: Journal, budget: Budget, concurrency: int) -> None:
+        if concurrency < 1:
+            raise ConfigurationError(f"concurrency is {concurrency}: it is a whole number from 1")
+        self._pipeline = pipeline
+        self._journal = journal
+        self._budget = budget
+        self._concurrency = concurrency
+        self._judge = None if pipeline.judge is None else BudgetedJudge(pipeline.judge, budget)
+        self._local = [metric for metric in pipeline.metrics if not metric.asks_judge]
+        self._asking = [metric for metric in pipeline.metrics if metric.asks_judge]
+        self._names = {score.name for metric in pipeline.metrics for score in metric.scores}
+        self._names |= {metric.name for metric in pipeline.metrics}
+        self._held: list[tuple[int, Record]] = []
+        self._executor = DaemonExecutor(min(_COMPUTING, concurrency), "rageval-score")
+
+    async def run(self, records: Iterable[tuple[int, Record]], advance: Advance) -> None:
+        """Score the records that the journal does not have; in an event loop of its own.
+
+        Args:
+            records: with their positions in the input.
+            advance: called as they are done.
+        """
+        running: set[asyncio.Task[None]] = set()
+        try:
+            for index, record in records:
+                if self._journal.has(index):
+                    advance(1)
+                    continue
+                while len(running) >= self._concurrency:
+                    running = await _first_done(running)
+                running.add(asyncio.create_task(self._score(index, record, advance)))
+                await asyncio.sleep(0)  # let it begin, and let an interruption through
+            while running:
+                running = await _first_done(running)
+            self._release()
+        finally:
+            await _cancel_others()
+            if self._judge is not None:
+                await self._judge.aclose()
+
+    async def _score(self, index: int, record: Record, advance: Advance) -> None:
+        results: dict[str, tuple[Result, ...]] = self._journal.parts(index)
+        local = [metric for metric in self._local if metric.name not in results]
+        asking = [metric for metric in self._asking if metric.name not in results]
+        work = [self._ask(index, record.turn, asking, results)] if asking else []
+        if local:
+            work.append(self._compute(record.turn, local, results))
+        await asyncio.gather(*work)
+        kept = [result for result in record.results if not {result.metric, result.name} & self._names]
+        computed = [result for metric in self._pipeline.metrics for result in results[metric.name]]
+        done = record.model_copy(update={"results": (*kept, *self._pipeline.finish(computed))})
+        self._note(index, done, asking)
+        advance(1)
+
+    def _note(self, index: int, record: Record, asking: Sequence[Metric]) -> None:
+        """Note a record, unless the judge seems not to work at all: then it is left to the next run.
+
+        Raises:
+            JudgeUnavailableError: one record after the other has failed so.
+        """
+        names = {metric.name for metric in asking}
+        found = [result for result in record.results if result.metric in names]
+        outages = [result for result in found if _is_outage(result)]
+        answered = any(isinstance(result, Score) for result in found)
+        if answered:
+            self._release()
+        if answered or not outages:
+            self._journal.done(index, record, self._budget.spent)
+            return
+        self._held.append((index, record))
+        if len(self._held) >= _MOST_OUTAGES:
+            kept = "" if self._journal.empty else f"What is scored is kept in {self._journal.path}: "
+            problem = f"the judge {self._judge} does not work: {outages[0].message}"
+            raise JudgeUnavailableError(f"{problem}. {kept}give the same command again to go on")
+
+    def _release(self) -> None:
+        """Note the records whose judgements failed: the judge works, so it was them."""
+        while self._held:
+            self._journal.done(*self._held.pop(), self._budget.spent)
+
+    async def _compute(self, turn: Turn, metrics: Sequence[Metric], into: dict[str, tuple[Result, ...]]) -> None:
+        analysis = TurnAnalysis(turn, self._pipeline.models, wait=True)
+
+        def compute_all() -> dict[str, tuple[Result, ...]]:
+            return {metric.name: compute(metric, analysis) for metric in metrics}
+
+        into.update(await asyncio.get_running_loop().run_in_executor(self._executor, compute_all))
+
+    async def _ask(
+        self, index: int, turn: Turn, metrics: Sequence[Metric], into: dict[str, tuple[Result, ...]]
+    ) -> None:
+        if self._judge is None:
+            raise ConfigurationError("these metrics need a judge")  # the pipeline has checked that
+        case = JudgedTurn(turn, self._judge, metrics)
+
+        async def ask(metric: Metric) -> None:
+            found = await compute_judged(metric, case)
+            results = tuple(without_budget(result) for result in found)
+            into[metric.name] = results
+            if results == found and not any(map(_is_outage, found)):
+                self._journal.part(index, metric.name, results, self._budget.spent)
+
+        await asyncio.gather(*map(ask, metrics))
+
+
+def _is_outage(result: Result) -> TypeGuard[Failed]:
+    return isinstance(result, Failed) and result.error_type in _OUTAGES
+
+
+async def _first_done(running: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
+    done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        task.result()
+    return running
+
+
+async def _cancel_others() -> None:
+    """End what is still under way in this event loop, which is ours alone: also what several metrics wait for."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+
+
+def score_file(
+    path: Path,
+    outputs: Sequence[Path],
+    pipeline: Pipeline,
+    *,
+    errors: Path | None = None,
+    columns: str = "native",
+    concurrency: int = 8,
+    max_calls: int | None = None,
+    max_cost: float | None = None,
+    required: Iterable[str] = ("query", "response"),
+    restart: bool = False,
+    context: Path | None = None,
+    advance: Advance = lambda _: None,
+) -> Scored:
+    """Score the turns of a file.
+
+    Args:
+        path: the file; see :func:`rageval_hooks.offline.files.read_records`.
+        outputs: the files to write, ``.jsonl`` or ``.csv``. Beside the first stands the journal until they are there.
+        pipeline: metrics, models and judge.
+        errors: where rows that cannot be used go; by default beside the first output.
+        columns: of CSV files: ``native`` or ``open-rag-eval``.
+        concurrency: turns at a time.
+        max_calls: requests to the judge; None for no limit.
+        max_cost: USD for the judge; None for no limit.
+        required: fields whose columns must be there.
+        restart: forget what an interrupted run has left.
+        context: what was retrieved, where the file is a conversation.
+        advance: called as turns are done.
+
+    Raises:
+        ConfigurationError: a setting is wrong, or an interrupted run was of something else.
+        TurnError: the file cannot be read, a column is missing, or no row of it can be used.
+        JudgeUnavailableError: the judge does not work; what is done is in the journal.
+        OSError: something cannot be written.
+        KeyboardInterrupt: what is done is in the journal; the same call goes on.
+    """
+    check_outputs(outputs, columns)
+    if errors is not None and errors.absolute() in [item.absolute() for item in (path, *outputs)]:
+        raise ConfigurationError(f"{errors} cannot take the bad rows: it is the input or an output")
+    settings = _settings(pipeline, [path] if context is None else [path, context])
+    bad_rows = BadRows(errors or outputs[0].with_name(f"{outputs[0].stem}.errors.jsonl"), always=errors is not None)
+    journal = Journal(journal_path(outputs[0]), settings, restart=restart)
+    try:
+        budget = Budget(max_calls, max_cost, journal.spent)
+        scored = Scored(resumed=journal.resumed, errors=bad_rows.path)
+        with bad_rows as bad:
+            items = read_items(path, required) if context is None else read_conversation(path, context)
+            records = _records(items, bad)
+            asyncio.run(Scoring(pipeline, journal, budget, concurrency).run(records, advance))
+        scored.bad, scored.first_bad = bad.count, bad.first
+        for record in journal.records():
+            scored.turns += 1
+            scored.results.update(result.status for result in record.results)
+        if not scored.turns:
+            raise _nothing(path, bad)
+        for output in outputs:
+            write_output(output, journal.records, columns)
+    except BaseException:
+        if journal.empty:
+            journal.remove()
+        journal.close()
+        raise
+    journal.remove()
+    scored.spent, scored.left_out = budget.spent, budget.refused
+    scored.budget = budget.reason if budget.refused else None
+    return scored
+
+
+def _records(items: Iterable[tuple[int, Item]], errors: BadRows) -> Iterator[tuple[int, Record]]:
+    index = 0
+    for _, item in items:
+        if isinstance(item, BadRow):
+            errors.add(item)
+        else:
+            yield index, item
+            index += 1
+
+
+def _nothing(path: Path, errors: BadRows) -> TurnError:
+    if errors.first is None:
+        return TurnError(f"{path} has no rows")
+    return TurnError(
+        f"no row of {path} can be used: line {errors.first.line}: {errors.first.reason} "
+        f"(all {errors.count} are in {errors.path})"
+    )
+
+
+def _settings(pipeline: Pipeline, inputs: Sequence[Path]) -> Mapping[str, Any]:
+    """Return what decides on the results, by the names that a user knows."""
+    settings = pipeline.settings
+    patience = CallPolicy.model_fields  # how often and how long the judge is asked may change
+    return {
+        "version of rageval-hooks": __version__,
+        "input": [file_hash(path) for path in inputs],
+        "metrics": [f"{metric.name} {metric.version}" for metric in pipeline.metrics],
+        "models": settings.models.model_dump(mode="json") if any(m.models for m in pipeline.metrics) else None,
+        "judge": None if pipeline.judge is None else str(pipeline.judge),
+        "judge options": {name: value for name, value in settings.judge_options.items() if name not in patience},
+        "thresholds": settings.thresholds,
+    }

@@ -1,0 +1,279 @@
+"""What a report keeps of a file of records: the numbers, and the few turns that it shows. The rest streams through."""
+
+from __future__ import annotations
+
+import heapq
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rageval_hooks.errors import ConfigurationError, UnknownNameError
+from rageval_hooks.offline.directions import direction_of, metric_of
+from rageval_hooks.offline.records import Record
+from rageval_hooks.score import Failed, Score, Skipped, is_about_turn
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from rageval_hooks.offline.files import BadRow
+
+__all__ = ["NO_ANSWER", "Tally", "Values", "Watch", "check_names", "file_names", "read_tallies"]
+
+NO_ANSWER = "no_answer"
+"""The score that says whether a turn attempts an answer: 1 if it does."""
+
+Watch = Callable[[Iterable[Record], Path], Iterable[Record]]
+"""Sees the records of a file go by, to show progress."""
+
+_FAVOURITES = ("groundedness", "trace.adherence", "trace.supported_share", "hhem", "reference.completeness")
+_MOST_REASONS = 1000
+_MOST_COMPLAINTS = 5
+
+
+class Values:
+    """The values of one score: each with its weight and its row.
+
+    Attributes:
+        metric: the metric that made it, as far as the records say.
+    """
+
+    def __init__(self, metric: str | None) -> None:
+        self.metric = metric
+        self._values = array("d")
+        self._weights = array("d")
+        self._rows = array("q")
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def add(self, score: Score, row: int) -> None:
+        """Take in one score."""
+        self._values.append(score.value)
+        self._weights.append(1 / score.probability)
+        self._rows.append(row)
+
+    @property
+    def values(self) -> NDArray[np.float64]:
+        """The values, in the order of the file."""
+        return _numbers(self._values)
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """Of each value: 1 / the probability with which its turn was selected."""
+        return _numbers(self._weights)
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """Of each value: the number of its record in the file, from 0."""
+        return _numbers(self._rows)
+
+
+class Tally:
+    """One file, as numbers.
+
+    Args:
+        name: how the report calls the file.
+        path: where it is.
+        worst: how many turns to keep whole, per score, the worst ones.
+        lower: scores of which lower is better, beside those that are known to be so.
+
+    Attributes:
+        records: how many.
+        runs: the highest number of a run.
+        ids: of the questions, each with its number.
+        values: by the score's name, in the order of the file.
+        skipped: reasons by name of the score or metric.
+        failed: likewise.
+        errors: of turns that failed, by type.
+        ranks: how often the target passage had which rank; None for "not among the passages".
+        unranked: turns with a target that failed before anything was retrieved.
+        documents: names of the source documents, each with its number.
+        bad: how many rows could not be used.
+        complaints: the first few of them, with their lines.
+    """
+
+    def __init__(self, name: str, path: str, *, worst: int = 10, lower: Sequence[str] = ()) -> None:
+        self.name = name
+        self.path = path
+        self.records = 0
+        self.runs = 1
+        self.ids: dict[str, int] = {}
+        self.values: dict[str, Values] = {}
+        self.skipped: dict[str, Counter[str]] = {}
+        self.failed: dict[str, Counter[str]] = {}
+        self.errors: Counter[str] = Counter()
+        self.ranks: Counter[int | None] = Counter()
+        self.unranked = 0
+        self.documents: dict[str, int] = {}
+        self.bad = 0
+        self.complaints: list[str] = []
+        self._lower = tuple(lower)
+        self._questions = array("q")
+        self._document_of = array("q")
+        self._most_worst = worst
+        self._worst: dict[str, list[tuple[float, int, Record]]] = {}
+
+    def add(self, record: Record) -> None:
+        """Take in one record."""
+        row = self.records
+        self.records += 1
+        self.runs = max(self.runs, record.run)
+        self._questions.append(self.ids.setdefault(record.id, len(self.ids)))
+        document = record.document
+        self._document_of.append(-1 if document is None else self.documents.setdefault(document, len(self.documents)))
+        if record.turn.status != "ok":
+            self.errors[record.turn.error.type if record.turn.error else record.turn.status] += 1
+        self._add_rank(record)
+        for result in record.results:
+            if not is_about_turn(result):
+                continue
+            if isinstance(result, Score):
+                self._add_score(result, row, record)
+            elif isinstance(result, Skipped):
+                _count(self.skipped, result.name, result.reason)
+            else:
+                _count(self.failed, result.name, _failure(result))
+
+    def complain(self, bad: BadRow) -> None:
+        """Take note of a row that cannot be used."""
+        self.bad += 1
+        if len(self.complaints) < _MOST_COMPLAINTS:
+            self.complaints.append(f"{self.path}, line {bad.line}: {bad.reason}")
+
+    def _add_rank(self, record: Record) -> None:
+        if record.target is None and record.rank is None:
+            return
+        if record.rank is None and record.turn.status != "ok" and not record.turn.passages:
+            self.unranked += 1
+        else:
+            self.ranks[record.rank] += 1
+
+    def _add_score(self, score: Score, row: int, record: Record) -> None:
+        values = self.values.get(score.name)
+        if values is None:
+            values = self.values[score.name] = Values(score.metric or metric_of(score.name))
+        values.add(score, row)
+        if not self._most_worst:
+            return
+        badness = -score.value if direction_of(score.name, score.metric, self._lower) == "higher" else score.value
+        worst = self._worst.setdefault(score.name, [])
+        if len(worst) < self._most_worst:
+            heapq.heappush(worst, (badness, -row, record))
+        elif badness > worst[0][0]:
+            heapq.heapreplace(worst, (badness, -row, record))
+
+    @property
+    def questions(self) -> NDArray[np.int64]:
+        """Of each record: the number of its question."""
+        return _numbers(self._questions)
+
+    @property
+    def document_of(self) -> NDArray[np.int64]:
+        """Of each record: the number of its source document; -1 where it has none."""
+        return _numbers(self._document_of)
+
+    def worst(self, score: str) -> list[Record]:
+        """Return the turns with the worst values of a score, the worst first."""
+        return [record for _, _, record in sorted(self._worst.get(score, ()), key=lambda item: item[:2], reverse=True)]
+
+    def names(self) -> list[str]:
+        """Return the scores and the metrics that have results, in the order of the file.
+
+        A metric that was only ever skipped or failed is there under its own name, once.
+        """
+        metrics = {values.metric for values in self.values.values()}
+        missing = (name for name in (*self.skipped, *self.failed) if name not in metrics)
+        return list(dict.fromkeys((*self.values, *missing)))
+
+    def missing(self, name: str) -> tuple[Counter[str], Counter[str]]:
+        """Return why a score was skipped and failed; what befell its whole metric counts too."""
+        metric = self.values[name].metric if name in self.values else None
+        names = {name} if metric is None else {name, metric}
+        skipped, failed = (
+            sum((table.get(one, Counter()) for one in sorted(names)), Counter())
+            for table in (self.skipped, self.failed)
+        )
+        return skipped, failed
+
+    def favourite(self) -> str | None:
+        """Return the score that says most about a turn, of those that are there."""
+        for name in _FAVOURITES:
+            if name in self.values:
+                return name
+        return next(iter(self.values), None)
+
+
+def read_tallies(
+    paths: Sequence[str | Path],
+    *,
+    worst: int = 10,
+    lower: Sequence[str] = (),
+    watch: Watch | None = None,
+) -> list[Tally]:
+    """Read files of records.
+
+    Args:
+        paths: of the files.
+        worst: how many turns to keep whole, per score and file, the worst ones.
+        lower: scores of which lower is better, beside those that are known to be so.
+        watch: sees the records go by.
+
+    Raises:
+        ConfigurationError: there is no such file, or it is empty.
+    """
+    from rageval_hooks.offline.files import read_records
+
+    found = []
+    for name, path in zip(file_names(paths), map(Path, paths), strict=True):
+        if not path.is_file():
+            raise ConfigurationError(f"there is no file {path}")
+        tally = Tally(name, str(path), worst=worst, lower=lower)
+        records = read_records(path, on_bad=tally.complain)
+        for record in watch(records, path) if watch else records:
+            tally.add(record)
+        if not tally.records:
+            why = "; ".join(tally.complaints) or "it is empty"
+            raise ConfigurationError(f"{path} has no records: {why}")
+        found.append(tally)
+    return found
+
+
+def file_names(paths: Sequence[str | Path]) -> list[str]:
+    """Return short names for files: as much of the ends of their paths as tells them apart."""
+    parts = [Path(path).resolve().with_suffix("").parts for path in paths]
+    names = []
+    for index, mine in enumerate(parts):
+        others = [other for place, other in enumerate(parts) if place != index]
+        length = next((n for n in range(1, len(mine)) if all(mine[-n:] != other[-n:] for other in others)), None)
+        names.append("/".join(mine[-length:]) if length else str(paths[index]))
+    return names
+
+
+def check_names(names: Iterable[str], tallies: Iterable[Tally]) -> None:
+    """Check that scores exist in at least one file.
+
+    Raises:
+        UnknownNameError: one does not; the message lists those that are there.
+    """
+    valid = list(dict.fromkeys(name for tally in tallies for name in tally.names()))
+    for name in names:
+        if name not in valid:
+            raise UnknownNameError("score", name, valid)
+
+
+def _numbers(values: array[Any]) -> NDArray[Any]:
+    import numpy as np
+
+    return np.frombuffer(values, dtype=np.float64 if values.typecode == "d" else np.int64).copy()
+
+
+def _count(table: dict[str, Counter[str]], name: str, reason: str) -> None:
+    reasons = table.setdefault(name, Counter())
+    reasons[reason if reason in reasons or len(reasons) < _MOST_REASONS else "other reasons"] += 1
+
+
+def _failure(result: Failed) -> str:
+    return f"{result.error_type}: {result.message}" if result.message else result.error_type

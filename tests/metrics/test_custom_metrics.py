@@ -1,0 +1,190 @@
+"""Metrics from somebody else's package, by entry point and by where they are: local ones, and ones that ask a judge."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
+
+import pytest
+
+from tests.interpreter import run_script
+
+ENTRY_POINTS = """\
+[rageval_hooks.metrics]
+shouting = their_metrics:Shouting
+words = their_metrics:words
+broken = their_metrics:not_there
+"""
+
+MODULE = '''
+from pydantic import BaseModel
+
+from rageval_hooks import Metric, ScoreDefinition, metric
+
+
+@metric(requires="response", high=None, unit="words", direction="lower", version="4")
+def words(turn):
+    """Words of the response."""
+    return len(turn.response.split())
+
+
+class Tone(BaseModel):
+    polite: bool
+
+
+@metric(requires=["query", "response"])
+async def politeness(turn, judge):
+    """Whether the response is polite."""
+    judgement = await judge.complete([("user", turn.response)], Tone)
+    return judgement.value.polite
+
+
+class Shouting(Metric):
+    """Share of capital letters."""
+
+    name = "shouting"
+    scores = (ScoreDefinition(name="shouting", description="share of capitals", direction="lower"),)
+    requires = ("response",)
+    family = "tone"
+    source = "theirs"
+
+    def evaluate(self, analysis):
+        letters = [letter for letter in analysis.turn.response if letter.isalpha()]
+        return self.score(sum(map(str.isupper, letters)) / len(letters))
+
+
+class Polite(Metric):
+    """Asks the judge about a turn as the built-in ones do."""
+
+    name = "polite"
+    scores = (ScoreDefinition(name="polite", description="1 if the response is polite"),)
+    requires = ("query", "response")
+    family = "tone"
+    calls = "1"
+
+    async def evaluate(self, case):
+        judgement = await case.ask("Task: is the answer polite?", Tone, about_response=True)
+        return self.judged(float(judgement.value.polite), judgement)
+'''
+
+EVALUATE = """
+import json, sys
+from rageval_hooks import Turn, evaluate
+from rageval_hooks.testing import FakeJudge
+
+names = sys.argv[1].split(",")
+asking = [name for name in names if "olite" in name]
+judge = FakeJudge(lambda call: {"polite": True}) if asking else None
+turn = Turn(query="Why?", response="BECAUSE it is so")
+found = evaluate(turn, metrics=names, judge=judge, models="lexical").results
+print(json.dumps([result.model_dump(mode="json") for result in found]))
+"""
+
+COMMAND = [str(Path(sys.executable).parent / "rageval-hooks")]
+
+Listing = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which pip has installed the package, from its wheel."""
+    folder = tmp_path_factory.mktemp("their-metrics")
+    information = "their_metrics-1.2.3.dist-info"
+    files = {
+        "their_metrics/__init__.py": MODULE,
+        f"{information}/METADATA": "Metadata-Version: 2.1\nName: their-metrics\nVersion: 1.2.3\n",
+        f"{information}/WHEEL": "Wheel-Version: 1.0\nGenerator: a test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{information}/entry_points.txt": ENTRY_POINTS,
+    }
+    files[f"{information}/RECORD"] = "".join(f"{name},,\n" for name in [*files, f"{information}/RECORD"])
+    wheel = folder / "their_metrics-1.2.3-py3-none-any.whl"
+    with ZipFile(wheel, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    options = ["--quiet", "--no-deps", "--no-index", "--disable-pip-version-check", "--target", str(folder / "site")]
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, str(wheel)], check=True, timeout=120)
+    return folder / "site"
+
+
+def evaluated(package: Path, *names: str) -> dict[str, dict[str, Any]]:
+    results = json.loads(run_script(EVALUATE, ",".join(names), PYTHONPATH=str(package)))
+    return {result["name"]: result for result in results}
+
+
+@pytest.fixture
+def listing(package: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Listing:
+    """Runs ``rageval-hooks metrics`` where the package is installed."""
+    monkeypatch.setenv("PYTHONPATH", str(package))
+
+    def run(*arguments: str, status: int = 0) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [*COMMAND, "metrics", *arguments], capture_output=True, text=True, timeout=120, cwd=tmp_path, check=False
+        )
+        assert done.returncode == status, done.stderr
+        return done
+
+    return run
+
+
+def test_they_run_like_the_built_in_ones(package: Path) -> None:
+    """By the name that their package has published, or by where they are; beside built-in ones."""
+    found = evaluated(package, "shouting", "words", "their_metrics:politeness", "their_metrics:Polite", "tokens")
+
+    assert found["shouting"]["value"] == pytest.approx(7 / 13)
+    assert (found["words"]["value"], found["words"]["version"]) == (4.0, "4")
+    assert found["politeness"]["value"] == 1.0
+    assert (found["polite"]["value"], found["polite"]["model"]) == (1.0, "fake")
+    assert found["tokens"]["status"] == "scored"
+
+
+def test_they_are_listed(listing: Listing) -> None:
+    """With what they say of themselves; one that is broken is named apart, and the list is there all the same."""
+    done = listing("--json")
+    found = {item["name"]: item for item in json.loads(done.stdout)}
+
+    assert {"trace", "umbrela", "shouting", "words"} <= set(found)
+    assert (found["shouting"]["family"], found["shouting"]["source"]) == ("tone", "theirs")
+    assert found["words"]["scores"][0]["direction"] == "lower"
+    assert "left out: metric 'broken'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_one_that_is_not_published_is_listed_by_where_it_is(listing: Listing, tmp_path: Path) -> None:
+    """Also from a module in the current folder."""
+    (tmp_path / "mine.py").write_text("from their_metrics import Polite as Mine\n")
+    table = listing("mine:Mine", "their_metrics:politeness").stdout.splitlines()
+
+    assert [line.split()[0] for line in table] == ["score", "polite", "politeness"]
+    assert "1 if the response is polite" in table[1]
+
+
+def test_they_count_in_a_plan(listing: Listing) -> None:
+    """As one call, and the count is called a guess."""
+    text = listing("--plan", "umbrela,their_metrics:politeness,shouting").stdout
+
+    assert text.startswith("at least 2 calls per turn, in 1 step")
+    assert "as the metric asks: politeness" in text
+    assert "without a judge: shouting" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("broken", "metric 'broken' (entry point their_metrics:not_there)"),
+        ("their_metrics:nothing", "metric 'their_metrics:nothing' cannot be imported"),
+        ("nowhere:x", "No module named 'nowhere'"),
+        ("shoutin", "Did you mean 'shouting'?"),
+        ("their_metrics:Tone", "is not a metric"),
+    ],
+)
+def test_one_that_cannot_be_had_is_said(listing: Listing, name: str, message: str) -> None:
+    """One line, and an exit status."""
+    done = listing(name, status=2)
+
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,167 @@
+"""``rageval-hooks metrics``: the list, and the plan of judge calls."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rageval_hooks.metrics.base import REGISTRY
+
+COMMAND = [str(Path(sys.executable).parent / "rageval-hooks"), "metrics"]
+SUITE = "trace,umbrela,nuggets,citation,no_answer"
+
+
+def run(*arguments: str, status: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [*COMMAND, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **environment},
+        check=False,
+    )
+    assert done.returncode == status, done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def everything() -> list[dict[str, Any]]:
+    return json.loads(run("--json").stdout)
+
+
+class TestTheList:
+    def test_every_metric_states_what_it_is(self, everything: list[dict[str, Any]]) -> None:
+        """Name, family, direction, range, inputs, calls, source, version; and each score what it means."""
+        assert {item["name"] for item in everything} >= set(REGISTRY.builtin())
+        for item in everything:
+            assert item["family"] != "custom"
+            assert item["source"]
+            assert item["version"]
+            assert item["scores"]
+            assert (item["calls"] != "0") == item["asks_judge"]
+            for score in item["scores"]:
+                assert score["description"], score
+                assert score["direction"] in ("higher", "lower")
+                assert score["high"] is None or score["low"] < score["high"]
+
+    def test_no_two_scores_have_one_name(self, everything: list[dict[str, Any]]) -> None:
+        """One could not tell them apart in a trace."""
+        names = [score["name"] for item in everything for score in item["scores"]]
+
+        assert len(set(names)) == len(names)
+
+    def test_only_trace_runs_by_itself_with_a_judge(self, everything: list[dict[str, Any]]) -> None:
+        """The others are named by whoever wants to pay for them."""
+        assert [item["name"] for item in everything if item["asks_judge"] and item["default"]] == ["trace"]
+
+    def test_piped_it_is_one_plain_line_per_score(self, everything: list[dict[str, Any]]) -> None:
+        """Columns in the same place, no colours, whatever the width of a terminal."""
+        head, *lines = run(COLUMNS="40").stdout.splitlines()
+        at = head.index("meaning")
+
+        assert len(lines) == sum(len(item["scores"]) for item in everything)
+        assert "\x1b" not in "".join(lines)
+        [mrr] = [line for line in lines if line.startswith("mrr ")]
+        assert mrr[at:] == "1 / rank of the first relevant passage; 0 if there is none"
+        assert mrr.split()[1:7] == ["ranking", "retrieval", "higher", "0", "to", "1"]
+
+    def test_some_of_them(self) -> None:
+        """By their names."""
+        lines = run("no_answer", "latency").stdout.splitlines()
+
+        assert [line.split()[0] for line in lines[1:3]] == ["no_answer", "latency"]
+
+    def test_in_a_terminal_it_is_a_table(self) -> None:
+        """Wrapped to its width, by family."""
+        pty = pytest.importorskip("pty")
+        main, other = pty.openpty()
+        process = subprocess.Popen(
+            [*COMMAND, "umbrela", "cost"],
+            stdout=other,
+            stderr=other,
+            env={**os.environ, "COLUMNS": "100", "TERM": "xterm"},
+        )
+        os.close(other)
+        output = b""
+        try:
+            while chunk := os.read(main, 65536):
+                output += chunk
+        except OSError:  # Linux says so at the end
+            pass
+        process.wait(30)
+        os.close(main)
+        text = output.decode()
+
+        assert process.returncode == 0
+        assert "RETRIEVAL" in text
+        assert "umbrela.mean" in text
+        assert "\x1b[" in text
+
+    def test_markdown_has_a_table_per_family(self, everything: list[dict[str, Any]]) -> None:
+        """For the documentation: every score with all that is said of it."""
+        text = run("--markdown").stdout
+        rows = [line for line in text.splitlines() if line.startswith("| `")]
+        headings = [line for line in text.splitlines() if line.startswith("### ")]
+
+        assert [row.split("`")[1] for row in rows] == [score["name"] for item in everything for score in item["scores"]]
+        assert headings == list(dict.fromkeys(f"### {item['family'].capitalize()}" for item in everything))
+        assert text.count("| Score | Meaning | Range | Better | Needs | Models | Calls | Source | Version |") == len(
+            headings
+        )
+        assert {row.replace("\\|", "").count("|") for row in rows} == {10}
+        [nuggets] = [row for row in rows if "`nuggets.vital`" in row]
+        assert "arXiv 2411.09607" in nuggets
+
+
+class TestThePlan:
+    def test_the_suite_takes_six_calls(self) -> None:
+        """Step by step, with what is shared."""
+        assert run("--plan", SUITE, "--passages", "10").stdout.splitlines() == [
+            "6 calls per turn, in 3 steps (10 passages, 10 nuggets, 10 citations)",
+            "",
+            "step 1, at the same time",
+            "  1 call    labels of the passages' and the response's sentences: trace",
+            "  1 call    grades of 10 passages: umbrela, nuggets (asked once)",
+            "  1 call    whether the response is an answer: no_answer",
+            "",
+            "step 2, at the same time",
+            "  1 call    nuggets and their importance: nuggets",
+            "  1 call    support of 10 citations: citation",
+            "",
+            "step 3",
+            "  1 call    support of 10 nuggets by the response: nuggets",
+        ]
+
+    def test_as_json(self) -> None:
+        """For programs."""
+        plan = json.loads(run("--plan", f"{SUITE},latency", "--json", "--passages", "25", "--nuggets", "25").stdout)
+
+        assert plan["calls"] == sum(call["calls"] for step in plan["steps"] for call in step) == 13
+        assert plan["local"] == ["latency"]
+        assert [call["key"] for call in plan["steps"][2]] == ["nuggets.importance"]
+        assert plan["steps"][1][0]["sequential"] is True
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (("--plan", "trace,umbrella"), "Did you mean 'umbrela'?"),
+            (("--plan", " , "), "--plan needs the names of metrics"),
+            (("--plan", "trace", "--markdown"), "--plan names its metrics itself"),
+            (("--plan", "trace", "umbrela"), "--plan names its metrics itself"),
+            (("--plan", "trace", "--passages", "-1"), "Invalid value for '--passages'"),
+            (("--json", "--markdown"), "choose one"),
+            (("grounded",), "Did you mean 'groundedness'?"),
+        ],
+    )
+    def test_what_is_wrong_is_said(self, arguments: tuple[str, ...], message: str) -> None:
+        """In a line or two, with exit status 2."""
+        done = run(*arguments, status=2)
+
+        assert message in done.stderr
+        assert "Traceback" not in done.stderr

@@ -1,0 +1,302 @@
+"""Which sentence cites which passage: markers in the text, and what frameworks say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rageval_hooks import Passage
+from rageval_hooks.text.annotations import annotations_from_blocks
+from rageval_hooks.text.citations import Citations, find_citations
+from rageval_hooks.text.keys import key_response
+from tests.text.test_junk import calls
+
+PASSAGES = (
+    Passage(text="The sky is red in the evening.", id="doc-1"),
+    Passage(text="Water is wet.", id="doc-2", metadata={"source": "water.pdf"}),
+    Passage(text="Water boils.", id="doc-3", metadata={"source": "water.pdf", "title": "On water, in two parts"}),
+    Passage(text="Grass is green.", id="Grass-4"),
+)
+
+
+def cite(response: str, passages: Any = PASSAGES, given: Any = None) -> Citations:
+    return find_citations(response, key_response(response), passages, given)
+
+
+def cited(response: str, passages: Any = PASSAGES, given: Any = None) -> list[list[Any]]:
+    """Return, per part, what it cites: positions of passages, or the name of what is made up."""
+    found = cite(response, passages, given)
+    return [[key.passages if key.passages else key.name for key in part.keys] for part in found.parts]
+
+
+@pytest.mark.parametrize(
+    ("response", "expected"),
+    [
+        ("It is red [1].", [[(0,)]]),
+        ("It is red. [1]", [[(0,)]]),
+        ("It is red.[1] Water is wet.[2]", [[(0,)], [(1,)]]),
+        ("It is red [1, 3]. Grass.", [[(0,), (2,)], []]),
+        ("It is red [1][2].", [[(0,), (1,)]]),
+        ("It is red [1-3].", [[(0,), (1,), (2,)]]),
+        ("It is red [1–2, 4].", [[(0,), (1,), (3,)]]),
+        ("It is red [1; 2].", [[(0,), (1,)]]),
+        ("It is red [1] and red [1].", [[(0,)]]),
+        ("It is red [5].", [["5"]]),
+        ("It is red [0].", [["0"]]),
+        ("It is red [doc-1]. Wet [doc-2, doc-3].", [[(0,)], [(1,), (2,)]]),
+        ("It is red. [Grass-4] Water is wet [doc-2].", [[(3,)], [(1,)]]),
+        ("It is wet [water.pdf].", [[(1, 2)]]),
+        ("It is wet [On water, in two parts].", [[(2,)]]),
+        ("It is red [doc-9].", [["doc-9"]]),
+        ("It is red [Doc-1].", [["Doc-1"]]),
+        ("It is red [1, p. 5].", [[(0,)]]),
+        ("It is red [Source 1].", [[(0,)]]),
+        ("It is red [passage 2, passage 3].", [[(1,), (2,)]]),
+        ("It is red.¹\nWater is wet.²", [[(0,)], [(1,)]]),
+        ("It is red¹,³.", [[(0,), (2,)]]),
+        ("It is red.¹²", [[(0,), (1,)]]),
+        ("It is red.⁹", [["9"]]),
+        ("It is red [^1]. Wet [^2].", [[(0,)], [(1,)]]),
+        ("It is red【1】 and wet【2†source】.", [[(0,), (1,)]]),
+        ("It is red [1](https://example.org).", [[(0,)]]),
+        ("It is red [[1]](https://example.org).", [[(0,)]]),
+        ("As [1] says, it is red.", [[(0,)]]),
+        ("- It is red [1]\n- It is wet [2]", [[(0,)], [(1,)]]),
+    ],
+)
+def test_markers(response: str, expected: Any) -> None:
+    """Each belongs to the sentence in which, or right behind which, it stands."""
+    assert cited(response) == expected
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        "No marker at all.",
+        "He said that it [sic] is red [...].",
+        "Done [x] and not done [ ].",
+        "See [the report](https://example.org/doc-1).",
+        "An image: ![doc-1](sky.png).",
+        "The area is 5 km² and x² is a square.",
+        "In the year [2019] it was red.",
+        "An array a[i] and a tuple (1).",
+        "According to Source 1 it is red.",
+        "A list: [1",
+        "",
+    ],
+)
+def test_what_is_no_citation(response: str) -> None:
+    """Brackets have other uses too."""
+    assert not cite(response).any
+
+
+def test_without_ids_words_in_brackets_are_words() -> None:
+    """Nobody can make up an id where there are none; a number that no passage has is made up all the same."""
+    passages = (Passage(text="One."),)
+
+    assert not cite("It is red [doc-9].", passages).any
+    assert cited("It is red [7].", passages) == [["7"]]
+
+
+def test_a_number_is_a_place_and_else_an_id() -> None:
+    """Where ids are numbers too."""
+    passages = (Passage(text="One.", id="2"), Passage(text="Two.", id="17"))
+
+    assert cited("A [2]. B [17]. C [3].", passages) == [[(1,)], [(1,)], ["3"]]
+
+
+def test_numbers_that_the_passages_carry() -> None:
+    """LlamaIndex's citation engine writes them into the nodes: those count, wherever the nodes stand now."""
+    passages = (Passage(text="Source 2:\nWater is wet.\n"), Passage(text="Source 1:\nThe sky is red.\n"))
+
+    assert cited("Red [1]. Wet [2]. Green [3].", passages) == [[(1,)], [(0,)], ["3"]]
+    assert cited("According to Source 1, it is red. It is wet (Sources 1 and 2).", passages) == [[(1,)], [(1,), (0,)]]
+
+
+class TestListsOfReferences:
+    def test_footnotes_are_defined_and_not_cited(self) -> None:
+        """A definition that names a passage says what its label means."""
+        response = "It is red [^a]. It is wet [^2].\n\n[^a]: doc-3\n[^2]: Some title"
+
+        assert cited(response) == [[(2,)], [(1,)]]
+
+    @pytest.mark.parametrize(
+        "references",
+        [
+            "Sources:\n[1] sky.pdf\n[2] water.pdf",
+            "**References**\n- [1]\n- [2]",
+            "Sources: [1], [2]",
+            "## Sources\n1. doc-1",
+        ],
+    )
+    def test_a_closing_list_is_no_part(self, references: str) -> None:
+        """Its entries say what was cited, not for what."""
+        assert cited(f"It is red [1]. It is wet.\n\n{references}") == [[(0,)], []]
+
+    def test_a_list_alone_places_nothing(self) -> None:
+        """Its citations are named."""
+        found = cite("It is red.\n\nSources: [1], [2]")
+
+        assert not found.any
+        assert found.unplaced == ("1", "2")
+
+    def test_a_heading_alone_is_none(self) -> None:
+        """What follows is text."""
+        assert cited("Sources:\nThe sky is red [1].\nIt is wet.")[-2:] == [[(0,)], []]
+
+
+class TestFromTheFramework:
+    RESPONSE = "It is red. Water is wet."
+
+    @pytest.mark.parametrize(
+        ("given", "expected"),
+        [
+            ([{"start_index": 0, "end_index": 9, "id": "doc-1"}], [[(0,)], []]),
+            ([{"start_index": 11, "end_index": 20, "passage": 2}], [[], [(1,)]]),
+            ([{"start_index": 3, "end_index": 15, "source": "water.pdf"}], [[(1, 2)], [(1, 2)]]),
+            ([{"text": "Water is wet.", "citations": ["doc-2", 3]}], [[], [(1,), (2,)]]),
+            ([{"text": "It is red.", "citations": [{"title": "On water, in two parts"}]}], [[(2,)], []]),
+            ([{"start": 0, "end": 5, "url": "https://nowhere.example"}], [["https://nowhere.example"], []]),
+            ([{"start_index": 0, "end_index": 9, "cited_text": "sky  is red", "id": "lc_1", "url": "u"}], [[(0,)], []]),
+            ([{"start_index": 0, "end_index": 9, "cited_text": "never said", "url": "u"}], [["u"], []]),
+            ([{"start_index": 0, "end_index": 9, "extras": {"document_id": "doc-2"}}], [[(1,)], []]),
+        ],
+    )
+    def test_annotations(self, given: Any, expected: Any) -> None:
+        """By id, source, title, number or quoted text; by place or by the text that cites."""
+        assert cited(self.RESPONSE, given=given) == expected
+
+    @pytest.mark.parametrize(
+        "given",
+        [
+            None,
+            "doc-1",
+            7,
+            [7, None, {}],
+            [{"start_index": 0, "end_index": 9}],
+            [{"start_index": "a", "end_index": 2, "passage": True}],
+            {"a": 1},
+        ],
+    )
+    def test_junk_is_passed_over(self, given: Any) -> None:
+        """Whatever an application puts there."""
+        assert not cite(self.RESPONSE, given=given).any
+
+    @pytest.mark.parametrize(
+        "given",
+        [
+            ["doc-1"],
+            [{"id": "doc-1"}],
+            [{"start_index": 50, "end_index": 99, "id": "doc-1"}],
+            [{"text": "Else", "id": "doc-1"}],
+        ],
+    )
+    def test_a_citation_without_a_place(self, given: Any) -> None:
+        """Is named, and belongs to no part."""
+        found = cite(self.RESPONSE, given=given)
+
+        assert not found.any
+        assert found.unplaced == ("doc-1",)
+
+    def test_markers_and_annotations_are_one(self) -> None:
+        """The same passage is cited once."""
+        assert cited("It is red [1].", given=[{"start_index": 0, "end_index": 9, "id": "doc-1"}]) == [[(0,)]]
+
+    def test_langchain_blocks(self) -> None:
+        """Places in a block become places in the message; an annotation without one is for its block."""
+        from langchain_core.messages import AIMessage
+        from langchain_core.messages.content import create_citation, create_text_block
+
+        blocks = [
+            create_text_block(
+                "It is red. ",
+                annotations=[create_citation(url="https://e.org", cited_text="is red", start_index=0, end_index=9)],
+            ),
+            create_text_block("Water is wet.", annotations=[create_citation(title="doc-2")]),
+        ]
+        message = AIMessage(content_blocks=blocks)
+        annotations = annotations_from_blocks(message.content)
+
+        assert [(item["start_index"], item["end_index"]) for item in annotations] == [(0, 9), (11, 24)]
+        assert cited(message.text, given=annotations) == [[(0,)], [(1,)]]
+        assert annotations_from_blocks("plain") == []
+        assert (
+            annotations_from_blocks([{"type": "image"}, "text", {"text": "x", "annotations": [3, {"type": "other"}]}])
+            == []
+        )
+
+    def test_anthropic_blocks(self) -> None:
+        """What is quoted says which passage it is."""
+        blocks = [
+            {"type": "text", "text": "It is so: "},
+            {
+                "type": "text",
+                "text": "water is wet.",
+                "citations": [
+                    {"type": "char_location", "cited_text": "Water is wet.", "document_index": 0, "document_title": "x"}
+                ],
+            },
+        ]
+
+        assert cited("It is so: water is wet.", given=annotations_from_blocks(blocks)) == [[(1,)]]
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                "It is red",
+                ". ",
+                " [1]",
+                "[2, 9]",
+                "[doc-1]",
+                "¹",
+                "[^1]",
+                "\n",
+                "Sources:",
+                "[^1]: x",
+                "](",
+                "![",
+                "[",
+                "]",
+            ]
+        ),
+        max_size=15,
+    ).map("".join)
+)
+def test_any_text_is_read(response: str) -> None:
+    """Every part is a sentence with letters; every key is a passage's or a name; none stands twice in a part."""
+    found = cite(response)
+    known = {sentence.key for sentence in key_response(response)}
+
+    for part in found.parts:
+        assert part.sentence.key in known
+        assert len({key.identity for key in part.keys}) == len(part.keys)
+        for key in part.keys:
+            assert key.name
+            assert all(0 <= index < len(PASSAGES) for index in key.passages)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda n: "[" * n,
+        lambda n: "[1]" * (n // 3),
+        lambda n: "".join(f"[d-{i}]" for i in range(n // 6)),
+        lambda n: "It is so [1]. " * (n // 14),
+        lambda n: "Sources:\n" * (n // 9),
+        lambda n: "A [^1].\n[^1]: x\n" * (n // 16),
+        lambda n: "abc¹,²,³" * (n // 8),
+        lambda n: "Source 1 " * (n // 9),
+    ],
+)
+def test_work_grows_with_the_length_of_junk(make: Callable[[int], str]) -> None:
+    """Four times the text takes at most about four times the steps."""
+    passages = (Passage(text="Source 1:\nOne."), *PASSAGES)
+    short, long = (calls(lambda text: cite(text, passages), make(n)) for n in (2_000, 8_000))
+
+    assert long <= 5 * short + 1_000
