@@ -1,0 +1,32 @@
+"""Small PDF files, written by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = ["pdf"]
+
+
+def pdf(pages: Sequence[str]) -> bytes:
+    """Return a PDF with a line of text on each page; an empty one has a page without text."""
+    kids = " ".join(f"{4 + 2 * number} 0 R" for number in range(len(pages)))
+    objects = [
+        "<< /Type /Catalog /Pages 2 0 R >>",
+        f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>",
+        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+    ]
+    for number, text in enumerate(pages):
+        content = f"BT /F1 12 Tf 72 720 Td ({text}) Tj ET" if text else "0 0 10 10 re f"
+        fonts = "/Resources << /Font << /F1 3 0 R >> >>"
+        objects += [
+            f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents {5 + 2 * number} 0 R {fonts} >>",
+            f"<< /Length {len(content)} >>\nstream\n{content}\nendstream",
+        ]
+    body = "%PDF-1.4\n"
+    places = []
+    for number, item in enumerate(objects, 1):
+        places.append(len(body))
+        body += f"{number} 0 obj\n{item}\nendobj\n"
+    table = "".join(f"{place:010d} 00000 n \n" for place in places)
+    end = f"trailer\n<< /Size {len(objects) + 1} /Root 1 0 R >>\nstartxref\n{len(body)}\n%%EOF\n"
+    return f"{body}xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{table}{end}".encode("latin-1")

@@ -1,0 +1,32 @@
+"""Files of scored records, made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rageval_hooks import ErrorInfo, Passage, Score, Turn
+from rageval_hooks.offline.files import write_records
+from rageval_hooks.offline.records import Record
+
+__all__ = ["record", "write"]
+
+
+def record(
+    id: str = "q1", run: int = 1, *results: Any, scores: Mapping[str, float] | None = None, **fields: Any
+) -> Record:
+    """Make a record; fields of the turn and of the record may be mixed."""
+    own = {name: fields.pop(name) for name in ("target", "rank", "document") if name in fields}
+    passages = tuple(Passage(text=text, id=f"p{k}") for k, text in enumerate(fields.pop("passages", ("a passage",))))
+    if error := fields.pop("error", None):
+        fields |= {"status": "error", "error": ErrorInfo(type=error, message="it broke")}
+    turn = Turn(query=fields.pop("query", f"question {id}"), passages=passages, **{"response": "an answer", **fields})
+    made = [Score(name=name, value=value, metric=name.partition(".")[0]) for name, value in (scores or {}).items()]
+    return Record(id=id, run=run, turn=turn, results=(*made, *results), **own)
+
+
+def write(path: Path, records: Iterable[Record]) -> Path:
+    """Write them."""
+    write_records(path, records)
+    return path

@@ -1,0 +1,193 @@
+"""The pytest plugin, in tests of an application."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import entry_points
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+REGISTERED = any(entry.name == "rageval_hooks" for entry in entry_points(group="pytest11"))
+
+TURN = """
+from rageval_hooks import Passage, Turn
+
+PASSAGES = ["The new pier was opened in September 2019."]
+GOOD = Turn(query="When was the pier opened?", response="The pier was opened in September 2019.",
+            passages=tuple(Passage(text=text) for text in PASSAGES))
+BAD = GOOD.model_copy(update={"response": "The bridge was opened in 1978 by Carl."})
+"""
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
+    """Run tests that somebody wrote, with the lexical models."""
+    monkeypatch.setenv("RAGEVAL_MODELS", "lexical")
+
+    def run(code: str, conftest: str = "", ini: str = "") -> pytest.RunResult:
+        pytester.makepyfile(TURN + code)
+        if conftest:
+            pytester.makeconftest(conftest)
+        pytester.makeini(f"[pytest]\n{ini}")
+        plugin = () if REGISTERED else ("-p", "rageval_hooks.pytest_plugin")
+        return pytester.runpytest_inprocess("-p", "no:phoenix", "-p", "no:cacheprovider", *plugin)
+
+    return run
+
+
+def test_good_answers_pass(run) -> None:
+    """From texts or from a turn, with the fixture or the function."""
+    run(
+        """
+from rageval_hooks.pytest_plugin import assert_scores as check
+
+def test_texts(rageval, assert_scores):
+    evaluation = rageval(query="When was it opened?", response="It was opened in 2019.", passages=PASSAGES)
+    assert evaluation["unsupported_facts"] == 0
+    assert_scores(evaluation, groundedness=0.5, unsupported_facts=0)
+
+def test_turn(assert_scores):
+    evaluation = assert_scores(GOOD, {"tokens.output": 50}, groundedness=0.7, unsupported_facts=0)
+    assert {result.metric for result in evaluation.results} == {"groundedness", "unsupported_facts", "tokens"}
+
+def test_function():
+    check(GOOD, groundedness=0.7)
+"""
+    ).assert_outcomes(passed=3)
+
+
+def test_a_bad_answer_fails_and_says_why(run) -> None:
+    """Score, bound, explanation, question and answer; both scores, each in its direction."""
+    result = run(
+        """
+def test_it(assert_scores):
+    assert_scores(BAD, groundedness=0.7, unsupported_facts=0, cost=10)
+"""
+    )
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "E * AssertionError: groundedness is 0.*, and it should be at least 0.7",
+            "E *0.* *The bridge was opened in 1978 by Carl.* missing: bridge, 1978, Carl",
+            "E *unsupported_facts is 2, and it should be at most 0",
+            "E *no passage has: *1978*",
+            "E *question: When was the pier opened?",
+            "E *answer: The bridge was opened in 1978 by Carl.",
+        ]
+    )
+    result.stdout.no_fnmatch_line("*cost is*")
+    result.stdout.no_fnmatch_line("*pytest_plugin.py*")
+
+
+def test_a_score_that_is_none_fails_with_its_reason(run) -> None:
+    """Skipped, failed, or not there: never passed over."""
+    result = run(
+        """
+from rageval_hooks import Evaluation, Failed, Score
+
+def test_skipped(assert_scores):
+    assert_scores(GOOD.model_copy(update={"passages": ()}), groundedness=0.1)
+
+def test_failed(assert_scores):
+    failed = Failed(name="trace", error_type="unavailable", message="no connection", metric="trace")
+    assert_scores(Evaluation(turn=GOOD, results=(failed,)), {"trace.adherence": 1})
+
+def test_absent(assert_scores):
+    assert_scores(Evaluation(turn=GOOD, results=(Score(name="mine", value=1),)), groundedness=0.1)
+"""
+    )
+    result.assert_outcomes(failed=3)
+    result.stdout.fnmatch_lines(
+        [
+            "*AssertionError: groundedness was skipped: the turn has no passages",
+            "*AssertionError: trace.adherence failed: unavailable: no connection",
+            "*AssertionError: there is no score groundedness; there are: mine",
+        ]
+    )
+
+
+def test_a_wrong_name_is_an_error_that_lists_the_right_ones(run) -> None:
+    """And no score of a turn that is worse."""
+    result = run(
+        """
+def test_it(assert_scores):
+    assert_scores(GOOD, groundednes=0.7)
+"""
+    )
+    result.stdout.fnmatch_lines(["*UnknownNameError: unknown score 'groundednes'. Did you mean 'groundedness'?*"])
+
+
+def test_metrics_of_ones_own(run) -> None:
+    """Are given to the fixture."""
+    run(
+        """
+from rageval_hooks import metric
+
+@metric(requires=["response"], high=None)
+def words(turn):
+    return len(turn.response.split())
+
+def test_it(rageval, assert_scores):
+    assert_scores(rageval(GOOD, metrics=[words]), words=7)
+"""
+    ).assert_outcomes(passed=1)
+
+
+def test_a_judge_of_ones_own(run) -> None:
+    """Is what a session fixture returns; the judge's score is asked for by name."""
+    run(
+        """
+def test_it(assert_scores):
+    evaluation = assert_scores(GOOD, {"trace.adherence": 1})
+    assert evaluation.score("trace.adherence").annotator == "LLM"
+""",
+        conftest="""
+import pytest
+from rageval_hooks.testing import FakeJudge
+
+@pytest.fixture(scope="session")
+def rageval_judge():
+    answer = {
+        "relevance_explanation": "", "all_relevant_sentence_keys": ["0a"], "overall_supported_explanation": "",
+        "overall_supported": True, "all_utilized_sentence_keys": ["0a"],
+        "sentence_support_information": [
+            {"response_sentence_key": "a", "explanation": "", "supporting_sentence_keys": ["0a"],
+             "fully_supported": True}],
+    }
+    return FakeJudge(lambda *_: answer)
+""",
+    ).assert_outcomes(passed=1)
+
+
+def test_options_stand_in_the_ini_file(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless the environment says something else."""
+    code = """
+def test_it(rageval):
+    assert {score.metric for score in rageval(GOOD).scores} == {"cost"}
+"""
+    monkeypatch.delenv("RAGEVAL_MODELS")
+    run(code, ini="rageval_models = lexical\nrageval_metrics = cost").assert_outcomes(passed=1)
+    monkeypatch.setenv("RAGEVAL_METRICS", "tokens")
+    run(code, ini="rageval_models = lexical\nrageval_metrics = cost").assert_outcomes(failed=1)
+
+
+def test_an_option_that_is_wrong_is_said(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When a test needs it, and not before."""
+    monkeypatch.delenv("RAGEVAL_MODELS")
+    result = run("def test_a(): pass\ndef test_b(rageval): rageval(GOOD)", ini="rageval_models = huge")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*ConfigurationError: *huge*"])
+
+
+def test_pytest_starts_without_anything_heavy() -> None:
+    """The plugin is imported in every session of everybody who has the package."""
+    code = (
+        "import sys, rageval_hooks.pytest_plugin;"
+        "heavy = 'torch numpy spacy matplotlib pandas rich typer'.split();"
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout
+    assert output == "[]\n"
