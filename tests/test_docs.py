@@ -1,0 +1,92 @@
+"""The documentation: what is generated in it is up to date, and what it links to exists."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted(ROOT.glob("docs/*.md")),
+    *sorted(ROOT.glob("benchmarks/*.md")),
+]
+METRICS = ROOT / "docs" / "metrics.md"
+BEGIN, END = "<!-- metrics:begin -->", "<!-- metrics:end -->"
+
+_LINK = re.compile(r"!?\[[^\]]*\]\(([^()\s]+(?:\([^()\s]*\))?)\)|(?:src|href)=\"([^\"]+)\"")
+_FENCE = re.compile(r"^(```|~~~).*?^\1\s*$", re.MULTILINE | re.DOTALL)
+_HEADING = re.compile(r"^#+\s+(.+?)\s*$", re.MULTILINE)
+
+
+def links(page: Path) -> list[str]:
+    """Return what a page links to on this machine."""
+    text = _FENCE.sub("", page.read_text(encoding="utf-8"))
+    found = [one or other for one, other in _LINK.findall(text)]
+    return [link for link in found if not re.match(r"[a-z][a-z0-9+.-]*:|//", link)]
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the names of a page's headings, as GitHub makes them."""
+    headings = _HEADING.findall(_FENCE.sub("", page.read_text(encoding="utf-8")))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_a_page_links_to_exists(page: Path) -> None:
+    """Every relative link: the file, and the heading in it."""
+    missing = []
+    for link in links(page):
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors(target)):
+            missing.append(link)
+
+    assert missing == []
+
+
+def test_links_are_found() -> None:
+    """So that the test above means something: the README links to pages here."""
+    assert "docs/spans.md" in links(ROOT / "README.md")
+    assert "the-turn" in anchors(ROOT / "docs" / "spans.md")
+
+
+def generated() -> str:
+    """Return what the command prints."""
+    command = [sys.executable, "-c", "from rageval_hooks.cli import main; main()", "metrics", "--markdown"]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
+
+
+def test_the_tables_of_metrics_are_up_to_date() -> None:
+    """They are what ``rageval-hooks metrics --markdown`` prints; run this file as a program to renew them."""
+    text = METRICS.read_text(encoding="utf-8")
+
+    assert text.count(BEGIN) == text.count(END) == 1
+    assert text.split(BEGIN)[1].split(END)[0].strip() == generated()
+
+
+def test_every_metric_has_its_paragraph() -> None:
+    """What its scores say and do not say stands in the page, outside the tables."""
+    text = METRICS.read_text(encoding="utf-8")
+    prose = text.split(BEGIN)[0] + text.split(END)[1]
+    names = re.findall(r"^\| `([^`]+)`", generated(), re.MULTILINE)
+
+    families = {re.split(r"[.@]", name)[0] for name in names}
+    assert len(families) > 10
+    assert {name for name in families if f"`{name}" not in prose} == set()
+
+
+def renew() -> None:
+    """Write the tables into the page."""
+    text = METRICS.read_text(encoding="utf-8")
+    head, tail = text.split(BEGIN)[0], text.split(END)[1]
+    METRICS.write_text(f"{head}{BEGIN}\n\n{generated()}\n\n{END}{tail}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    renew()
