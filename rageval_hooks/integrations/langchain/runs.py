@@ -12,6 +12,7 @@ from rageval_hooks.integrations.langchain.values import (
     answer_of,
     as_json,
     as_text,
+    citations_of,
     documents_of,
     generated_text,
     is_documents,
@@ -78,13 +79,14 @@ def turn_from_runs(
     status, error = _outcome(root, answering)
     metadata = _run_metadata(runs)
     attributes = attributes or {}
+    response = _response(root, answering)
     return Turn(
         id=str(root.id),
         name=root.name,
         framework="langchain",
         query=query,
         passages=shown,
-        response=_response(root, answering),
+        response=response,
         retrieval_queries=tuple(dict.fromkeys(text for text in queries if text.strip() != query.strip())),
         prompt=prompt,
         usage=Usage.sum(step.usage for step in steps),
@@ -104,9 +106,18 @@ def turn_from_runs(
         user_id=first_string(metadata, ("user_id",)) or first_string(attributes, ("user.id",)),
         metadata={
             **(attributes.get("metadata") or {}),
+            **_citations(answering, response),
             **{key: value for key, value in metadata.items() if not key.startswith(_OWN_METADATA)},
         },
     )
+
+
+def _citations(answering: Run | None, response: str) -> dict[str, Any]:
+    """Return the citations that the model has marked, if its text is the response as it stands."""
+    if answering is None or generated_text(answering.output) != response:
+        return {}
+    found = citations_of(answering.output)
+    return {"citations": found} if found else {}
 
 
 def _end(run: Run, otherwise: int) -> int:

@@ -13,12 +13,14 @@ from langchain_core.prompt_values import PromptValue
 
 from rageval_hooks.integrations.capture import SCORE_KEYS, first_string
 from rageval_hooks.integrations.recorder import Run
+from rageval_hooks.text.annotations import annotations_from_blocks
 from rageval_hooks.turn import Message, Passage, Usage
 
 __all__ = [
     "answer_of",
     "as_json",
     "as_text",
+    "citations_of",
     "content_text",
     "documents_of",
     "generated_text",
@@ -194,6 +196,11 @@ def generated_text(output: Any) -> str:
     if message is not None:
         return content_text(message.content)
     return getattr(_generation(output), "text", "") or ""
+
+
+def citations_of(output: Any) -> list[dict[str, Any]]:
+    """Return the citations that a model has marked in what it wrote, with their places in it."""
+    return annotations_from_blocks(getattr(_message(output), "content", None))
 
 
 def prompt_of(run: Run) -> tuple[Message, ...]:

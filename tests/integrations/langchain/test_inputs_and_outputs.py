@@ -12,7 +12,7 @@ from langchain_core.runnables import RunnableLambda, RunnablePassthrough
 
 from rageval_hooks.integrations.langchain.values import passages_of
 from tests.integrations.langchain.conftest import Captured
-from tests.integrations.langchain.fakes import FACTS, model, retriever
+from tests.integrations.langchain.fakes import FACTS, lcel, model, retriever
 
 HISTORY = [
     SystemMessage("Be brief."),
@@ -139,3 +139,17 @@ def test_an_id_in_the_metadata_serves(captured: Captured) -> None:
     (retriever([Document("x", metadata={"id": 17})]) | str | model("y")).invoke("When?")
 
     assert captured.turn.passages[0].id == "17"
+
+
+def test_citations_that_the_model_marks_are_kept(captured: Captured) -> None:
+    """With their places in the whole answer, for the metric ``citation``."""
+    blocks = [
+        {"type": "text", "text": "It was opened in 2019."},
+        {"type": "text", "text": " It is 96 m long.", "annotations": [{"type": "citation", "title": "harbour.md"}]},
+    ]
+
+    lcel(AIMessage(blocks)).invoke("When?")
+
+    [citation] = captured.turn.metadata["citations"]
+    assert citation["title"] == "harbour.md"
+    assert captured.turn.response[citation["start_index"] : citation["end_index"]] == " It is 96 m long."

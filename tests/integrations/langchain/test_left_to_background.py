@@ -1,0 +1,66 @@
+"""Turns of which nothing is computed before the call returns: built later, from what was there at the end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from langchain_core.documents import Document
+from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.runnables import RunnableLambda
+
+import rageval_hooks
+from rageval_hooks.testing import InMemoryExporter
+from tests.integrations.langchain.fakes import lcel
+
+
+def test_what_the_application_changes_afterwards_does_not_count() -> None:
+    """Documents, messages, lists and dictionaries that the call returned are the application's: it may change them."""
+
+    def search(question: dict[str, Any]) -> list[Document]:
+        return [Document(page_content="The pier was opened in 2019.", id="1", metadata={"source": "a"})]
+
+    def respond(state: dict[str, Any]) -> dict[str, Any]:
+        documents = RunnableLambda(search).invoke(state)
+        return {"context": documents, "messages": [*state["messages"], AIMessage("In 2019.")]}
+
+    exporter = InMemoryExporter()
+    with rageval_hooks.instrument(metrics=[], exporters=[exporter]) as handle:
+        given = {"messages": [HumanMessage("When?")]}
+        result = RunnableLambda(respond).invoke(given)
+        result["context"][0].page_content = "cut"
+        result["context"][0].metadata["source"] = "b"
+        result["context"].clear()
+        result["messages"][-1].content = "changed"
+        given["messages"].append(HumanMessage("And who built it?"))
+        result.clear()
+        assert handle.flush(10)
+
+    [turn] = [evaluation.turn for evaluation in exporter.evaluations]
+    assert turn.query == "When?"
+    assert turn.response == "In 2019."
+    assert [(passage.text, passage.metadata) for passage in turn.passages] == [
+        ("The pier was opened in 2019.", {"source": "a"})
+    ]
+
+
+def test_statistics_count_turns_that_are_not_built_yet() -> None:
+    """Right after the call, without a flush."""
+    exporter = InMemoryExporter()
+    with rageval_hooks.instrument(metrics=[], exporters=[exporter]) as handle:
+        for number in range(3):
+            lcel().invoke(f"When? {number}")
+        stats = handle.stats()
+        assert handle.flush(10)
+        again = handle.stats()
+
+    assert (stats["turns"], stats["evaluated"]) == (3, 3)
+    assert (again["turns"], again["evaluated"]) == (3, 3)
+    assert len(exporter.evaluations) == 3
+
+
+def test_somebody_who_is_called_has_the_turn_when_the_call_returns() -> None:
+    """With ``on_evaluation`` the turn is built at once."""
+    seen = []
+    with rageval_hooks.instrument(metrics=[], exporters=[], on_evaluation=seen.append):
+        lcel("fine").invoke("When?")
+        assert [evaluation.turn.response for evaluation in seen] == ["fine"]
