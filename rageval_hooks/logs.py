@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
+
+from rageval_hooks.threads import ForkSafeLock
 
 __all__ = ["Complaints"]
 
@@ -20,7 +21,7 @@ class Complaints:
     def __init__(self, logger: logging.Logger, interval: float = 60.0) -> None:
         self._logger = logger
         self._interval = interval
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self._last: dict[str, float] = {}
         self._held: dict[str, int] = {}
 

@@ -6,13 +6,16 @@ import json
 import logging
 import os
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, FiniteFloat, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from rageval_hooks.errors import ConfigurationError, UnknownNameError
 from rageval_hooks.plain import Data
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 __all__ = ["LEXICAL", "ModelSettings", "Settings", "SpanSelection"]
 
@@ -28,6 +31,8 @@ SpanSelection = Literal["rag", "all", "none"]
 _MODEL_NAME = f"a model's name, an existing path, or {LEXICAL!r}"
 _NAMES = "a list of names, or names with commas between them"
 _YES_OR_NO = "true or false"
+
+_MAY_HOLD_SECRETS = ("judge_options", "phoenix_endpoint")
 
 
 class ModelSettings(Data):
@@ -117,8 +122,8 @@ class Settings(BaseSettings):
     sample_rate: float = Field(default=1.0, ge=0, le=1, description="a share of turns, 0..1")
     judge: str | None = Field(default=None, description="'provider:model', such as 'openai:gpt-5-mini'")
     judge_options: Annotated[dict[str, Any], NoDecode] = Field(
-        default_factory=dict, description="a mapping of options, or 'name=value, name=value'"
-    )
+        default_factory=dict, description="a mapping of options, or 'name=value, name=value'", repr=False
+    )  # not in a repr: headers and URLs may hold keys
     judge_sample_rate: Annotated[Rate | dict[str, Rate] | None, NoDecode] = Field(
         default=None, description="a share of turns, 0..1, or such a share by the name of a metric"
     )
@@ -226,13 +231,19 @@ def _explain(error: ValidationError, settings: type[BaseSettings]) -> str:
             valid = ", ".join(ModelSettings.model_fields if item["loc"][0] == "models" else settings.model_fields)
             lines.append(f"{field}: there is no such setting. Valid: {valid}")
             continue
-        given = repr(item.get("input"))
-        message = item["msg"].removeprefix("Value error, ").rstrip(".")
-        message = f"{field}: {message} (given {given if len(given) <= 80 else given[:77] + '...'})"
+        message = f"{field}: {item['msg'].removeprefix('Value error, ').rstrip('.')}{_given(item)}"
         if not isinstance(item.get("ctx", {}).get("error"), UnknownNameError):  # which lists what is valid
             message += f". Valid: {_valid(item['loc'], settings)}"
         lines.append(message)
     return "; ".join(lines)
+
+
+def _given(item: ErrorDetails) -> str:
+    """Return what was given, for a message; nothing where it may hold a key or a password."""
+    if item["loc"][0] in _MAY_HOLD_SECRETS:
+        return ""
+    given = repr(item.get("input"))
+    return f" (given {given if len(given) <= 80 else given[:77] + '...'})"
 
 
 def _valid(place: tuple[int | str, ...], settings: type[BaseSettings]) -> str | None:

@@ -305,7 +305,7 @@ def late_attributes(results: Sequence[Result], duration: float | None, policy: C
         attributes[semconv.ANNOTATOR] = scores[0].annotator
         attributes[semconv.SCORE_VERSION] = scores[0].version
         attributes[semconv.PROBABILITY] = scores[0].probability
-    _add_judge(attributes, results)
+    _add_judge(attributes, results, policy)
     _add_passage_scores(attributes, scores)
     for fields in (("name", "score", "label", "explanation"), ("annotator_kind", "identifier", "metadata")):
         for index, score in enumerate(scores):
@@ -327,13 +327,14 @@ def result_event(result: Result, policy: ContentPolicy) -> dict[str, Value]:
     return attributes
 
 
-def _add_judge(attributes: Attributes, results: Iterable[Result]) -> None:
+def _add_judge(attributes: Attributes, results: Iterable[Result], policy: ContentPolicy) -> None:
     """Say what the judge took, under names of our own: a backend must not add it to the application's tokens."""
+    shown = (str, bool, int, float) if policy.everything else (bool, int, float)
     for result in results:
         details = _judge_details(result)
         if details:
             for name, value in details.items():
-                if isinstance(value, (str, bool, int, float)):
+                if isinstance(value, shown) or name in _JUDGE_IDS:
                     attributes[semconv.JUDGE.format(name=name)] = value
             return
 
