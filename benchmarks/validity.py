@@ -358,6 +358,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         metrics = [REGISTRY.create(name.strip()) for name in args.scores.split(",") if name.strip()]
     except RagevalError as error:
         sys.exit(str(error))
+    if asking := [metric.name for metric in metrics if metric.asks_judge]:
+        sys.exit(f"{', '.join(asking)}: --scores takes local metrics, and a judge is needed for this")
     found: list[Agreement] = []
     formulas = {}
     data = [(path.stem, read_set(path, args.limit)) for path in sorted(args.dir.glob("*.jsonl"))]
@@ -374,15 +376,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if {*COMBINED} <= {metric.name for metric in metrics}:
             formulas[tier], more = combination(tier, sets, args)
             found += more
+    for name in [name for name, _ in data if name not in {a.set for a in found}]:
+        print(f"{name} is left out: no score has rows of both labels there", file=sys.stderr)
     found.sort(key=lambda a: (a.set, args.tiers.index(a.tier)))
     if args.json:
         print(json.dumps({"agreement": [asdict(a) for a in found], "combination": formulas}, indent=1))
         return
     print(*table_lines(found), sep="\n")
     for tier, formula in formulas.items():
-        print(f"\ncombination, {tier}: {formula}")
+        print(f"\ncombination, {tier}: {formula or 'not fitted, no *_dev set has both labels of faithfulness'}")
     print("", *target_lines(found, args.limit is not None), sep="\n")
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit("\ninterrupted; with --cache, the next run goes on from here")

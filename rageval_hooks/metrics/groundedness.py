@@ -21,6 +21,7 @@ from rageval_hooks.text.facts import unsupported_facts
 from rageval_hooks.text.passages import PassageIndex
 from rageval_hooks.text.sentences import Span, sentence_spans
 from rageval_hooks.text.words import WeighedWord, blank_marks, weighed_words
+from rageval_hooks.threads import model_executor
 from rageval_hooks.turn import Turn
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ class UnsupportedFacts(Metric):
     family: ClassVar[str] = "local"
     source: ClassVar[str] = "ours"
     default: ClassVar[bool] = True
+    about_claims: ClassVar[bool] = True
 
     def evaluate(self, analysis: TurnAnalysis) -> Result:
         """Return the count."""
@@ -381,15 +383,23 @@ class _Aligner:
         return min(1.0, anywhere / total), np.minimum(1.0, (hits + near / total) / 2).tolist()
 
     def _cosines(self, here: slice, chunks: Sequence[int]) -> FloatArray:
-        """The best cosine of some response tokens with a token of each of some chunks; shape (tokens, chunks)."""
-        import numpy as np
+        """The best cosine of some response tokens with a token of each of some chunks; shape (tokens, chunks).
 
-        tokens = self._response.vectors[here].astype(np.float32)
+        By torch on the models' thread: numpy's products take every core and spin while they wait for each other, which
+        beside a busy application takes hundreds of times as long.
+        """
+        return model_executor().submit(self._products, here, chunks).result()
+
+    def _products(self, here: slice, chunks: Sequence[int]) -> FloatArray:
+        import numpy as np
+        import torch
+
+        tokens = torch.from_numpy(self._response.vectors[here].astype(np.float32))
         best = np.full((len(tokens), len(chunks)), COSINE_UNRELATED, np.float32)
         for column, chunk in enumerate(chunks):
-            there = self._chunks[chunk].astype(np.float32).T
-            for row in range(0, len(tokens), 1024) if there.size else ():
-                best[row : row + 1024, column] = (tokens[row : row + 1024] @ there).max(axis=1)
+            there = torch.from_numpy(self._chunks[chunk].astype(np.float32)).T
+            for row in range(0, len(tokens), 1024) if there.numel() else ():
+                best[row : row + 1024, column] = (tokens[row : row + 1024] @ there).amax(dim=1).numpy()
         return best
 
 
