@@ -93,6 +93,24 @@ class TestReport:
         assert (tmp_path / name).read_text(encoding="utf-8").startswith(start)
         assert "is written" in done.errors
 
+    def test_an_output_of_another_kind(self, run, before: Path, tmp_path: Path) -> None:
+        """Is an error that says which are known, unless the format is given; a file that is read is not replaced."""
+        done = run("report", before, "--output", tmp_path / "r.csv")
+        assert (done.status, (tmp_path / "r.csv").exists()) == (2, False)
+        assert ".txt, .md, .markdown, .json, .html" in done.errors
+        assert run("report", before, "--output", tmp_path / "r.csv", "--format", "json").status == 0
+
+        kept = before.read_bytes()
+        assert run("report", before, "--output", before, "--format", "json").status == 2
+        assert before.read_bytes() == kept
+
+    def test_names_of_documents_are_not_broken(self, run, tmp_path: Path) -> None:
+        """However many scores stand beside them."""
+        scores = {f"trace.{name}": 0.5 for name in ("context_relevance", "context_utilization", "supported_share")}
+        scores |= {"groundedness": 0.5, "unsupported_facts": 0.0}
+        path = write(tmp_path / "s.jsonl", [record("q", document="handbook/harbour.md", scores=scores)])
+        assert "\nhandbook/harbour.md  " in run("report", path).output
+
     def test_json_goes_to_a_pipe(self, run, before: Path, after: Path) -> None:
         """Every number is there."""
         report = json.loads(run("report", before, after, "--format", "json", "--seed", 3, "--level", 0.9).output)
@@ -207,6 +225,17 @@ class TestFailOnRegression:
         assert strict.status == 0
         assert "only 4 questions in common with old" in strict.errors
         assert run("report", new, "--fail-on-regression", old, "--alpha", "0.1").status == 1
+
+    def test_scores_that_did_not_change_do_not_count(self, run, tmp_path: Path) -> None:
+        """What is found significant is not said to be impossible to find."""
+        same = {f"same{k}": 0.5 for k in range(5)}
+        old = write(tmp_path / "old.jsonl", [record(f"q{k}", scores={**same, "mrr": 1.0}) for k in range(5)])
+        new = write(tmp_path / "new.jsonl", [record(f"q{k}", scores={**same, "mrr": 0.5}) for k in range(5)])
+        done = run("report", new, "--fail-on-regression", old)
+
+        assert done.status == 1
+        assert "p = 0.031 (one-sided, adjusted for 1 score)" in done.errors
+        assert "takes at least" not in done.errors
 
     def test_no_questions_in_common(self, run, before: Path, tmp_path: Path) -> None:
         """Status 2: nothing was checked."""

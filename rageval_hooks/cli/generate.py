@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["generate"]
+from rageval_hooks.cli.ending import resumable
 
-_INTERRUPTED = 130
+__all__ = ["generate"]
 
 
 def generate(
@@ -58,7 +58,6 @@ def generate(
     when something could not be read, answered or afforded, 2 when nothing could be done.
     """
     from rageval_hooks.offline.generating import GenerateOptions, run_generate
-    from rageval_hooks.offline.resuming import interruption
 
     options = GenerateOptions(
         sources=tuple(sources),
@@ -75,12 +74,6 @@ def generate(
         max_cost=max_cost,
         restart=restart,
     )
-    try:
+    with resumable(output[0]):
         status = run_generate(options, say=typer.echo, warn=lambda text: typer.echo(text, err=True))
-    except KeyboardInterrupt:
-        typer.echo(interruption(output[0]), err=True)
-        raise typer.Exit(_INTERRUPTED) from None
-    except OSError as error:
-        typer.echo(f"rageval-hooks: {error}", err=True)
-        raise typer.Exit(2) from None
     raise typer.Exit(status)

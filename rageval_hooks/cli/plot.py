@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from rageval_hooks.cli.options import BertScoreLayer, BertScoreModel, Level, LowerIsBetter, Resamples
+
 __all__ = ["plot"]
 
 
@@ -28,18 +30,11 @@ def plot(
     kind: Annotated[
         Plots, typer.Option("--kind", help="Scores, how much they vary between repeated answers, or both.")
     ] = Plots.all,
-    lower_is_better: Annotated[
-        str | None, typer.Option("--lower-is-better", metavar="NAMES", help="Scores of your own that count so.")
-    ] = None,
-    bertscore: Annotated[
-        str | None,
-        typer.Option("--bertscore", metavar="MODEL", help="Compare repeated answers with this encoder, too."),
-    ] = None,
-    bertscore_layer: Annotated[
-        int | None, typer.Option("--bertscore-layer", min=0, help="The encoder's layer, if it is not a known model.")
-    ] = None,
-    level: Annotated[float, typer.Option("--level", min=0.51, max=0.9999, help="Of confidence of intervals.")] = 0.95,
-    resamples: Annotated[int, typer.Option("--resamples", min=100, max=100_000, help="Of the bootstrap.")] = 2000,
+    lower_is_better: LowerIsBetter = None,
+    bertscore: BertScoreModel = None,
+    bertscore_layer: BertScoreLayer = None,
+    level: Level = 0.95,
+    resamples: Resamples = 2000,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the intervals.")] = 0,
 ) -> None:
     """Draw box plots of scored files, with mean, median and interval; questions answered; variation over repeats."""

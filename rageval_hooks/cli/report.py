@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from rageval_hooks.cli.options import BertScoreLayer, BertScoreModel, Level, LowerIsBetter, Resamples
+
 __all__ = ["report", "split_names"]
 
 
@@ -40,22 +42,15 @@ def report(
     alpha: Annotated[
         float, typer.Option("--alpha", min=0.0, max=1.0, help="Probability of a false alarm, over all scores.")
     ] = 0.05,
-    lower_is_better: Annotated[
-        str | None, typer.Option("--lower-is-better", metavar="NAMES", help="Scores of your own that count so.")
-    ] = None,
+    lower_is_better: LowerIsBetter = None,
     worst: Annotated[int, typer.Option("--worst", min=0, max=1000, help="How many of the worst turns to show.")] = 10,
     worst_by: Annotated[
         str | None, typer.Option("--worst-by", metavar="SCORE", help="The score that says which turns are the worst.")
     ] = None,
-    bertscore: Annotated[
-        str | None,
-        typer.Option("--bertscore", metavar="MODEL", help="Compare repeated answers with this encoder, too."),
-    ] = None,
-    bertscore_layer: Annotated[
-        int | None, typer.Option("--bertscore-layer", min=0, help="The encoder's layer, if it is not a known model.")
-    ] = None,
-    level: Annotated[float, typer.Option("--level", min=0.51, max=0.9999, help="Of confidence of intervals.")] = 0.95,
-    resamples: Annotated[int, typer.Option("--resamples", min=100, max=100_000, help="Of the bootstrap.")] = 2000,
+    bertscore: BertScoreModel = None,
+    bertscore_layer: BertScoreLayer = None,
+    level: Level = 0.95,
+    resamples: Resamples = 2000,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of intervals and tests.")] = 0,
 ) -> None:
     """Say what is in scored files: means with intervals, ranks, documents, repeats, the worst turns, differences."""

@@ -20,7 +20,14 @@ if TYPE_CHECKING:
 
 __all__ = ["run_plot", "run_report"]
 
-_FORMATS = {".md": "markdown", ".markdown": "markdown", ".json": "json", ".html": "html", ".htm": "html"}
+_FORMATS = {
+    ".txt": "table",
+    ".md": "markdown",
+    ".markdown": "markdown",
+    ".json": "json",
+    ".html": "html",
+    ".htm": "html",
+}
 _PLOTS = (".png", ".svg")
 
 
@@ -56,7 +63,8 @@ def run_report(
             raise ConfigurationError(f"{baseline} is compared with itself: name the file to check, too")
     if metrics:
         metrics = [*metrics, *(name for name in bounds if name not in metrics and name != "answered")]
-    _check_output(output)
+    _check_output(output, files)
+    form = format or _format_of(output)
     report = build_report(
         files,
         metrics=metrics,
@@ -68,7 +76,7 @@ def run_report(
         watch=_watch,
         complain=_say,
     )
-    _write(report, format or _FORMATS.get(output.suffix.lower() if output else "", "table"), output)
+    _write(report, form, output)
     checked = report.model_copy(update={"files": report.files[1:]}) if baseline is not None else report
     lines = shortfalls(checked, bounds)
     if baseline is not None:
@@ -102,7 +110,7 @@ def run_plot(
 
     if output.suffix.lower() not in _PLOTS:
         raise ConfigurationError(f"--output ends with {' or '.join(_PLOTS)}, and {output} does not")
-    _check_output(output)
+    _check_output(output, files)
     report = build_report(
         files,
         metrics=metrics,
@@ -131,10 +139,24 @@ def _scorer(encoder: tuple[str, int | None] | None) -> BertScore | None:
     return load_bertscore(model, layers=layers)
 
 
-def _check_output(output: Path | None) -> None:
+def _format_of(output: Path | None) -> str:
+    if output is None:
+        return "table"
+    try:
+        return _FORMATS[output.suffix.lower()]
+    except KeyError:
+        known = ", ".join(_FORMATS)
+        raise ConfigurationError(
+            f"--output ends with one of {known}, and {output} does not: or give --format"
+        ) from None
+
+
+def _check_output(output: Path | None, files: Sequence[Path]) -> None:
     """Say before any work that the output cannot be written."""
     if output is None:
         return
+    if output.resolve() in [file.resolve() for file in files]:
+        raise ConfigurationError(f"--output {output} is a file to report on, and would take its place")
     if output.is_dir():
         raise ConfigurationError(f"--output names a file, and {output} is a folder")
     if not output.absolute().parent.is_dir():

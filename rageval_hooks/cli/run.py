@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["run"]
+from rageval_hooks.cli.ending import resumable
 
-_INTERRUPTED = 130
+__all__ = ["run"]
 
 
 def run(
@@ -44,7 +44,6 @@ def run(
 
     Exit status: 0 when all were answered, 1 when some failed, 2 when nothing could be done.
     """
-    from rageval_hooks.offline.resuming import interruption
     from rageval_hooks.offline.run import RunOptions, run_app
 
     options = RunOptions(
@@ -59,12 +58,6 @@ def run(
         restart=restart,
         retry_failed=retry_failed,
     )
-    try:
+    with resumable(output):
         status = run_app(options, say=typer.echo, warn=lambda text: typer.echo(text, err=True))
-    except KeyboardInterrupt:
-        typer.echo(interruption(output), err=True)
-        raise typer.Exit(_INTERRUPTED) from None
-    except OSError as error:
-        typer.echo(f"rageval-hooks: {error}", err=True)
-        raise typer.Exit(2) from None
     raise typer.Exit(status)

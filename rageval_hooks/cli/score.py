@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rageval_hooks.cli.ending import resumable
+
 if TYPE_CHECKING:
     from rageval_hooks.offline.scoring import Scored
 
@@ -19,9 +21,6 @@ class Columns(str, Enum):
 
     native = "native"
     open_rag_eval = "open-rag-eval"
-
-
-_INTERRUPTED = 130
 
 
 def score(
@@ -70,13 +69,12 @@ def score(
 
     Exit status: 0 when all rows were scored, 1 when some could not be used, 2 when nothing could be done.
     """
-    from rageval_hooks.offline.journal import journal_path
     from rageval_hooks.offline.progress import progress_bar
     from rageval_hooks.offline.rows import count_rows
     from rageval_hooks.offline.scoring import score_file
     from rageval_hooks.offline.setup import build_pipeline, required_fields
 
-    try:
+    with resumable(output[0]):
         pipeline = build_pipeline(metrics, models, judge, judge_options, threshold or [], concurrency)
         with progress_bar("scoring", count_rows(file)) as advance:
             scored = score_file(
@@ -93,14 +91,6 @@ def score(
                 context=context,
                 advance=advance,
             )
-    except KeyboardInterrupt:
-        journal = journal_path(output[0])
-        kept = f"What is done is in {journal}: give the same command again to go on" if journal.exists() else ""
-        typer.echo(f"rageval-hooks: interrupted. {kept or 'Nothing was done yet'}", err=True)
-        raise typer.Exit(_INTERRUPTED) from None
-    except OSError as error:
-        typer.echo(f"rageval-hooks: {error}", err=True)
-        raise typer.Exit(2) from None
     for line in _summary(file, output, scored):
         typer.echo(line)
     raise typer.Exit(_status(scored))
@@ -113,25 +103,23 @@ def _status(scored: Scored) -> int:
 
 
 def _summary(file: Path, outputs: list[Path], scored: Scored) -> list[str]:
+    from rageval_hooks.offline.wording import counted
+
     before = f" ({scored.resumed} of them before an interruption)" if scored.resumed else ""
     counts = scored.results
     lines = [
-        f"scored {_count(scored.turns, 'turn')} of {file}{before}: {', '.join(map(str, outputs))}",
-        f"{_count(counts['scored'], 'score')}, {counts['skipped']} skipped, {counts['failed']} failed",
+        f"scored {counted(scored.turns, 'turn')} of {file}{before}: {', '.join(map(str, outputs))}",
+        f"{counted(counts['scored'], 'score')}, {counts['skipped']} skipped, {counts['failed']} failed",
     ]
     if scored.spent.calls:
         cost = f", {scored.spent.cost:.4f} USD" if scored.spent.cost else ""
-        lines.append(f"the judge took {_count(scored.spent.calls, 'request')}{cost}")
+        lines.append(f"the judge took {counted(scored.spent.calls, 'request')}{cost}")
     if scored.budget:
-        left_out = _count(scored.left_out, "question")
+        left_out = counted(scored.left_out, "question")
         lines.append(f"{scored.budget}: {left_out} to the judge not asked, their scores are skipped")
     if scored.first_bad is not None:
         first = scored.first_bad
         lines.append(
-            f"{_count(scored.bad, 'row')} could not be used: {scored.errors} (line {first.line}: {first.reason})"
+            f"{counted(scored.bad, 'row')} could not be used: {scored.errors} (line {first.line}: {first.reason})"
         )
     return lines
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

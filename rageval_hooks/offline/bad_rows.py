@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.offline.files import atomic_file
 from rageval_hooks.offline.rows import BadRow
 from rageval_hooks.plain import plain_value
@@ -14,7 +16,30 @@ from rageval_hooks.plain import plain_value
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["BadRows"]
+__all__ = ["BadRows", "check_apart", "errors_path"]
+
+
+def errors_path(output: Path) -> Path:
+    """Return where the rows go that could not be used, if nobody says otherwise."""
+    return output.with_name(f"{output.stem}.errors.jsonl")
+
+
+def check_apart(inputs: Iterable[Path], outputs: Iterable[Path], errors: Path) -> None:
+    """Check, before any work, that nothing which is read is written over.
+
+    Raises:
+        ConfigurationError: an output or the file of the bad rows is an input, or the latter is an output or cannot be.
+    """
+    read, written = ({path.resolve() for path in paths} for paths in (inputs, outputs))
+    if read & written:
+        name = min(map(str, read & written))
+        raise ConfigurationError(f"the output {name} is the input, and would take its place: give it another name")
+    if errors.resolve() in read | written:
+        raise ConfigurationError(
+            f"{errors} cannot take the bad rows: it is the input or an output. Name another file with --errors"
+        )
+    if not errors.absolute().parent.is_dir():
+        raise ConfigurationError(f"--errors: there is no folder {errors.parent}")
 
 
 class BadRows:

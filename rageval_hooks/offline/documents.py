@@ -64,16 +64,21 @@ class Library:
     passed_over: int = 0
 
 
-def read_documents(paths: Iterable[Path]) -> Library:
+def read_documents(paths: Iterable[Path], *, leave_out: Iterable[Path] = ()) -> Library:
     """Read files, and what folders hold at any depth; hidden files and folders are left out.
 
     What cannot be read is a problem and does not stop the rest.
+
+    Args:
+        paths: of files and folders.
+        leave_out: files that are none of a folder's documents, such as what is written into it.
 
     Raises:
         ConfigurationError: there is no such file or folder.
         MissingDependencyError: there is a PDF, and nothing that reads it.
     """
     library = Library()
+    others = {path.resolve() for path in leave_out}
     for path in paths:
         if not path.exists():
             raise ConfigurationError(f"there is no file or folder {str(path)!r}")
@@ -81,7 +86,8 @@ def read_documents(paths: Iterable[Path]) -> Library:
             _read(path, path.name, library)
             continue
         for file in _files(path, library):
-            _read(file, file.relative_to(path).as_posix(), library)
+            if file.resolve() not in others:
+                _read(file, file.relative_to(path).as_posix(), library)
     return library
 
 

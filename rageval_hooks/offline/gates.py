@@ -9,6 +9,7 @@ from rageval_hooks.errors import ConfigurationError, UnknownNameError
 from rageval_hooks.exporters.console import format_value
 from rageval_hooks.offline.comparison import Comparison, ScoreChange
 from rageval_hooks.offline.report import FileReport, Report
+from rageval_hooks.offline.wording import counted
 
 __all__ = ["parse_bounds", "regressions", "shortfalls"]
 
@@ -112,7 +113,7 @@ def _regression(comparison: Comparison, change: ScoreChange) -> str:
     return (
         f"{comparison.after}: {change.name} is worse than in {comparison.before}: {format_value(test.before)} →"
         f" {format_value(test.after)}, difference {test.difference:+.3g}{interval}, n = {test.count},"
-        f" p = {change.p_worse:.2g} (one-sided, adjusted for {_tested(comparison)} scores)"
+        f" p = {change.p_worse:.2g} (one-sided, adjusted for {counted(_tested(comparison), 'score')})"
     )
 
 
@@ -123,10 +124,12 @@ def _tested(comparison: Comparison) -> int:
 def _too_few(comparison: Comparison, tested: list[ScoreChange], alpha: float) -> str | None:
     """Say so where not even a change of every question for the worse could be significant."""
     most = max(change.test.count for change in tested if change.test is not None)
-    needed = math.ceil(math.log2(len(tested) / alpha))
+    scores = max(1, _tested(comparison))
+    needed = math.floor(math.log2(scores / alpha)) + 1
     if most >= needed:
         return None
     return (
-        f"{comparison.after}: only {most} questions in common with {comparison.before}; with {len(tested)} scores and"
-        f" alpha = {alpha:g} it takes at least {needed} to find any change significant. Fewer scores: --metrics"
+        f"{comparison.after}: only {counted(most, 'question')} in common with {comparison.before}; with"
+        f" {counted(scores, 'score')} and alpha = {alpha:g} it takes at least {needed} to find any change significant."
+        " Fewer scores: --metrics"
     )

@@ -15,12 +15,12 @@ from rageval_hooks.offline.chunks import Chunk, chunks_of, spread, unique_chunks
 from rageval_hooks.offline.documents import read_documents
 from rageval_hooks.offline.generation import Generated, generate, work_of
 from rageval_hooks.offline.journal import journal_path
+from rageval_hooks.offline.keyed_journal import KeyedJournal
 from rageval_hooks.offline.progress import progress_bar
-from rageval_hooks.offline.questions import counted
-from rageval_hooks.offline.resuming import KeyedJournal
 from rageval_hooks.offline.stores import chunks_of_store
 from rageval_hooks.offline.styles import resolve_styles
 from rageval_hooks.offline.testset import check_output, write_questions
+from rageval_hooks.offline.wording import counted
 from rageval_hooks.settings import Settings
 
 __all__ = ["GenerateOptions", "run_generate"]
@@ -64,6 +64,8 @@ def run_generate(options: GenerateOptions, say: Say, warn: Say) -> int:
     """
     for output in options.outputs:
         check_output(output, (".jsonl", ".csv"))
+        if any(output.resolve() == Path(source).resolve() for source in options.sources):
+            raise ConfigurationError(f"--output {output} is a source, and would take its place: give it another name")
     styles = resolve_styles(options.styles)
     judge = _judge(options)
     chunks, problems = _chunks(options)
@@ -107,7 +109,8 @@ def _judge(options: GenerateOptions) -> Judge:
 
 def _chunks(options: GenerateOptions) -> tuple[list[Chunk], list[str]]:
     paths = [Path(source) for source in options.sources if not _is_object(source)]
-    library = read_documents(paths)
+    written = [*options.outputs, journal_path(options.outputs[0])]
+    library = read_documents(paths, leave_out=written)
     chunks = list(chunks_of(library.documents, options.chunk_size))
     for source in options.sources:
         if _is_object(source):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,10 +12,12 @@ from rageval_hooks.errors import JudgeError, JudgeRejectedError
 from rageval_hooks.judges.base import Judge
 from rageval_hooks.offline.budget import Budget, BudgetedJudge, BudgetSpentError
 from rageval_hooks.offline.chunks import Chunk
+from rageval_hooks.offline.keyed_journal import KeyedJournal
 from rageval_hooks.offline.progress import Advance
-from rageval_hooks.offline.questions import PROMPTS_VERSION, REASONS, counted, draft, second_look
-from rageval_hooks.offline.resuming import KeyedJournal
+from rageval_hooks.offline.questions import PROMPTS_VERSION, REASONS, draft, second_look
 from rageval_hooks.offline.testset import Question, question_id
+from rageval_hooks.offline.wording import counted
+from rageval_hooks.offline.workers import work_together
 from rageval_hooks.text.words import fold
 
 __all__ = ["Generated", "generate", "work_of"]
@@ -100,13 +101,7 @@ async def generate(
         for place in waiting:
             await work.do(place)
 
-    workers = [asyncio.ensure_future(take()) for _ in range(min(concurrency, len(places)))]
-    try:
-        await asyncio.gather(*workers)
-    finally:
-        for worker in workers:
-            worker.cancel()
-        await asyncio.gather(*workers, return_exceptions=True)
+    await work_together(take, min(concurrency, len(places)))
     result = Generated(failures=work.failures, undone=work.undone, resumed=resumed)
     _collect(places, journal, result)
     return result

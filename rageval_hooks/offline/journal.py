@@ -1,4 +1,4 @@
-"""What was scored so far, beside the output: an interrupted run goes on from here."""
+"""What an interrupted command goes on from: a file of JSON lines beside its output."""
 
 from __future__ import annotations
 
@@ -6,29 +6,34 @@ import hashlib
 import json
 import os
 import time
-from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
-
-from pydantic import TypeAdapter
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, Any
 
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.offline.budget import Spent
-from rageval_hooks.offline.records import Record
-from rageval_hooks.score import Result
 
-__all__ = ["Journal", "file_hash", "journal_path"]
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
-_FORMAT = 1
+__all__ = ["JournalFile", "file_hash", "interruption", "journal_path"]
+
+_FORMAT = 2
+_BEGINNING = b'{"rageval_journal": '
 _SYNC_SECONDS = 1.0
-_NOWHERE = 2**64 - 1
-_RESULTS: TypeAdapter[tuple[Result, ...]] = TypeAdapter(tuple[Result, ...])
 
 
 def journal_path(output: Path) -> Path:
     """Return where the journal of an output stands."""
     return output.with_name(f"{output.name}.partial.jsonl")
+
+
+def interruption(output: Path) -> str:
+    """Return what to say when the work on an output was interrupted."""
+    path = journal_path(output)
+    kept = f"What is done is in {path}: give the same command again to go on" if path.exists() else "Nothing was done"
+    return f"rageval-hooks: interrupted. {kept}"
 
 
 def file_hash(path: Path) -> str:
@@ -40,78 +45,64 @@ def file_hash(path: Path) -> str:
     return digest.hexdigest()
 
 
-class Journal:
-    """An append-only file: a line that says of what it is, then a line for each metric and each record that is done.
+class JournalFile(ABC):
+    """An append-only file: a line that says of what work it is, then a line for each result.
 
-    A line is with the operating system before :meth:`done` returns, and on the disk about a second later. What a killed
-    process left of its last line is cut off.
+    A line is with the operating system when it was appended, and on the disk about a second later. What a killed
+    process left of its last line is cut off. As a context manager it is closed at the end, and stays if there is a
+    result in it.
 
     Args:
-        path: the file.
-        settings: what decides on the results: an existing journal goes on only if it has the same.
-        restart: begin anew, whatever there is.
-
-    Attributes:
-        resumed: how many records it held at the start.
-        spent: what the judge had taken by then.
+        path: the file; made if there is none.
+        work: what decides on the results, as JSON-able data: an existing journal goes on only if it has the same.
+        restart: begin anew, whatever the file holds.
 
     Raises:
-        ConfigurationError: it is the journal of something else, of another process, or no journal.
+        ConfigurationError: it is the journal of other work or of another process, or no journal.
         OSError: it cannot be written.
     """
 
-    def __init__(self, path: Path, settings: Mapping[str, Any], *, restart: bool = False) -> None:
+    def __init__(self, path: Path, work: Mapping[str, Any], *, restart: bool = False) -> None:
         self.path = path
-        self.spent = Spent()
-        self._places = array("Q")
-        self._parts: dict[int, dict[str, tuple[Result, ...]]] = {}
-        self._entries = 0
+        self._end = 0
         self._synced = time.monotonic()
         self._file: IO[bytes] = open(path, "a+b")  # noqa: SIM115 - closed by close()
         try:
             _lock(self._file, path)
             if restart:
                 self._file.truncate(0)
-            self._read(json.loads(json.dumps(settings)))
+            self._read(json.loads(json.dumps(work)))
         except BaseException:
             self._file.close()
             raise
-        self.resumed = sum(place != _NOWHERE for place in self._places)
 
     @property
+    @abstractmethod
     def empty(self) -> bool:
         """Whether nothing is done yet."""
-        return self._entries == 0
 
-    def has(self, index: int) -> bool:
-        """Whether a record is done.
+    @abstractmethod
+    def _take(self, place: int, entry: dict[str, Any]) -> None:
+        """Take in a line of an earlier run.
 
-        Args:
-            index: its position in the input, from 0.
+        Raises:
+            KeyError: it is none of ours; likewise TypeError and ValueError. Then nothing of it is taken in.
         """
-        return index < len(self._places) and self._places[index] != _NOWHERE
 
-    def parts(self, index: int) -> dict[str, tuple[Result, ...]]:
-        """Return the results, by metric, of a record that was not done when the process ended."""
-        return self._parts.pop(index, {})
-
-    def part(self, index: int, metric: str, results: Sequence[Result], spent: Spent) -> None:
-        """Note the results of one metric."""
-        found = _RESULTS.dump_json(tuple(results)).decode()
-        self._append(f'"index":{index},"metric":{json.dumps(metric)},"results":{found}', spent)
-
-    def done(self, index: int, record: Record, spent: Spent) -> None:
-        """Note a record with all its results."""
-        self._note(index, self._append(f'"index":{index},"record":{record.model_dump_json()}', spent))
-
-    def records(self, order: Sequence[int] | None = None, /) -> Iterator[Record]:
-        """Yield the records that are done, in the order of the input, or in another order of positions in it."""
+    def _append(self, line: str) -> int:
+        """Write a line; return where it begins."""
+        place, text = self._end, line.encode() + b"\n"
+        self._file.seek(0, os.SEEK_END)
+        self._file.write(text)
         self._file.flush()
-        with open(self.path, "rb") as file:
-            for place in self._places if order is None else map(self._places.__getitem__, order):
-                if place != _NOWHERE:
-                    file.seek(place)
-                    yield Record.model_validate(json.loads(file.readline())["record"])
+        self._end += len(text)
+        if time.monotonic() - self._synced >= _SYNC_SECONDS:
+            self._sync()
+        return place
+
+    def _line_at(self, place: int) -> Any:
+        self._file.seek(place)
+        return json.loads(self._file.readline())
 
     def close(self) -> None:
         """Close the file, and leave it."""
@@ -120,81 +111,62 @@ class Journal:
             self._file.close()
 
     def remove(self) -> None:
-        """Close the file and remove it: the output is there."""
+        """Close the file and take it away: the work is done."""
         self._file.close()
         self.path.unlink(missing_ok=True)
 
-    def _append(self, entry: str, spent: Spent) -> int:
-        """Write an entry; return where it begins."""
-        self._entries += 1
-        return self._write(f'{{{entry},"spent":{spent.model_dump_json()}}}\n')
+    def __enter__(self) -> Self:
+        """Return the journal itself."""
+        return self
 
-    def _write(self, line: str) -> int:
-        place, text = self._end, line.encode()
-        self._file.write(text)
-        self._file.flush()
-        self._end += len(text)
-        if time.monotonic() - self._synced >= _SYNC_SECONDS:
-            self._sync()
-        return place
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close the file; it stays if there is a result in it."""
+        if self.empty:
+            self.remove()
+        else:
+            self.close()
 
     def _sync(self) -> None:
-        self._file.flush()
         os.fsync(self._file.fileno())
         self._synced = time.monotonic()
 
-    def _note(self, index: int, place: int) -> None:
-        if index >= len(self._places):
-            self._places.extend([_NOWHERE] * (index + 1 - len(self._places)))
-        self._places[index] = place
-
-    def _read(self, settings: Mapping[str, Any]) -> None:
+    def _read(self, work: Mapping[str, Any]) -> None:
         self._file.seek(0)
-        self._end = 0
         for line in self._file:
+            if self._end == 0 and not line.startswith(_BEGINNING[: len(line)]):
+                raise ConfigurationError(
+                    f"{self.path} is in the way: it is no journal of ours. Move it, or give --restart to begin anew"
+                )
             if not line.endswith(b"\n"):
                 break
-            entry = self._entry(line)
             if self._end == 0:
-                self._check(entry, settings)
-            elif entry is None:
-                break
+                self._check(line, work)
             else:
-                self._take(entry)
+                try:
+                    self._take(self._end, json.loads(line))
+                except (ValueError, KeyError, TypeError):
+                    break  # what stands behind a damaged line is not trusted
             self._end += len(line)
         self._file.truncate(self._end)
-        self._file.seek(self._end)
         if self._end == 0:
-            self._write(json.dumps({"rageval_journal": _FORMAT, "settings": settings}) + "\n")
+            self._append(json.dumps({"rageval_journal": _FORMAT, "work": work}))
             self._sync()
 
-    def _entry(self, line: bytes) -> dict[str, Any] | None:
+    def _check(self, line: bytes, work: Mapping[str, Any]) -> None:
         try:
-            entry = json.loads(line)
+            header = json.loads(line)
         except ValueError:
-            return None
-        return entry if isinstance(entry, dict) else None
-
-    def _check(self, entry: dict[str, Any] | None, settings: Mapping[str, Any]) -> None:
-        if entry is None or entry.get("rageval_journal") != _FORMAT:
+            header = {}
+        if header.get("rageval_journal") != _FORMAT:
             raise ConfigurationError(f"{self.path} is no journal of this version: give --restart to begin anew")
-        before = entry.get("settings")
-        different = [name for name in settings if not isinstance(before, dict) or before.get(name) != settings[name]]
-        if different:
+        changed = [name for name in work if header["work"].get(name) != work[name]]
+        if changed:
             raise ConfigurationError(
-                f"{self.path} is what another run left when it was interrupted: it had other {', '.join(different)}. "
+                f"{self.path} is what another run left when it was interrupted: it had other {', '.join(changed)}. "
                 "Give the same as then to go on, or --restart to begin anew"
             )
-
-    def _take(self, entry: Mapping[str, Any]) -> None:
-        self._entries += 1
-        index = int(entry["index"])
-        if "record" in entry:
-            self._note(index, self._end)
-            self._parts.pop(index, None)
-        else:
-            self._parts.setdefault(index, {})[entry["metric"]] = _RESULTS.validate_python(entry["results"])
-        self.spent = Spent.model_validate(entry["spent"])
 
 
 def _lock(file: IO[bytes], path: Path) -> None:

@@ -12,6 +12,7 @@ from rageval_hooks.judges.base import Judge
 from rageval_hooks.judges.fence import Fence
 from rageval_hooks.offline.chunks import Chunk
 from rageval_hooks.offline.styles import STYLES
+from rageval_hooks.offline.wording import counted
 
 __all__ = [
     "PROMPTS_VERSION",
@@ -20,7 +21,6 @@ __all__ = [
     "QuestionPairs",
     "QuestionVerdicts",
     "Verdict",
-    "counted",
     "draft",
     "second_look",
 ]
@@ -168,8 +168,3 @@ def _reason(verdicts: Sequence[Verdict]) -> str | None:
 def _messages(instructions: str, fence: Fence, chunk: Chunk, task: str) -> list[Any]:
     shown = [fence.frame("source of the passage", chunk.document), fence.frame("passage", chunk.text)]
     return [("system", "\n\n".join([instructions.format(notice=fence.notice), *shown])), ("user", task)]
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun: ``1 question``, ``2 questions``."""
-    return f"{number} {noun}{'s' if number != 1 else ''}"

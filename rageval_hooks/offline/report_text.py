@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 __all__ = ["print_tables", "to_markdown"]
 
+_WHOLE_NAME = 32
+"""A name up to this length stands on one line, whatever is beside it."""
+
 
 def to_markdown(report: Report) -> str:
     """Return the report as Markdown."""
@@ -38,7 +41,8 @@ def print_tables(report: Report, console: Console) -> None:
         shown = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         for column, name in enumerate(table.header):
             if table.is_text(column):
-                shown.add_column(Text(name), overflow="fold")
+                longest = max((len(row[column]) for row in table.rows), default=0) if column == 0 else 0
+                shown.add_column(Text(name), overflow="fold", min_width=min(longest, _WHOLE_NAME))
             else:
                 shown.add_column(Text(name), justify="right", no_wrap=True)
         for row in table.rows:

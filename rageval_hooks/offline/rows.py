@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from rageval_hooks.errors import ConfigurationError, MissingDependencyError, RagevalError, TurnError
 
-__all__ = ["BadRow", "Group", "Row", "columns_of", "count_rows", "format_of", "read_groups", "read_rows"]
+__all__ = ["BadRow", "Group", "Row", "check_file", "columns_of", "count_rows", "format_of", "read_groups", "read_rows"]
 
 _FORMATS = {
     ".jsonl": "jsonl",
@@ -64,16 +64,25 @@ class BadRow:
     raw: Any = field(default=None, repr=False)
 
 
+def check_file(path: Path) -> None:
+    """Check that there is a file.
+
+    Raises:
+        ConfigurationError: there is none of that name, or it is a folder.
+    """
+    if not path.exists():
+        raise ConfigurationError(f"there is no file {path}")
+    if path.is_dir():
+        raise ConfigurationError(f"{path} is a folder, not a file")
+
+
 def format_of(path: Path) -> str:
     """Return the format of a file: ``jsonl``, ``json``, ``csv`` or ``parquet``.
 
     Raises:
         ConfigurationError: there is no such file, or its name ends in none of the known ways.
     """
-    if not path.exists():
-        raise ConfigurationError(f"there is no file {path}")
-    if path.is_dir():
-        raise ConfigurationError(f"{path} is a folder, not a file")
+    check_file(path)
     try:
         return _FORMATS[path.suffix.lower()]
     except KeyError:

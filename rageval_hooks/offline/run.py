@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,13 +13,14 @@ from typing import Any
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.offline.apps import adapt, load
-from rageval_hooks.offline.files import atomic_file, read_records, write_records
+from rageval_hooks.offline.bad_rows import BadRows, check_apart, errors_path
+from rageval_hooks.offline.files import read_records, write_records
 from rageval_hooks.offline.journal import file_hash, journal_path
+from rageval_hooks.offline.keyed_journal import KeyedJournal
 from rageval_hooks.offline.progress import progress_bar
-from rageval_hooks.offline.resuming import KeyedJournal
-from rageval_hooks.offline.rows import BadRow
 from rageval_hooks.offline.running import Ran, keep_answers, records_of, run_questions
 from rageval_hooks.offline.testset import Question, check_output, read_questions
+from rageval_hooks.offline.wording import counted
 
 __all__ = ["RunOptions", "run_app"]
 
@@ -62,13 +62,21 @@ def run_app(options: RunOptions, say: Say, warn: Say) -> int:
         TurnError: the test set cannot be read, or has no column with questions.
     """
     check_output(options.output, (".jsonl",))
+    bad_rows = BadRows(options.errors or errors_path(options.output), always=options.errors is not None)
+    check_apart([options.data], [options.output], bad_rows.path)
     questions, bad = read_questions(options.data)
     with _switched_off():
         ran = _asked(options, questions, warn)
     for line in ran.lines():
         say(line)
+    with bad_rows:
+        for row in bad:
+            bad_rows.add(row)
     if bad:
-        _keep(bad, options, warn)
+        warn(
+            f"{counted(len(bad), 'row')} of {options.data} could not be used: {bad_rows.path}"
+            f" (line {bad[0].line}: {bad[0].reason})"
+        )
     say(f"wrote {options.output}")
     return 2 if ran.errors == ran.records else 1 if ran.errors or bad else 0
 
@@ -123,13 +131,3 @@ async def _run(options: RunOptions, questions: list[Question], target: Any, jour
             timeout=options.timeout,
             advance=advance,
         )
-
-
-def _keep(bad: list[BadRow], options: RunOptions, warn: Say) -> None:
-    """Report the rows that are no questions, and keep them beside the output."""
-    path = options.errors or options.output.with_name(f"{options.output.stem}.errors.jsonl")
-    with atomic_file(path) as file:
-        for row in bad:
-            item = {"line": row.line, "reason": row.reason, "row": row.raw}
-            file.write(json.dumps(item, ensure_ascii=False, default=str).encode() + b"\n")
-    warn(f"{len(bad)} rows of {options.data} are no questions: {path} (line {bad[0].line}: {bad[0].reason})")

@@ -7,16 +7,18 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from rageval_hooks.offline.answers import Answer, UnreadableAnswerError, read_answer
 from rageval_hooks.offline.apps import App
 from rageval_hooks.offline.asking import Asked, ask
 from rageval_hooks.offline.capture import Capture, joined
+from rageval_hooks.offline.keyed_journal import KeyedJournal
 from rageval_hooks.offline.progress import Advance
 from rageval_hooks.offline.ranks import rank_of
 from rageval_hooks.offline.records import Record
-from rageval_hooks.offline.resuming import KeyedJournal
 from rageval_hooks.offline.testset import Question
+from rageval_hooks.offline.workers import work_together
 from rageval_hooks.turn import ErrorInfo, Passage, Timing, Turn
 
 __all__ = ["Ran", "keep_answers", "records_of", "run_questions"]
@@ -100,13 +102,7 @@ async def run_questions(
             advance(1)
 
     with Capture().attached() as capture:
-        workers = [asyncio.ensure_future(take(capture)) for _ in range(min(concurrency, len(wanted)))]
-        try:
-            await asyncio.gather(*workers)
-        finally:
-            for worker in workers:
-                worker.cancel()
-            await asyncio.gather(*workers, return_exceptions=True)
+        await work_together(partial(take, capture), min(concurrency, len(wanted)))
     ran = Ran(resumed=resumed)
     for record in records_of(questions, repeat, journal):
         _count(record, ran)

@@ -20,14 +20,15 @@ from rageval_hooks.errors import (
 from rageval_hooks.judges.policy import CallPolicy
 from rageval_hooks.judging import JudgedTurn
 from rageval_hooks.metrics.base import Metric, compute, compute_judged
-from rageval_hooks.offline.bad_rows import BadRows
+from rageval_hooks.offline.bad_rows import BadRows, check_apart, errors_path
 from rageval_hooks.offline.budget import Budget, BudgetedJudge, Spent, without_budget
 from rageval_hooks.offline.conversations import read_conversation
-from rageval_hooks.offline.journal import Journal, file_hash, journal_path
+from rageval_hooks.offline.journal import file_hash, journal_path
 from rageval_hooks.offline.progress import Advance
 from rageval_hooks.offline.reading import Item, read_items
 from rageval_hooks.offline.records import Record
-from rageval_hooks.offline.rows import BadRow
+from rageval_hooks.offline.rows import BadRow, check_file
+from rageval_hooks.offline.score_journal import ScoreJournal
 from rageval_hooks.offline.writers import check_outputs, write_output
 from rageval_hooks.pipeline import Pipeline
 from rageval_hooks.score import Failed, Result, Score
@@ -81,7 +82,7 @@ class Scoring:
         concurrency: turns at a time.
     """
 
-    def __init__(self, pipeline: Pipeline, journal: Journal, budget: Budget, concurrency: int) -> None:
+    def __init__(self, pipeline: Pipeline, journal: ScoreJournal, budget: Budget, concurrency: int) -> None:
         if concurrency < 1:
             raise ConfigurationError(f"concurrency is {concurrency}: it is a whole number from 1")
         self._pipeline = pipeline
@@ -243,13 +244,14 @@ def score_file(
         OSError: something cannot be written.
         KeyboardInterrupt: what is done is in the journal; the same call goes on.
     """
+    inputs = [path] if context is None else [path, context]
+    for item in inputs:
+        check_file(item)
     check_outputs(outputs, columns)
-    if errors is not None and errors.absolute() in [item.absolute() for item in (path, *outputs)]:
-        raise ConfigurationError(f"{errors} cannot take the bad rows: it is the input or an output")
-    settings = _settings(pipeline, [path] if context is None else [path, context])
-    bad_rows = BadRows(errors or outputs[0].with_name(f"{outputs[0].stem}.errors.jsonl"), always=errors is not None)
-    journal = Journal(journal_path(outputs[0]), settings, restart=restart)
-    try:
+    bad_rows = BadRows(errors or errors_path(outputs[0]), always=errors is not None)
+    check_apart(inputs, outputs, bad_rows.path)
+    settings = _settings(pipeline, inputs)
+    with ScoreJournal(journal_path(outputs[0]), settings, restart=restart) as journal:
         budget = Budget(max_calls, max_cost, journal.spent)
         scored = Scored(resumed=journal.resumed, errors=bad_rows.path)
         with bad_rows as bad:
@@ -264,12 +266,7 @@ def score_file(
             raise _nothing(path, bad)
         for output in outputs:
             write_output(output, journal.records, columns)
-    except BaseException:
-        if journal.empty:
-            journal.remove()
-        journal.close()
-        raise
-    journal.remove()
+        journal.remove()
     scored.spent, scored.left_out = budget.spent, budget.refused
     scored.budget = budget.reason if budget.refused else None
     return scored

@@ -296,6 +296,21 @@ class TestWhatGoesWrong:
         assert len(bench.rows) == 3
         assert bench.warned[0].startswith("not read: broken.pdf: it is no PDF")
 
+    def test_a_test_set_among_the_documents(self, bench: Bench) -> None:
+        """What stands there of this work is no document; a document is not written over."""
+        folder = bench.folder / "documents"
+        output = folder / "set.jsonl"
+        bench.server.then(writer(), writer(), error(400))
+        assert bench(output, concurrency=1) == 1
+        assert (folder / "set.jsonl.partial.jsonl").exists()
+        assert bench(output) == 0
+        assert bench(output) == 0
+        assert bench.warned == []
+
+        with pytest.raises(ConfigurationError, match="is a source"):
+            bench(output, sources=(str(output),))
+        assert len(output.read_text().splitlines()) == 3
+
     def test_concurrency_is_bounded(self, bench: Bench) -> None:
         """Chunks at a time."""
         gate = threading.Event()

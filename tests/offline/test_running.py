@@ -19,7 +19,8 @@ import rageval_hooks
 from rageval_hooks.errors import ConfigurationError, TurnError
 from rageval_hooks.integrations.recorder import shared_recorder
 from rageval_hooks.offline.files import read_records
-from rageval_hooks.offline.journal import file_hash
+from rageval_hooks.offline.journal import file_hash, journal_path
+from rageval_hooks.offline.keyed_journal import KeyedJournal
 from rageval_hooks.offline.records import Record
 from rageval_hooks.offline.run import RunOptions, run_app
 from rageval_hooks.testing import InMemoryExporter
@@ -420,6 +421,19 @@ class TestErrors:
         assert rows[0]["row"] == "nonsense"
         assert "2 rows of" in bench.warned[0]
 
+        bench.write(ROWS)
+        bench(both)
+        assert not (bench.folder / "out.errors.jsonl").exists(), "they are of an earlier run"
+
+    @pytest.mark.parametrize("name", ["out.jsonl", "out.errors.jsonl"])
+    def test_the_test_set_is_not_written_over(self, bench: Bench, name: str) -> None:
+        """Neither by the answers, nor by the rows that are no questions."""
+        bench.data = bench.data.rename(bench.folder / name)
+        before = bench.data.read_bytes()
+        with pytest.raises(ConfigurationError, match="is the input"):
+            bench(both)
+        assert bench.data.read_bytes() == before
+
     @pytest.mark.parametrize(
         ("name", "message"),
         [
@@ -487,9 +501,11 @@ class TestGoingOn:
             "input_key": None,
             **other,
         }
-        lines = [{"work": {**work, **other}}, {"key": f"1/{record.id}", "data": record.model_dump(mode="json")}]
-        path = bench.output.with_name("out.jsonl.partial.jsonl")
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"key": "1/torn')
+        path = journal_path(bench.output)
+        with KeyedJournal(path, work) as journal:
+            journal.append(f"1/{record.id}", record.model_dump(mode="json"))
+        with path.open("a") as file:
+            file.write('{"key": "1/torn')
         return path
 
     def test_what_is_there_is_not_asked_again(self, bench: Bench) -> None:
@@ -537,14 +553,20 @@ class TestGoingOn:
             with pytest.raises(ConfigurationError, match="another process is writing"):
                 bench(both)
 
-    def test_a_file_in_the_way(self, bench: Bench) -> None:
+    @pytest.mark.parametrize("notes", ["my notes\n", "my notes, without an end of line"])
+    def test_a_file_in_the_way(self, bench: Bench, notes: str) -> None:
         """Something else under the journal's name is left alone."""
-        path = bench.output.with_name("out.jsonl.partial.jsonl")
-        path.write_text("my notes\n")
+        path = journal_path(bench.output)
+        path.write_text(notes)
         with pytest.raises(ConfigurationError, match="is in the way: it is no journal of ours"):
             bench(both)
 
-        assert path.read_text() == "my notes\n"
+        assert path.read_text() == notes
+
+    def test_a_journal_that_was_cut_off_in_its_first_line(self, bench: Bench) -> None:
+        """Nothing was done yet."""
+        journal_path(bench.output).write_text('{"rageval_journal": 2, "wo')
+        assert len(bench(both)) == 2
 
 
 class TestItsOwnHooks:

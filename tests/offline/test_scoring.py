@@ -269,6 +269,30 @@ class TestResuming:
             score(path)
         assert journal.read_text() == '{"something": "else"}\n'
 
+    def test_the_input_is_not_written_over(self, tmp_path: Path) -> None:
+        """Neither by the output, which has not all of its columns, nor by the rows that cannot be used."""
+        for name, output in (("in.csv", "in.csv"), ("out.errors.jsonl", "out.jsonl")):
+            given = tmp_path / name
+            given.write_text(
+                "query,response,mine\nWhen?,In 2019.,kept\n" if name == "in.csv" else json.dumps(rows(1)[0])
+            )
+            before = given.read_bytes()
+            with pytest.raises(ConfigurationError, match="is the input"):
+                score(given, output=output)
+            assert given.read_bytes() == before
+
+    def test_a_place_for_bad_rows_that_is_not_there(self, path: Path) -> None:
+        """Is said before any work, not at the first bad row."""
+        with pytest.raises(ConfigurationError, match="--errors: there is no folder"):
+            score(path, errors=path.parent / "none" / "bad.jsonl")
+        assert [item.name for item in path.parent.iterdir()] == ["in.jsonl"]
+
+    @pytest.mark.parametrize(("name", "message"), [("", "is a folder"), ("none.jsonl", "there is no file")])
+    def test_an_input_that_is_no_file(self, tmp_path: Path, name: str, message: str) -> None:
+        """Is said in words."""
+        with pytest.raises(ConfigurationError, match=message):
+            score_file(tmp_path / name, [tmp_path / "out.jsonl"], pipeline())
+
     def test_two_processes_do_not_write_the_same(self, path: Path) -> None:
         """The second is told."""
         import fcntl
