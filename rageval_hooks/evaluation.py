@@ -94,6 +94,8 @@ def _evaluate(
         judge=judge,
         thresholds=None if thresholds is None else dict(thresholds),
         exporters=[],
+        sample_rate=1.0,  # whatever the environment says of an application's turns: these were not drawn by chance
+        judge_sample_rate={},
     )
     try:
         pipeline.load_models()

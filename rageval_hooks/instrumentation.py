@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 from collections.abc import Iterable, Iterator
@@ -40,6 +39,7 @@ class Instrumentation:
         self.pipeline = pipeline
         self.frameworks = tuple(frameworks)
         self.active = True
+        self._closed = False
 
     def flush(self, timeout: float = 30.0) -> bool:
         """Wait until every turn so far is evaluated and delivered; False if that took longer than ``timeout`` s."""
@@ -50,17 +50,19 @@ class Instrumentation:
     def shutdown(self, timeout: float | None = None) -> bool:
         """Detach from the frameworks, deliver what is there, and let go of resources.
 
+        Where another ``instrument()`` has replaced this one, that one stays attached.
+
         Args:
             timeout: seconds; the setting ``drain_timeout`` by default.
 
         Returns:
             False if something was left undone.
         """
-        if not self.active:
+        if self._closed:
             return True
         from rageval_hooks.integrations.handover import settle
 
-        self.active = False
+        self._closed, self.active = True, False
         _detach(self)
         settled = settle(self.pipeline.settings.drain_timeout if timeout is None else timeout)
         return self.pipeline.shutdown(timeout) and settled
@@ -85,7 +87,7 @@ class Instrumentation:
 
 _lock = threading.Lock()
 _current: Instrumentation | None = None
-_current_key: tuple[Any, ...] | None = None
+_current_arguments: dict[str, Any] = {}
 
 
 def instrument(
@@ -150,22 +152,24 @@ def instrument(
         "on_evaluation": on_evaluation,
         **settings,
     }
-    given = {name: _reusable(value) for name, value in given.items() if value is not None}
-    global _current, _current_key
+    given = {name: _kept(value) for name, value in given.items() if value is not None}
+    global _current, _current_arguments
     with _lock:
-        key = tuple(sorted((name, _identity(value)) for name, value in given.items()))
-        if _current is not None and _current.active and key == _current_key:
+        if _current is not None and _current.active and given == _current_arguments:
             return _current
         pipeline = Pipeline.build(**given)
         integrations = _integrations()
         if not integrations:
             needed = ", ".join(_FRAMEWORKS.values())
             raise ConfigurationError(f"there is no framework to attach to: none of {needed} is installed")
-        previous, _current, _current_key = _current, Instrumentation(pipeline, integrations), key
         if pipeline.enabled:
             pipeline.load_models()
-            for integration in integrations.values():
+        for integration in integrations.values():
+            if pipeline.enabled:
                 integration.attach(pipeline)
+            else:
+                integration.detach()
+        previous, _current, _current_arguments = _current, Instrumentation(pipeline, integrations), given
         if previous is not None and previous.active:
             _logger.info(
                 "rageval-hooks: instrument() was called again with other settings; they replace the first ones"
@@ -175,13 +179,13 @@ def instrument(
 
 
 def _detach(instrumentation: Instrumentation) -> None:
-    global _current, _current_key
+    global _current, _current_arguments
     with _lock:
         if _current is not instrumentation:
             return
         for integration in _integrations().values():
             integration.detach()
-        _current = _current_key = None
+        _current, _current_arguments = None, {}
 
 
 def _integrations() -> dict[str, ModuleType]:
@@ -205,16 +209,8 @@ def _installed(package: str) -> bool:
         return False
 
 
-def _reusable(value: Any) -> Any:
-    """Return a value that can be read twice: an iterator of metrics would be empty the second time."""
-    return tuple(value) if isinstance(value, (list, set, Iterator)) else value
-
-
-def _identity(value: Any) -> str:
-    if isinstance(value, (str, int, float, bool)):
-        return repr(value)
+def _kept(value: Any) -> Any:
+    """Return a value as it is now, to be read twice: an iterator would be empty then, a list or a dict changed."""
     if isinstance(value, dict):
-        return json.dumps(value, sort_keys=True, default=lambda item: f"<{id(item)}>")
-    if isinstance(value, tuple):
-        return repr([_identity(item) for item in value])
-    return f"<{id(value)}>"
+        return dict(value)
+    return tuple(value) if isinstance(value, (list, set, Iterator)) else value

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -171,6 +172,9 @@ class Pipeline:
         """
         if on_evaluation is not None and not callable(on_evaluation):
             raise ConfigurationError(f"on_evaluation is a function of an Evaluation, not {on_evaluation!r}")
+        for name, value in (("metrics", metrics), ("exporters", exporters)):
+            if value is not None and not isinstance(value, Iterable):
+                raise ConfigurationError(f"{name} is a list of names, classes or instances, not {value!r}")
         settings = Settings.build(
             metrics=metrics if isinstance(metrics, str) else None,
             exporters=exporters if isinstance(exporters, str) else None,
@@ -187,7 +191,13 @@ class Pipeline:
         wanted: Iterable[Any] | None = settings.metrics if metrics is None or isinstance(metrics, str) else metrics
         judge = settings.judge if judge is None else judge
         resolved = None if judge is None else resolve_judge(judge, **settings.judge_options)
-        return cls(
+        rate = plain.get("judge_sample_rate")  # by names of metrics, it may be for local ones
+        if resolved is None and (plain.get("judge_options") or isinstance(rate, (int, float))):
+            raise ConfigurationError(
+                "judge_options and judge_sample_rate are for a judge, and there is none: pass judge=, such as "
+                "'openai:gpt-5-mini', or leave them out"
+            )
+        pipeline = cls(
             settings,
             resolve_metrics(wanted, resolved),
             built,
@@ -196,6 +206,8 @@ class Pipeline:
             on_evaluation=on_evaluation,
             tracer_provider=tracer_provider,
         )
+        _shared_exporters.take(pipeline)
+        return pipeline
 
     def load_models(self) -> None:
         """Begin to load, in the background, the models that the metrics use."""
@@ -485,7 +497,11 @@ class Pipeline:
         return done
 
     def shutdown(self, timeout: float | None = None) -> bool:
-        """Take no more turns, flush, and shut the exporters down; returns False if something was left undone."""
+        """Take no more turns, flush, and shut down the exporters that no other pipeline uses.
+
+        Returns:
+            False if something was left undone.
+        """
         self.enabled = False
         done = self.flush(self.settings.drain_timeout if timeout is None else timeout)
         self._closed = True
@@ -493,8 +509,9 @@ class Pipeline:
             self._cancel()
         self.close_judge()
         for exporter in self.exporters:
+            if not _shared_exporters.give_back(exporter, self):
+                continue
             self._worker.close_at_exit(exporter.shutdown, wanted=False)
-            _shared_exporters.drop(exporter)
             try:
                 exporter.shutdown()
             except Exception as error:
@@ -549,6 +566,7 @@ class _SharedExporters:
 
     def __init__(self) -> None:
         self._made: dict[tuple[Any, ...], Exporter] = {}
+        self._users: dict[int, weakref.WeakSet[Pipeline]] = {}
         self._lock = threading.Lock()
 
     def get(self, given: Any, settings: Settings, tracer_provider: TracerProvider | None) -> Exporter:
@@ -566,10 +584,25 @@ class _SharedExporters:
                 exporter = self._made[key] = EXPORTERS.create(given, make)
             return exporter
 
-    def drop(self, exporter: Exporter) -> None:
-        """Forget an exporter that has been shut down."""
+    def take(self, pipeline: Pipeline) -> None:
+        """Note that a pipeline uses its exporters, as long as it is there."""
         with self._lock:
+            for exporter in self._made.values():
+                if any(exporter is used for used in pipeline.exporters):
+                    self._users.setdefault(id(exporter), weakref.WeakSet()).add(pipeline)
+
+    def give_back(self, exporter: Exporter, pipeline: Pipeline) -> bool:
+        """Note that a pipeline is done with an exporter; returns whether it is to be shut down, and then forgets it."""
+        with self._lock:
+            if not any(exporter is made for made in self._made.values()):
+                return True
+            users = self._users.get(id(exporter), weakref.WeakSet())
+            users.discard(pipeline)
+            if users:
+                return False
+            self._users.pop(id(exporter), None)
             self._made = {key: made for key, made in self._made.items() if made is not exporter}
+            return True
 
 
 _shared_exporters = _SharedExporters()

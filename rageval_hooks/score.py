@@ -69,7 +69,7 @@ class Skipped(Data):
 
     Attributes:
         name: the metric's name, or that of one of its scores.
-        reason: why.
+        reason: why. Quotes none of the turn's texts: it is shown where those are hidden.
         metric: the metric.
     """
 

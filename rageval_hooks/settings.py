@@ -96,7 +96,8 @@ class Settings(BaseSettings):
             a metric, for any metric. The judged turns are among the evaluated ones. None for all that are evaluated.
         thresholds: score name → bound for the label ``pass``; at least, or at most where lower is better.
         inline_budget_ms: what of the local metrics has not begun after this time moves to the background. 0 moves all.
-        capture_content: False keeps questions, passages and answers off spans; True overrides
+        capture_content: False keeps questions, passages and answers off spans, and out of what the exporters
+            ``console``, ``jsonl`` and ``phoenix`` write; True overrides
             ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT``; None leaves it to that variable.
         spans: ``rag`` for the turn, its retrievers, rerankers, model calls and tools; ``all`` for every prompt and
             parser too; ``none`` for the turn's span alone.
@@ -215,10 +216,10 @@ def _json_or(text: str, otherwise: Any) -> Any:
 
 def _parse_pairs(text: str) -> dict[str, str]:
     pairs = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
+    for place, part in enumerate(filter(None, (part.strip() for part in text.split(","))), 1):
         name, equals, number = part.partition("=")
-        if not equals:
-            raise ValueError(f"{part!r} is not of the form name=number")
+        if not equals:  # which may be a key: its place must do, and settings without secrets are quoted anyway
+            raise ValueError(f"part {place} is not of the form name=value")
         pairs[name.strip()] = number.strip()
     return pairs
 

@@ -28,6 +28,7 @@ __all__ = [
 StepKind = Literal["chain", "agent", "retriever", "reranker", "embedding", "llm", "tool", "prompt", "parser"]
 TurnStatus = Literal["ok", "error", "cancelled", "interrupted"]
 _RETRIEVAL_KINDS = ("retriever", "reranker", "embedding")
+_PLUMBING_KINDS = ("chain", "prompt", "parser")
 UsageSource = Literal["provider", "tiktoken", "characters"]
 Seconds = Annotated[float, Field(allow_inf_nan=False)]
 
@@ -249,7 +250,9 @@ class Turn(Data):
         """Whether an answer was asked for on the ground of what was retrieved: not for a bare retriever's run."""
         if not self.has_retrieval:
             return False
-        only_retrieval = bool(self.steps) and all(step.kind in _RETRIEVAL_KINDS for step in self.steps)
+        # What lies between does not tell: those steps are there with spans="all" only.
+        kinds = {step.kind for step in self.steps}.difference(_PLUMBING_KINDS)
+        only_retrieval = bool(kinds) and kinds.issubset(_RETRIEVAL_KINDS)
         return bool(self.response) or self.status != "ok" or not only_retrieval
 
     def step_span_id(self, step: Step) -> str | None:

@@ -92,6 +92,20 @@ class TestDemo:
         assert "swimming pool" in worst
         assert [question for question, score in labels.items() if score["label"] == "fail"] == [worst]
 
+    def test_the_labels_of_the_lexical_tier_say_the_same(self) -> None:
+        """Its scores are lower, and so are its thresholds: what fails is the wrong number and the missing answer."""
+        failed = {
+            (score["name"], item["turn"]["query"])
+            for item in map(json.loads, run("demo", "--json", "--models", "lexical").stdout.splitlines())
+            for score in item["scores"]
+            if score["status"] == "scored" and score["label"] == "fail"
+        }
+
+        assert failed == {
+            ("unsupported_facts", "How long is the new pier on Hallay and what did it cost?"),
+            ("context_relevance", "Which hotels on Vaila have a swimming pool?"),
+        }
+
     def test_the_text_is_readable_when_piped(self) -> None:
         """No colours, no line that is too long; each turn with its tree, and a table of scores."""
         text = run("demo", "--models", "lexical").stdout
@@ -149,6 +163,13 @@ class TestDemo:
             ]
         wrong = [query for query, item in turns.items() if scores(item).get("unsupported_facts")]
         assert wrong == ["How long is the new pier on Hallay and what did it cost?"]
+
+    @pytest.mark.parametrize("address", ["nonsense", "ftp://host:21", "http://[x", "http://host:99999"])
+    def test_an_address_that_is_none_is_said(self, address: str) -> None:
+        """As what it is: nobody was asked."""
+        errors = run("demo", "--models", "lexical", "--otlp", address, status=2).stderr
+
+        assert errors.startswith("rageval-hooks: --otlp is an address such as http://localhost:4318, not ")
 
     def test_an_endpoint_that_is_not_there_is_said(self) -> None:
         """One line, and an exit status."""

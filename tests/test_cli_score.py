@@ -72,7 +72,7 @@ class TestFiles:
 
     def test_a_conversation_and_its_context(self, tmp_path: Path) -> None:
         """Seed 001's pair of files."""
-        chat, context = tmp_path / "chat.json", tmp_path / "context.json"
+        chat, context = tmp_path / "chat.txt", tmp_path / "context.json"  # a conversation may have any name
         turns = [
             {"turn": 1, "role": "User", "message": "When was the pier opened?"},
             {"turn": 2, "role": "AI/Chatbot", "message": "The pier was opened in 2019."},

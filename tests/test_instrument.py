@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 from typing import Any
@@ -10,13 +11,19 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 import rageval_hooks
-from rageval_hooks import ConfigurationError, UnknownNameError
+from rageval_hooks import ConfigurationError, Evaluation, UnknownNameError
 from rageval_hooks.integrations.langchain import CallbackHandler
 from rageval_hooks.integrations.recorder import shared_recorder
+from rageval_hooks.metrics.base import REGISTRY as METRICS
+from rageval_hooks.settings import ModelSettings
 from rageval_hooks.testing import InMemoryExporter
 from tests.integrations.langchain.fakes import lcel
 
 QUESTION = "When was the pier opened?"
+
+
+class NamedExporter(InMemoryExporter):
+    """One that is made from its name."""
 
 
 def test_the_same_line_twice_is_one_instrumentation() -> None:
@@ -44,6 +51,88 @@ def test_another_line_replaces_the_first() -> None:
 
     assert [evaluation.turn.query for evaluation in old.evaluations] == ["first"]
     assert [evaluation.turn.query for evaluation in new.evaluations] == ["second"]
+
+
+def test_the_same_values_are_the_same_line() -> None:
+    """Whether they are the same objects or not: methods, settings and lists are made anew by each call."""
+
+    class Application:
+        def see(self, evaluation: Evaluation) -> None: ...
+
+    application = Application()
+
+    def line() -> rageval_hooks.Instrumentation:
+        return rageval_hooks.instrument(
+            metrics=["latency"],
+            models=ModelSettings(embedder="lexical"),
+            exporters=[],
+            thresholds={"latency": 2},
+            on_evaluation=application.see,
+        )
+
+    with line() as first:
+        assert line() is first
+
+
+def test_a_changed_dict_is_another_line() -> None:
+    """It is compared with what was in it at the time."""
+    thresholds = {"latency": 2.0}
+    with rageval_hooks.instrument(metrics=["latency"], exporters=[], thresholds=thresholds) as first:
+        thresholds["latency"] = 3.0
+        with rageval_hooks.instrument(metrics=["latency"], exporters=[], thresholds=thresholds) as second:
+            assert second is not first
+            assert second.pipeline.settings.thresholds == {"latency": 3.0}
+
+
+def test_a_replaced_handle_can_be_shut_down() -> None:
+    """Its exporters are closed; what has replaced it goes on."""
+    old, new = InMemoryExporter(), InMemoryExporter()
+    first = rageval_hooks.instrument(metrics=[], exporters=[old])
+    with rageval_hooks.instrument(metrics=[], exporters=[new]):
+        assert first.shutdown()
+        assert old.closed
+        lcel().invoke(QUESTION)
+
+    assert [evaluation.turn.query for evaluation in new.evaluations] == [QUESTION]
+
+
+def test_who_shuts_down_first_leaves_the_exporters_to_the_other() -> None:
+    """A handler and the line, of the same settings, share what they have named: it is closed by the last one."""
+
+    def exporter(pipeline: Any) -> NamedExporter:
+        [found] = pipeline.exporters
+        assert isinstance(found, NamedExporter)
+        return found
+
+    settings: dict[str, Any] = {"metrics": [], "exporters": [f"{__name__}:NamedExporter"]}
+    handler = CallbackHandler(**settings)
+    shared = exporter(handler.pipeline)
+    with rageval_hooks.instrument(**settings) as handle:
+        assert exporter(handle.pipeline) is shared
+    assert not shared.closed
+    lcel().invoke(QUESTION, {"callbacks": [handler]})
+    assert handler.flush(10)
+    assert [evaluation.turn.query for evaluation in shared.evaluations] == [QUESTION]
+
+    del handler
+    gc.collect()
+    with rageval_hooks.instrument(**settings) as handle:
+        assert exporter(handle.pipeline) is shared
+    assert shared.closed
+    with rageval_hooks.instrument(**settings) as handle:
+        assert exporter(handle.pipeline) is not shared
+
+
+def test_it_can_be_switched_off_by_another_line() -> None:
+    """``enabled=False`` replaces what is attached, too: by nothing."""
+    memory = InMemoryExporter()
+    first = rageval_hooks.instrument(metrics=[], exporters=[memory])
+    with rageval_hooks.instrument(enabled=False, metrics=[], exporters=[]):
+        lcel().invoke(QUESTION)
+        first.flush(10)
+    first.shutdown()
+
+    assert memory.evaluations == []
 
 
 def test_it_can_be_undone() -> None:
@@ -130,6 +219,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "provider without an exporter for it": ({"exporters": [], "tracer_provider": TracerProvider()}, "add 'otel'"),
     "not a provider": ({"tracer_provider": object()}, "not an OpenTelemetry TracerProvider"),
     "callback that cannot be called": ({"on_evaluation": "print"}, "on_evaluation is a function"),
+    "a metric in place of a list": ({"metrics": METRICS.create("latency")}, "metrics is a list of names"),
+    "exporters that are no list": ({"exporters": 3}, "exporters is a list of names"),
+    "a rate for no judge": ({"judge_sample_rate": 0.1}, "there is none: pass judge="),
+    "options for no judge": ({"judge_options": {"timeout": 3}}, "there is none: pass judge="),
     "unknown setting": ({"sampling": 0.5}, "there is no such setting. Valid: enabled, metrics"),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +143,7 @@ ERRORS = [
     ({"metrics": 3}, "metrics: ", "names with commas between them"),
     ({"metrics": [3]}, "metrics.0: ", "names with commas between them"),
     ({"exporters": '{"a": 1}'}, "exporters: ", "names with commas between them"),
-    ({"thresholds": "groundedness"}, "thresholds: 'groundedness' is not of the form name=number", "name=number"),
+    ({"thresholds": "grounded"}, "thresholds: part 1 is not of the form name=value (given 'grounded')", "name=number"),
     ({"thresholds": "groundedness=high"}, "thresholds.groundedness: ", "name=number"),
     ({"thresholds": {"groundedness": math.nan}}, "thresholds.groundedness: ", "score names to numbers"),
     ({"thresholds": '{"a": Infinity}'}, "thresholds.a: ", "score names to numbers"),
@@ -174,6 +175,34 @@ def test_all_wrong_settings_are_named_at_once() -> None:
 
     for field in ("sample_rate: ", "spans: ", "models.nlp: "):
         assert field in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"judge_options": {"api_key": "sk-correct-horse"}},
+        {"judge_options": "api_key=sk-correct-horse"},
+        {"judge_options": '{"base_url": sk-correct-horse}'},
+        {"judge_options": "sk-correct-horse"},
+        {"judge_options": ["sk-correct-horse"]},
+        {"phoenix_endpoint": "user:sk-correct-horse@phoenix"},
+        {"models": "default", "judge_options": {"headers": {"Authorization": "Bearer sk-correct-horse"}}, "spans": "x"},
+    ],
+    ids=str,
+)
+def test_a_key_is_not_repeated_in_the_message(fields: dict[str, Any]) -> None:
+    """Messages of wrong settings end in logs."""
+    with pytest.raises(ConfigurationError) as raised:
+        Settings.build(**fields)
+
+    assert "correct-horse" not in "".join(traceback.format_exception(raised.value))
+
+
+def test_a_key_is_not_in_the_repr() -> None:
+    """Headers and URLs of a judge may hold one."""
+    options = {"headers": {"Authorization": "Bearer correct-horse"}, "base_url": "http://u:correct-horse@host/v1"}
+
+    assert "correct-horse" not in repr(Settings.build(judge_options=options))
 
 
 def test_a_long_value_is_not_quoted_in_full() -> None:

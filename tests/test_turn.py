@@ -157,6 +157,9 @@ def step(kind: str) -> Step:
         (Turn(steps=(step("retriever"),), status="error"), True, True),
         (Turn(response="a", steps=(step("llm"), step("tool"))), False, False),
         (Turn(passages=(Passage(text="p"),)), True, True),
+        (Turn(steps=(step("chain"), step("retriever"), step("prompt"), step("parser"))), True, False),
+        (Turn(steps=(step("chain"), step("retriever"), step("llm"))), True, True),
+        (Turn(steps=(step("chain"), step("retriever"), step("agent"))), True, True),
     ],
 )
 def test_what_counts_as_rag(turn: Turn, retrieval: bool, rag: bool) -> None:

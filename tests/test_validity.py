@@ -156,6 +156,7 @@ def test_the_program_measures_sets_and_goes_on_from_its_cache(tmp_path: Path) ->
         ("", ["--tiers", "large"], "--tiers takes minilm, lexical, or both"),
         ("", ["--limit", "0"], "--limit takes a number of rows, 1 or more"),
         ("", ["--scores", "groundednes"], "unknown metric 'groundednes'. Did you mean 'groundedness'?"),
+        ("", ["--scores", "trace"], "trace: --scores takes local metrics, and a judge is needed for this"),
     ],
 )
 def test_what_cannot_be_measured_is_said_at_once(tmp_path: Path, line: str, options: list[str], message: str) -> None:

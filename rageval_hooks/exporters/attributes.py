@@ -45,6 +45,9 @@ _OPERATIONS: dict[StepKind, str] = {
 }
 
 
+_JUDGE_IDS = frozenset({"model", "response_id", "mode", "circuit"})
+"""What of a judge's details is text, and quotes nothing; its words when it refused, for one, may."""
+
 _RAG_STEPS = frozenset[StepKind]({"retriever", "reranker", "llm", "tool"})
 
 
@@ -190,8 +193,9 @@ def step_attributes(step: Step, turn: Turn, policy: ContentPolicy) -> Attributes
     if step.kind == "llm":
         _add_model_call(attributes, step, policy)
     else:
-        _add_value(attributes, semconv.INPUT_VALUE, semconv.INPUT_MIME_TYPE, step.input, policy, policy.inputs)
-        _add_value(attributes, semconv.OUTPUT_VALUE, semconv.OUTPUT_MIME_TYPE, step.output, policy, policy.outputs)
+        input_shown, output_shown = policy.shows(step)
+        _add_value(attributes, semconv.INPUT_VALUE, semconv.INPUT_MIME_TYPE, step.input, policy, input_shown)
+        _add_value(attributes, semconv.OUTPUT_VALUE, semconv.OUTPUT_MIME_TYPE, step.output, policy, output_shown)
     if step.kind == "tool":
         attributes[semconv.TOOL_NAME] = step.name
         attributes[semconv.GEN_AI_TOOL_NAME] = step.name
@@ -218,6 +222,7 @@ def _add_value(
 
 
 def _add_model_call(attributes: Attributes, step: Step, policy: ContentPolicy) -> None:
+    input_shown, output_shown = policy.shows(step)
     if step.model is not None:
         attributes[semconv.LLM_MODEL_NAME] = step.model
         attributes[semconv.REQUEST_MODEL] = step.model
@@ -236,16 +241,14 @@ def _add_model_call(attributes: Attributes, step: Step, policy: ContentPolicy) -
         attributes[semconv.USAGE_SOURCE] = step.usage.source
     attributes.put(semconv.RESPONSE_TIME_TO_FIRST_CHUNK, step.time_to_first_token)
     if step.output is not None:
-        attributes[semconv.OUTPUT_VALUE] = policy.quote(step.output, policy.outputs) or ""
+        attributes[semconv.OUTPUT_VALUE] = policy.quote(step.output, output_shown) or ""
         attributes[semconv.OUTPUT_MIME_TYPE] = semconv.TEXT
         attributes[semconv.LLM_OUTPUT_MESSAGE.format(index=0, field="role")] = "assistant"
         attributes[semconv.LLM_OUTPUT_MESSAGE.format(index=0, field="content")] = (
             policy.quote(step.output, policy.output_messages) or ""
         )
     if step.messages:
-        attributes[semconv.INPUT_VALUE] = (
-            policy.quote(step.messages[-1].content, policy.inputs and policy.input_messages) or ""
-        )
+        attributes[semconv.INPUT_VALUE] = policy.quote(step.messages[-1].content, input_shown) or ""
         attributes[semconv.INPUT_MIME_TYPE] = semconv.TEXT
     for index, message in enumerate(step.messages):
         attributes[semconv.LLM_INPUT_MESSAGE.format(index=index, field="role")] = message.role

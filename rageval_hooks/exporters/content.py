@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from rageval_hooks.exporters.semconv import REDACTED
 from rageval_hooks.plain import Data
+from rageval_hooks.turn import Step, StepKind
 
 __all__ = ["ContentPolicy"]
 
@@ -17,6 +18,7 @@ _GENAI_SWITCH = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 _GENAI_SHOWN = frozenset({"span_only", "span_and_event", "true", "1", "yes", "on"})
 _GENAI_HIDDEN = frozenset({"no_content", "event_only", "false", "0", "no", "off"})
 _HIDE = "OPENINFERENCE_HIDE_"
+_PLUMBING = frozenset[StepKind]({"chain", "agent", "prompt", "parser"})
 
 
 class ContentPolicy(Data):
@@ -65,6 +67,18 @@ class ContentPolicy(Data):
     def everything(self) -> bool:
         """Whether nothing is hidden. Explanations, error messages and metadata may quote any text: only then shown."""
         return self.inputs and self.outputs and self.input_messages and self.output_messages and self.documents
+
+    def shows(self, step: Step) -> tuple[bool, bool]:
+        """Return whether a step's input and its output may be shown.
+
+        Of what lies between retrievers, models and tools, one's output is the next one's input: what passes through a
+        chain or a prompt may hold any text.
+        """
+        if step.kind in _PLUMBING:
+            return self.everything, self.everything
+        if step.kind == "llm":
+            return self.inputs and self.input_messages, self.outputs and self.output_messages
+        return self.inputs, self.outputs
 
     def quote(self, text: str | None, shown: bool) -> str | None:
         """Return the text, or what stands for a hidden one."""

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from rageval_hooks.exporters.base import Exporter
+from rageval_hooks.exporters.content import ContentPolicy
+from rageval_hooks.exporters.hiding import hide
 from rageval_hooks.score import Evaluation
 from rageval_hooks.settings import Settings
 
@@ -22,6 +24,7 @@ class JsonlExporter(Exporter):
 
     Args:
         path: the file.
+        policy: which texts are written; all by default.
 
     Raises:
         OSError: the file cannot be written; at construction.
@@ -29,18 +32,19 @@ class JsonlExporter(Exporter):
 
     name: ClassVar[str] = "jsonl"
 
-    def __init__(self, path: str | os.PathLike[str] = "rageval.jsonl") -> None:
+    def __init__(self, path: str | os.PathLike[str] = "rageval.jsonl", *, policy: ContentPolicy | None = None) -> None:
         self.path = Path(path)
+        self._policy = policy or ContentPolicy()
         with open(self.path, "ab"):
             pass
 
     @classmethod
     def from_settings(cls, settings: Settings, tracer_provider: TracerProvider | None) -> Self:
         """Make the exporter from the plain settings."""
-        return cls(settings.jsonl_path)
+        return cls(settings.jsonl_path, policy=ContentPolicy.build(settings.capture_content))
 
     def export(self, evaluation: Evaluation) -> None:
         """Append a line."""
-        line = evaluation.model_dump_json().encode() + b"\n"
+        line = hide(evaluation, self._policy).model_dump_json().encode() + b"\n"
         with open(self.path, "ab") as file:  # opened anew: log rotation and forks do no harm
             file.write(line)

@@ -97,7 +97,8 @@ class Outbox:
                 return
             if self._closed or self._queued + amount > self._capacity:
                 self._counts["dropped"] += amount
-                self._complaints.warn("full", "%d scores wait for Phoenix: newer ones are dropped", self._queued)
+                why = "it was shut down" if self._closed else f"{self._queued} wait already"
+                self._complaints.warn("dropped", "scores for Phoenix are dropped: %s", why)
                 return
             self._queued += amount
             self._waiting += parcels

@@ -262,8 +262,10 @@ class Exchange(Generic[T]):
         wait = rules.throttle.paused + rules.backoff.pause(self.retries, rules.clock)
         if wait >= self._left():
             raise trouble.error
-        self.retries += 1
         await rules.clock.sleep(wait)
+        if rules.breaker.state == "open":  # others have failed meanwhile: this one says what happened to itself
+            raise trouble.error
+        self.retries += 1
 
     def _complete(self, reply: Reply) -> Reply:
         """Note what a reply tells, and refuse one that is not an answer."""

@@ -86,7 +86,8 @@ class Metric(ABC):
         version: changes when the formula or the prompt does.
         default: whether it runs when no metrics are named.
         about_claims: whether it judges what the response claims. A local metric is then skipped where the response, by
-            its wording, only declines to answer: a refusal is neither unsupported nor incomplete.
+            its wording, only declines to answer: a refusal is neither unsupported nor incomplete. One that brings up
+            a number or a name that neither the query nor the passages have claims something, and is scored.
     """
 
     name: ClassVar[str]
@@ -314,7 +315,7 @@ def compute(metric: Metric, analysis: TurnAnalysis) -> tuple[Result, ...]:
         reason = missing_input(metric, analysis.turn)
         if reason is not None:
             return (metric.skip(reason),)
-        if metric.about_claims and analysis.declines:
+        if metric.about_claims and _claims_nothing(analysis):
             return (metric.skip("the response declines to answer: it claims nothing"),)
         return _checked(metric, metric.evaluate(analysis))
     except (ModelNotReadyError, OverBudgetError):
@@ -323,6 +324,20 @@ def compute(metric: Metric, analysis: TurnAnalysis) -> tuple[Result, ...]:
         return (metric.skip(str(error)),)
     except Exception as error:
         return (_failure(metric, error),)
+
+
+def _claims_nothing(analysis: TurnAnalysis) -> bool:
+    """Whether the response declines, and states no number or name but such as the query or the passages have."""
+    if not analysis.declines:
+        return False
+    from rageval_hooks.text.facts import (
+        index_facts,
+        merge_indexes,
+        unsupported_facts,
+    )  # keeps the package's import light
+
+    known = merge_indexes([index_facts(analysis.turn.query), analysis.passage_facts]) if analysis.facts else None
+    return known is None or not unsupported_facts(analysis.facts, known)
 
 
 async def compute_judged(metric: Metric, case: JudgedTurn) -> tuple[Result, ...]:

@@ -55,6 +55,7 @@ class EntityConsistency(Metric):
     family: ClassVar[str] = "local"
     source: ClassVar[str] = "seed 001; en_core_web_sm"
     default: ClassVar[bool] = True
+    about_claims: ClassVar[bool] = True
 
     def evaluate(self, analysis: TurnAnalysis) -> Result:
         """Return the share; skipped where the response has no entities."""

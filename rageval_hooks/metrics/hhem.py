@@ -53,6 +53,7 @@ class HallucinationEvaluation(Metric):
     models: ClassVar[tuple[Role, ...]] = ("hhem",)
     family: ClassVar[str] = "local"
     source: ClassVar[str] = "seed 004; vectara/hallucination_evaluation_model"
+    about_claims: ClassVar[bool] = True
 
     def __init__(self, *, max_passes: int = 64) -> None:
         if max_passes < 1:

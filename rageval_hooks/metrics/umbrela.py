@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, ClassVar, Final
 
-from pydantic import BaseModel, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, WithJsonSchema
 from pydantic import Field as Described
 
 from rageval_hooks.errors import ConfigurationError
@@ -31,16 +31,20 @@ PARAMETERS: Final = {"temperature": 0, "top_p": 1, "seed": 42, "presence_penalty
 """Sampling parameters of these calls; the judge leaves out what a model does not take."""
 
 
+def _integer_or_none(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+_Thought = Annotated[int | None, BeforeValidator(_integer_or_none), WithJsonSchema(_FORM)]
+"""What does not count: another form of it does not void the grade."""
+
+
 class PassageGrade(BaseModel):
     """What the judge says of one passage. Only the grade counts; the others are there to be thought of first."""
 
     passage: int = Described(description="the passage's number")
-    match: Annotated[int | None, WithJsonSchema(_FORM)] = Described(
-        default=None, description="how well its content matches the intent, 0 to 3"
-    )
-    trustworthiness: Annotated[int | None, WithJsonSchema(_FORM)] = Described(
-        default=None, description="how far it can be trusted, 0 to 3"
-    )
+    match: _Thought = Described(default=None, description="how well its content matches the intent, 0 to 3")
+    trustworthiness: _Thought = Described(default=None, description="how far it can be trusted, 0 to 3")
     grade: Annotated[int, WithJsonSchema(_FORM)] = Described(description="the grade, 0 to 3")
 
 

@@ -16,11 +16,13 @@ from rageval_hooks.turn import Passage
 __all__ = ["Citations", "CitedKey", "CitedPart", "find_citations"]
 
 _NUMBER: Final = re.compile(
-    r"(?:(?:sources?|docs?|documents?|passages?|refs?|references?|contexts?)(?: #?|#))?(\d{1,3})", re.IGNORECASE
+    r"(?:(?:sources?|docs?|documents?|passages?|refs?|references?|contexts?)(?: ?[:#] ?| ))?(\d{1,3})", re.IGNORECASE
 )
 _RANGE: Final = re.compile(r"(\d{1,3})\s?[-–—]\s?(\d{1,3})")
 _LONGEST_RANGE: Final = 50
-_ID_LIKE: Final = re.compile(r"(?=.*[\d_./:#-])(?=.*[^\W_])[^\s\[\]]{2,}")
+_ID_LIKE: Final = re.compile(r"(?=.*(?:[\d_]|://|\w\.[a-z]{2,5}$))(?=.*[^\W_])[^\s\[\]]{2,}")
+_WORDS_ID: Final = re.compile(r"(?=.*[./:#-])(?=.*[^\W_])[^\s\[\]]{2,}")  # where ids have no digits: pier-history
+_TIME: Final = re.compile(r"\d{1,2}(?::\d{2}){1,2}")
 _NUMBERED_SOURCE: Final = re.compile(r"Source (\d{1,3}):\s")  # LlamaIndex's citation engine puts it before each node
 _SOURCES: Final = ("source", "file_name", "file_path", "url", "title", "doc_id", "document_id")
 _NAMES: Final = ("id", "source", "source_id", "document_id", "doc_id", "url", "title", "document_title", "file_name")
@@ -79,8 +81,8 @@ def find_citations(
     In the text, ``[n]`` is the n-th passage from 1 (or the one that begins with "Source n:", as LlamaIndex's citation
     engine numbers them); any other token in brackets is a passage's ``id``, or its metadata's ``source`` (file name,
     URL, title), exactly. A number that no passage has is a made-up citation, and so is a token that looks like an id
-    where the passages have ids. ``[2019]``, ``[sic]``, links and images are none. A marker at the beginning of a
-    sentence belongs to the sentence before it in the same line.
+    where the passages have ids. ``[2019]``, ``[12:30]``, ``[sic]``, links, images and indexes in code are none. A
+    marker at the beginning of a sentence belongs to the sentence before it in the same line.
 
     Args:
         response: the response.
@@ -211,7 +213,9 @@ class _Names:
                 self._named.setdefault(passage.id, []).append(index)
             if match := _NUMBERED_SOURCE.match(passage.text):
                 self._numbers.setdefault(int(match[1]), index)
-        self._has_ids = bool(self._named)
+        self._id_like = [_ID_LIKE] if self._named else []
+        if any(_WORDS_ID.fullmatch(name) and not _ID_LIKE.fullmatch(name) for name in self._named):
+            self._id_like.append(_WORDS_ID)
         for field_name in _SOURCES:
             for index, passage in enumerate(passages):
                 value = passage.metadata.get(field_name)
@@ -266,8 +270,9 @@ class _Names:
             return [self._number(int(match[1]), token)]
         if (match := _RANGE.fullmatch(token)) and 0 <= int(match[2]) - int(match[1]) <= _LONGEST_RANGE:
             return [self._number(number) for number in range(int(match[1]), int(match[2]) + 1)]
-        made_up = self._has_ids and _ID_LIKE.fullmatch(token) and not token.isdigit()
-        return [CitedKey(token)] if made_up else []
+        if token.isdigit() or _TIME.fullmatch(token):
+            return []
+        return [CitedKey(token)] if any(form.fullmatch(token) for form in self._id_like) else []
 
     def _number(self, number: int, token: str | None = None) -> CitedKey:
         """Return the passage of a number: as the passages are numbered, by place from 1, else as an id."""

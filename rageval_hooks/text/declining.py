@@ -1,6 +1,8 @@
 """Whether a response declines to answer, by rules; for English.
 
-Careful on purpose: a response that also claims something, or that no rule knows, does not decline.
+Careful on purpose: a response that also claims something, or that no rule knows, does not decline. So a rule begins
+where the sentence does, and names what is lacking or where: "the cause could not be determined" is an answer, and so is
+"we do not provide refunds".
 """
 
 from __future__ import annotations
@@ -12,38 +14,91 @@ from rageval_hooks.text.sentences import sentence_spans
 __all__ = ["declines"]
 
 _MOST_SENTENCES = 5
+_LONGEST = 300
+"""Characters of a sentence that does nothing but decline."""
 
-_NOT = r"(?:do(?:es)?\s+not|don't|doesn't|did\s+not|didn't|can\s*not|can't|could\s+not|couldn't)"
-_UNABLE = r"(?:am|are|is|was|were|'m|'re)\s+(?:unable|not\s+able)\s+to"
-_INFORMATION = r"(?:information|details?|answers?|context|documentation|knowledge)"
-_SOURCE = (
-    r"(?:context|passages?|documents?|texts?|sources?|information|excerpts?|materials?|results?|knowledge\s+base|"
-    r"handbook|documentation|articles?|content)"
+# What is lacking, and where. All of this is for sentences in lower case with single spaces.
+_END = r"[ .!…]*$"
+_CAN_NOT = r"(?:can ?not|can't|could not|couldn't)"
+_DO_NOT = r"(?:do not|don't|did not|didn't)"
+_DOES_NOT = rf"(?:{_DO_NOT}|does not|doesn't)"
+_I_CANNOT = rf"(?:i {_CAN_NOT}|(?:i am|i'm|i was) (?:unable|not able) to)"
+_WE_CANNOT = rf"(?:{_I_CANNOT}|we {_CAN_NOT}|(?:we are|we're|we were) (?:unable|not able) to)"
+_PLAINLY = r"(?:(?:actually|clearly|currently|directly|explicitly|specifically) )?"
+_KIND = r"(?:available|given|listed|provided|reference|relevant|retrieved|search|source|supplied)"
+_TEXTS = r"(?:documents?|information|materials?|results?|sources?|texts?)"
+_THE = rf"(?:any of )?(?:(?:my|our|that|the|these|this|those|your) )?(?:{_KIND} )?"
+_PROMPT = (
+    rf"(?:contexts?|excerpts?|passages?|(?:given|provided|retrieved|supplied) {_TEXTS}|{_TEXTS} (?:given|provided))"
 )
-_TELLS = (
-    r"(?:contain|mention|provide|say|include|specify|state|have|give|answer|address|discuss|describe|cover|tell|offer|"
-    r"indicate|explain|refer|list)"
-)
-_KNOW = r"(?:know|answer|find|say|tell|determine|locate|provide|help|respond|give)"
-_THERE = r"(?:there\s+(?:is|was|are)|there's|(?:i|we)\s+(?:have|found)|i\s+see)"
-_NONE = r"(?:no|not\s+(?:any|enough)|insufficient)"
-_TOLD = r"(?:mentioned|specified|stated|provided|given|available|described|discussed|addressed|included|covered|found)"
+_BOOK = rf"(?:documentation|documents?|handbook|knowledge base|sources?|texts?|{_KIND} {_TEXTS})"
+_GIVEN = r"(?: (?:above|available|given|here|provided|retrieved|supplied)| (?:that )?(?:i have|you (?:gave|provided)))?"
+_SOURCE = rf"{_THE}(?:{_PROMPT}|{_BOOK}){_GIVEN}"
+_IN_SOURCE = rf"(?:based on|by|from|in|using|with|within) {_SOURCE}"
+_SOME = r"(?:(?:an?|any|enough|further|more|necessary|relevant|specific|sufficient|such|that|the|this) ){0,3}"
+_NO = r"(?:insufficient|no|not any|not enough) (?:(?:direct|explicit|further|relevant|specific|such) ){0,2}"
+_OF = r"(?:about|as to|available|based on|concerning|for|from|in|on|regarding|to (?:answer|determine|say|tell))"
+_ABOUT = rf"(?:{_END}| {_OF}\b)"
+_INFORMATION = rf"(?:answers?|context|data|details?|information){_ABOUT}"
+_NO_INFORMATION = rf"{_NO}information(?: (?:is|was))?(?: (?:available|found|given|provided))?"
+_QUESTION = r"(?:it|(?:that|the|this|your)(?: (?:specific )?(?:query|question|request))?)"
+_PLAIN = r"(?:(?!\b(?:are|had|has|have|is|was|were|which|who)\b)[^,])*"
+_TELL = r"(?:address|answer|discuss|mention|say|specify|state|tell)"
+_HOLD = r"(?:contain|cover|describe|explain|give|include|indicate|list|provide|refer to)"
+_TOLD = r"(?:addressed|described|discussed|found|given|mentioned|provided|specified|stated)"
+
 _RULES = (
-    rf"\b(?:i|we)\s+(?:{_NOT}|{_UNABLE})\s+(?:\w+ly\s+)?(?:{_KNOW}|have\s+(?:\w+\s+){{0,3}}{_INFORMATION})\b",
-    rf"\b{_SOURCE}\b[^,;:]{{0,60}}?\s{_NOT}\s+(?:\w+ly\s+)?{_TELLS}\b",
-    rf"\b{_THERE}\s+{_NONE}\s+(?:\w+\s+){{0,2}}{_INFORMATION}\b",
-    rf"\b(?:is|are|was|were)\s+not\s+(?:\w+ly\s+)?{_TOLD}\b[^,;:]{{0,40}}?\b{_SOURCE}\b",
-    rf"^{_NONE}\s+(?:\w+\s+){{0,2}}{_INFORMATION}\b",
-    r"\b(?:can\s*not|can't|could\s+not|couldn't)\s+be\s+(?:answered|determined|found)\b",
-    r"^(?:i\s+have\s+no\s+idea|unanswerable|no\s+answer|not\s+answerable|unable\s+to\s+(?:answer|find|determine))\b",
+    rf"i {_DO_NOT} {_PLAINLY}know(?! (?:an?|any\w*|how any\w*|many|of|that \w+|why)\b)",
+    rf"we {_DOES_NOT} {_PLAINLY}know(?: (?:that|the answer|this))?{_END}",
+    rf"i have no idea(?: (?:about|how|if|what|when|where|whether|which|who)\b|{_END})",
+    rf"(?:i|we) {_DO_NOT} {_PLAINLY}have (?:access to )?{_SOME}{_INFORMATION}",
+    rf"{_WE_CANNOT} (?:determine|find|give|locate|provide|see) (?:you )?{_SOME}{_INFORMATION}",
+    rf"{_WE_CANNOT} (?:answer|determine|find|locate|say|see|tell) [^,]*\b{_IN_SOURCE}{_END}",
+    rf"{_WE_CANNOT} (?:answer|help with|respond to) {_QUESTION}{_END}",
+    rf"{_I_CANNOT} (?:answer|help|respond|say|tell){_END}",
+    rf"{_THE}{_PROMPT}{_GIVEN} {_DOES_NOT} {_PLAINLY}(?:{_TELL}|{_HOLD})\b(?! (?:for|that)\b)",
+    rf"{_SOURCE} {_DOES_NOT} {_PLAINLY}{_TELL}\b(?! that\b)",
+    rf"{_SOURCE} {_DOES_NOT} {_PLAINLY}(?:{_HOLD}|have) {_SOME}{_INFORMATION}",
+    rf"(?:there (?:are|is|was)|there's|(?:i|we) (?:found|have)|i see) {_NO}(?:data|details?|information){_ABOUT}",
+    rf"{_NO_INFORMATION}(?: (?:about|on|regarding)\b[^,]*| {_IN_SOURCE})?{_END}",
+    rf"{_PLAIN}\b(?:are|is|was|were) not {_PLAINLY}{_TOLD} (?:anywhere )?{_IN_SOURCE}{_END}",
+    rf"{_PLAIN}\b{_CAN_NOT} be (?:answered|determined|found|inferred) {_IN_SOURCE}{_END}",
+    rf"{_QUESTION} {_CAN_NOT} be answered{_END}",
+    rf"none of {_SOURCE} (?:{_TELL}|{_HOLD})s?\b(?! (?:for|that)\b)",
+    rf"there (?:is|was) no mention of [^,]*\b{_IN_SOURCE}{_END}",
+    rf"(?:the|an) answer(?: to {_QUESTION})? is not {_IN_SOURCE}{_END}",
+    rf"(?:no answer(?: found)?|not answerable|unanswerable)(?: {_IN_SOURCE})?{_END}",
+    rf"(?:it is (?:impossible|not possible)|unable) to (?:answer|determine)(?: {_QUESTION})?(?: {_IN_SOURCE})?{_END}",
+    rf"unable to find {_SOME}{_INFORMATION}",
 )
 _DECLINES = re.compile("|".join(_RULES))
-_CLAIMS = re.compile(r"\b(?:but|however|although|though|whereas|while|instead|except|besides|only\s+that)\b|;")
-_SORRY = r"(?:(?:i'm|i\s+am|we're|we\s+are)\s+(?:very\s+)?(?:sorry|afraid)|sorry|unfortunately)"
-_OPENING = re.compile(rf"^{_SORRY}\W+(?:but\s+|that\s+)?")
-_OFFER = r"(?:please|let\s+me\s+know|if\s+you|could\s+you|would\s+you|can\s+you|feel\s+free)"
-_ADVICE = r"you\s+(?:may|might|could|can)\s+(?:want|wish|try|contact|check|consult|ask)"
-_COURTESY = re.compile(rf"^(?:{_SORRY}|apolog|{_OFFER}\b|{_ADVICE}\b)")
+"""How a sentence begins that declines."""
+
+_CLAIMS = re.compile(
+    r"[,:;(–—]| - |\b(?:although|apart|aside|because|besides?|beyond|but|except|hence|however|instead|likely|maybe|"
+    r"only|perhaps|possibly|presumably|probably|since|so|than|therefore|though|thus|whereas|while|yet|"
+    r"i (?:assume|believe|guess|suspect|think))\b|"
+    r"\band (?:.*\d|(?:an?|all|he|i|it|its|many|most|she|some|that|the|their|then|there|these|they|this|those|we|"
+    r"you)\b)"
+)
+"""With one of these in it, it may say more."""
+
+# What says nothing about the question.
+_SORRY = r"(?:(?:i'm|i am|we're|we are) (?:so |very )?(?:afraid|sorry)|sorry|unfortunately)"
+_OPENING = re.compile(rf"^{_SORRY}\W+(?:but |that )?")
+_LEAD = re.compile(rf"^(?:according to {_SOURCE}|{_IN_SOURCE}), ")
+_FOR_WHAT = r"(?: (?:about|for) (?:that|this|(?:any|the) (?:confusion|inconvenience)))?"
+_APOLOGY = rf"(?:{_SORRY}|(?:i|we) apologi[sz]e){_FOR_WHAT}"
+_OFFER = (
+    r"if you\b.*\b(?:feel free|(?:glad|happy) to|i (?:can|could|may|might|will|would)|i'(?:d|ll)|let me know|"
+    r"please (?:ask|clarify|give|provide|rephrase|share|tell))\b"
+)
+_REQUEST = (
+    r"(?:feel free|let me know|(?:can|could|would) you(?=.*\?$)|please (?:ask|check|clarify|consult|contact|"
+    r"feel free|give|let|provide|refer|rephrase|share|specify|tell|try|upload|visit))"
+)
+_ADVICE = r"you (?:could|may|might) (?:try|(?:want|wish) to (?:check|consult|contact|refer|try)(?! (?:in|on|out)))"
+_COURTESY = re.compile(rf"^(?=[^\d:;(–—]*$)(?:{_APOLOGY}{_END}|{_OFFER}|(?:{_REQUEST}|{_ADVICE})\b[^,]*$)")
 _APOSTROPHES = str.maketrans("’ʼ`", "'''")
 
 
@@ -56,17 +111,19 @@ def declines(response: str) -> bool:
     Returns:
         True if one of its sentences declines and the others are courtesies.
     """
+    if len(response) > _MOST_SENTENCES * _LONGEST:
+        return False
     found = False
     spans = sentence_spans(response)
     if len(spans) > _MOST_SENTENCES:
         return False
     for start, end in spans:
-        sentence = " ".join(response[start:end].casefold().translate(_APOSTROPHES).split())
-        said = _OPENING.sub("", sentence)
-        if _CLAIMS.search(said):
+        if end - start > _LONGEST or len(response[start:end].splitlines()) > 1:  # a line may be a claim of its own
             return False
-        if _DECLINES.search(said):
+        sentence = " ".join(response[start:end].casefold().translate(_APOSTROPHES).split())
+        said = _LEAD.sub("", _OPENING.sub("", sentence))
+        if _DECLINES.match(said) and not _CLAIMS.search(said):
             found = True
-        elif not _COURTESY.search(sentence):
+        elif not _COURTESY.match(sentence):
             return False
     return found

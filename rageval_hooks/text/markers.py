@@ -22,6 +22,12 @@ _FOOTNOTE: Final = re.compile(r"\[\^(?P<label>[^\[\]\s]{1,40})\]")
 _RAISED: Final = re.compile(r"(?:(?<=[^\W\d_]{3})|(?<=[.,;:!?…\"”’'»)\]]))[¹²³⁴-⁹⁰]{1,3}(?:, ?[¹²³⁴-⁹⁰]{1,3})*")
 _SOURCE: Final = re.compile(r"\b[Ss]ources? (?P<numbers>\d{1,3}(?:(?:, (?:and )?| and | & )\d{1,3})*)\b")
 
+_CODE: Final = re.compile(
+    r"^[ \t]*(?P<fence>```|~~~)(?!(?:markdown|md|te?xt)\b).*?(?:^[ \t]*(?P=fence)|\Z)|`[^`\n]+`",
+    re.MULTILINE | re.DOTALL,
+)
+_QUOTED_MARKER: Final = re.compile(r"`(?:\[[^\[\]]+\])+`")
+
 _DEFINITION: Final = re.compile(
     r"^[ \t]*(?:\[\^(?P<label>[^\[\]\s]{1,40})\]:|\[\d{1,3}\]:(?= *(?:<?https?://|\")))"
     r"(?P<text>.*(?:\n[ \t]{2,}\S.*)*)",
@@ -60,6 +66,7 @@ def find_markers(text: str, is_known: Callable[[str], bool], *, numbered: bool =
         is_known: whether a token is the name of a passage: such a name may hold commas.
         numbered: whether the passages carry numbers, so that "Source 1" names one.
     """
+    text = _CODE.sub(_blanked, text)
     found = sorted([*_bracketed(text, is_known), *_raised(text)], key=lambda marker: marker.span)
     if numbered:
         starts = [marker.span[0] for marker in found]
@@ -69,6 +76,11 @@ def find_markers(text: str, is_known: Callable[[str], bool], *, numbered: bool =
                 numbers = tuple(re.findall(r"\d+", match["numbers"]))
                 found.append(Marker(match.span(), numbers, "source"))
     return iter(sorted(found, key=lambda marker: marker.span))
+
+
+def _blanked(code: re.Match[str]) -> str:
+    """Return spaces for code, where brackets are indexes; a marker that is set as code is one all the same."""
+    return code.group() if _QUOTED_MARKER.fullmatch(code.group()) else " " * len(code.group())
 
 
 def _bracketed(text: str, is_known: Callable[[str], bool]) -> Iterator[Marker]:

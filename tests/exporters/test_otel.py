@@ -496,7 +496,7 @@ class TestSampling:
 
 
 class TestContent:
-    SECRETS = ("pier", "2019", "Quern", "ferry")
+    SECRETS = ("pier", "opened", "Quern", "ferry")  # no number: an id may have its digits
 
     def everything(self, backend: Backend) -> str:
         return " ".join(span.to_json() for span in backend.exporter.get_finished_spans())
@@ -526,7 +526,12 @@ class TestContent:
             monkeypatch.setenv(name, value)
         metric = Fixed(
             Score(name="fixed", value=1, explanation="says pier", metadata={"sentence": "the pier"}),
-            Failed(name="cost_like", error_type="ValueError", message="cannot read 'pier'"),
+            Failed(
+                name="cost_like",
+                error_type="refused",
+                message="cannot read 'pier'",
+                metadata={"judge": {"refusal": "I do not speak about the pier", "attempts": 1}},
+            ),
         )
         run(metrics=[metric, "groundedness"], models="lexical", inline_budget_ms=inline_budget_ms, **settings)
         run(lcel(documents=ZeroDivisionError("no pier")), **settings)
@@ -535,6 +540,22 @@ class TestContent:
         assert [secret for secret in self.SECRETS if secret in text] == []
         assert "__REDACTED__" in text
         assert '"rageval.score.fixed": 1.0' in text
+
+    @pytest.mark.parametrize("kind", ["INPUTS", "OUTPUTS", "INPUT_MESSAGES", "RETRIEVAL_DOCUMENTS"])
+    def test_what_passes_through_prompts_and_chains_may_be_any_text(
+        self, run: Any, monkeypatch: pytest.MonkeyPatch, kind: str
+    ) -> None:
+        """One's output is the other's input: hidden as soon as one kind of text is."""
+        monkeypatch.setenv(f"OPENINFERENCE_HIDE_{kind}", "true")
+        prompt = attributes(run(spans="all")["ChatPromptTemplate"])
+
+        assert prompt["input.value"] == prompt["output.value"] == "__REDACTED__"
+
+    def test_a_models_words_are_hidden_in_both_places(self, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        """They are its message and its span's output."""
+        monkeypatch.setenv("OPENINFERENCE_HIDE_OUTPUT_MESSAGES", "true")
+
+        assert attributes(run()["chat scripted-1-2026"])["output.value"] == "__REDACTED__"
 
     def test_our_own_setting_comes_before_the_general_one(self, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         """``capture_content=True`` shows content where others hide it."""

@@ -5,16 +5,17 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 import rageval_hooks
-from rageval_hooks import Evaluation, Failed, Passage, Score, Skipped, Step, Timing, Turn, Usage
+from rageval_hooks import ErrorInfo, Evaluation, Failed, Message, Passage, Score, Skipped, Step, Timing, Turn, Usage
 from rageval_hooks.exporters.base import REGISTRY
 from rageval_hooks.exporters.console import ConsoleExporter, format_value
 from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.exporters.jsonl import JsonlExporter
+from rageval_hooks.settings import Settings
 from tests.integrations.langchain.fakes import lcel
 
 TURN = Turn(
@@ -51,6 +52,39 @@ EVALUATION = Evaluation(
         Failed(name="custom", error_type="OSError", message="disk"),
     ),
 )
+
+
+def _full() -> Evaluation:
+    """Return an evaluation in which every field that holds text says what it is."""
+    passage = Passage(text="the passage", metadata={"title": "the passage"})
+    error = ErrorInfo(type="OSError", message="the error")
+    times = {"started_at": 0, "ended_at": 1}
+    prompt = (Message(role="user", content="the prompt"),)
+    turn = Turn(
+        query="the question",
+        passages=(passage,),
+        response="the answer",
+        retrieval_queries=("the question",),
+        reference="the answer",
+        prompt=prompt,
+        error=error,
+        metadata={"note": "the metadata"},
+        steps=(
+            Step(id="1", kind="retriever", name="Store", input="the question", passages=(passage,), **times),
+            Step(id="2", kind="llm", name="Chat", messages=prompt, output="the answer", **times),
+            Step(id="3", kind="tool", name="Tool", input="the question", output="the answer", error=error, **times),
+            Step(id="4", kind="prompt", name="Prompt", input="the metadata", output="the metadata", **times),
+        ),
+    )
+    results = (
+        Score(name="groundedness", value=0.25, explanation="the explanation", metadata={"why": "the explanation"}),
+        Skipped(name="entity_consistency", reason="no entities"),
+        Failed(name="trace", error_type="refused", message="the error", metadata={"judge": {"refusal": "the error"}}),
+    )
+    return Evaluation(turn=turn, results=results)
+
+
+FULL = _full()
 
 
 def printed(evaluation: Evaluation, **fields: Any) -> str:
@@ -123,6 +157,31 @@ class TestJsonl:
         with pytest.raises(rageval_hooks.ConfigurationError, match=r"jsonl.*No such file"):
             rageval_hooks.instrument(exporters=["jsonl"], jsonl_path=str(tmp_path / "nowhere" / "x.jsonl"))
 
+    HIDES: ClassVar[dict[str, tuple[str, ...]]] = {
+        "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=NO_CONTENT": (),
+        "OPENINFERENCE_HIDE_INPUTS=true": ("the answer", "the passage"),
+        "OPENINFERENCE_HIDE_OUTPUTS=true": ("the question", "the passage", "the prompt"),
+        "OPENINFERENCE_HIDE_RETRIEVAL_DOCUMENTS=true": ("the question", "the answer", "the prompt"),
+        "OPENINFERENCE_HIDE_INPUT_MESSAGES=true": ("the question", "the answer", "the passage"),
+        "RAGEVAL_ENABLED=true": (
+            "the question", "the answer", "the passage", "the prompt", "the explanation", "the error", "the metadata",
+        ),
+    }  # fmt: skip
+
+    @pytest.mark.parametrize(("variable", "shown"), HIDES.items(), ids=HIDES.keys())
+    def test_what_is_hidden_on_spans_is_not_in_the_file(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, shown: tuple[str, ...]
+    ) -> None:
+        """Texts by their kind; what may quote any of them as soon as one is hidden. The numbers stay."""
+        monkeypatch.setenv(*variable.split("="))
+        settings = Settings.build(jsonl_path=str(tmp_path / "x.jsonl"))
+        JsonlExporter.from_settings(settings, None).export(FULL)
+        line = (tmp_path / "x.jsonl").read_text()
+
+        kinds = self.HIDES["RAGEVAL_ENABLED=true"]
+        assert {kind for kind in kinds if kind in line} == set(shown)
+        assert Evaluation.model_validate_json(line)["groundedness"] == 0.25
+
     def test_lines_survive_rotation(self, tmp_path: Path) -> None:
         """A file that was moved away is begun anew."""
         path = tmp_path / "turns.jsonl"
@@ -138,8 +197,6 @@ class TestJsonl:
 def test_every_exporter_keeps_the_contract(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Made from settings, exports both stages, flushes, shuts down, twice."""
     from opentelemetry.sdk.trace import TracerProvider
-
-    from rageval_hooks.settings import Settings
 
     monkeypatch.chdir(tmp_path)
     provider = TracerProvider(shutdown_on_exit=False) if name == "otel" else None

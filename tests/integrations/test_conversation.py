@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rageval_hooks import Passage, TurnError, evaluate, evaluate_conversation
+from rageval_hooks import Passage, Turn, TurnError, evaluate, evaluate_conversation
 from rageval_hooks.integrations.conversation import turns_from_conversation
 
 CHAT = [
@@ -99,3 +99,14 @@ def test_a_score_that_is_not_there_says_why() -> None:
         first["latency"]
     with pytest.raises(KeyError, match="no score named 'nonsense'"):
         first["nonsense"]
+
+
+def test_rates_of_the_environment_are_for_applications(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn that is evaluated by hand was not drawn by chance, and its scores do not say so."""
+    monkeypatch.setenv("RAGEVAL_SAMPLE_RATE", "0.1")
+    monkeypatch.setenv("RAGEVAL_JUDGE_SAMPLE_RATE", "0.01")
+    evaluation = evaluate(
+        Turn(query="When?", response="In 2019.", passages=(Passage(text="In 2019."),)), models="lexical"
+    )
+
+    assert {score.probability for score in evaluation.scores} == {1.0}

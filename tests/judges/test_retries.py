@@ -81,6 +81,16 @@ def test_the_number_of_retries_is_limited(server: JudgeServer, clock: StillClock
     assert len(server.requests) == 4
 
 
+def test_a_retry_that_the_circuit_stops_is_none(server: JudgeServer, clock: StillClock) -> None:
+    """The question fails with what happened to it, and the counters say what was sent."""
+    server.otherwise(error(503, "overloaded"))
+    judge = judge_of(server, clock=clock, circuit_failures=1)
+    assert "overloaded" in failure(judge, JudgeUnavailableError).message
+    assert "the circuit is open" in failure(judge, JudgeUnavailableError).message
+    stats = judge.stats()
+    assert (stats["requests"], stats["retries"], len(server.requests)) == (1, 0, 1)
+
+
 def test_the_total_time_is_limited(server: JudgeServer, clock: StillClock) -> None:
     """No retry begins that would end after it."""
     server.otherwise(error(500, headers={"Retry-After": "4"}))

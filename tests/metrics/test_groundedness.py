@@ -390,15 +390,45 @@ def test_unsupported_facts_are_never_more_than_what_is_stated(response: str, pas
         assert isinstance(result, Skipped) or 0 <= result.value <= result.metadata["stated"]  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("response", ["I don't know.", "The passages do not say when the pier was opened."])
-def test_a_refusal_is_not_judged(response: str) -> None:
+@pytest.mark.parametrize(
+    ("query", "response"),
+    [
+        (QUERY, "I don't know."),
+        (QUERY, "The passages do not say when the pier was opened."),
+        ("What did Barack Obama pay in 2017?", "The passages do not mention what Barack Obama paid in 2017."),
+    ],
+)
+def test_a_refusal_is_not_judged(query: str, response: str) -> None:
     """It claims nothing, so it is neither grounded nor made up; what counts passages and tokens goes on."""
-    turn = make_turn(response, [PIER], QUERY)
+    turn = make_turn(response, [PIER], query)
 
-    evaluation = rageval_hooks.evaluate(turn, models="lexical")
+    evaluation = rageval_hooks.evaluate(turn, models="lexical", thresholds={"unsupported_facts": 0})
 
     reasons = {result.name for result in evaluation.skipped if "declines to answer" in result.reason}
-    names = {"groundedness", "semantic_grounding", "factual_accuracy", "hallucination", "concept_completeness"}
-    assert reasons == names
-    assert evaluation["unsupported_facts"] == 0
+    assert reasons == {
+        "groundedness",
+        "unsupported_facts",
+        "semantic_grounding",
+        "entity_consistency",
+        "factual_accuracy",
+        "hallucination",
+        "concept_completeness",
+    }
     assert evaluation.score("context_relevance") is not None
+    assert evaluation.score("tokens") is not None
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        "The passages do not mention that the pier cost 34 million.",
+        "The passages do not mention the price of 34 million.",
+        "I don't know when Carl Brown opened the pier.",
+    ],
+)
+def test_a_refusal_that_brings_up_a_fact_is_judged(response: str) -> None:
+    """The question does not have it, nor do the passages: so it is a claim."""
+    evaluation = rageval_hooks.evaluate(make_turn(response, [PIER], QUERY), models="lexical")
+
+    assert evaluation["unsupported_facts"] == 1
+    assert evaluation.score("groundedness") is not None

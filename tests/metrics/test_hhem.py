@@ -71,6 +71,13 @@ def test_a_user_gets_it_by_its_name(folder: Path, hhem: Hhem) -> None:
     assert (score.name, score.annotator, score.label) == ("hhem", "CODE", "pass")
 
 
+def test_a_refusal_is_not_called_hallucinated(models: Models) -> None:
+    """It claims nothing that the passages could support; no model is asked."""
+    _, reason = why_not(run(HallucinationEvaluation(), make_turn("I don't know.", [PIER]), models))
+
+    assert "declines to answer" in reason
+
+
 def test_it_is_not_computed_unasked() -> None:
     """It needs a model of 440 MB."""
     assert HallucinationEvaluation.default is False

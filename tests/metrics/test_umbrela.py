@@ -53,6 +53,14 @@ class TestScores:
         assert not evaluation.failed
         assert not evaluation.skipped
 
+    @pytest.mark.parametrize("thought", ["high", 2.5, None, True, [3]])
+    def test_only_the_grade_counts(self, thought: Any) -> None:
+        """What the judge thought of first may have any form: no grade is lost for it."""
+        evaluation, _ = judged({"intent": "", "grades": [entry(0, 3), {**entry(1, 2), "match": thought}, entry(2, 0)]})
+
+        assert by_passage(evaluation) == {0: 3.0, 1: 2.0, 2: 0.0}
+        assert [score.metadata["match"] for score in evaluation.scores if score.name == "umbrela"] == [3, None, 0]
+
     def test_the_mean_explains_itself(self) -> None:
         """How many passages have which grade."""
         evaluation, _ = judged(grades(3, 0, 0))

@@ -56,6 +56,9 @@ def cited(response: str, passages: Any = PASSAGES, given: Any = None) -> list[li
         ("It is red [1, p. 5].", [[(0,)]]),
         ("It is red [Source 1].", [[(0,)]]),
         ("It is red [passage 2, passage 3].", [[(1,), (2,)]]),
+        ("It is red [Source: 1]. Wet [doc #2].", [[(0,)], [(1,)]]),
+        ("It is red `[1]`.", [[(0,)]]),
+        ("Call `list[1]` [2].", [[(1,)]]),
         ("It is red.¹\nWater is wet.²", [[(0,)], [(1,)]]),
         ("It is red¹,³.", [[(0,), (2,)]]),
         ("It is red.¹²", [[(0,), (1,)]]),
@@ -71,6 +74,34 @@ def cited(response: str, passages: Any = PASSAGES, given: Any = None) -> list[li
 def test_markers(response: str, expected: Any) -> None:
     """Each belongs to the sentence in which, or right behind which, it stands."""
     assert cited(response) == expected
+
+
+@pytest.mark.parametrize("close", ["```\n", "", "~~~\n"])
+def test_an_index_in_code_is_no_citation(close: str) -> None:
+    """Also where the code block is cut off."""
+    found = cite(f"It is red [1]:\n```python\ncolour = colours[2]\n{close}")
+
+    assert [[key.name for key in part.keys] for part in found.parts if part.keys] == [["1"]]
+
+
+@pytest.mark.parametrize("language", ["markdown", "md", "text"])
+def test_an_answer_in_a_block_of_text_keeps_its_citations(language: str) -> None:
+    """Some models put all that they say into one."""
+    assert [(0,)] in cited(f"```{language}\nIt is red [1].\n```")
+
+
+@pytest.mark.parametrize("word", ["non-refundable", "his/her", "U.S.", "e.g.", "12:30", "1:02:03"])
+def test_words_that_an_editor_puts_in_are_no_made_up_ids(word: str) -> None:
+    """The passages' ids have digits, and these have none, or are times."""
+    assert cited(f"The [{word}] fee is red [doc-1].") == [[(0,)]]
+
+
+@pytest.mark.parametrize("made_up", ["pier-age", "history/pier"])
+def test_ids_of_words_are_made_up_where_ids_are_words(made_up: str) -> None:
+    """As those of the passages are."""
+    passages = (Passage(text="It is old.", id="pier-history"),)
+
+    assert cited(f"It is old [pier-history]. It is new [{made_up}].", passages) == [[(0,)], [made_up]]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,83 @@
+"""An evaluation without the texts that may not be shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from rageval_hooks.exporters.content import ContentPolicy
+from rageval_hooks.score import Evaluation, Failed, Result, Score
+from rageval_hooks.turn import ErrorInfo, Message, Passage, Step, Turn
+
+__all__ = ["hide"]
+
+
+def hide(evaluation: Evaluation, policy: ContentPolicy) -> Evaluation:
+    """Return the evaluation with hidden texts replaced, and without the metadata that may quote them.
+
+    Args:
+        evaluation: the evaluation; returned as it is if nothing is hidden.
+        policy: what may be shown.
+    """
+    if policy.everything:
+        return evaluation
+    results = tuple(_result(result, policy) for result in evaluation.results)
+    return evaluation.model_copy(update={"turn": _turn(evaluation.turn, policy), "results": results})
+
+
+def _turn(turn: Turn, policy: ContentPolicy) -> Turn:
+    return turn.model_copy(
+        update={
+            "query": policy.quote(turn.query, policy.inputs),
+            "passages": _passages(turn.passages, policy),
+            "response": policy.quote(turn.response, policy.outputs),
+            "retrieval_queries": tuple(policy.quote(query, policy.inputs) for query in turn.retrieval_queries),
+            "reference": policy.quote(turn.reference, policy.outputs),
+            "prompt": _messages(turn.prompt, policy),
+            "steps": tuple(_step(step, policy) for step in turn.steps),
+            "error": _error(turn.error, policy),
+            "metadata": {},
+        }
+    )
+
+
+def _step(step: Step, policy: ContentPolicy) -> Step:
+    input_shown, output_shown = policy.shows(step)
+    return step.model_copy(
+        update={
+            "input": policy.quote(step.input, input_shown),
+            "output": policy.quote(step.output, output_shown),
+            "messages": _messages(step.messages, policy),
+            "passages": _passages(step.passages, policy),
+            "error": _error(step.error, policy),
+        }
+    )
+
+
+def _messages(messages: Iterable[Message], policy: ContentPolicy) -> tuple[Message, ...]:
+    return tuple(
+        message.model_copy(update={"content": policy.quote(message.content, policy.input_messages)})
+        for message in messages
+    )
+
+
+def _passages(passages: Iterable[Passage], policy: ContentPolicy) -> tuple[Passage, ...]:
+    hidden: dict[str, Any] = {} if policy.documents else {"metadata": {}}
+    return tuple(
+        passage.model_copy(update={"text": policy.quote(passage.text, policy.documents), **hidden})
+        for passage in passages
+    )
+
+
+def _error(error: ErrorInfo | None, policy: ContentPolicy) -> ErrorInfo | None:
+    return error and error.model_copy(update={"message": policy.quote(error.message, policy.everything)})
+
+
+def _result(result: Result, policy: ContentPolicy) -> Result:
+    if isinstance(result, Score):
+        shown = policy.quote(result.explanation, policy.everything)
+        return result.model_copy(update={"explanation": shown, "metadata": {}})
+    if isinstance(result, Failed):
+        shown = policy.quote(result.message, policy.everything)
+        return result.model_copy(update={"message": shown, "metadata": {}})
+    return result
