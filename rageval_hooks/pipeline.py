@@ -4,33 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
-import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import trace
-from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
-from opentelemetry.sdk.trace.sampling import ALWAYS_ON, DEFAULT_ON, Decision, Sampler
 
 from rageval_hooks.analysis import TurnAnalysis
 from rageval_hooks.background import Lane, Worker, shared_worker
-from rageval_hooks.errors import ConfigurationError, ModelNotReadyError, OverBudgetError, UnknownNameError
-from rageval_hooks.exporters.base import REGISTRY as EXPORTERS
+from rageval_hooks.errors import ConfigurationError, ModelNotReadyError, OverBudgetError
 from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.judges.base import Judge
 from rageval_hooks.judges.resolve import resolve_judge
 from rageval_hooks.judging import JudgedTurn
 from rageval_hooks.logs import Complaints
-from rageval_hooks.metrics.base import REGISTRY as METRICS
-from rageval_hooks.metrics.base import AnyMetric, Direction, Metric, compute, compute_judged, label
+from rageval_hooks.metrics.base import AnyMetric, Metric, compute, compute_judged, label
 from rageval_hooks.models import Models
+from rageval_hooks.resolution import check_thresholds, resolve_metrics, resolve_rates
 from rageval_hooks.sampling import TraceSampler
 from rageval_hooks.score import Evaluation, Result, Score, Stage
+from rageval_hooks.selection import Selection, Tracing
 from rageval_hooks.settings import Settings
+from rageval_hooks.sharing import shared_exporters
 from rageval_hooks.threads import ForkSafeLock
 from rageval_hooks.tokens import with_estimated_usage
 from rageval_hooks.turn import Turn
@@ -39,7 +36,7 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import TracerProvider
 
-__all__ = ["Pipeline", "Selection", "resolve_metrics"]
+__all__ = ["Pipeline"]
 
 _logger = logging.getLogger(__name__)
 
@@ -47,40 +44,6 @@ _CLOSING_SECONDS = 5.0
 _MOST_EXPORTS = 10_000
 
 OnEvaluation = Callable[[Evaluation], None]
-
-
-class Selection:
-    """Where a new turn stands in its trace, and whether it is looked at.
-
-    Attributes:
-        context: the OpenTelemetry context in which the turn began.
-        trace_id: of the application's trace, or a new one.
-        span_id: for the turn's own span.
-        parent_span_id: of the application's current span; 0 if there is none.
-        flags: the trace flags.
-        selected: False when the turn is neither captured nor evaluated.
-        probability: with which turns like this one are selected.
-    """
-
-    __slots__ = ("context", "flags", "parent_span_id", "probability", "selected", "span_id", "trace_id")
-
-    def __init__(
-        self,
-        context: Context,
-        trace_id: int,
-        span_id: int,
-        parent_span_id: int,
-        flags: int,
-        selected: bool,
-        probability: float,
-    ) -> None:
-        self.context = context
-        self.trace_id = trace_id
-        self.span_id = span_id
-        self.parent_span_id = parent_span_id
-        self.flags = flags
-        self.selected = selected
-        self.probability = probability
 
 
 class Pipeline:
@@ -129,10 +92,10 @@ class Pipeline:
         self._clock = clock
         self._sampler = TraceSampler(settings.sample_rate)
         self.judge = judge
-        self._probabilities = _probabilities(self.metrics, settings)
+        self._probabilities = resolve_rates(self.metrics, settings)
         self._samplers = {name: TraceSampler(rate) for name, rate in self._probabilities.items()}
-        self._directions = _directions(self.metrics)
-        self._thresholds = _checked_thresholds(settings.thresholds, self._directions)
+        self._definitions = {definition.name: definition for metric in self.metrics for definition in metric.scores}
+        check_thresholds(settings.thresholds, self._definitions)
         self.computes_inline = on_evaluation is not None or any(not metric.asks_judge for metric in self.metrics)
         self._roles = frozenset(role for metric in self.metrics for role in metric.models)
         self._running: set[asyncio.Task[Any] | None] = set()
@@ -140,9 +103,9 @@ class Pipeline:
         self._exports = Lane("export", _MOST_EXPORTS)
         self._evaluations = Lane("evaluate", settings.queue_size)
         self._counts: Counter[str] = Counter()
-        self._counts_lock = threading.Lock()
+        self._counts_lock = ForkSafeLock()
         self._complaints = Complaints(_logger)
-        self._tracing: _Tracing | None = None
+        self._tracing: Tracing | None = None
         self._unbuilt: set[_Unbuilt] = set()
         self._build_lock = ForkSafeLock()
 
@@ -182,7 +145,7 @@ class Pipeline:
             **plain,
         )
         chosen: Iterable[Any] = settings.exporters if exporters is None or isinstance(exporters, str) else exporters
-        built = [_shared_exporters.get(exporter, settings, tracer_provider) for exporter in chosen]
+        built = [shared_exporters.get(exporter, settings, tracer_provider) for exporter in chosen]
         if tracer_provider is not None and not any(exporter.traces for exporter in built):
             raise ConfigurationError(
                 "a tracer_provider is given, but no exporter uses it: add 'otel' to exporters, or leave it out"
@@ -206,7 +169,7 @@ class Pipeline:
             on_evaluation=on_evaluation,
             tracer_provider=tracer_provider,
         )
-        _shared_exporters.take(pipeline)
+        shared_exporters.take(pipeline)
         return pipeline
 
     def load_models(self) -> None:
@@ -224,7 +187,7 @@ class Pipeline:
         provider = self._tracer_provider or trace.get_tracer_provider()
         tracing = self._tracing
         if tracing is None or tracing.provider is not provider:
-            tracing = self._tracing = _Tracing(provider)
+            tracing = self._tracing = Tracing(provider)
         self._worker.drain_before(provider)
         parent = trace.get_current_span(context).get_span_context()
         if parent.is_valid:
@@ -466,9 +429,9 @@ class Pipeline:
         probability = self._probabilities.get(result.metric or "", self.settings.sample_rate)
         if 0 < probability < result.probability:
             result = result.model_copy(update={"probability": probability})
-        threshold = self._thresholds.get(result.name)
+        threshold = self.settings.thresholds.get(result.name)
         if threshold is not None and result.target.kind == "turn":
-            result = label(result, threshold, self._directions[result.name])
+            result = label(result, threshold, self._definitions[result.name].direction)
         return result
 
     def _notify(self, evaluation: Evaluation) -> None:
@@ -509,7 +472,7 @@ class Pipeline:
             self._cancel()
         self.close_judge()
         for exporter in self.exporters:
-            if not _shared_exporters.give_back(exporter, self):
+            if not shared_exporters.give_back(exporter, self):
                 continue
             self._worker.close_at_exit(exporter.shutdown, wanted=False)
             try:
@@ -561,54 +524,6 @@ class Pipeline:
         }
 
 
-class _SharedExporters:
-    """Exporters that were named: two pipelines of the same settings share them, so that making handlers is cheap."""
-
-    def __init__(self) -> None:
-        self._made: dict[tuple[Any, ...], Exporter] = {}
-        self._users: dict[int, weakref.WeakSet[Pipeline]] = {}
-        self._lock = threading.Lock()
-
-    def get(self, given: Any, settings: Settings, tracer_provider: TracerProvider | None) -> Exporter:
-        """Return the exporter; one that is given as an instance is returned as it is."""
-
-        def make(kind: type[Exporter]) -> Exporter:
-            return kind.from_settings(settings, tracer_provider)
-
-        if not isinstance(given, str):
-            return EXPORTERS.create(given, make)
-        key = (given, settings.model_dump_json(), None if tracer_provider is None else id(tracer_provider))
-        with self._lock:
-            exporter = self._made.get(key)
-            if exporter is None:
-                exporter = self._made[key] = EXPORTERS.create(given, make)
-            return exporter
-
-    def take(self, pipeline: Pipeline) -> None:
-        """Note that a pipeline uses its exporters, as long as it is there."""
-        with self._lock:
-            for exporter in self._made.values():
-                if any(exporter is used for used in pipeline.exporters):
-                    self._users.setdefault(id(exporter), weakref.WeakSet()).add(pipeline)
-
-    def give_back(self, exporter: Exporter, pipeline: Pipeline) -> bool:
-        """Note that a pipeline is done with an exporter; returns whether it is to be shut down, and then forgets it."""
-        with self._lock:
-            if not any(exporter is made for made in self._made.values()):
-                return True
-            users = self._users.get(id(exporter), weakref.WeakSet())
-            users.discard(pipeline)
-            if users:
-                return False
-            self._users.pop(id(exporter), None)
-            self._made = {key: made for key, made in self._made.items() if made is not exporter}
-            return True
-
-
-_shared_exporters = _SharedExporters()
-_RANDOM_IDS = RandomIdGenerator()
-
-
 class _Unbuilt:
     """A turn that is yet to be built, by whoever asks first.
 
@@ -632,30 +547,6 @@ class _Unbuilt:
             return self._built
 
 
-class _Tracing:
-    """What a new turn asks of a tracer provider, looked up once.
-
-    Args:
-        provider: the provider.
-    """
-
-    __slots__ = ("_sampler", "ids", "provider")
-
-    def __init__(self, provider: TracerProvider) -> None:
-        self.provider = provider
-        ids = getattr(provider, "id_generator", None)
-        self.ids: IdGenerator = ids if isinstance(ids, IdGenerator) else _RANDOM_IDS
-        sampler = getattr(provider, "sampler", None)
-        always = sampler is None or sampler is ALWAYS_ON or sampler is DEFAULT_ON
-        self._sampler = sampler if isinstance(sampler, Sampler) and not always else None
-
-    def records(self, context: Context, trace_id: int) -> bool:
-        """Whether the application's sampler would record a trace that begins with a turn of ours."""
-        if self._sampler is None:
-            return True
-        return self._sampler.should_sample(context, trace_id, "rag").decision is Decision.RECORD_AND_SAMPLE
-
-
 _COUNTERS = (
     "turns",
     "evaluated",
@@ -671,70 +562,3 @@ _COUNTERS = (
     "callback_errors",
     "internal_errors",
 )
-
-
-def resolve_metrics(given: Iterable[AnyMetric] | None, judge: Judge | None = None) -> list[Metric]:
-    """Return the metrics that were named; every default for None.
-
-    Args:
-        given: names, classes or instances.
-        judge: who is asked, if there is somebody.
-
-    Raises:
-        ConfigurationError: a name is unknown, a score would come from two metrics, a metric asks a judge and there is
-            none, or there is one and no metric asks.
-    """
-    if given is None:
-        made = [kind() for kind in METRICS.builtin().values() if kind.default]
-        return [metric for metric in made if judge is not None or not metric.asks_judge]
-    metrics: list[Metric] = []
-    for item in given:
-        metric = METRICS.create(item)
-        if not any(type(metric) is type(other) and metric.name == other.name for other in metrics):
-            metrics.append(metric)
-    owners: dict[str, Metric] = {}
-    for metric in metrics:
-        for definition in metric.scores:
-            other = owners.setdefault(definition.name, metric)
-            if other is not metric:
-                raise ConfigurationError(f"two metrics yield a score {definition.name!r}: {other!r} and {metric!r}")
-    asking = [metric.name for metric in metrics if metric.asks_judge]
-    if asking and judge is None:
-        raise ConfigurationError(f"{', '.join(asking)} need a judge: pass judge=, such as 'openai:gpt-5-mini'")
-    if judge is not None and not asking:
-        raise ConfigurationError("a judge is given, but no metric asks it: add 'trace' to metrics, or leave it out")
-    return metrics
-
-
-def _probabilities(metrics: Iterable[Metric], settings: Settings) -> dict[str, float]:
-    """Return the rates of the metrics that run for fewer turns than are evaluated.
-
-    Raises:
-        ConfigurationError: a rate is higher than that of the turns, or is for a metric that does not run.
-    """
-    given = settings.judge_sample_rate
-    if given is None:
-        return {}
-    metrics = list(metrics)
-    names = [metric.name for metric in metrics]
-    rates = dict(given) if isinstance(given, dict) else {m.name: given for m in metrics if m.asks_judge}
-    for name, rate in rates.items():
-        if name not in names:
-            raise UnknownNameError("metric in judge_sample_rate", name, names, "These metrics run.")
-        if rate > settings.sample_rate:
-            raise ConfigurationError(
-                f"judge_sample_rate ({name}: {rate:g}) is higher than sample_rate ({settings.sample_rate:g}): judged "
-                "turns are a part of the evaluated ones"
-            )
-    return rates
-
-
-def _directions(metrics: Iterable[Metric]) -> dict[str, Direction]:
-    return {definition.name: definition.direction for metric in metrics for definition in metric.scores}
-
-
-def _checked_thresholds(thresholds: dict[str, float], directions: dict[str, Direction]) -> dict[str, float]:
-    for name in thresholds:
-        if name not in directions:
-            raise UnknownNameError("score in thresholds", name, directions, "The metrics that run yield these.")
-    return dict(thresholds)

@@ -113,7 +113,14 @@ class Evaluator:
         key = chosen if isinstance(chosen, tuple) else None if chosen is None else (chosen,)
         if key not in self._pipelines:
             options = {name: self._options.get(name) for name in ("models", "judge")}
-            self._pipelines[key] = Pipeline.build(metrics=chosen, exporters=[], **options)
+            self._pipelines[key] = Pipeline.build(
+                # Whatever the environment says of an application's turns: these were not drawn by chance.
+                metrics=chosen,
+                exporters=[],
+                sample_rate=1.0,
+                judge_sample_rate={},
+                **options,
+            )
             self._pipelines[key].load_models()
         return self._pipelines[key]
 

@@ -158,9 +158,10 @@ class Evaluation(Data):
 
     def _why_not(self, name: str) -> str:
         for result in self.results:
-            if result.name == name and isinstance(result, Skipped):
+            concerned = name == result.name or name.startswith(f"{result.name}.")  # a metric as a whole
+            if concerned and isinstance(result, Skipped):
                 return f"{name} was skipped: {result.reason}"
-            if result.name == name and isinstance(result, Failed):
+            if concerned and isinstance(result, Failed):
                 return f"{name} failed: {result.error_type}: {result.message}"
         return f"no score named {name!r}; there are: {', '.join(sorted({s.name for s in self.scores})) or '(none)'}"
 

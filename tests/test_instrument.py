@@ -309,3 +309,9 @@ def test_the_public_names() -> None:
         "instrument",
         "metric",
     ]
+
+
+def test_a_threshold_outside_the_range_of_its_score_is_said() -> None:
+    """With the range."""
+    with pytest.raises(ConfigurationError, match="threshold of groundedness is 2, and its values are 0 to 1"):
+        rageval_hooks.instrument(thresholds={"groundedness": 2}, exporters=["jsonl"])

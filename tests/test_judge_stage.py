@@ -253,7 +253,7 @@ class TestSampling:
             ({"judge_sample_rate": {"nonsense": 0.2}}, "unknown metric in judge_sample_rate 'nonsense'"),
             ({"judge_sample_rate": 2}, "judge_sample_rate"),
             ({"metrics": ["latency"]}, "no metric asks it"),
-            ({"judge": None}, "trace need a judge"),
+            ({"judge": None}, "trace needs a judge"),
             ({"judge": "nobody:x"}, "unknown judge provider 'nobody'"),
             ({"judge": "openai"}, "'provider:model'"),
             ({"judge": object()}, "is not a judge"),

@@ -123,3 +123,11 @@ def test_an_evaluation_without_scores_says_so() -> None:
     """Rather than listing nothing."""
     with pytest.raises(KeyError, match=r"there are: \(none\)"):
         Evaluation(turn=Turn())["a"]
+
+
+def test_a_score_of_a_metric_that_was_skipped_says_why() -> None:
+    """Also where the metric as a whole was skipped."""
+    evaluation = Evaluation(turn=Turn(), results=(Skipped(name="reference", reason="no reference answer"),))
+
+    with pytest.raises(KeyError, match=r"reference\.completeness was skipped: no reference answer"):
+        evaluation["reference.completeness"]

@@ -12,7 +12,8 @@ from concurrent.futures import Future, wait
 from contextvars import copy_context
 from typing import Any
 
-from rageval_hooks.pipeline import Pipeline, Selection
+from rageval_hooks.pipeline import Pipeline
+from rageval_hooks.selection import Selection
 from rageval_hooks.threads import inline_executor
 from rageval_hooks.turn import Turn
 

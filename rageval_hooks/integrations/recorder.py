@@ -14,7 +14,8 @@ from opentelemetry import context as otel_context
 from opentelemetry.context import Context
 
 from rageval_hooks.logs import Complaints
-from rageval_hooks.pipeline import Pipeline, Selection
+from rageval_hooks.pipeline import Pipeline
+from rageval_hooks.selection import Selection
 from rageval_hooks.turn import Turn
 
 __all__ = ["Framework", "Recorder", "Recording", "Run", "shared_recorder"]

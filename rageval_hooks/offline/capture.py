@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry import context as otel_context
 
 from rageval_hooks.models import Models
-from rageval_hooks.pipeline import Pipeline, Selection
+from rageval_hooks.pipeline import Pipeline
+from rageval_hooks.selection import Selection
 from rageval_hooks.settings import Settings
 from rageval_hooks.turn import Timing, Turn, Usage
 

@@ -119,6 +119,7 @@ class Scoring:
             self._release()
         finally:
             await _cancel_others()
+            self._executor.shutdown()
             if self._judge is not None:
                 await self._judge.aclose()
 

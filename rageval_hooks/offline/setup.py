@@ -41,7 +41,7 @@ def build_pipeline(
         "judge_options": judge_options,
         "thresholds": bounds or None,
         "sample_rate": 1.0,  # whatever the environment says of the application: every row is meant
-        "judge_sample_rate": None,
+        "judge_sample_rate": {},
     }
     settings = Settings.build(judge=judge, **plain)
     named = settings.judge or ""
