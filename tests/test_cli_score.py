@@ -124,7 +124,7 @@ class TestWhatIsWrong:
         ("arguments", "reason"),
         [
             (("--output", "out.jsonl", "--metrics", "groundednes"), "Did you mean 'groundedness'?"),
-            (("--output", "out.jsonl", "--metrics", "trace"), "trace need a judge"),
+            (("--output", "out.jsonl", "--metrics", "trace"), "trace needs a judge"),
             ((), "--output"),
         ],
     )
