@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -57,3 +59,20 @@ def real_models(tiny_cross_encoder: Path, tiny_nlp: Path) -> Models:
     from rageval_hooks.settings import ModelSettings
 
     return Models(ModelSettings(cross_encoder=str(tiny_cross_encoder), nlp=str(tiny_nlp)))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium without a window, which asks nobody else for anything.
+
+    For a module only: as long as it is there, the thread has an event loop that runs.
+    """
+    playwright = pytest.importorskip("playwright.sync_api", reason='no Playwright: pip install "rageval-hooks[e2e]"')
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if path is None:
+        pytest.skip("no Chromium: apt-get install chromium")
+    arguments = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--no-first-run"]
+    with playwright.sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=path, args=arguments)
+        yield chromium
+        chromium.close()

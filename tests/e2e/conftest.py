@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from rageval_hooks.demo.phoenix import Phoenix, phoenix_installed, serve_phoenix
-
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 @pytest.fixture(scope="session")
@@ -21,20 +17,6 @@ def phoenix(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Phoenix]:
         pytest.skip('no Phoenix server: pip install "rageval-hooks[e2e]"')
     with serve_phoenix(tmp_path_factory.mktemp("phoenix")) as server:
         yield server
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    """Chromium without a window, which asks nobody else for anything."""
-    playwright = pytest.importorskip("playwright.sync_api", reason='no Playwright: pip install "rageval-hooks[e2e]"')
-    path = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if path is None:
-        pytest.skip("no Chromium: apt-get install chromium")
-    arguments = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--no-first-run"]
-    with playwright.sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=path, args=arguments)
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from rageval_hooks.offline.html import to_html
 from rageval_hooks.offline.report import build_report
 from tests.offline.scored import record, write
 
-CHROMIUM = Path("/usr/bin/chromium")
 EVIL = '<script>document.title = "taken over"</script><img src=x onerror="document.title = 1">"\'&'
 
 
@@ -90,18 +88,6 @@ class TestMarkup:
         """It says that there is nothing to plot."""
         report = build_report([write(tmp_path / "a.jsonl", [record(target="t", rank=1)])])
         assert "There are no values to plot." in to_html(report)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """A headless Chromium."""
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if not CHROMIUM.exists():
-        pytest.skip(f"there is no {CHROMIUM}")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 def opened(browser: Any, path: Path, **options: Any) -> tuple[Any, list[str]]:
