@@ -160,6 +160,7 @@ def langchain_application() -> Application:
                 if run_manager is not None:
                     run_manager.on_llm_new_token(piece + " ", chunk=chunk)
                 yield chunk
+            yield ChatGenerationChunk(message=AIMessageChunk("", usage_metadata=usage))
 
     class Retriever(BaseRetriever):
         def _get_relevant_documents(self, query: str, *, run_manager: CallbackManagerForRetrieverRun) -> Any:

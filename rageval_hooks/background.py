@@ -26,6 +26,10 @@ Job = Callable[[], "Coroutine[Any, Any, None] | None"]
 _LINGER = 0.02
 """Seconds that the thread sleeps on after the first job of a batch: fewer wake-ups, less contention with requests."""
 
+_LOOKS = 5
+"""How often it looks for jobs in vain, after so many seconds each, before it waits to be woken: waking a thread costs
+who does it more than handing over the job."""
+
 
 class Lane:
     """A bounded queue of the worker, with its counters.
@@ -207,18 +211,31 @@ class Worker:
         loop.run_forever()
 
     def _wake(self) -> None:
-        if self._hurry or self._loop is None:
+        if self._hurry:
             self._drain()
-        else:
-            self._loop.call_later(_LINGER, self._drain)
+        self._look_again(_LOOKS)
 
-    def _drain(self) -> None:
+    def _look_again(self, looks: int) -> None:
+        asyncio.get_running_loop().call_later(_LINGER, self._look, looks)
+
+    def _look(self, looks: int) -> None:
+        """Do what has come; look again after a while, unless nothing has come several times in a row."""
+        looks = _LOOKS if self._drain() else looks - 1
+        with self._lock:
+            if looks <= 0 and not self._jobs:
+                self._signalled = False
+                return
+        self._look_again(looks)
+
+    def _drain(self) -> bool:
+        """Do what is queued; returns whether there was anything."""
+        found = False
         while True:
             with self._lock:
                 if not self._jobs:
-                    self._signalled = False
-                    return
+                    return found
                 lane, job = self._jobs.popleft()
+            found = True
             self._perform(lane, job)
 
     def _perform(self, lane: Lane, job: Job) -> None:

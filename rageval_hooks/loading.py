@@ -58,6 +58,7 @@ class BackgroundValue(Generic[T]):
         try:
             threading.Thread(target=self._run, name=f"rageval-load-{self.role}", daemon=True).start()
         except RuntimeError as error:  # no more threads, or the interpreter is about to exit
+            self._logged = not threading.main_thread().is_alive()  # at exit nobody could do anything about it
             self._fail(f"loading failed: {error}")
 
     @property

@@ -27,9 +27,10 @@ class Selection:
         flags: the trace flags.
         selected: False when the turn is neither captured nor evaluated.
         probability: with which turns like this one are selected.
+        why_not: the counter that says why it is not selected; None if it is, or is not counted.
     """
 
-    __slots__ = ("context", "flags", "parent_span_id", "probability", "selected", "span_id", "trace_id")
+    __slots__ = ("context", "flags", "parent_span_id", "probability", "selected", "span_id", "trace_id", "why_not")
 
     def __init__(
         self,
@@ -40,6 +41,7 @@ class Selection:
         flags: int,
         selected: bool,
         probability: float,
+        why_not: str | None = None,
     ) -> None:
         self.context = context
         self.trace_id = trace_id
@@ -48,6 +50,7 @@ class Selection:
         self.flags = flags
         self.selected = selected
         self.probability = probability
+        self.why_not = why_not
 
 
 class Tracing:

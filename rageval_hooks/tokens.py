@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import tempfile
 from collections.abc import Iterable
-from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,8 +15,6 @@ from rageval_hooks.loading import BackgroundValue
 from rageval_hooks.turn import Step, Turn, Usage, UsageSource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tiktoken import Encoding
 
 __all__ = ["CHARACTERS_PER_TOKEN", "count_tokens", "load_encoding", "with_estimated_usage"]
@@ -25,6 +24,9 @@ CHARACTERS_PER_TOKEN = 4
 
 _DEFAULT_ENCODING = "o200k_base"
 _BUNDLED = ("cl100k_base", "o200k_base")
+_URL = "https://openaipublic.blob.core.windows.net/encodings/{name}.tiktoken"
+"""Where tiktoken downloads ranks from; it keeps them in files that are named by the SHA-1 of that."""
+
 _TIMEOUT = 60.0
 _LONGEST = 100_000
 
@@ -106,24 +108,32 @@ def _encoding(name: str) -> BackgroundValue[Encoding]:
     def load() -> Encoding:
         import tiktoken
 
-        with _bundled_ranks(name):
-            return tiktoken.get_encoding(name)
+        _provide_ranks(name)
+        return tiktoken.get_encoding(name)
 
     return BackgroundValue(f"tokenizer {name}", load, _TIMEOUT, "Tokens are estimated from the number of characters.")
 
 
-@contextmanager
-def _bundled_ranks(name: str) -> Iterator[None]:
-    """Let tiktoken find the ranks that llama-index-core ships, unless the user has set a cache of his own."""
+def _provide_ranks(name: str) -> None:
+    """Put the ranks that llama-index-core ships where tiktoken keeps its downloads, unless the user has his own place.
+
+    To point tiktoken elsewhere by an environment variable for a moment would be seen by the whole process: LlamaIndex
+    does so itself, and deletes the variable afterwards.
+    """
     directory = _llama_index_ranks() if name in _BUNDLED else None
     if directory is None or "TIKTOKEN_CACHE_DIR" in os.environ or "DATA_GYM_CACHE_DIR" in os.environ:
-        yield
         return
-    os.environ["TIKTOKEN_CACHE_DIR"] = str(directory)
+    file_name = hashlib.sha1(_URL.format(name=name).encode(), usedforsecurity=False).hexdigest()
+    cache = Path(tempfile.gettempdir(), "data-gym-cache")
     try:
-        yield
-    finally:
-        os.environ.pop("TIKTOKEN_CACHE_DIR", None)
+        if not (directory / file_name).is_file() or (cache / file_name).is_file():
+            return
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=cache, delete=False) as file:
+            file.write((directory / file_name).read_bytes())
+        os.replace(file.name, cache / file_name)  # at once: other processes may be reading
+    except OSError:
+        return  # then tiktoken looks for itself
 
 
 def _llama_index_ranks() -> Path | None:

@@ -110,14 +110,9 @@ def test_an_interruption_says_how_to_go_on(documents: Path, tmp_path: Path) -> N
 
         server.then(writer())
         server.otherwise(hold)
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)  # one that is ignored would be inherited
-        try:
-            process = subprocess.Popen(
-                [*COMMAND, *arguments], env={**os.environ, **environment(server)}, stderr=subprocess.PIPE, text=True
-            )
-        finally:
-            signal.signal(signal.SIGINT, before)
-        with process:
+        with subprocess.Popen(
+            [*COMMAND, *arguments], env={**os.environ, **environment(server)}, stderr=subprocess.PIPE, text=True
+        ) as process:
             came_so_far = reached.wait(60)
             process.send_signal(signal.SIGINT)
             _, errors = process.communicate(timeout=30)

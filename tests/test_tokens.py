@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import tiktoken
@@ -33,8 +36,8 @@ def no_encodings(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 def known(name: str) -> tiktoken.Encoding:
-    with module._bundled_ranks(name):
-        return tiktoken.get_encoding(name)
+    module._provide_ranks(name)
+    return tiktoken.get_encoding(name)
 
 
 @pytest.mark.parametrize(
@@ -84,23 +87,47 @@ def test_an_encoding_that_cannot_be_had_is_logged_once(
     assert record.getMessage().endswith("Tokens are estimated from the number of characters.")
 
 
-def test_the_ranks_that_llama_index_ships_are_found_without_a_network() -> None:
-    """And tiktoken's own setting is not changed for others."""
-    before = os.environ.get("TIKTOKEN_CACHE_DIR")
+SCRIPT = """
+import os
+before = dict(os.environ)
+from rageval_hooks.tokens import count_tokens
+print(*count_tokens(["Hello, world!"], "gpt-4", wait=True))
+assert dict(os.environ) == before
+"""
 
-    with module._bundled_ranks("cl100k_base"):
-        assert os.path.isdir(os.environ["TIKTOKEN_CACHE_DIR"])
 
-    assert os.environ.get("TIKTOKEN_CACHE_DIR") == before
+def counted(temporary: Path, **environment: str) -> str:
+    """What a new process prints, whose temporary folder is empty and whose network leads nowhere."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("TIKTOKEN_CACHE_DIR",)}
+    nowhere = {"HTTPS_PROXY": "http://127.0.0.1:9", "TMPDIR": str(temporary)}
+    command = [sys.executable, "-c", SCRIPT]
+    done = subprocess.run(
+        command, env={**kept, **nowhere, **environment}, capture_output=True, text=True, timeout=60, check=True
+    )
+    return done.stdout.strip()
 
 
-def test_a_users_own_cache_of_ranks_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """He may have ranks that nobody ships."""
-    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", "/mine")
+def test_the_ranks_that_llama_index_ships_are_found_without_a_network(tmp_path: Path) -> None:
+    """And the environment, which others read at the same time, is not changed for a moment."""
+    assert counted(tmp_path) == "4 tiktoken"
+    assert counted(tmp_path) == "4 tiktoken"
 
-    with module._bundled_ranks("cl100k_base"):
-        assert os.environ["TIKTOKEN_CACHE_DIR"] == "/mine"
-    assert os.environ["TIKTOKEN_CACHE_DIR"] == "/mine"
+
+def test_where_nothing_can_be_written_tokens_are_estimated(tmp_path: Path) -> None:
+    """The folder of tiktoken's downloads is a file here."""
+    (tmp_path / "data-gym-cache").write_text("")
+
+    assert counted(tmp_path) == "4 characters"
+
+
+def test_a_users_own_cache_of_ranks_is_left_alone(tmp_path: Path) -> None:
+    """He may have ranks that nobody ships: nothing is put there, nor beside it."""
+    mine = tmp_path / "mine"
+    mine.mkdir()
+
+    assert counted(tmp_path, TIKTOKEN_CACHE_DIR=str(mine)) == "4 characters"
+    assert not list(mine.iterdir())
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
 @given(anything())

@@ -64,7 +64,7 @@ def _take_in(turn: Turn, inner: Turn, border: Run) -> Turn:
     same = _same_call(turn, inner, border)
     if same is not None:
         return _take_in_model_call(turn, inner, same)
-    steps = _joined_steps(turn.steps, inner.steps, [str(run.id) for run in border.ancestors()])
+    steps = _joined_steps(turn.steps, inner.steps, [run.text_id for run in border.ancestors()])
     answered = turn.model is not None or bool(turn.prompt)
     return turn.model_copy(
         update={
@@ -89,7 +89,7 @@ def _same_call(turn: Turn, inner: Turn, border: Run) -> Step | None:
     Where the outer call is streamed, the inner one begins as it is read, and outside of it.
     """
     calls = [step for step in turn.steps if step.kind == "llm"]
-    around = {str(run.id) for run in border.ancestors() if run.kind == "llm"}
+    around = {run.text_id for run in border.ancestors() if run.kind == "llm"}
     for call in calls:
         streamed = call.time_to_first_token is not None and call.started_at <= border.started_at <= call.ended_at
         if call.id in around or (border.kind == "llm" and streamed and call.output == inner.response):

@@ -25,7 +25,11 @@ _logger = logging.getLogger(__name__)
 _REMEMBERED = 8192
 
 
-@dataclass(frozen=True)
+def _never() -> bool:
+    return False
+
+
+@dataclass(eq=False)
 class Framework:
     """One framework's side of a recording.
 
@@ -34,18 +38,23 @@ class Framework:
         turn_of: the pure function that builds a turn from the framework's runs, the outermost first.
         ambient: returns the id of the run of this framework that the calling code runs in, by the framework's own
             context variables; None outside of any.
+        left_out: whether the calling code runs inside of a turn of this framework that is not looked at, and of which
+            the recorder was told nothing.
+        text_id: turns the id by which the recorder knows a run into the framework's own, as text.
     """
 
     name: str
     turn_of: Callable[..., Turn]
     ambient: Callable[[], Hashable | None]
+    left_out: Callable[[], bool] = _never
+    text_id: Callable[[Any], str] = str
 
 
 class Run:
     """One run of a framework's component, as it was seen: references only, nothing is copied or formatted.
 
     Attributes:
-        id: the framework's id of the run.
+        id: by which the recorder knows the run; the framework's id of it as :attr:`text_id` has it.
         parent: the run around it, perhaps of another framework; None for the root.
         framework: whose run it is.
         kind: the framework's kind of run. ``retriever``, ``reranker``, ``llm`` and ``tool`` mean the same in all.
@@ -61,38 +70,27 @@ class Run:
         first_token_at: nanoseconds since the epoch.
     """
 
-    __slots__ = (
-        "details",
-        "ended_at",
-        "error",
-        "first_token_at",
-        "framework",
-        "id",
-        "input",
-        "kind",
-        "metadata",
-        "name",
-        "output",
-        "parent",
-        "started_at",
-        "tokens",
-    )
+    framework: Framework | None = None
+    ended_at: int | None = None
+    output: Any = None
+    error: BaseException | None = None
+    metadata: dict[str, Any] | None = None
+    details: dict[str, Any] | None = None
+    tokens: list[str] | None = None
+    first_token_at: int | None = None
 
     def __init__(self, id: Hashable, parent: Run | None, kind: str, name: str, input: Any, started_at: int) -> None:
         self.id = id
         self.parent = parent
-        self.framework: Framework | None = None
         self.kind = kind
         self.name = name
         self.input = input
         self.started_at = started_at
-        self.ended_at: int | None = None
-        self.output: Any = None
-        self.error: BaseException | None = None
-        self.metadata: dict[str, Any] | None = None
-        self.details: dict[str, Any] | None = None
-        self.tokens: list[str] | None = None
-        self.first_token_at: int | None = None
+
+    @property
+    def text_id(self) -> str:
+        """The framework's id of the run, as text."""
+        return str(self.id) if self.framework is None else self.framework.text_id(self.id)
 
     def ancestors(self) -> Iterator[Run]:
         """Yield the runs around this one, the nearest first."""
@@ -185,6 +183,7 @@ class Recorder:
         explicit: bool = False,
         framework: Framework | None = None,
         standalone: bool = True,
+        selection: Selection | None = None,
     ) -> Run | None:
         """Record that a run has started.
 
@@ -198,40 +197,49 @@ class Recorder:
             explicit: whether the handler was attached to this very chain; then its pipeline gets the turn.
             framework: whose run it is. What is around it may be a run of another, nearer than its framework's parent.
             standalone: whether it can be a turn of its own; if not, as a root it is left out with all that is under it.
+            selection: what was decided beforehand, should it be a root; None to ask its owner.
 
         Returns:
             The new record; None if there is nothing to record: another handler has recorded it, its turn is not
             selected, or its root has ended.
         """
-        table = self._table
-        seen = table.get(run_id)
+        seen = self._table.get(run_id)
         if seen is not None and not (explicit and _passed_over(seen, owner)):
             if explicit:
                 seen[0].owner = owner
             return None
-        around = table.get(parent_id) if parent_id is not None else None
-        if around is None and (parent_id in self._ended or parent_id in self._ended_before):
-            self._remember([run_id])  # for what it starts in its turn
-            return None
-        foreign = self._ambient(framework)
+        around = None
+        if parent_id is not None:
+            around = self._table.get(parent_id)
+            if around is None and (parent_id in self._ended or parent_id in self._ended_before):
+                self._remember([run_id])  # for what it starts in its turn
+                return None
+        foreign = self.surrounding(framework)
         if around is None or (foreign is not None and _lies_within(foreign, around)):
             around = foreign
         if around is not None and not (explicit and _passed_over(around, owner)):
             run = self._start_child(around, owner, run_id, kind, name, input, explicit)
         else:
-            run = self._start_root(owner, run_id, kind, name, input, standalone)
+            if selection is None:
+                left_out = not standalone or (not explicit and self._left_out(framework))
+                selection = _LEFT_OUT if left_out else owner.begin(otel_context.get_current())
+            run = self._start_root(owner, run_id, kind, name, input, selection)
         if run is not None:
             run.framework = framework
         return run
 
-    def _ambient(self, framework: Framework | None) -> tuple[Recording, Run | None] | None:
-        """Return what another framework is in the middle of."""
+    def surrounding(self, framework: Framework | None) -> tuple[Recording, Run | None] | None:
+        """Return what another framework is in the middle of: the recording, and its run if it is selected."""
         for other in self.frameworks:
-            run_id = other.ambient() if other is not framework else None
-            around = self._table.get(run_id) if run_id is not None else None
-            if around is not None:
-                return around
+            if other is not framework:
+                run_id = other.ambient()
+                around = self._table.get(run_id) if run_id is not None else None
+                if around is not None:
+                    return around
         return None
+
+    def _left_out(self, framework: Framework | None) -> bool:
+        return any(other.left_out() for other in self.frameworks if other is not framework)
 
     def _start_child(
         self,
@@ -261,9 +269,8 @@ class Recorder:
         return run
 
     def _start_root(
-        self, owner: Pipeline, run_id: Hashable, kind: str, name: str, input: Any, standalone: bool
+        self, owner: Pipeline, run_id: Hashable, kind: str, name: str, input: Any, selection: Selection
     ) -> Run | None:
-        selection = owner.begin(otel_context.get_current()) if standalone else _LEFT_OUT
         run = Run(run_id, None, kind, name, input, self.clock())
         recording = Recording(run, owner, selection)
         self._give_up_the_oldest(run.started_at)
@@ -290,7 +297,8 @@ class Recorder:
 
     def token(self, run_id: Hashable, text: str) -> None:
         """Record a streamed piece of text."""
-        run = self.get(run_id)
+        seen = self._table.get(run_id)
+        run = seen[1] if seen is not None else None
         if run is None or not text:
             return
         if run.tokens is None:
@@ -312,7 +320,7 @@ class Recorder:
             run.output = output
             run.error = error
             run.ended_at = self.clock()
-        if run_id != recording.root.id:
+        if run is not recording.root and run_id != recording.ids[0]:
             return None
         return self._close(recording)
 
@@ -342,7 +350,9 @@ class Recorder:
         """
         if len(self._ended) >= _REMEMBERED:
             self._ended_before, self._ended = self._ended, {}
-        self._ended.update(dict.fromkeys(ids))
+        ended = self._ended
+        for run_id in ids:
+            ended[run_id] = None
 
     def _give_up_the_oldest(self, now: int) -> None:
         while self._open:

@@ -14,8 +14,9 @@ from rageval_hooks.turn import SpanReference
 if TYPE_CHECKING:
     from opentelemetry.context import Context
 
-__all__ = ["context_attributes", "foreign_span", "span_reference"]
+__all__ = ["context_attributes", "foreign_span", "others_trace", "span_reference"]
 
+_OTHERS = "openinference.instrumentation.langchain"
 _ATTRIBUTES = ("session.id", "user.id", "metadata")
 
 
@@ -49,9 +50,14 @@ def _parsed(text: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def others_trace() -> bool:
+    """Whether :func:`foreign_span` may find something."""
+    return _OTHERS in sys.modules
+
+
 def foreign_span(run_id: Hashable) -> tuple[int, int, int] | None:
     """Return trace id, span id and flags of the span that OpenInference has for a LangChain run, if it traces them."""
-    module = sys.modules.get("openinference.instrumentation.langchain")
+    module = sys.modules.get(_OTHERS)
     instrumentor = getattr(module, "LangChainInstrumentor", None)
     tracer = getattr(instrumentor() if instrumentor is not None else None, "_tracer", None)
     if tracer is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from rageval_hooks.offline.budget import Budget, Spent
 from rageval_hooks.offline.chunks import Chunk, chunks_of, spread, unique_chunks
 from rageval_hooks.offline.documents import read_documents
 from rageval_hooks.offline.generation import Generated, generate, work_of
+from rageval_hooks.offline.interruptible import run_interruptible
 from rageval_hooks.offline.journal import journal_path
 from rageval_hooks.offline.keyed_journal import KeyedJournal
 from rageval_hooks.offline.progress import progress_bar
@@ -155,4 +155,4 @@ def _generate(
 
     if len(journal):
         warn(f"going on from {journal.path}")
-    return asyncio.run(work())
+    return run_interruptible(work())

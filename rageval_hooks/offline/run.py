@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import os
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.offline.apps import adapt, load
 from rageval_hooks.offline.bad_rows import BadRows, check_apart, errors_path
 from rageval_hooks.offline.files import read_records, write_records
+from rageval_hooks.offline.interruptible import run_interruptible
 from rageval_hooks.offline.journal import file_hash, journal_path
 from rageval_hooks.offline.keyed_journal import KeyedJournal
 from rageval_hooks.offline.progress import progress_bar
@@ -108,7 +108,7 @@ def _asked(options: RunOptions, questions: list[Question], warn: Say) -> Ran:
             warn(f"going on from {journal.path}")
         if options.retry_failed:
             keep_answers(read_records(options.output), questions, options.repeat, journal)
-        ran = asyncio.run(_run(options, questions, target, journal))
+        ran = run_interruptible(_run(options, questions, target, journal))
         write_records(options.output, records_of(questions, options.repeat, journal))
         journal.remove()
     return ran

@@ -23,6 +23,7 @@ from rageval_hooks.metrics.base import Metric, compute, compute_judged
 from rageval_hooks.offline.bad_rows import BadRows, check_apart, errors_path
 from rageval_hooks.offline.budget import Budget, BudgetedJudge, Spent, without_budget
 from rageval_hooks.offline.conversations import read_conversation
+from rageval_hooks.offline.interruptible import run_interruptible
 from rageval_hooks.offline.journal import file_hash, journal_path
 from rageval_hooks.offline.progress import Advance
 from rageval_hooks.offline.reading import Item, read_items
@@ -258,7 +259,7 @@ def score_file(
         with bad_rows as bad:
             items = read_items(path, required) if context is None else read_conversation(path, context)
             records = _records(items, bad)
-            asyncio.run(Scoring(pipeline, journal, budget, concurrency).run(records, advance))
+            run_interruptible(Scoring(pipeline, journal, budget, concurrency).run(records, advance))
         scored.bad, scored.first_bad = bad.count, bad.first
         for record in journal.records():
             scored.turns += 1

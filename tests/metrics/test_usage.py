@@ -25,8 +25,8 @@ def values(metric: Metric, turn: Turn) -> dict[str, float]:
 
 
 def count(*texts: str, encoding: str = "o200k_base") -> int:
-    with tokens_module._bundled_ranks(encoding):
-        known = tiktoken.get_encoding(encoding)
+    tokens_module._provide_ranks(encoding)
+    known = tiktoken.get_encoding(encoding)
     return sum(len(known.encode_ordinary(text)) for text in texts)
 
 

@@ -7,7 +7,8 @@ except ImportError as error:
 
     raise MissingDependencyError("langchain-core", "langchain", "the LangChain integration") from error
 
-from rageval_hooks.integrations.langchain.handler import CallbackHandler, attach, detach
+from rageval_hooks.integrations.langchain.handler import CallbackHandler
+from rageval_hooks.integrations.langchain.hook import attach, detach
 from rageval_hooks.integrations.langchain.runs import turn_from_runs
 
 __all__ = ["CallbackHandler", "attach", "detach", "turn_from_runs"]

@@ -4,51 +4,32 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextvars import ContextVar, copy_context
+from contextvars import copy_context
 from functools import partial
-from typing import Any, cast
+from typing import Any
 from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import LLMResult
-from langchain_core.runnables.config import var_child_runnable_config
-from langchain_core.tracers.context import register_configure_hook
 
 from rageval_hooks.integrations import handover
-from rageval_hooks.integrations.langchain.runs import turn_from_runs
+from rageval_hooks.integrations.langchain.frame import FRAMEWORK, decided, key_of, running_retriever, take_decision
 from rageval_hooks.integrations.langchain.sealing import seal
 from rageval_hooks.integrations.langchain.values import content_text
 from rageval_hooks.integrations.nested import turn_of
-from rageval_hooks.integrations.recorder import Framework, Recording, Run, shared_recorder
-from rageval_hooks.integrations.tracing import foreign_span
+from rageval_hooks.integrations.recorder import Recording, Run, shared_recorder
+from rageval_hooks.integrations.tracing import foreign_span, others_trace
 from rageval_hooks.muted import is_muted
 from rageval_hooks.pipeline import Pipeline
 from rageval_hooks.threads import inline_executor
 from rageval_hooks.turn import Turn
 
-__all__ = ["CallbackHandler", "attach", "detach"]
-
-_retriever: ContextVar[UUID | None] = ContextVar("rageval_hooks_langchain_retriever", default=None)
-"""The retriever that runs now: LangChain's own context variable does not know of it."""
+__all__ = ["CallbackHandler", "TurnHandler"]
 
 
-def _ambient_run() -> UUID | None:
-    """Return the id of the run that the calling code runs in."""
-    retriever = shared_recorder().get(_retriever.get())
-    for run in (retriever, *retriever.ancestors()) if retriever is not None else ():
-        if run.kind == "retriever" and run.ended_at is None and run.framework is _FRAMEWORK:
-            return cast(UUID, run.id)
-    callbacks = (var_child_runnable_config.get() or {}).get("callbacks")
-    return getattr(callbacks, "parent_run_id", None)
-
-
-_FRAMEWORK = Framework("langchain", turn_from_runs, _ambient_run)
-shared_recorder().join(_FRAMEWORK)
-
-
-class _Handler(BaseCallbackHandler):
+class TurnHandler(BaseCallbackHandler):
     """Hands every event to the shared recorder, and ended turns to a pipeline.
 
     Holds nothing of a turn: one instance serves all concurrent ones. Runs inline, so that the recorder sees events in
@@ -88,27 +69,28 @@ class _Handler(BaseCallbackHandler):
         try:
             run = self._recorder.start(
                 pipeline,
-                run_id,
-                parent_run_id,
+                key_of(run_id),
+                key_of(parent_run_id),
                 kind,
                 name or kind,
                 input,
                 explicit=self.explicit,
-                framework=_FRAMEWORK,
+                framework=FRAMEWORK,
+                selection=take_decision(self.explicit) if decided.get() is not None else None,
             )
             if run is not None:
                 run.metadata = fields.get("metadata")
                 if kind == "llm":
                     run.details = {"invocation_params": fields.get("invocation_params")}
-                if run.parent is None or run.kind == "retriever":
+                if (run.parent is None or kind == "retriever") and others_trace():
                     self._look_for_foreign_span(run)
         except Exception as error:
             pipeline.failed("the start of a run could not be recorded", error)
 
     def _look_for_foreign_span(self, run: Run) -> None:
         recording = self._recorder.recording(run.id)
-        if recording is not None and recording.external_span is None:
-            recording.external_span = foreign_span(recording.root.id)
+        if recording is not None and recording.external_span is None and recording.root.framework is FRAMEWORK:
+            recording.external_span = foreign_span(UUID(recording.root.text_id))
 
     def on_chain_start(
         self,
@@ -124,7 +106,7 @@ class _Handler(BaseCallbackHandler):
         """Record that a chain, prompt, parser or graph node has started."""
         self._start(run_id, parent_run_id, run_type or "chain", name, inputs, kwargs)
         if "defers_inputs" in kwargs and parent_run_id is None:
-            run = self._recorder.get(run_id)
+            run = self._recorder.get(key_of(run_id))
             if run is not None:
                 run.details = {"streamed": True}
 
@@ -140,7 +122,7 @@ class _Handler(BaseCallbackHandler):
     ) -> None:
         """Record that a retriever has started."""
         self._start(run_id, parent_run_id, "retriever", name, query, kwargs)
-        _retriever.set(run_id)
+        running_retriever.set(key_of(run_id))
 
     def on_chat_model_start(
         self,
@@ -193,7 +175,7 @@ class _Handler(BaseCallbackHandler):
 
     def on_llm_new_token(self, token: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """Record a streamed piece of a model's text."""
-        self._recorder.token(run_id, token if type(token) is str else content_text(token))
+        self._recorder.token(key_of(run_id), token if type(token) is str else content_text(token))
 
     def on_stream_event(self, event: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """Record a streamed piece of a model's text, as the protocol of ``stream_events(version="v3")`` has it."""
@@ -201,7 +183,7 @@ class _Handler(BaseCallbackHandler):
             delta = event.get("delta") or event.get("content") or {}
             text = delta.get("text") if isinstance(delta, Mapping) else None
             if isinstance(text, str):
-                self._recorder.token(run_id, text)
+                self._recorder.token(key_of(run_id), text)
 
     def on_interrupt(self, *args: Any, **kwargs: Any) -> None:
         """Do nothing: the root's end tells."""
@@ -212,11 +194,12 @@ class _Handler(BaseCallbackHandler):
     # ends
 
     def _end(self, run_id: UUID, output: Any, error: BaseException | None, inputs: Any = None) -> Recording | None:
+        key = key_of(run_id)
         if inputs is not None:  # a stream's real input is known at its end only
-            run = self._recorder.get(run_id)
+            run = self._recorder.get(key)
             if run is not None:
                 run.input = inputs
-        return self._recorder.end(run_id, output, error)
+        return self._recorder.end(key, output, error)
 
     def _end_sync(self, run_id: UUID, output: Any, error: BaseException | None, inputs: Any = None) -> None:
         recording = self._end(run_id, output, error, inputs)
@@ -297,10 +280,10 @@ class _Handler(BaseCallbackHandler):
 def _left_to_background(recording: Recording) -> bool:
     """Leave a turn to the background thread as a whole, if nothing of it is computed before the call returns."""
     pipeline = recording.owner
-    if pipeline.computes_inline or any(run.framework is not _FRAMEWORK for run in recording.runs):
+    if pipeline.computes_inline or any(run.framework is not FRAMEWORK for run in recording.runs):
         return False
     try:
-        seal(recording.runs)
+        seal(recording.runs, pipeline.settings.spans == "all")
     except Exception:
         return False  # a class that cannot be copied: the turn is built now
     pipeline.submit_later(partial(turn_of, recording), recording.selection)
@@ -316,7 +299,7 @@ def _turn(recording: Recording) -> Turn | None:
         return None
 
 
-class CallbackHandler(_Handler):
+class CallbackHandler(TurnHandler):
     """Evaluates the turns of the chains that it is passed to, through ``callbacks=[…]`` or ``with_config``.
 
     Takes the keyword arguments of :func:`rageval_hooks.instrument`. Cheap to make: models, the background thread and
@@ -344,30 +327,3 @@ class CallbackHandler(_Handler):
     def stats(self) -> dict[str, Any]:
         """Return what was counted."""
         return {**self.pipeline.stats(), "open_runs": len(self._recorder)}
-
-
-class _AttachedHandler(_Handler):
-    """The one handler that ``instrument()`` puts into every chain of the process."""
-
-    explicit = False
-
-
-_attached = _AttachedHandler()
-_handler_var: ContextVar[BaseCallbackHandler | None] = ContextVar("rageval_hooks_langchain", default=_attached)
-_registered = False
-
-
-def attach(pipeline: Pipeline) -> None:
-    """Send the turns of every chain in the process to a pipeline; replaces the one that was attached."""
-    global _registered
-    if not _registered:
-        register_configure_hook(_handler_var, inheritable=True, handle_class=_Handler)
-        _registered = True
-    _attached.pipeline = pipeline
-
-
-def detach() -> None:
-    """Send them nowhere, those under way included. LangChain keeps the hook; it does nothing from now on."""
-    pipeline, _attached.pipeline = _attached.pipeline, None
-    if pipeline is not None:
-        shared_recorder().forget(pipeline)

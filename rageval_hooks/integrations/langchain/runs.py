@@ -81,7 +81,7 @@ def turn_from_runs(
     attributes = attributes or {}
     response = _response(root, answering)
     return Turn(
-        id=str(root.id),
+        id=root.text_id,
         name=root.name,
         framework="langchain",
         query=query,
@@ -263,8 +263,8 @@ def _steps(
             fields = {"input": as_text(run.input), "output": as_text(run.output)}
         steps.append(
             Step(
-                id=str(run.id),
-                parent_id=None if parent is None else str(parent.id),
+                id=run.text_id,
+                parent_id=None if parent is None else parent.text_id,
                 kind=kind,
                 name=run.name,
                 started_at=run.started_at,

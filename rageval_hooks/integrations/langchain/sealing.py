@@ -7,25 +7,59 @@ from typing import Any
 
 from langchain_core.documents import Document
 from langchain_core.messages import BaseMessage
-from langchain_core.outputs import ChatGeneration, LLMResult
+from langchain_core.outputs import LLMResult
 
 from rageval_hooks.integrations.recorder import Run
 
-__all__ = ["seal"]
+__all__ = ["SealedDocument", "SealedResult", "seal"]
 
+_STEP_KINDS = frozenset({"retriever", "llm", "tool"})
 _DEPTH = 3
 """Containers within containers: a state's lists of messages, a model's lists of prompts."""
 
 
-def seal(runs: Iterable[Run]) -> None:
+class SealedDocument:
+    """What a turn has of a document."""
+
+    __slots__ = ("id", "metadata", "page_content")
+
+    def __init__(self, document: Document) -> None:
+        self.page_content = document.page_content
+        self.id = document.id
+        self.metadata = dict(document.metadata or {})
+
+
+class SealedResult:
+    """What a turn has of a model's result: its first generation."""
+
+    __slots__ = ("llm_output", "message", "text")
+
+    def __init__(self, result: LLMResult) -> None:
+        generation = result.generations[0][0] if result.generations and result.generations[0] else None
+        message = getattr(generation, "message", None)
+        self.message = message.model_copy() if isinstance(message, BaseMessage) else None
+        self.text: str = getattr(generation, "text", None) or ""
+        self.llm_output = result.llm_output
+
+
+def seal(runs: Iterable[Run], every_step: bool) -> None:
     """Put copies into the records of whatever a turn is read from and the application holds too.
 
     Those are dictionaries and lists, documents and messages. Texts stay the same objects, and nothing is formatted.
+
+    Args:
+        runs: the records.
+        every_step: whether chains, prompts and parsers are read too, not only the root and what makes a turn.
     """
     seen: dict[int, Any] = {}
     for run in runs:
-        run.input = _copy(run.input, _DEPTH, seen)
-        run.output = _copy(run.output, _DEPTH, seen)
+        if every_step or run.kind in _STEP_KINDS or run.parent is None or _hands_documents_over(run.output):
+            run.input = _copy(run.input, _DEPTH, seen)
+            run.output = _copy(run.output, _DEPTH, seen)
+
+
+def _hands_documents_over(output: Any) -> bool:
+    return isinstance(output, list) and bool(output) and isinstance(output[0], Document)
 
 
 def _copy(value: Any, depth: int, seen: dict[int, Any]) -> Any:
@@ -39,22 +73,18 @@ def _copy(value: Any, depth: int, seen: dict[int, Any]) -> Any:
 
 
 def _new(value: Any, kind: type, depth: int, seen: dict[int, Any]) -> Any:
+    if kind is Document:
+        return SealedDocument(value)
+    if kind is list and value and all(type(item) is Document for item in value):
+        return [SealedDocument(item) for item in value]
     if kind is list or kind is tuple:
-        return kind(_copy(item, depth - 1, seen) for item in value) if depth else value
+        return kind([_copy(item, depth - 1, seen) for item in value]) if depth else value
     if kind is dict:
         return {key: _copy(item, depth - 1, seen) for key, item in value.items()} if depth else value
-    if isinstance(value, Document):
-        return value.model_copy(update={"metadata": dict(value.metadata or {})})
     if isinstance(value, BaseMessage):
         return value.model_copy()
     if isinstance(value, LLMResult):
-        return _copy_result(value, seen)
+        return SealedResult(value)
+    if isinstance(value, Document):  # of a class of its own, with perhaps a score
+        return value.model_copy(update={"metadata": dict(value.metadata or {})})
     return value
-
-
-def _copy_result(result: LLMResult, seen: dict[int, Any]) -> LLMResult:
-    generation = result.generations[0][0] if result.generations and result.generations[0] else None
-    if not isinstance(generation, ChatGeneration):
-        return result
-    message = _copy(generation.message, 0, seen)
-    return result.model_copy(update={"generations": [[generation.model_copy(update={"message": message})]]})

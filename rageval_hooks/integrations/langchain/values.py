@@ -12,6 +12,7 @@ from langchain_core.outputs import LLMResult
 from langchain_core.prompt_values import PromptValue
 
 from rageval_hooks.integrations.capture import SCORE_KEYS, first_string
+from rageval_hooks.integrations.langchain.sealing import SealedDocument, SealedResult
 from rageval_hooks.integrations.recorder import Run
 from rageval_hooks.text.annotations import annotations_from_blocks
 from rageval_hooks.turn import Message, Passage, Usage
@@ -34,6 +35,7 @@ __all__ = [
     "usage_of",
 ]
 
+_DOCUMENTS = (Document, SealedDocument)
 _QUERY_KEYS = ("input", "question", "query", "user_input", "prompt", "text")
 _ANSWER_KEYS = ("answer", "output", "result", "response", "output_text", "text", "generation", "content")
 _MESSAGE_KEYS = ("messages", "chat_history", "history")
@@ -42,7 +44,7 @@ _ROLES = {"human": "user", "ai": "assistant", "AIMessageChunk": "assistant", "Hu
 
 def is_documents(value: Any) -> bool:
     """Whether a value is a list of documents, and not an empty one."""
-    return isinstance(value, list) and bool(value) and all(isinstance(item, Document) for item in value)
+    return isinstance(value, list) and bool(value) and all(isinstance(item, _DOCUMENTS) for item in value)
 
 
 def documents_of(output: Any) -> list[Any]:
@@ -53,13 +55,13 @@ def documents_of(output: Any) -> list[Any]:
         output = next((value for value in output.values() if is_documents(value)), None)
     if isinstance(output, (list, tuple)):
         return [
-            item[0] if _is_scored(item) else item for item in output if isinstance(item, Document) or _is_scored(item)
+            item[0] if _is_scored(item) else item for item in output if isinstance(item, _DOCUMENTS) or _is_scored(item)
         ]
     return []
 
 
 def _is_scored(item: Any) -> bool:
-    return isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], Document)
+    return isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], _DOCUMENTS)
 
 
 def passages_of(output: Any) -> list[Passage]:
@@ -70,9 +72,9 @@ def passages_of(output: Any) -> list[Passage]:
     return [_passage(document, scores.get(id(document))) for document in documents_of(output)]
 
 
-def _passage(document: Document, score: Any) -> Passage:
+def _passage(document: Document | SealedDocument, score: Any) -> Passage:
     metadata = document.metadata or {}
-    if score is None and type(document) is not Document:  # which has none, and takes long to say so
+    if score is None and type(document) not in _DOCUMENTS:  # which have none, and one takes long to say so
         score = getattr(document, "score", None)
     if score is None:
         score = next((metadata[key] for key in SCORE_KEYS if key in metadata), None)
@@ -176,6 +178,8 @@ def content_text(content: Any) -> str:
 
 
 def _generation(output: Any) -> Any:
+    if isinstance(output, SealedResult):
+        return output
     if isinstance(output, LLMResult) and output.generations and output.generations[0]:
         return output.generations[0][0]
     return None
@@ -293,6 +297,6 @@ def as_json(value: Any) -> str:
 def _jsonable(value: Any) -> Any:
     if isinstance(value, BaseMessage):
         return {"role": _ROLES.get(value.type, value.type), "content": value.content}
-    if isinstance(value, Document):
+    if isinstance(value, _DOCUMENTS):
         return {"id": value.id, "page_content": value.page_content, "metadata": value.metadata}
     return str(value)

@@ -62,7 +62,7 @@ def turn_from_events(
     attributes = attributes or {}
     status, error = _outcome(root, runs)
     return Turn(
-        id=str(root.id),
+        id=root.text_id,
         name=root.name,
         framework="llama_index",
         query=query,

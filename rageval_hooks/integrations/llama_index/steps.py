@@ -67,8 +67,8 @@ def steps_of(
         error = None if unfinished or run.error is None else run.error
         steps.append(
             Step(
-                id=str(run.id),
-                parent_id=None if parent is None else str(parent.id),
+                id=run.text_id,
+                parent_id=None if parent is None else parent.text_id,
                 kind=_KINDS.get(run.kind, "chain"),
                 name=run.name,
                 started_at=run.started_at,
