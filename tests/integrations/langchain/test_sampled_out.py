@@ -1,0 +1,223 @@
+"""Turns that are not looked at: whole ones, never pieces, each counted once, and LangChain has no handler for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from langchain_core.callbacks import CallbackManagerForRetrieverRun
+from langchain_core.documents import Document
+from langchain_core.retrievers import BaseRetriever
+from langchain_core.runnables import RunnableConfig, RunnableLambda, RunnablePassthrough
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+
+import rageval_hooks
+from rageval_hooks.integrations.langchain import CallbackHandler
+from rageval_hooks.integrations.langchain.handler import TurnHandler
+from rageval_hooks.integrations.recorder import shared_recorder
+from rageval_hooks.testing import InMemoryExporter
+from tests.integrations.langchain.fakes import lcel, retriever
+from tests.integrations.llama_index import fakes as llama_index
+
+QUESTION = "When was the pier opened?"
+
+
+class Watched:
+    """An instrumented process that looks at a share of its turns."""
+
+    def __init__(self, handle: rageval_hooks.Instrumentation, exporter: InMemoryExporter) -> None:
+        self._handle = handle
+        self._exporter = exporter
+
+    @property
+    def counted(self) -> tuple[int, int]:
+        """Turns that were looked at, and such as were not."""
+        stats = self._handle.stats()
+        return stats["turns"], stats["sampled_out"]
+
+    @property
+    def steps(self) -> list[list[str]]:
+        """Of each turn that was looked at, the kinds of its steps."""
+        assert self._handle.flush(10)
+        return [[step.kind for step in evaluation.turn.steps] for evaluation in self._exporter.evaluations]
+
+
+@contextmanager
+def watched(sample_rate: float, **settings: Any) -> Iterator[Watched]:
+    exporter = InMemoryExporter()
+    with rageval_hooks.instrument(
+        metrics=[], exporters=[exporter], sample_rate=sample_rate, spans="all", **settings
+    ) as handle:
+        yield Watched(handle, exporter)
+        assert handle.flush(10)
+        assert handle.stats()["internal_errors"] == 0
+        assert len(shared_recorder()) == 0
+
+
+async def _astream(chain: Any) -> None:
+    async for _ in chain.astream(QUESTION):
+        pass
+
+
+CALLS: dict[str, tuple[int, Callable[[Any], Any]]] = {
+    "invoke": (1, lambda chain: chain.invoke(QUESTION)),
+    "ainvoke": (1, lambda chain: asyncio.run(chain.ainvoke(QUESTION))),
+    "batch": (3, lambda chain: chain.batch([QUESTION] * 3)),
+    "abatch": (3, lambda chain: asyncio.run(chain.abatch([QUESTION] * 3))),
+    "stream": (1, lambda chain: list(chain.stream(QUESTION))),
+    "astream": (1, lambda chain: asyncio.run(_astream(chain))),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_each_turn_is_counted_once(call: str) -> None:
+    """However it is called."""
+    turns, run = CALLS[call]
+    with watched(0.0) as process:
+        run(lcel())
+
+        assert process.counted == (0, turns)
+        assert process.steps == []
+
+
+@pytest.mark.parametrize("sample_rate", [0.0, 1.0])
+def test_langchain_has_a_handler_only_for_what_is_looked_at(sample_rate: float) -> None:
+    """So what is not looked at costs no dispatch of events."""
+    seen: list[bool] = []
+
+    def look(question: str, config: RunnableConfig) -> str:
+        handlers = config["callbacks"].handlers  # type: ignore[union-attr]
+        seen.append(any(isinstance(handler, TurnHandler) for handler in handlers))
+        return question
+
+    with watched(sample_rate):
+        (RunnablePassthrough() | RunnableLambda(look)).invoke(QUESTION)
+
+    assert seen == [sample_rate > 0]
+
+
+def test_a_sampled_turn_is_whole_and_the_others_leave_no_piece() -> None:
+    """Of 200 turns about half are looked at; each of them has all its steps."""
+    with watched(0.5) as process:
+        for _ in range(200):
+            lcel().invoke(QUESTION)
+
+        looked_at, left_out = process.counted
+        assert looked_at + left_out == 200
+        assert 60 < looked_at < 140
+        assert len(process.steps) == looked_at
+        assert len({tuple(steps) for steps in process.steps}) == 1
+        assert {"retriever", "llm"} <= set(process.steps[0])
+
+
+class Nested(BaseRetriever):
+    """Calls another with its callbacks, as retrievers do: not in LangChain's own context."""
+
+    def _get_relevant_documents(self, query: str, *, run_manager: CallbackManagerForRetrieverRun) -> list[Document]:
+        return retriever().invoke(query, config={"callbacks": run_manager.get_child()})
+
+
+class Threaded(BaseRetriever):
+    """Calls another on a thread that has nothing of this one's context."""
+
+    def _get_relevant_documents(self, query: str, *, run_manager: CallbackManagerForRetrieverRun) -> list[Document]:
+        config: RunnableConfig = {"callbacks": run_manager.get_child()}
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(lambda: retriever().invoke(query, config=config)).result()
+
+
+@pytest.mark.parametrize("kind", [Nested, Threaded])
+def test_what_is_called_with_its_callers_callbacks_belongs_to_it(kind: type[BaseRetriever]) -> None:
+    """Also where LangChain's context does not know of the caller."""
+    with watched(0.5) as process:
+        for _ in range(100):
+            kind().invoke(QUESTION)
+
+        looked_at, left_out = process.counted
+        assert looked_at + left_out == 100
+        assert 20 < looked_at < 80
+        assert process.steps == [["retriever", "retriever"]] * looked_at
+
+
+def test_llama_index_inside_of_a_turn_that_is_left_out() -> None:
+    """Is left out with it, and not counted again."""
+    engine = llama_index.index().as_query_engine(llm=llama_index.llm())
+    chain = RunnableLambda(lambda question: str(engine.query(question)))
+    with watched(0.0) as process:
+        chain.invoke(QUESTION)
+        assert process.counted == (0, 1)
+
+        engine.query(QUESTION)
+        assert process.counted == (0, 2)
+
+    with watched(0.5) as process:
+        for _ in range(50):
+            chain.invoke(QUESTION)
+
+        looked_at, left_out = process.counted
+        assert looked_at + left_out == 50
+        assert all(steps.count("llm") == 1 and "retriever" in steps for steps in process.steps)
+
+
+def test_a_handler_beside_it_takes_the_turn_over() -> None:
+    """What ``instrument()`` has decided about it does not count, whatever that was."""
+    mine = InMemoryExporter()
+    handler = CallbackHandler(metrics=[], exporters=[mine])
+    for sample_rate in (0.0, 1.0):
+        with watched(sample_rate) as process:
+            lcel().invoke(QUESTION, {"callbacks": [handler]})
+
+            assert process.counted == (0, 0)
+    assert handler.flush(10)
+    assert len(mine.evaluations) == 2
+
+
+def test_a_handler_inside_of_a_turn_that_is_left_out() -> None:
+    """Sees its part; the whole stays counted as left out."""
+    mine = InMemoryExporter()
+    handler = CallbackHandler(metrics=[], exporters=[mine])
+    inner = lcel("inner").with_config(callbacks=[handler])
+    with watched(0.0) as process:
+        (RunnablePassthrough() | inner).invoke(QUESTION)
+
+        assert process.counted == (0, 1)
+    assert handler.flush(10)
+    assert [evaluation.turn.response for evaluation in mine.evaluations] == ["inner"]
+
+
+def test_an_unsampled_trace_is_left_out_too() -> None:
+    """With a count of its own."""
+    provider = TracerProvider(sampler=ALWAYS_OFF)
+    with rageval_hooks.instrument(metrics=[], tracer_provider=provider) as handle:
+        lcel().invoke(QUESTION)
+        assert handle.flush(10)
+
+        stats = handle.stats()
+    assert (stats["turns"], stats["unsampled_traces"], stats["sampled_out"]) == (0, 1, 0)
+
+
+def test_a_turn_under_a_trace_of_langsmiths_is_a_turn() -> None:
+    """LangChain then gives it a parent that nobody here knows."""
+    from langsmith.run_helpers import tracing_context
+    from langsmith.run_trees import RunTree
+
+    with watched(1.0) as process, tracing_context(parent=RunTree(name="outer", run_type="chain"), enabled=False):
+        lcel().invoke(QUESTION)
+
+        assert process.counted == (1, 0)
+        [steps] = process.steps
+        assert {"retriever", "llm"} <= set(steps)
+
+
+def test_chains_after_the_instrumentation_has_ended_see_nothing() -> None:
+    """The hook stays with langchain-core, and does nothing."""
+    with watched(1.0) as process:
+        lcel().invoke(QUESTION)
+    lcel().invoke(QUESTION)
+
+    assert process.counted == (1, 0)
