@@ -281,6 +281,20 @@ class Recorder:
         self._table[run_id] = (recording, run)
         return run
 
+    def leaves_out(self, parent_id: Hashable | None, root_id: Hashable | None) -> bool:
+        """Whether a run that is about to start is part of a turn that is not selected: it need not be recorded.
+
+        Args:
+            parent_id: the id of the run around it, which may be one that was not recorded for the same reason.
+            root_id: the root that was left out last in the caller's context.
+        """
+        if parent_id is None or root_id is None:
+            return False
+        around = self._table.get(parent_id)
+        if around is not None:
+            return around[0].root.id == root_id and not around[0].selection.selected
+        return root_id in self._table or root_id in self._ended or root_id in self._ended_before
+
     def __contains__(self, run_id: Hashable) -> bool:
         """Whether a run is under way, selected or not."""
         return run_id in self._table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
@@ -31,10 +32,14 @@ from rageval_hooks.pipeline import Pipeline
 
 __all__ = ["attach", "detach"]
 
+_NEVER_STREAMED = frozenset({type(None), str, list, dict})
 _NO_TURN = frozenset({"embedding", "ingestion"})
 """Building an index is no turn."""
 
 _pipeline: Pipeline | None = None
+_recorder = shared_recorder()
+_left_out: ContextVar[str | None] = ContextVar("rageval_hooks_llama_index_left_out", default=None)
+"""The root of a turn that is not looked at, which began in this context last; what is under it is not recorded."""
 
 
 class _SpanHandler(BaseSpanHandler[BaseSpan]):
@@ -59,7 +64,8 @@ class _SpanHandler(BaseSpanHandler[BaseSpan]):
         if pipeline is None or not pipeline.enabled or is_muted():
             return
         try:
-            _enter(pipeline, id_, parent_span_id, bound_args, instance)
+            if not _recorder.leaves_out(parent_span_id, _left_out.get()):
+                _enter(pipeline, id_, parent_span_id, bound_args, instance)
         except Exception as error:
             pipeline.failed("the start of a span of LlamaIndex could not be recorded", error)
 
@@ -67,11 +73,11 @@ class _SpanHandler(BaseSpanHandler[BaseSpan]):
         self, id_: str, bound_args: Any, instance: Any = None, result: Any = None, **kwargs: Any
     ) -> None:
         """Record that a span has ended."""
-        run = shared_recorder().get(id_)
+        run = _recorder.get(id_)
         try:
             if run is not None:
                 _exit(run, result)
-            elif id_ in shared_recorder():
+            elif id_ in _recorder:
                 _pass_over(id_, result)
         except Exception as error:
             failed(id_, error)
@@ -81,7 +87,7 @@ class _SpanHandler(BaseSpanHandler[BaseSpan]):
         self, id_: str, bound_args: Any, instance: Any = None, err: BaseException | None = None, **kwargs: Any
     ) -> None:
         """Record that a span has ended with an exception."""
-        run = shared_recorder().get(id_)
+        run = _recorder.get(id_)
         try:
             end(id_, None, err)
             if run is not None and run.kind == "writer":
@@ -101,7 +107,7 @@ class _EventHandler(BaseEventHandler):
     def handle(self, event: BaseEvent, **kwargs: Any) -> None:
         """Record an event on its span's record."""
         record = HANDLERS.get(type(event).__name__)
-        run = shared_recorder().get(event.span_id) if record is not None else None
+        run = _recorder.get(event.span_id) if record is not None else None
         if record is None or run is None:
             return
         try:
@@ -112,7 +118,7 @@ class _EventHandler(BaseEventHandler):
 
 def _enter(pipeline: Pipeline, span_id: str, parent_id: str | None, bound_args: Any, instance: Any) -> None:
     kind = kind_of(span_id, instance)
-    run = shared_recorder().start(
+    run = _recorder.start(
         pipeline,
         span_id,
         parent_id,
@@ -123,6 +129,8 @@ def _enter(pipeline: Pipeline, span_id: str, parent_id: str | None, bound_args: 
         standalone=kind not in _NO_TURN,
     )
     if run is None:
+        if parent_id is None:
+            _left_out.set(span_id)
         return
     run.details = {"instance": instance}
     if kind in ("reranker", "synthesizer"):
@@ -159,7 +167,7 @@ def _exit(run: Run, result: Any) -> None:
 
 def _pass_over(span_id: str, result: Any) -> None:
     """Note that a span has ended that is not selected. What is streamed for it must not be taken for another turn."""
-    for response in streamed_in(result):
+    for response in streamed_in(result) if type(result) not in _NEVER_STREAMED else ():
         if not is_generator(response) and not Follower.follows(response.response_gen):
             response.response_gen = Follower(span_id).follow(response.response_gen)
     end(span_id, None)
@@ -178,13 +186,13 @@ def _follow(run: Run, response: Any) -> None:
     root = root_of(run)
     if root is not None:
         hold(root, key)
-    recording = shared_recorder().recording(run.id)
+    recording = _recorder.recording(run.id)
     runs = recording.runs if recording is not None else []
     made = (other for other in runs if other.kind == "synthesizer" and other.output == Streamed(id(response)))
     source = next(made, run)
     follower = Follower(
         str(source.id),
-        on_text=lambda text: shared_recorder().token(run.id, text if isinstance(text, str) else ""),
+        on_text=lambda text: _recorder.token(run.id, text if isinstance(text, str) else ""),
         on_end=partial(_stop_following, run, key),
     )
     response.response_gen = follower.follow(response.response_gen)
@@ -219,4 +227,4 @@ def detach() -> None:
     dispatcher.span_handlers[:] = [handler for handler in dispatcher.span_handlers if handler is not _span_handler]
     dispatcher.event_handlers[:] = [handler for handler in dispatcher.event_handlers if handler is not _event_handler]
     if pipeline is not None:
-        shared_recorder().forget(pipeline)
+        _recorder.forget(pipeline)
