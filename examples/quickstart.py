@@ -27,7 +27,7 @@ model = FakeListChatModel(responses=["The pier was opened in September 2018. It 
 chain = {"context": Handbook(), "question": RunnablePassthrough()} | prompt | model | StrOutputParser()
 
 # The one line. models="lexical" needs no weights: leave it out for the real models.
-rageval_hooks.instrument(models="lexical", thresholds={"unsupported_facts": 0, "groundedness": 0.74})
+rageval_hooks.instrument(models="lexical")
 
 print(chain.invoke("When was the pier opened?"))
 # Without a tracing backend the turn and its scores are printed. For spans:

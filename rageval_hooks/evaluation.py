@@ -21,7 +21,7 @@ def evaluate(
     metrics: Iterable[AnyMetric] | str | None = None,
     models: Any = None,
     judge: Any = None,
-    thresholds: Mapping[str, float] | None = None,
+    thresholds: Mapping[str, float | None] | str | None = None,
 ) -> Evaluation:
     """Evaluate a turn here and now; waits for models that have to be loaded.
 
@@ -45,7 +45,7 @@ def evaluate_conversation(
     metrics: Iterable[AnyMetric] | str | None = None,
     models: Any = None,
     judge: Any = None,
-    thresholds: Mapping[str, float] | None = None,
+    thresholds: Mapping[str, float | None] | str | None = None,
 ) -> list[Evaluation]:
     """Evaluate the answers of a conversation, without any framework.
 
@@ -84,7 +84,7 @@ def _evaluate(
     metrics: Iterable[AnyMetric] | str | None,
     models: Any,
     judge: Any,
-    thresholds: Mapping[str, float] | None,
+    thresholds: Mapping[str, float | None] | str | None,
 ) -> list[Evaluation]:
     from rageval_hooks.pipeline import Pipeline  # here, so that importing rageval_hooks stays light
 
@@ -92,7 +92,7 @@ def _evaluate(
         metrics=metrics,
         models=models,
         judge=judge,
-        thresholds=None if thresholds is None else dict(thresholds),
+        thresholds=dict(thresholds) if isinstance(thresholds, Mapping) else thresholds,
         exporters=[],
         sample_rate=1.0,  # whatever the environment says of an application's turns: these were not drawn by chance
         judge_sample_rate={},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.util import find_spec
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
@@ -99,7 +99,7 @@ def instrument(
     tracer_provider: TracerProvider | None = None,
     sample_rate: float | None = None,
     judge_sample_rate: float | dict[str, float] | None = None,
-    thresholds: dict[str, float] | None = None,
+    thresholds: Mapping[str, float | None] | str | None = None,
     inline_budget_ms: float | None = None,
     capture_content: bool | None = None,
     spans: SpanSelection | None = None,
@@ -123,7 +123,8 @@ def instrument(
         tracer_provider: for the OpenTelemetry exporter; the application's global one by default.
         sample_rate: share of turns that are evaluated, 0..1.
         judge_sample_rate: share of turns that are judged, 0..1; or a share by the name of a metric.
-        thresholds: score name → bound for the label ``pass``.
+        thresholds: score name → bound for the label ``pass``, or None for no label. A score that is not named has the
+            bound that was measured for it, if there is one. ``"none"``: no labels at all.
         inline_budget_ms: local metrics that have not begun after this time are computed in the background.
         capture_content: False keeps texts off spans; see :class:`rageval_hooks.settings.Settings`.
         spans: ``"rag"``, ``"all"`` or ``"none"``.
@@ -211,6 +212,6 @@ def _installed(package: str) -> bool:
 
 def _kept(value: Any) -> Any:
     """Return a value as it is now, to be read twice: an iterator would be empty then, a list or a dict changed."""
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return dict(value)
     return tuple(value) if isinstance(value, (list, set, Iterator)) else value

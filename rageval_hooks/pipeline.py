@@ -20,9 +20,9 @@ from rageval_hooks.judges.base import Judge
 from rageval_hooks.judges.resolve import resolve_judge
 from rageval_hooks.judging import JudgedTurn
 from rageval_hooks.logs import Complaints
-from rageval_hooks.metrics.base import AnyMetric, Metric, compute, compute_judged, label
+from rageval_hooks.metrics.base import AnyMetric, Metric, compute, compute_judged
 from rageval_hooks.models import Models
-from rageval_hooks.resolution import check_thresholds, resolve_metrics, resolve_rates
+from rageval_hooks.resolution import Thresholds, resolve_metrics, resolve_rates, resolve_thresholds
 from rageval_hooks.sampling import TraceSampler
 from rageval_hooks.score import Evaluation, Result, Score, Stage
 from rageval_hooks.selection import Selection, Tracing
@@ -57,6 +57,7 @@ class Pipeline:
         exporters: where it goes.
         models: the local models.
         judge: who is asked; None if no metric asks.
+        thresholds: give scores their labels; None for those of the settings.
         on_evaluation: called with every evaluation: on the thread where the turn ended for the inline stage, on a
             background thread for later ones.
         tracer_provider: whose ids new traces get; None for the global one.
@@ -75,6 +76,7 @@ class Pipeline:
         models: Models,
         *,
         judge: Judge | None = None,
+        thresholds: Thresholds | None = None,
         on_evaluation: OnEvaluation | None = None,
         tracer_provider: TracerProvider | None = None,
         worker: Worker | None = None,
@@ -94,8 +96,7 @@ class Pipeline:
         self.judge = judge
         self._probabilities = resolve_rates(self.metrics, settings)
         self._samplers = {name: TraceSampler(rate) for name, rate in self._probabilities.items()}
-        self._definitions = {definition.name: definition for metric in self.metrics for definition in metric.scores}
-        check_thresholds(settings.thresholds, self._definitions)
+        self._thresholds = resolve_thresholds(self.metrics, settings, own=False) if thresholds is None else thresholds
         self.computes_inline = on_evaluation is not None or any(not metric.asks_judge for metric in self.metrics)
         self._roles = frozenset(role for metric in self.metrics for role in metric.models)
         self._running: set[asyncio.Task[Any] | None] = set()
@@ -160,12 +161,14 @@ class Pipeline:
                 "judge_options and judge_sample_rate are for a judge, and there is none: pass judge=, such as "
                 "'openai:gpt-5-mini', or leave them out"
             )
+        running = resolve_metrics(wanted, resolved)
         pipeline = cls(
             settings,
-            resolve_metrics(wanted, resolved),
+            running,
             built,
             models,
             judge=resolved,
+            thresholds=resolve_thresholds(running, settings, own=plain.get("thresholds") is not None),
             on_evaluation=on_evaluation,
             tracer_provider=tracer_provider,
         )
@@ -436,10 +439,7 @@ class Pipeline:
         probability = self._probabilities.get(result.metric or "", self.settings.sample_rate)
         if 0 < probability < result.probability:
             result = result.model_copy(update={"probability": probability})
-        threshold = self.settings.thresholds.get(result.name)
-        if threshold is not None and result.target.kind == "turn":
-            result = label(result, threshold, self._definitions[result.name].direction)
-        return result
+        return self._thresholds.label(result)
 
     def _notify(self, evaluation: Evaluation) -> None:
         if self._on_evaluation is None:

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 
 from rageval_hooks.errors import ConfigurationError, UnknownNameError
 from rageval_hooks.judges.base import Judge
-from rageval_hooks.metrics.base import REGISTRY, AnyMetric, Metric, ScoreDefinition
-from rageval_hooks.settings import Settings
+from rageval_hooks.metrics.base import REGISTRY, AnyMetric, Metric, ScoreDefinition, label
+from rageval_hooks.score import Score
+from rageval_hooks.settings import EVERY, Settings
 
-__all__ = ["check_thresholds", "resolve_metrics", "resolve_rates"]
+__all__ = ["Thresholds", "resolve_metrics", "resolve_rates", "resolve_thresholds"]
 
 
 def resolve_metrics(given: Iterable[AnyMetric] | None, judge: Judge | None = None) -> list[Metric]:
@@ -69,18 +70,82 @@ def resolve_rates(metrics: Iterable[Metric], settings: Settings) -> dict[str, fl
     return rates
 
 
-def check_thresholds(thresholds: Mapping[str, float], definitions: Mapping[str, ScoreDefinition]) -> None:
-    """Check that thresholds are for scores that are computed, and within their range.
+def resolve_thresholds(metrics: Iterable[Metric], settings: Settings, *, own: bool) -> Thresholds:
+    """Return from where on the scores of some metrics pass.
+
+    Args:
+        metrics: that run.
+        settings: with what the user has set.
+        own: whether it was set for these metrics alone. What the environment says is meant for the whole process, where
+            others may run beside these.
 
     Raises:
-        ConfigurationError: they are not.
+        ConfigurationError: a threshold is for a score that these metrics do not compute, or, where it is not theirs
+            alone, for one that no metric computes; it lies outside the score's range; or the score has labels of its
+            own.
     """
-    for name, threshold in thresholds.items():
-        definition = definitions.get(name)
+    computed = {definition.name: definition for metric in metrics for definition in metric.scores}
+    given = settings.thresholds
+    known: Mapping[str, ScoreDefinition] = computed
+    if not own and any(name not in computed for name in given if name != EVERY):
+        known = {**_all_definitions(settings), **computed}
+    for name, threshold in given.items():
+        if name == EVERY:
+            continue
+        definition = known.get(name)
         if definition is None:
-            raise UnknownNameError("score in thresholds", name, definitions, "The metrics that run yield these.")
-        if threshold < definition.low or (definition.high is not None and threshold > definition.high):
-            high = "and above" if definition.high is None else f"to {definition.high:g}"
-            raise ConfigurationError(
-                f"the threshold of {name} is {threshold:g}, and its values are {definition.low:g} {high}"
-            )
+            hint = "The metrics that run yield these." if own else "Give that of a metric of your own where it runs."
+            valid = [score.name for score in known.values() if not score.labels]
+            raise UnknownNameError("score in thresholds", name, valid, hint)
+        if threshold is not None:
+            _check_threshold(definition, threshold)
+    return Thresholds(given, computed)
+
+
+def _all_definitions(settings: Settings) -> dict[str, ScoreDefinition]:
+    """Return the scores of every metric that can be named, or that the settings name."""
+    found: dict[str, ScoreDefinition] = {}
+    for name in dict.fromkeys((*REGISTRY.names(), *(settings.metrics or ()))):
+        try:
+            metric = REGISTRY.create(name)
+        except ConfigurationError:  # somebody else's, that cannot be made here
+            continue
+        found.update((definition.name, definition) for definition in metric.scores)
+    return found
+
+
+def _check_threshold(definition: ScoreDefinition, threshold: float) -> None:
+    name, low, high = definition.name, definition.low, definition.high
+    if definition.labels:
+        raise ConfigurationError(
+            f"a threshold of {name} would replace its labels, which are {' and '.join(definition.labels)}: leave it out"
+        )
+    if threshold < low or (high is not None and threshold > high):
+        bound = "and above" if high is None else f"to {high:g}"
+        raise ConfigurationError(f"the threshold of {name} is {threshold:g}, and its values are {low:g} {bound}")
+
+
+class Thresholds:
+    """From where on scores pass: what the user has set, else what was measured.
+
+    Args:
+        given: by score, None for no label; :data:`rageval_hooks.settings.EVERY` stands for all that are not named.
+        definitions: of the scores.
+    """
+
+    def __init__(self, given: Mapping[str, float | None], definitions: Mapping[str, ScoreDefinition]) -> None:
+        self._given = given
+        self._definitions = definitions
+
+    def label(self, score: Score) -> Score:
+        """Return a score with its label; as it is if there is no threshold for it."""
+        definition = self._definitions.get(score.name)
+        if definition is None:
+            return score
+        threshold = self._threshold(score, definition)
+        return score if threshold is None else label(score, threshold, definition.direction)
+
+    def _threshold(self, score: Score, definition: ScoreDefinition) -> float | None:
+        if score.name in self._given:
+            return self._given[score.name]
+        return None if EVERY in self._given else definition.default_threshold(score)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections.abc import Mapping
 from functools import cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, FiniteFloat, ValidationError, field_validator
+from pydantic import Field, FiniteFloat, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from rageval_hooks.errors import ConfigurationError, UnknownNameError
@@ -17,12 +19,21 @@ from rageval_hooks.plain import Data
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-__all__ = ["LEXICAL", "ModelSettings", "Settings", "SpanSelection"]
+__all__ = ["EVERY", "LEXICAL", "MINILM", "ONNX_FILE", "ModelSettings", "Settings", "SpanSelection"]
 
 _logger = logging.getLogger(__name__)
 
 LEXICAL = "lexical"
 """In place of a model's name: token and rule-based stand-ins that need no weights."""
+
+ONNX_FILE = "onnx/model.onnx"
+"""Where a model's folder has what ONNX Runtime reads, as on the hubs."""
+
+MINILM = ("sentence-transformers/all-MiniLM-L6-v2", "all-MiniLM-L6-v2")
+"""The names of the default embedder."""
+
+EVERY = "*"
+"""In place of a score's name in ``thresholds``: every score that is not named there."""
 
 Rate = Annotated[float, Field(ge=0, le=1)]
 SpanSelection = Literal["rag", "all", "none"]
@@ -45,16 +56,21 @@ class ModelSettings(Data):
         hhem: a model of the layout of HHEM-2, for the metric ``hhem``; nothing lexical stands in for it.
         download: whether a hub may be asked, in the background, for a model that is not on this machine.
         load_timeout: seconds after which a model that is still loading counts as not available.
+        backend: what computes the embedder and the cross-encoder: ``"torch"``, or ``"onnx"`` for ONNX Runtime, on the
+            CPU.
+        onnx_file: what ONNX Runtime reads of a model's folder or hub repository; the same for both models.
         device: torch device for the models, such as ``"cpu"`` or ``"cuda:0"``.
         cache_mb: memory for what was computed for passages, in MiB.
     """
 
-    embedder: str = Field(default="sentence-transformers/all-MiniLM-L6-v2", description=_MODEL_NAME)
+    embedder: str = Field(default=MINILM[0], description=_MODEL_NAME)
     cross_encoder: str = Field(default="cross-encoder/ms-marco-MiniLM-L-6-v2", description=_MODEL_NAME)
     nlp: str = Field(default="en_core_web_sm", description=_MODEL_NAME)
     hhem: str = Field(default="vectara/hallucination_evaluation_model", description=_MODEL_NAME)
     download: bool = Field(default=True, description=_YES_OR_NO)
     load_timeout: float = Field(default=120.0, gt=0, allow_inf_nan=False, description="seconds, more than 0")
+    backend: Literal["torch", "onnx"] = Field(default="torch", description="'torch' or 'onnx'")
+    onnx_file: str = Field(default=ONNX_FILE, min_length=1, description="a file, such as 'onnx/model.onnx'")
     device: str = Field(default="cpu", description="a torch device, such as 'cpu' or 'cuda:0'")
     cache_mb: float = Field(default=64.0, ge=0, allow_inf_nan=False, description="MiB, 0 or more")
 
@@ -66,6 +82,18 @@ class ModelSettings(Data):
         if looks_like_path(name) and not os.path.exists(os.path.expanduser(name)):
             raise ValueError(f"no such path: {name}")
         return name
+
+    @model_validator(mode="after")
+    def _backend_is_here(self) -> ModelSettings:
+        if self.backend == "onnx":
+            if find_spec("onnxruntime") is None:
+                raise ValueError("backend='onnx' needs onnxruntime: pip install \"rageval-hooks[onnx]\"")
+            if self.device != "cpu":
+                raise ValueError(f"backend='onnx' computes on the CPU: not on device={self.device!r}")
+            for name in (self.embedder, self.cross_encoder):
+                if looks_like_path(name) and not os.path.isfile(os.path.join(os.path.expanduser(name), self.onnx_file)):
+                    raise ValueError(f"backend='onnx' needs the file {self.onnx_file}, which is not in {name}")
+        return self
 
 
 def looks_like_path(name: str) -> bool:
@@ -94,7 +122,9 @@ class Settings(BaseSettings):
             environment (``OPENAI_API_KEY``).
         judge_sample_rate: share of turns that are judged, 0..1, at most ``sample_rate``; or such a share by the name of
             a metric, for any metric. The judged turns are among the evaluated ones. None for all that are evaluated.
-        thresholds: score name → bound for the label ``pass``; at least, or at most where lower is better.
+        thresholds: score name → bound for the label ``pass``; at least, or at most where lower is better. None for no
+            label; the name ``"*"`` for every score that is not named. ``"none"`` is short for ``{"*": None}``. What is
+            not named has the bound that was measured for it and its model, if there is one: see docs/metrics.md.
         inline_budget_ms: what of the local metrics has not begun after this time moves to the background. 0 moves all.
         capture_content: False keeps questions, passages and answers off spans, and out of what the exporters
             ``console``, ``jsonl`` and ``phoenix`` write; True overrides
@@ -128,8 +158,9 @@ class Settings(BaseSettings):
     judge_sample_rate: Annotated[Rate | dict[str, Rate] | None, NoDecode] = Field(
         default=None, description="a share of turns, 0..1, or such a share by the name of a metric"
     )
-    thresholds: Annotated[dict[str, FiniteFloat], NoDecode] = Field(
-        default_factory=dict, description="a mapping of score names to numbers, or 'name=number, name=number'"
+    thresholds: Annotated[dict[str, FiniteFloat | None], NoDecode] = Field(
+        default_factory=dict,
+        description="a mapping of score names to numbers, or 'name=number, name=number'; None, or 'none', for no label",
     )
     inline_budget_ms: float = Field(default=2000.0, ge=0, description="milliseconds, 0 or more")
     capture_content: bool | None = Field(default=None, description=_YES_OR_NO)
@@ -172,10 +203,14 @@ class Settings(BaseSettings):
 
     @field_validator("thresholds", mode="before")
     @classmethod
-    def _pairs(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            return _json_or(value, _parse_pairs)
-        return value
+    def _bounds(cls, value: Any) -> Any:
+        bounds = _json_or(value, _parse_bounds) if isinstance(value, str) else value
+        if not isinstance(bounds, Mapping):
+            return bounds
+        bounds = {name: None if _is_none(bound) else bound for name, bound in bounds.items()}
+        if bounds.get(EVERY) is not None:
+            raise ValueError(f"{EVERY!r} stands for every score that is not named: it can only be None")
+        return bounds
 
     @field_validator("models", mode="before")
     @classmethod
@@ -222,6 +257,15 @@ def _parse_pairs(text: str) -> dict[str, str]:
             raise ValueError(f"part {place} is not of the form name=value")
         pairs[name.strip()] = number.strip()
     return pairs
+
+
+def _parse_bounds(text: str) -> dict[str, str]:
+    parts = (f"{EVERY}={part}" if _is_none(part) else part for part in text.split(","))
+    return _parse_pairs(",".join(parts))
+
+
+def _is_none(value: Any) -> bool:
+    return isinstance(value, str) and value.strip().lower() == "none"
 
 
 def _explain(error: ValidationError, settings: type[BaseSettings]) -> str:

@@ -98,7 +98,7 @@ class TestDemo:
             (score["name"], item["turn"]["query"])
             for item in map(json.loads, run("demo", "--json", "--models", "lexical").stdout.splitlines())
             for score in item["scores"]
-            if score["status"] == "scored" and score["label"] == "fail"
+            if score["status"] == "scored" and score["target"]["kind"] == "turn" and score["label"] == "fail"
         }
 
         assert failed == {

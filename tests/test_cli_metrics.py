@@ -50,6 +50,23 @@ class TestTheList:
                 assert score["direction"] in ("higher", "lower")
                 assert score["high"] is None or score["low"] < score["high"]
 
+    def test_default_thresholds_say_how_good_they_are(self, everything: list[dict[str, Any]]) -> None:
+        """For which model, of what, how it agreed with people, on which sets."""
+        found = {score["name"]: score["thresholds"] for item in everything for score in item["scores"]}
+        [facts] = found["unsupported_facts"]
+
+        assert {name for name, thresholds in found.items() if thresholds} == {
+            "groundedness",
+            "unsupported_facts",
+            "context_relevance",
+        }
+        assert (facts["value"], facts["models"], facts["target"]) == (0, [None], "turn")
+        assert [len(item["models"]) for item in found["context_relevance"]] == [2, 1]
+        assert {item["target"] for item in found["context_relevance"]} == {"passage"}
+        for item in found["groundedness"]:
+            assert 0.5 < item["accuracy"][0] < item["accuracy"][1] < 1
+            assert "wice_test" in item["sets"]
+
     def test_no_two_scores_have_one_name(self, everything: list[dict[str, Any]]) -> None:
         """One could not tell them apart in a trace."""
         names = [score["name"] for item in everything for score in item["scores"]]
@@ -69,13 +86,19 @@ class TestTheList:
         assert "\x1b" not in "".join(lines)
         [mrr] = [line for line in lines if line.startswith("mrr ")]
         assert mrr[at:] == "1 / rank of the first relevant passage; 0 if there is none"
-        assert mrr.split()[1:7] == ["ranking", "retrieval", "higher", "0", "to", "1"]
+        assert mrr.split()[1:8] == ["ranking", "retrieval", "higher", "0", "to", "1", "-"]
+        [relevance] = [line for line in lines if line.startswith("context_relevance ")]
+        assert ">= 0.54 (all-MiniLM-L6-v2: 0.84), >= 0.48 (lexical: 0.74)" in relevance
 
     def test_some_of_them(self) -> None:
         """By their names."""
         lines = run("no_answer", "latency").stdout.splitlines()
 
         assert [line.split()[0] for line in lines[1:3]] == ["no_answer", "latency"]
+
+    def test_without_default_thresholds_there_is_no_table_of_them(self) -> None:
+        """An empty one says nothing."""
+        assert "thresholds" not in run("no_answer", "--markdown").stdout
 
     def test_in_a_terminal_it_is_a_table(self) -> None:
         """Wrapped to its width, by family."""
@@ -102,10 +125,12 @@ class TestTheList:
         assert "RETRIEVAL" in text
         assert "umbrela.mean" in text
         assert "\x1b[" in text
+        assert "balanced accuracy" not in text  # none of them has a default threshold
 
     def test_markdown_has_a_table_per_family(self, everything: list[dict[str, Any]]) -> None:
         """For the documentation: every score with all that is said of it."""
         text = run("--markdown").stdout
+        text, _, thresholds = text.partition("### Default thresholds")
         rows = [line for line in text.splitlines() if line.startswith("| `")]
         headings = [line for line in text.splitlines() if line.startswith("### ")]
 
@@ -117,6 +142,9 @@ class TestTheList:
         assert {row.replace("\\|", "").count("|") for row in rows} == {10}
         [nuggets] = [row for row in rows if "`nuggets.vital`" in row]
         assert "arXiv 2411.09607" in nuggets
+        assert "A starting point" in thresholds
+        assert "| `context_relevance` | >= 0.48 | each passage | lexical | 0.74 | clapnq_dev |" in thresholds
+        assert "| `unsupported_facts` | <= 0 | the turn | - | " in thresholds
 
 
 class TestThePlan:

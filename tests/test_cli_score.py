@@ -60,6 +60,37 @@ class TestFiles:
         assert {s.label for record in records for s in record.scores() if s.name == "groundedness"} == {"pass"}
         assert sorted(item.name for item in file.parent.iterdir()) == ["in.jsonl", "out.jsonl"]
 
+    def test_labels_are_there_by_default(self, file: Path) -> None:
+        """In both kinds of files, and the report counts them; ``none`` leaves them out."""
+        outputs = [file.parent / "out.csv", file.parent / "out.jsonl"]
+        arguments = ("score", str(file), *LEXICAL, "-o", str(outputs[0]), "-o", str(outputs[1]))
+        run(*arguments)
+        report = run("report", str(outputs[0])).stdout.splitlines()
+
+        assert {row["groundedness.label"] for row in table(outputs[0])} == {"pass"}
+        assert "answer_relevance.label" not in table(outputs[0])[0]
+        assert [
+            score.label for score in next(read_records(outputs[1])).results if score.name == "context_relevance"
+        ] == [
+            None,
+            "pass",
+        ]
+        assert "passed" in report[1].split()
+        assert [line.split()[-1] for line in report if line.startswith("groundedness")] == ["100.0%"]
+
+        run(*arguments, "--threshold", "none", "--threshold", "unsupported_facts=0")
+        assert {name for name in table(outputs[0])[0] if name.endswith(".label")} == {"unsupported_facts.label"}
+
+    def test_the_environment_may_name_scores_of_others(self, file: Path) -> None:
+        """It is the application's; an option is for this command."""
+        output = file.parent / "out.jsonl"
+        arguments = ("score", str(file), *LEXICAL, "--metrics", "groundedness", "-o", str(output))
+        run(*arguments, RAGEVAL_THRESHOLDS="trace.adherence=1,groundedness=1")
+        assert {score.label for record in read_records(output) for score in record.scores()} <= {"pass", "fail"}
+
+        done = run(*arguments, "--threshold", "trace.adherence=1", status=2)
+        assert "unknown score in thresholds 'trace.adherence'. Valid: groundedness." in done.stderr
+
     def test_a_table_to_two_tables(self, tmp_path: Path) -> None:
         """Ragas' columns in, ours and JSON Lines out."""
         given = [{"question": "When?", "answer": "In 2019.", "contexts": '["It was in 2019."]', "ground_truth": "2019"}]

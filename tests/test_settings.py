@@ -148,6 +148,12 @@ ERRORS = [
     ({"thresholds": {"groundedness": math.nan}}, "thresholds.groundedness: ", "score names to numbers"),
     ({"thresholds": '{"a": Infinity}'}, "thresholds.a: ", "score names to numbers"),
     ({"thresholds": 0.7}, "thresholds: ", "score names to numbers"),
+    (
+        {"thresholds": {"*": 0.7}},
+        "thresholds: '*' stands for every score that is not named: it can only be None",
+        "none",
+    ),
+    ({"thresholds": ["none"]}, "thresholds: ", "None, or 'none', for no label"),
     ({"inline_budget_ms": -1}, "inline_budget_ms: ", "milliseconds, 0 or more"),
     ({"capture_content": "maybe"}, "capture_content: ", "true or false"),
     ({"spans": "some"}, "spans: ", "'rag', 'all' or 'none'"),
@@ -258,8 +264,10 @@ def test_settings_cannot_be_changed() -> None:
         Settings.build().sample_rate = 0.5  # type: ignore[misc]
 
 
-@given(st.dictionaries(st.from_regex(r"[a-z_.@0-9]{1,12}", fullmatch=True), st.floats(-1e6, 1e6), max_size=4))
-def test_thresholds_are_read_as_they_are_written(thresholds: dict[str, float]) -> None:
+@given(
+    st.dictionaries(st.from_regex(r"[a-z_.@0-9]{1,12}", fullmatch=True), st.none() | st.floats(-1e6, 1e6), max_size=4)
+)
+def test_thresholds_are_read_as_they_are_written(thresholds: dict[str, float | None]) -> None:
     """Pairs with commas between them say the same as a mapping."""
     written = ", ".join(f"{name}={value!r}" for name, value in thresholds.items())
 

@@ -5,18 +5,25 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import typer
 
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.metrics.base import REGISTRY, Metric, ScoreDefinition
+from rageval_hooks.metrics.base import REGISTRY, Metric, ScoreDefinition, Threshold
 from rageval_hooks.metrics.plan import Plan, SharedCall, TurnSize, plan_calls
 
 __all__ = ["find_metrics", "markdown", "print_metrics", "print_plan"]
 
 _FAMILIES = ("local", "judge", "retrieval", "generation", "reference", "consistency", "usage")
-_COLUMNS = ("score", "metric", "family", "better", "range", "needs", "models", "calls", "source", "meaning")
+_COLUMNS = ("score", "metric", "family", "better", "range", "passes", "needs", "models", "calls", "source", "meaning")
+
+_THRESHOLD_COLUMNS = ("score", "passes", "of", "model", "balanced accuracy", "measured on")
+_ABOUT_THRESHOLDS = (
+    "From where on a score has the label pass, if you have not set that yourself. Balanced accuracy is against the "
+    "labels of people: 0.5 is chance, 1 perfect. A starting point: your texts are others."
+)
 
 
 def find_metrics(names: Sequence[str] = ()) -> list[Metric]:
@@ -62,7 +69,7 @@ def print_metrics(names: Sequence[str], form: str) -> None:
 
 
 def markdown(metrics: Iterable[Metric]) -> str:
-    """Return a Markdown table per family, each under its heading."""
+    """Return a Markdown table per family, each under its heading, then one of the default thresholds."""
     families: dict[str, list[Metric]] = {}
     for metric in metrics:
         families.setdefault(metric.family, []).append(metric)
@@ -76,6 +83,11 @@ def markdown(metrics: Iterable[Metric]) -> str:
                 row = [f"`{score.name}`", *(cells[name] for name in ("meaning", "range", "better", "needs", "models"))]
                 lines.append(_row([*row, metric.calls, metric.source, metric.version]))
         blocks.append("\n".join(lines))
+    rows = [row for members in families.values() for metric in members for row in _threshold_rows(metric)]
+    if rows:
+        lines = ["### Default thresholds", "", _ABOUT_THRESHOLDS, ""]
+        lines += [_row(map(str.capitalize, _THRESHOLD_COLUMNS)), _row(["---"] * len(_THRESHOLD_COLUMNS))]
+        blocks.append("\n".join([*lines, *(_row([f"`{name}`", *cells]) for name, *cells in rows)]))
     return "\n\n".join(blocks)
 
 
@@ -161,6 +173,7 @@ def _cells(metric: Metric, score: ScoreDefinition) -> tuple[str, ...]:
         metric.family,
         score.direction,
         _range(score),
+        ", ".join(map(partial(_passes, score), score.thresholds)) or "-",
         ", ".join(metric.requires) or "-",
         ", ".join(metric.models) or ("judge" if metric.asks_judge else "-"),
         metric.calls,
@@ -172,6 +185,33 @@ def _cells(metric: Metric, score: ScoreDefinition) -> tuple[str, ...]:
 def _range(score: ScoreDefinition) -> str:
     text = f"{score.low:g} or more" if score.high is None else f"{score.low:g} to {score.high:g}"
     return f"{text} ({score.unit})" if score.unit else text
+
+
+def _passes(score: ScoreDefinition, threshold: Threshold) -> str:
+    """Return from where on a score passes if nobody says otherwise, with the balanced accuracy that this had."""
+    whose = f"{_model(threshold)}: " if _model(threshold) else ""
+    return f"{_bound(score, threshold)} ({whose}{_accuracy(threshold)})"
+
+
+def _threshold_rows(metric: Metric) -> Iterable[tuple[str, ...]]:
+    for score in metric.scores:
+        for found in score.thresholds:
+            of = "each passage" if found.target == "passage" else "the turn"
+            cells = (_bound(score, found), of, _model(found) or "-", _accuracy(found), ", ".join(found.sets))
+            yield (score.name, *cells)
+
+
+def _bound(score: ScoreDefinition, threshold: Threshold) -> str:
+    return f"{'>=' if score.direction == 'higher' else '<='} {threshold.value:g}"
+
+
+def _model(threshold: Threshold) -> str:
+    """Return the model's name without that of its publisher; nothing for a score without a model."""
+    return ", ".join(dict.fromkeys(name.rpartition("/")[2] for name in threshold.models if name is not None))
+
+
+def _accuracy(threshold: Threshold) -> str:
+    return " to ".join(dict.fromkeys(f"{value:.2f}" for value in threshold.accuracy))
 
 
 def _as_data(metric: Metric) -> dict[str, Any]:
@@ -200,7 +240,7 @@ def _print_columns(rows: Sequence[Sequence[str]]) -> None:
         typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def _print_table(metrics: Iterable[Metric]) -> None:
+def _print_table(metrics: Sequence[Metric]) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -218,3 +258,9 @@ def _print_table(metrics: Iterable[Metric]) -> None:
             cells = dict(zip(_COLUMNS, _cells(metric, score), strict=True))
             table.add_row(*(Text(cells[name]) for name in shown))
     console.print(table)
+    rows = [row for metric in metrics for row in _threshold_rows(metric)]
+    if rows:
+        thresholds = Table(*_THRESHOLD_COLUMNS, title="default thresholds", header_style="bold", title_justify="left")
+        for row in rows:
+            thresholds.add_row(*map(Text, row))
+        console.print(thresholds, Text(_ABOUT_THRESHOLDS, style="dim"), sep="")

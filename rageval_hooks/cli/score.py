@@ -43,7 +43,10 @@ def score(
         typer.Option("--judge-options", metavar="NAME=VALUE", help="Such as base_url=http://localhost:8000/v1."),
     ] = None,
     threshold: Annotated[
-        list[str] | None, typer.Option("--threshold", metavar="NAME=NUMBER", help="From where on a score passes.")
+        list[str] | None,
+        typer.Option(
+            "--threshold", metavar="NAME=NUMBER", help="From where on a score passes. NAME=none, or none: no label."
+        ),
     ] = None,
     context: Annotated[
         Path | None, typer.Option("--context", help="FILE is a conversation; this is what was retrieved for it.")

@@ -19,8 +19,8 @@ from rageval_hooks.errors import (
     UnknownNameError,
 )
 from rageval_hooks.logs import Complaints
+from rageval_hooks.metrics.definition import Direction, ScoreDefinition, Threshold, label
 from rageval_hooks.metrics.plan import PlannedCall, TurnSize
-from rageval_hooks.plain import Data
 from rageval_hooks.plugins import Registry
 from rageval_hooks.score import Failed, Result, Score, Skipped
 from rageval_hooks.turn import Turn
@@ -37,6 +37,7 @@ __all__ = [
     "Field",
     "Metric",
     "ScoreDefinition",
+    "Threshold",
     "compute",
     "compute_judged",
     "label",
@@ -45,28 +46,7 @@ __all__ = [
 
 _complaints = Complaints(logging.getLogger(__name__))
 
-Direction = Literal["higher", "lower"]
 Field = Literal["query", "passages", "response", "reference", "timing"]
-
-
-class ScoreDefinition(Data):
-    """What one score of a metric means.
-
-    Attributes:
-        name: the score's name.
-        description: what it says, in one sentence.
-        direction: whether higher or lower is better.
-        low: the least possible value.
-        high: the greatest possible value; None where there is no bound.
-        unit: ``""`` for a share or a probability, else ``"s"``, ``"tokens"``, ``"USD"`` …
-    """
-
-    name: str
-    description: str
-    direction: Direction = "higher"
-    low: float = 0.0
-    high: float | None = 1.0
-    unit: str = ""
 
 
 class Metric(ABC):
@@ -377,12 +357,6 @@ def _message(error: Exception) -> str:
     if isinstance(error, ValidationError):
         return "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
     return str(error)
-
-
-def label(score: Score, threshold: float, direction: Direction) -> Score:
-    """Return the score with the label that the threshold gives it."""
-    passed = score.value >= threshold if direction == "higher" else score.value <= threshold
-    return score.model_copy(update={"label": "pass" if passed else "fail"})
 
 
 AnyMetric = Union[str, Metric, type[Metric]]

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from rageval_hooks.analysis import TurnAnalysis
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.metrics.base import Field, Metric, ScoreDefinition, passage_name
+from rageval_hooks.metrics.base import Field, Metric, ScoreDefinition, Threshold, passage_name
 from rageval_hooks.models import Role
 from rageval_hooks.models.embedding import Embedding, TokenVectors
 from rageval_hooks.score import Result
-from rageval_hooks.settings import LEXICAL
+from rageval_hooks.settings import LEXICAL, MINILM
 from rageval_hooks.text.facts import unsupported_facts
 from rageval_hooks.text.passages import PassageIndex
 from rageval_hooks.text.sentences import Span, sentence_spans
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Groundedness", "Grounding", "SentenceGrounding", "UnsupportedFacts", "groundedness"]
 
 _NEEDS: tuple[Field, ...] = ("response", "passages")
+_SUPPORT = ("begin_wow_test", "faithdial_gold", "expertqa_test", "wice_test")
 
 
 class Groundedness(Metric):
@@ -45,7 +46,14 @@ class Groundedness(Metric):
 
     name: ClassVar[str] = "groundedness"
     scores: ClassVar[tuple[ScoreDefinition, ...]] = (
-        ScoreDefinition(name="groundedness", description="how far the passages support the response"),
+        ScoreDefinition(
+            name="groundedness",
+            description="how far the passages support the response",
+            thresholds=(
+                Threshold(value=0.74, models=MINILM, accuracy=(0.572, 0.858), sets=_SUPPORT),
+                Threshold(value=0.75, models=(LEXICAL,), accuracy=(0.565, 0.861), sets=_SUPPORT),
+            ),
+        ),
     )
     requires: ClassVar[tuple[Field, ...]] = _NEEDS
     models: ClassVar[tuple[Role, ...]] = ("embedder",)
@@ -96,6 +104,7 @@ class UnsupportedFacts(Metric):
             direction="lower",
             high=None,
             unit="facts",
+            thresholds=(Threshold(value=0, models=(None,), accuracy=(0.525, 0.731), sets=_SUPPORT),),
         ),
     )
     requires: ClassVar[tuple[Field, ...]] = _NEEDS

@@ -45,6 +45,7 @@ class NoAnswer(Metric):
         ScoreDefinition(
             name="no_answer",
             description="1 if the response attempts an answer, even a wrong one; 0 if it declines to answer",
+            labels=("answered", "declined"),
         ),
     )
     requires: ClassVar[tuple[Field, ...]] = ("query", "response")

@@ -7,11 +7,14 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from rageval_hooks.analysis import TurnAnalysis
-from rageval_hooks.metrics.base import Field, Metric, ScoreDefinition, passage_name
+from rageval_hooks.metrics.base import Field, Metric, ScoreDefinition, Threshold, passage_name
 from rageval_hooks.models import Role
 from rageval_hooks.score import Result, Target
+from rageval_hooks.settings import LEXICAL, MINILM
 
 __all__ = ["AnswerRelevance", "ContextRelevance"]
+
+_PASSAGES = ("clapnq_dev",)  # one passage per question: its thresholds say nothing of a mean over several
 
 
 class AnswerRelevance(Metric):
@@ -53,6 +56,10 @@ class ContextRelevance(Metric):
         ScoreDefinition(
             name="context_relevance",
             description="similarity of query and passage; for the turn, the mean over passages",
+            thresholds=(
+                Threshold(value=0.54, models=MINILM, target="passage", accuracy=(0.837, 0.837), sets=_PASSAGES),
+                Threshold(value=0.48, models=(LEXICAL,), target="passage", accuracy=(0.743, 0.743), sets=_PASSAGES),
+            ),
         ),
     )
     requires: ClassVar[tuple[Field, ...]] = ("query", "passages")

@@ -101,7 +101,8 @@ class _Shared:
         self._lock = ForkSafeLock()
 
     def value(self, role: Role, settings: ModelSettings) -> BackgroundValue[Any]:
-        key = (role, getattr(settings, role), settings.device, settings.download, settings.load_timeout)
+        backend = (settings.backend, settings.onnx_file) if role in ("embedder", "cross_encoder") else ()
+        key = (role, getattr(settings, role), backend, settings.device, settings.download, settings.load_timeout)
         value = self._values.get(key)
         if value is None:
             with self._lock:
@@ -112,7 +113,7 @@ class _Shared:
         return value
 
     def cache(self, settings: ModelSettings) -> MemoryCache[AnyEmbedding]:
-        key = (settings.embedder, settings.device, settings.cache_mb)
+        key = (settings.embedder, settings.backend, settings.onnx_file, settings.device, settings.cache_mb)
         with self._lock:
             return self._caches.setdefault(key, MemoryCache(int(settings.cache_mb * 2**20)))
 

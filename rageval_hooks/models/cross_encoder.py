@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rageval_hooks.errors import MissingDependencyError, ModelUnavailableError
+from rageval_hooks.models.onnx import use_onnx
 from rageval_hooks.models.sources import load_pretrained
 from rageval_hooks.settings import ModelSettings
 from rageval_hooks.threads import model_executor
@@ -29,6 +30,9 @@ class Relevance:
 
 _LONGEST = 100_000
 """Characters of a text that are looked at: far more than the tokens that the model reads have."""
+
+_SPECIAL_TOKENS = 8
+"""At least as many as a tokenizer adds to a pair of texts."""
 
 
 class CrossEncoder:
@@ -53,9 +57,14 @@ class CrossEncoder:
         import torch
 
         logit = self._model.predict([(query, response)], activation_fn=torch.nn.Identity(), show_progress_bar=False)[0]
+        return Relevance(_sigmoid(float(logit)), truncated=self._is_cut(query, response))
+
+    def _is_cut(self, query: str, response: str) -> bool:
         limit = getattr(self._model, "max_seq_length", None) or self._model.tokenizer.model_max_length
+        if not limit or len(query) + len(response) + _SPECIAL_TOKENS <= limit:  # a token has at least one character
+            return False
         length = len(self._model.tokenizer(query, response, truncation=False, verbose=False)["input_ids"])
-        return Relevance(_sigmoid(float(logit)), truncated=bool(limit and length > limit))
+        return bool(length > limit)
 
 
 def _sigmoid(value: float) -> float:
@@ -78,6 +87,9 @@ def load_cross_encoder(settings: ModelSettings) -> CrossEncoder:
 
     def load(path: str, local: bool) -> CrossEncoder:
         model = Model(path, device=settings.device, local_files_only=local, trust_remote_code=False)
-        return CrossEncoder(model, settings.cross_encoder)
+        name = settings.cross_encoder
+        if settings.backend == "onnx":
+            name = use_onnx("cross_encoder", model, settings, path if local else None)
+        return CrossEncoder(model, name)
 
     return load_pretrained("cross_encoder", settings.cross_encoder, settings.download, load)

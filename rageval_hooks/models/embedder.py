@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from rageval_hooks.errors import MissingDependencyError, ModelUnavailableError
 from rageval_hooks.models.embedding import Embedding, TokenVectors, unit
+from rageval_hooks.models.onnx import use_onnx
 from rageval_hooks.models.sources import load_pretrained
 from rageval_hooks.settings import ModelSettings
 from rageval_hooks.threads import model_executor
@@ -28,6 +30,10 @@ _LONGEST_WORD = 12
 """Tokens that a cut may move to fall between words."""
 
 
+_ENCODED = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
+"""What models read → where the tokenizer has it."""
+
+
 def _go_on() -> None:
     """Do not stop."""
 
@@ -45,13 +51,17 @@ class Embedder:
     """
 
     def __init__(self, model: Any, name: str) -> None:
-        self._model = model
-        self._tokenizer = model.tokenizer
-        if not getattr(self._tokenizer, "is_fast", False):
+        if not getattr(model.tokenizer, "is_fast", False):
             raise ModelUnavailableError("embedder", f"{name} has no fast tokenizer, which token positions need")
+        self._model = model
+        self._device = model.device
         self.name = name
-        self._padding = {"input_ids": self._tokenizer.pad_token_id or 0}
         self.window_tokens = min(int(model.max_seq_length or _LONGEST_WINDOW), _LONGEST_WINDOW)
+        self._names = [(name, _ENCODED[name]) for name in model.tokenizer.model_input_names if name in _ENCODED]
+        self._padding = {"input_ids": model.tokenizer.pad_token_id or 0}
+        self._tokenizer = copy.deepcopy(model.tokenizer.backend_tokenizer)  # a call of the library's own sets it anew
+        self._tokenizer.no_padding()
+        self._tokenizer.enable_truncation(self.window_tokens)
 
     def embed(self, text: str, pause: Callable[[], None] = _go_on) -> Embedding:
         """Embed a text, in as many windows as it needs.
@@ -79,7 +89,7 @@ class Embedder:
         return model_executor().submit(self._embed_short, list(texts), pause).result()
 
     def _embed_short(self, texts: list[str], pause: Callable[[], None]) -> list[Embedding]:
-        features = [self._features(text, 0)[:1] for text in texts]
+        features = [self._features(self._tokenizer.encode(text), 0)[:1] for text in texts]
         found = [(index, *window[0]) for index, window in enumerate(features) if window]
         embeddings = [Embedding.of([])] * len(texts)
         if found:
@@ -91,7 +101,7 @@ class Embedder:
 
     def fits(self, text: str) -> bool:
         """Return whether a text is read at once, in one window. Costs its tokens, no forward pass."""
-        return model_executor().submit(lambda: len(self._pieces(text)) == 1).result()
+        return model_executor().submit(lambda: not self._tokenizer.encode(text).overflowing).result()
 
     def _begin(self, text: str, pause: Callable[[], None]) -> tuple[list[_Window], list[_Features]]:
         """Tokenize a text and embed its first window: one way to the model's thread and back for most texts.
@@ -106,35 +116,39 @@ class Embedder:
         return [self._forward(*features[0])], features[1:]
 
     def _tokenize(self, text: str) -> list[_Features]:
-        return [window for start, end in self._pieces(text) for window in self._features(text[start:end], start)]
+        whole = self._tokenizer.encode(text)
+        if not whole.overflowing:
+            return self._features(whole, 0)
+        pieces = self._cut(text, whole)
+        return [part for a, b in pieces for part in self._features(self._tokenizer.encode(text[a:b]), a)]
 
     def _pieces(self, text: str) -> list[tuple[int, int]]:
         """Cut a text into the fewest pieces that fit a window, about equally long, between words where that goes."""
-        if len(text) < self.window_tokens:  # a token has at least one character
-            return [(0, len(text))]
-        encoded = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-        offsets = encoded["offset_mapping"]
-        room = self.window_tokens - self._tokenizer.num_special_tokens_to_add()
-        count = 1 if len(offsets) <= room else -(-len(offsets) // (room - _LONGEST_WORD))
+        whole = self._tokenizer.encode(text)
+        return self._cut(text, whole) if whole.overflowing else [(0, len(text))]
+
+    def _cut(self, text: str, whole: Any) -> list[tuple[int, int]]:
+        windows = [whole, *whole.overflowing]
+        offsets = [
+            place
+            for window in windows
+            for place, special in zip(window.offsets, window.special_tokens_mask, strict=True)
+            if not special
+        ]
+        room = self.window_tokens - sum(whole.special_tokens_mask)
+        count = -(-len(offsets) // (room - _LONGEST_WORD))
         cuts = [_between_words(offsets, number * len(offsets) // count) for number in range(1, count)]
         return list(pairwise([0, *cuts, len(text)]))
 
-    def _features(self, text: str, base: int) -> list[_Features]:
-        encoded = self._tokenizer(
-            text,
-            truncation=True,
-            max_length=self.window_tokens,
-            return_overflowing_tokens=True,
-            return_offsets_mapping=True,
-        )
-        names = [name for name in ("input_ids", "attention_mask", "token_type_ids") if name in encoded]
+    def _features(self, encoded: Any, base: int) -> list[_Features]:
+        """Return the windows of a tokenized text that have tokens, which begins at a character of a larger one."""
         return [
             (
-                {name: encoded[name][index] for name in names},
-                [(start + base, end + base) if end > start else (0, 0) for start, end in offsets],
+                {name: getattr(window, attribute) for name, attribute in self._names},
+                [(start + base, end + base) if end > start else (0, 0) for start, end in window.offsets],
             )
-            for index, offsets in enumerate(encoded["offset_mapping"])
-            if any(end > start for start, end in offsets)
+            for window in (encoded, *encoded.overflowing)
+            if any(end > start for start, end in window.offsets)
         ]
 
     def _forward(self, features: dict[str, list[int]], offsets: list[tuple[int, int]]) -> _Window:
@@ -146,14 +160,13 @@ class Embedder:
         import numpy as np
         import torch
 
-        device = self._model.device
         length = max(map(len, offsets))
         with torch.inference_mode():
             inputs = {
                 name: torch.tensor([_padded(row[name], length, self._padding.get(name, 0)) for row in features])
                 for name in features[0]
             }
-            output = self._model({name: values.to(device) for name, values in inputs.items()})
+            output = self._model({name: values.to(self._device) for name, values in inputs.items()})
             vectors = output["sentence_embedding"].float().cpu().numpy()
             tokens = output["token_embeddings"].float().cpu().numpy()
         windows = []
@@ -190,6 +203,9 @@ def load_embedder(settings: ModelSettings) -> Embedder:
 
     def load(path: str, local: bool) -> Embedder:
         model = SentenceTransformer(path, device=settings.device, local_files_only=local, trust_remote_code=False)
-        return Embedder(model.eval(), settings.embedder)
+        name = settings.embedder
+        if settings.backend == "onnx":
+            name = use_onnx("embedder", model, settings, path if local else None)
+        return Embedder(model.eval(), name)
 
     return load_pretrained("embedder", settings.embedder, settings.download, load)

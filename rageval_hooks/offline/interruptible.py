@@ -14,6 +14,8 @@ __all__ = ["run_interruptible"]
 
 T = TypeVar("T")
 
+_BY_ASYNCIO: bool = sys.version_info >= (3, 11)
+
 
 def run_interruptible(main: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end.
@@ -24,7 +26,7 @@ def run_interruptible(main: Coroutine[Any, Any, T]) -> T:
     Raises:
         KeyboardInterrupt: the user interrupted it.
     """
-    if sys.version_info >= (3, 11) or threading.current_thread() is not threading.main_thread():
+    if _BY_ASYNCIO or threading.current_thread() is not threading.main_thread():
         return asyncio.run(main)
     return asyncio.run(_cancelled_by_the_user(main))
 

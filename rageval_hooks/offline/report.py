@@ -51,6 +51,8 @@ class ScoreRow(Data):
         spread: of its values; None if there are none.
         skipped: results without an input.
         failed: results that went wrong.
+        labelled: values with the label ``pass`` or ``fail``.
+        passed: share of these that pass; None if there are none.
         sampled: whether some values stand for more than one turn.
         repeats: how much it varies between answers to one question; None without repeats.
     """
@@ -62,6 +64,8 @@ class ScoreRow(Data):
     spread: Spread | None = None
     skipped: Missing = Missing()
     failed: Missing = Missing()
+    labelled: int = 0
+    passed: float | None = None
     sampled: bool = False
     repeats: Variation | None = None
 
@@ -274,6 +278,8 @@ def _score_row(file: Tally, name: str, lower: Sequence[str], how: Resampling) ->
         spread=_spread(values, file, how) if values else None,
         skipped=_missing(skipped),
         failed=_missing(failed),
+        labelled=values.labelled if values else 0,
+        passed=values.passed if values else None,
         sampled=bool(values and (values.weights > 1).any()),
         repeats=repeats,
     )

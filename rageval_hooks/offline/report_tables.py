@@ -70,12 +70,18 @@ def comparison_tables(comparison: Comparison, level: float) -> list[Table]:
 
 def _scores(file: FileReport, level: float) -> Table:
     rows = [_score_row(row) for row in file.scores]
+    shares = ["" if row.passed is None else f"{row.passed:.1%}" for row in file.scores]
     if file.answered is not None:
         rows.append(_answered_row(file.answered))
+        shares.append("")
+    header: tuple[str, ...] = ("score", "mean", f"{level:.0%} interval", "median", "spread", "values")
+    if any(shares):
+        header = (*header, "passed")
+        rows = [(*row[:-2], share, *row[-2:]) for row, share in zip(rows, shares, strict=True)]
     answers = f", {file.records} answers" if file.runs > 1 else ""
     return Table(
         title=f"{file.name}: {file.questions} questions{answers}",
-        header=("score", "mean", f"{level:.0%} interval", "median", "spread", "values", "skipped", "failed"),
+        header=(*header, "skipped", "failed"),
         rows=tuple(rows),
         notes=tuple(_score_notes(file)),
     )

@@ -29,7 +29,7 @@ def build_pipeline(
         models: a tier, or a JSON object.
         judge: ``"provider:model"``.
         judge_options: ``name=value`` with commas between, or a JSON object.
-        thresholds: ``name=number``, each.
+        thresholds: ``name=number``, ``name=none`` or ``none``, each.
         concurrency: turns at a time; so many requests at a time, at least, go to the judge.
 
     Raises:

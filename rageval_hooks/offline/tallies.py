@@ -38,10 +38,13 @@ class Values:
 
     Attributes:
         metric: the metric that made it, as far as the records say.
+        labelled: how many have the label ``pass`` or ``fail``.
     """
 
     def __init__(self, metric: str | None) -> None:
         self.metric = metric
+        self.labelled = 0
+        self._weight_of = {"pass": 0.0, "fail": 0.0}
         self._values = array("d")
         self._weights = array("d")
         self._rows = array("q")
@@ -54,6 +57,15 @@ class Values:
         self._values.append(score.value)
         self._weights.append(1 / score.probability)
         self._rows.append(row)
+        if score.label is not None and score.label in self._weight_of:
+            self._weight_of[score.label] += 1 / score.probability
+            self.labelled += 1
+
+    @property
+    def passed(self) -> float | None:
+        """Share of those with a label that pass, each with its weight; None without labels."""
+        total = sum(self._weight_of.values())
+        return self._weight_of["pass"] / total if total else None
 
     @property
     def values(self) -> NDArray[np.float64]:

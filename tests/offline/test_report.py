@@ -89,6 +89,31 @@ class TestScores:
         assert file.scores[0].spread is not None
         assert file.scores[0].spread.mean == 0.9
 
+    def test_the_share_that_passes(self, tmp_path: Path) -> None:
+        """Of those with a label, each with the weight of its turn; scores without labels have none."""
+        labels = [("pass", 0.25), ("fail", 1.0), ("answered", 1.0), (None, 1.0)]
+        file = write(
+            tmp_path / "a.jsonl",
+            [
+                record(f"q{n}", 1, Score(name="groundedness", value=0.5, label=label, probability=probability))
+                for n, (label, probability) in enumerate(labels)
+            ]
+            + [record("q9", scores={"answer_relevance": 0.5})],
+        )
+        report = build_report([file])
+        [grounded, relevance] = report.files[0].scores
+
+        assert (grounded.labelled, grounded.passed) == (2, 0.8)
+        assert (relevance.labelled, relevance.passed) == (0, None)
+        [row] = [line for line in to_markdown(report).splitlines() if line.startswith("| groundedness |")]
+        assert row.split("|")[7].strip() == "80.0%"
+
+    def test_without_labels_there_is_no_such_column(self, tmp_path: Path) -> None:
+        """It would be empty."""
+        file = write(tmp_path / "a.jsonl", [record("q1", scores={"groundedness": 0.5})])
+
+        assert "passed" not in to_markdown(build_report([file]))
+
     def test_the_share_of_questions_answered(self, tmp_path: Path) -> None:
         """From the score no_answer: 1 attempts an answer."""
         records = [record(f"q{k}", scores={"no_answer": float(k != 0)}) for k in range(4)]

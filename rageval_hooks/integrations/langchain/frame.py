@@ -15,6 +15,7 @@ from rageval_hooks.selection import Selection
 
 __all__ = ["FRAMEWORK", "Decision", "ambient_run", "decided", "key_of", "running_retriever", "take_decision"]
 
+
 def key_of(run_id: UUID | None) -> Hashable | None:
     """Return the key by which the recorder knows a run: numbers are looked up in a fraction of a UUID's time."""
     return run_id.int if isinstance(run_id, UUID) else run_id

@@ -1,0 +1,151 @@
+"""ONNX Runtime in place of PyTorch, for the forward passes of a model that PyTorch's libraries have loaded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from rageval_hooks.errors import MissingDependencyError, ModelUnavailableError
+from rageval_hooks.models.sources import hub_file
+from rageval_hooks.settings import ONNX_FILE, ModelSettings, looks_like_path
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+__all__ = ["OnnxGraph", "use_onnx"]
+
+_OUTPUTS = {
+    "embedder": {"last_hidden_state": "last_hidden_state", "token_embeddings": "last_hidden_state"},
+    "cross_encoder": {"logits": "logits"},
+}
+"""What is read of a file's outputs, by its name there → its name among what transformers' models return."""
+
+
+class OnnxGraph:
+    """A file of ONNX, ready to run on the thread that calls it.
+
+    On that thread alone: threads of its own would not be there in a forked process, which would wait for them for ever.
+
+    Args:
+        path: the file.
+        threads: how many threads compute.
+
+    Raises:
+        ImportError: onnxruntime is not installed.
+        Exception: the file is not one that it reads.
+    """
+
+    def __init__(self, path: str, threads: int = 1) -> None:
+        onnxruntime = _without_telemetry()
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.use_deterministic_compute = True
+        options.enable_mem_pattern = False  # which keeps a plan of memory for each shape of the inputs
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        self.inputs = [node.name for node in self._session.get_inputs()]
+        self.outputs = [node.name for node in self._session.get_outputs()]
+
+    def run(self, output: str, inputs: Mapping[str, Any]) -> Any:
+        """Return one output for numpy arrays by the names of the inputs; what the graph does not read is left out."""
+        [found] = self._session.run([output], {name: inputs[name] for name in self.inputs})
+        return found
+
+
+def _without_telemetry() -> Any:
+    """Import onnxruntime, whose telemetry must be off when that happens.
+
+    It reports to its maker, and its thread makes forked processes hang, or abort, when they end.
+    """
+    variable = "ORT_DISABLE_TELEMETRY"
+    before = os.environ.get(variable)
+    os.environ[variable] = "1"
+    try:
+        return import_module("onnxruntime")
+    finally:
+        if before is None:
+            del os.environ[variable]
+        else:
+            os.environ[variable] = before
+
+
+def use_onnx(role: str, model: Module, settings: ModelSettings, folder: str | None) -> str:
+    """Let a model of sentence-transformers compute by ONNX Runtime; tokens, pooling and the rest stay as they are.
+
+    Args:
+        role: ``embedder`` or ``cross_encoder``.
+        model: the model; its PyTorch weights are dropped.
+        settings: which model, which file, and whether a hub may be asked for that.
+        folder: where its files are, if that is known.
+
+    Returns:
+        The model's name, for the scores that it makes; with the file's where that is not the usual one.
+
+    Raises:
+        ModelUnavailableError: there is no such file, or it is not of this kind.
+    """
+    name = str(getattr(settings, role))
+    path = _find(role, name, settings, folder)
+    try:
+        graph = OnnxGraph(path)
+    except ImportError as error:
+        missing = MissingDependencyError("onnxruntime", "onnx", 'backend="onnx"')
+        raise ModelUnavailableError(role, str(missing)) from error
+    except Exception as error:
+        reason = f"{path} cannot be loaded: {type(error).__name__}: {str(error)[:200]}"
+        raise ModelUnavailableError(role, reason) from error
+    output = next((output for output in _OUTPUTS[role] if output in graph.outputs), None)
+    if output is None:
+        wanted = " or ".join(_OUTPUTS[role])
+        raise ModelUnavailableError(role, f"{path} has no output {wanted}, but {', '.join(graph.outputs)}")
+    _replace(model, graph, output, _OUTPUTS[role][output])
+    return name if settings.onnx_file == ONNX_FILE else f"{name}, {settings.onnx_file}"
+
+
+def _find(role: str, name: str, settings: ModelSettings, folder: str | None) -> str:
+    file = settings.onnx_file
+    path = os.path.join(folder or "", *file.split("/"))
+    if folder is not None and os.path.isfile(path):
+        return path
+    found = None
+    if not looks_like_path(name) and not os.path.isdir(name):
+        found = hub_file(name if "/" in name else f"sentence-transformers/{name}", file, settings.download)
+    if found is None:
+        where = f"{name} has no {file} on this machine"
+        advice = f"Download it where there is a network (hf download {name} {file})"
+        raise ModelUnavailableError(role, f'{where}, which backend="onnx" needs. {advice}, or leave backend="torch"')
+    return found
+
+
+def _replace(model: Module, graph: OnnxGraph, output: str, key: str) -> None:
+    """Put a graph where the model has its transformer."""
+    import torch
+    from transformers import PreTrainedModel
+
+    class Transformer(torch.nn.Module):  # type: ignore[misc]
+        """Runs the graph, and answers as a model of transformers does."""
+
+        def __init__(self, config: Any) -> None:
+            super().__init__()
+            self.config = config
+            self.device = torch.device("cpu")
+            self.dtype = torch.float32
+
+        def forward(self, **features: Any) -> Any:
+            arrays = {name: value.numpy() for name, value in features.items() if isinstance(value, torch.Tensor)}
+            if "token_type_ids" not in arrays:
+                arrays["token_type_ids"] = torch.zeros_like(features["input_ids"]).numpy()
+            return _Answer({key: torch.from_numpy(graph.run(output, arrays))})
+
+    name, found = next((name, part) for name, part in model.named_modules() if isinstance(part, PreTrainedModel))
+    parent, _, attribute = name.rpartition(".")
+    setattr(model.get_submodule(parent), attribute, Transformer(found.config).eval())
+
+
+class _Answer(dict[str, Any]):
+    """What a model of transformers returns: its fields are items and attributes."""
+
+    __getattr__ = dict.__getitem__
