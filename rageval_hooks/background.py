@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 Job = Callable[[], "Coroutine[Any, Any, None] | None"]
 
-_LINGER = 0.02
+_LINGER = 0.25
 """Seconds that the thread sleeps on after the first job of a batch: fewer wake-ups, less contention with requests."""
 
 _LOOKS = 5

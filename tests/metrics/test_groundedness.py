@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 import rageval_hooks
 from rageval_hooks import ConfigurationError, Passage, Score, Skipped, Turn
-from rageval_hooks.metrics import groundedness as module
-from rageval_hooks.metrics.groundedness import Groundedness, Grounding, UnsupportedFacts, groundedness
+from rageval_hooks.metrics import grounding as module
+from rageval_hooks.metrics.groundedness import Groundedness, UnsupportedFacts
+from rageval_hooks.metrics.grounding import Grounding, groundedness
 from rageval_hooks.models import Models
 from rageval_hooks.models.embedder import Embedder
 from rageval_hooks.models.embedding import TokenVectors, keep_words
@@ -74,6 +75,41 @@ NEURAL = {
 def test_neural_values(name: str, minilm: Models) -> None:
     """With MiniLM's token vectors: what the published weights give."""
     assert score_of(RESPONSES[name], [PIER, MUSEUM], minilm).value == pytest.approx(NEURAL[name], abs=2e-3)
+
+
+def _tokens(text: str, *angles: float) -> TokenVectors:
+    """One token per word of a text, each a direction in the plane, in degrees."""
+    found = list(words(text))
+    radians = np.radians(angles)
+    return TokenVectors(
+        np.asarray([word.start for word in found]),
+        np.asarray([word.end for word in found]),
+        np.stack([np.cos(radians), np.sin(radians)], axis=1).astype(np.float32),
+    )
+
+
+@pytest.mark.parametrize(
+    ("passage", "angles", "expected"),
+    [
+        # The .25, pier 1, of .25, Anna 2: 3.5 in all
+        ("The pier of Anna", (0, 90, 0, 0), 1.0),
+        # cos 53.13° = .6 is half way from .3 to .9: a word that is not there counts a quarter by what is near it
+        ("The quay of Anna", (0, 143.13, 0, 0), (3.5 - 0.75) / 3.5),
+        # a word that is there counts half where nothing is near it: here all but pier
+        ("The pier of Anna", (90, 90, 90, 90), (3.5 - 2.5 / 2) / 3.5),
+        # what is not there, and like what is there, counts half
+        ("One quay by Anne", (0, 90, 0, 0), 0.5),
+        ("One quay by Anne", (180, 180, 180, 180), 0.0),
+    ],
+)
+def test_neural_values_by_hand(passage: str, angles: tuple[float, ...], expected: float) -> None:
+    """Half by whether a word is there, half by what comes nearest to it."""
+    response = "The pier of Anna"
+    own, there = _tokens(response, 0, 90, 0, 0), _tokens(passage, *angles)
+
+    found = groundedness(response, [index_passage(passage)], own, [there])
+
+    assert found.value == pytest.approx(expected, abs=1e-4)
 
 
 def reference(response: str, passages: list[str], embedder: Embedder | None) -> float:
@@ -210,6 +246,26 @@ def test_one_more_passage_never_lowers_support(response: str, passages: list[str
     without, with_it = lexical(response, *passages).value, lexical(response, *passages, more).value
 
     assert without is None or (with_it is not None and with_it >= without)
+
+
+@settings(max_examples=15)
+@given(response=texts, passages=st.lists(texts, max_size=3), more=texts)
+def test_nor_does_it_with_vectors(minilm: Models, response: str, passages: list[str], more: str) -> None:
+    """Whatever the passage is about; up to rounding."""
+    turns = [make_turn(response, passages), make_turn(response, [*passages, more])]
+    [without], [with_it] = (run(Groundedness(), turn, minilm) for turn in turns)
+
+    assert isinstance(without, Skipped) or with_it.value >= without.value - 1e-6  # type: ignore[union-attr]
+
+
+@given(texts, texts)
+def test_one_more_missing_word_never_raises_a_sentence(text: str, passage: str) -> None:
+    """It is one more word to find."""
+    sentence = text.replace("!", "").replace(".", "")
+    with_it = lexical(f"{sentence} zebra", passage).value
+    without = lexical(sentence, passage).value
+
+    assert without is None or (with_it is not None and with_it <= without)
 
 
 @given(st.lists(texts, min_size=1, max_size=5))

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from typing import Any, cast
 
 from langchain_core.callbacks import BaseCallbackHandler
-from langchain_core.runnables.config import var_child_runnable_config
+from langchain_core.runnables.config import RunnableConfig, var_child_runnable_config
 from langchain_core.tracers.context import register_configure_hook
 from opentelemetry import context as otel_context
 
@@ -28,6 +28,8 @@ class _AttachedHandler(TurnHandler):
 
 
 _attached = _AttachedHandler()
+_recorder = shared_recorder()
+_NO_CONFIG: RunnableConfig = {}
 
 
 class _Hook:
@@ -43,28 +45,26 @@ class _Hook:
         if pipeline is None or not pipeline.enabled or is_muted():
             return None
         try:
-            return _attached if self._sees(pipeline, sys._getframe(1).f_locals) else None
+            around: Any = (var_child_runnable_config.get() or _NO_CONFIG).get("callbacks")
+            if getattr(around, "parent_run_id", None) is None:  # perhaps passed on by hand, as legacy chains do
+                around = sys._getframe(1).f_locals.get("inheritable_callbacks")
+            sees = self._sees_part if getattr(around, "parent_run_id", None) is not None else self._sees_turn
+            return _attached if sees(pipeline, around) else None
         except Exception as error:
             pipeline.failed("whether a run is looked at could not be decided", error)
             return None
 
-    def _sees(self, pipeline: Pipeline, asking: Any) -> bool:
+    def _sees_part(self, _: Pipeline, around: Any) -> bool:
+        if decided.get() is not None:
+            decided.set(None)
+        return _attached in around.handlers or key_of(around.parent_run_id) in _recorder
+
+    def _sees_turn(self, pipeline: Pipeline, _: Any) -> bool:
         decision = decided.get()
-        around: Any = (var_child_runnable_config.get() or {}).get("callbacks")
-        if getattr(around, "parent_run_id", None) is None:  # not in LangChain's context, but perhaps passed on by hand
-            around = asking.get("inheritable_callbacks")
-        parent_id = getattr(around, "parent_run_id", None)
-        if parent_id is not None:
-            if decision is not None:
-                decided.set(None)
-            return any(handler is _attached for handler in around.handlers) or key_of(parent_id) in shared_recorder()
         if decision is not None and decision.owner is pipeline and decision.selection.selected and not decision.told:
             decision.told = True
             return True
-        return self._sees_turn(pipeline)
-
-    def _sees_turn(self, pipeline: Pipeline) -> bool:
-        surrounding = shared_recorder().surrounding(FRAMEWORK)
+        surrounding = _recorder.surrounding(FRAMEWORK)
         if surrounding is not None:  # LangChain inside of another framework's turn
             decided.set(None)
             return surrounding[1] is not None
@@ -76,7 +76,7 @@ class _Hook:
 def _left_out() -> bool:
     """Whether the calling code runs inside of a LangChain turn that is not looked at."""
     key = ambient_run() if _attached.pipeline is not None else None
-    return key is not None and key not in shared_recorder()
+    return key is not None and key not in _recorder
 
 
 FRAMEWORK.left_out = _left_out
@@ -97,4 +97,4 @@ def detach() -> None:
     """Send them nowhere, those under way included. LangChain keeps the hook; it does nothing from now on."""
     pipeline, _attached.pipeline = _attached.pipeline, None
     if pipeline is not None:
-        shared_recorder().forget(pipeline)
+        _recorder.forget(pipeline)
