@@ -26,6 +26,13 @@ Job = Callable[[], "Coroutine[Any, Any, None] | None"]
 _LINGER = 0.25
 """Seconds that the thread sleeps on after the first job of a batch: fewer wake-ups, less contention with requests."""
 
+_PAUSE = 0.0001
+"""Seconds between two jobs of a batch: a request's thread that waits for the interpreter's lock gets it then. Without
+that it would wait for the 5 ms that Python grants a thread, each time it has given the lock away."""
+
+_MANY = 500
+"""Pending jobs from which on there are no pauses."""
+
 _LOOKS = 5
 """How often it looks for jobs in vain, after so many seconds each, before it waits to be woken: waking a thread costs
 who does it more than handing over the job."""
@@ -237,6 +244,8 @@ class Worker:
                 lane, job = self._jobs.popleft()
             found = True
             self._perform(lane, job)
+            if not self._hurry and self._pending < _MANY:
+                time.sleep(_PAUSE)
 
     def _perform(self, lane: Lane, job: Job) -> None:
         try:
