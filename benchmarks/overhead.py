@@ -1,6 +1,7 @@
 """What a turn costs the application when a tool watches it: bare, with ours, with those of others.
 
     .venv/bin/python benchmarks/overhead.py [--rounds 9] [--turns 96] [--only langchain]
+    .venv/bin/python benchmarks/overhead.py --turns 512 --cases sync-1,stream-1    # longer than what a tool puts off
 
 The application is a RAG chain of LangChain (LCEL: retriever of five passages of 800 characters, prompt, chat model
 that answers at once, parser) or a query engine of LlamaIndex. Each tool runs in two processes of its own environment:
@@ -16,6 +17,7 @@ import json
 import statistics
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +74,9 @@ class Process:
 Found = dict[str, dict[str, float]]
 
 
-def measure(application: str, rounds: int, turns: int) -> tuple[dict[tuple[str, int], Found], dict[str, str]]:
+def measure(
+    application: str, cases: Sequence[tuple[str, int]], rounds: int, turns: int
+) -> tuple[dict[tuple[str, int], Found], dict[str, str]]:
     """Return, by case and tool, what a turn costs more than a bare one; and the versions."""
     pairs = {}
     versions: dict[str, str] = {}
@@ -81,7 +85,7 @@ def measure(application: str, rounds: int, turns: int) -> tuple[dict[tuple[str, 
         pairs[tool] = (Process(python, application, tool, False), Process(python, application, tool, True))
         versions |= pairs[tool][1].versions
     results = {}
-    for mode, threads in CASES:
+    for mode, threads in cases:
         order = {"mode": mode, "threads": threads, "turns": turns}
         raw: dict[str, list[tuple[dict[str, float], dict[str, float]]]] = {tool: [] for tool in pairs}
         for number in range(rounds):
@@ -139,14 +143,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9, help="of which the median is taken")
     parser.add_argument("--turns", type=int, default=96, help="in a round, of each process; divisible by 32")
+    every = ",".join(f"{mode}-{threads}" for mode, threads in CASES)
+    parser.add_argument("--cases", default=every, help="mode and threads, separated by commas")
     parser.add_argument("--only", choices=TOOLS, help="this framework alone")
     given = parser.parse_args()
+    cases = [(mode, threads) for mode, threads in CASES if f"{mode}-{threads}" in given.cases.split(",")]
+    if not cases:
+        parser.error(f"--cases is some of {every}")
     if given.turns < 32 or given.turns % 32:
         parser.error("--turns must be divisible by 32: so many threads share them")
     lines = []
     versions: dict[str, str] = {}
     for application in [given.only] if given.only else TOOLS:
-        results, found = measure(application, given.rounds, given.turns)
+        results, found = measure(application, cases, given.rounds, given.turns)
         lines += rows(application, results)
         versions |= found
     print(f"{describe_machine()}; {given.rounds} rounds of {given.turns} turns")

@@ -12,6 +12,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from contextvars import Context
 from typing import Any, TypeVar
 
 from rageval_hooks.threads import DaemonExecutor
@@ -24,7 +25,8 @@ T = TypeVar("T")
 Job = Callable[[], "Coroutine[Any, Any, None] | None"]
 
 _LINGER = 0.25
-"""Seconds that the thread sleeps on after the first job of a batch: fewer wake-ups, less contention with requests."""
+"""Seconds from a batch's first job to its work, and from look to look while there is some: fewer wake-ups, and less
+contention with requests, which come in bursts."""
 
 _PAUSE = 0.0001
 """Seconds between two jobs of a batch: a request's thread that waits for the interpreter's lock gets it then. Without
@@ -116,7 +118,7 @@ class Worker:
                 if not self._signalled:
                     self._signalled = True
                     loop = self._loop or self._start()
-                    loop.call_soon_threadsafe(self._wake)
+                    loop.call_soon_threadsafe(self._wake, context=Context())  # not that of the request
             except RuntimeError:
                 alone = True
             else:
@@ -137,7 +139,7 @@ class Worker:
             self._hurry = True
             loop = self._loop
         if loop is not None:
-            loop.call_soon_threadsafe(self._drain)
+            loop.call_soon_threadsafe(self._drain, context=Context())
         try:
             with self._idle:
                 return self._idle.wait_for(lambda: self._pending == 0, timeout)
@@ -187,7 +189,7 @@ class Worker:
         return loop
 
     def _new_loop(self) -> asyncio.AbstractEventLoop:
-        loop = asyncio.new_event_loop()
+        loop = Context().run(asyncio.new_event_loop)  # it would keep the request's context for ever
         loop.set_default_executor(DaemonExecutor(2, f"{self.name}-compute"))
         return loop
 
@@ -250,7 +252,7 @@ class Worker:
     def _perform(self, lane: Lane, job: Job) -> None:
         try:
             coroutine = job()
-        except Exception:
+        except BaseException:  # whatever it was, the thread goes on
             self._failed(lane)
         else:
             if coroutine is not None:

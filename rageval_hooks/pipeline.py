@@ -200,22 +200,15 @@ class Pipeline:
             trace_id, parent_span_id = tracing.ids.generate_trace_id(), 0
             sampled = tracing.records(context, trace_id)
             flags = int(sampled)
-        why_not = None
-        if not sampled and not self.settings.evaluate_unsampled:
-            why_not = "unsampled_traces"
-        elif not self._sampler.keeps(trace_id):
-            why_not = "sampled_out"
-        selected = self.enabled and why_not is None
-        if why_not is not None and self.enabled:
-            self._count(why_not)
+        selected = self.enabled
+        if selected and not sampled and not self.settings.evaluate_unsampled:
+            selected = False
+            self._count("unsampled_traces")
+        if selected and not self._sampler.keeps(trace_id):
+            selected = False
+            self._count("sampled_out")
         span_id = tracing.ids.generate_span_id() if selected else 0
-        rate = self._sampler.rate
-        return Selection(context, trace_id, span_id, parent_span_id, flags, selected, rate, why_not)
-
-    def take_back(self, selection: Selection) -> None:
-        """Undo what :meth:`begin` has counted: it was no turn of this pipeline that began."""
-        if selection.why_not is not None:
-            self._count(selection.why_not, -1)
+        return Selection(context, trace_id, span_id, parent_span_id, flags, selected, self._sampler.rate)
 
     def submit(self, turn: Turn, selection: Selection | None = None) -> None:
         """Take a turn that has just ended.

@@ -27,10 +27,9 @@ class Selection:
         flags: the trace flags.
         selected: False when the turn is neither captured nor evaluated.
         probability: with which turns like this one are selected.
-        why_not: the counter that says why it is not selected; None if it is, or is not counted.
     """
 
-    __slots__ = ("context", "flags", "parent_span_id", "probability", "selected", "span_id", "trace_id", "why_not")
+    __slots__ = ("context", "flags", "parent_span_id", "probability", "selected", "span_id", "trace_id")
 
     def __init__(
         self,
@@ -41,7 +40,6 @@ class Selection:
         flags: int,
         selected: bool,
         probability: float,
-        why_not: str | None = None,
     ) -> None:
         self.context = context
         self.trace_id = trace_id
@@ -50,7 +48,6 @@ class Selection:
         self.flags = flags
         self.selected = selected
         self.probability = probability
-        self.why_not = why_not
 
 
 class Tracing:

@@ -10,6 +10,7 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from rageval_hooks.loading import BackgroundValue
 from rageval_hooks.turn import Step, Turn, Usage, UsageSource
@@ -129,9 +130,12 @@ def _provide_ranks(name: str) -> None:
         if not (directory / file_name).is_file() or (cache / file_name).is_file():
             return
         cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=cache, delete=False) as file:
-            file.write((directory / file_name).read_bytes())
-        os.replace(file.name, cache / file_name)  # at once: other processes may be reading
+        new = cache / f"{file_name}.{uuid4()}.tmp"
+        try:
+            new.write_bytes((directory / file_name).read_bytes())
+            os.replace(new, cache / file_name)  # at once: other processes may be reading
+        finally:
+            new.unlink(missing_ok=True)
     except OSError:
         return  # then tiktoken looks for itself
 

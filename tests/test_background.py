@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from contextvars import ContextVar
 
 import pytest
 
@@ -103,6 +104,37 @@ def test_a_job_that_fails_is_logged_and_counted(
     assert seen == ["next"]
     assert lane.stats() == {"pending": 0, "accepted": 2, "dropped": 0, "failed": 1}
     assert "a background job (x) failed" in caplog.text
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), SystemExit(3), GeneratorExit()])
+def test_whatever_a_job_raises_the_next_ones_run(worker: Worker, error: BaseException) -> None:
+    """Also what is no Exception: extensions in Rust raise such."""
+    lane, done = Lane("test", 10), []
+
+    def fail() -> None:
+        raise error
+
+    worker.submit(lane, fail)
+    for number in range(3):
+        worker.submit(lane, lambda number=number: done.append(number))  # type: ignore[misc]
+
+    assert worker.flush(10)
+    worker.submit(lane, lambda: done.append(3))
+    assert worker.flush(10)
+    assert done == [0, 1, 2, 3]
+    assert lane.stats() == {"pending": 0, "accepted": 5, "dropped": 0, "failed": 1}
+
+
+def test_jobs_do_not_run_in_a_requests_context(worker: Worker) -> None:
+    """Which would live on, and in whose trace everything would stand that exporters do."""
+    variable: ContextVar[str | None] = ContextVar("variable", default=None)
+    variable.set("a request's")
+    lane, seen = Lane("test", 10), []
+    for _ in range(2):
+        worker.submit(lane, lambda: seen.append(variable.get()))
+        assert worker.flush(10)
+
+    assert seen == [None, None]
 
 
 def test_flush_tells_when_time_is_up(worker: Worker) -> None:

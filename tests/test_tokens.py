@@ -111,6 +111,9 @@ def test_the_ranks_that_llama_index_ships_are_found_without_a_network(tmp_path: 
     """And the environment, which others read at the same time, is not changed for a moment."""
     assert counted(tmp_path) == "4 tiktoken"
     assert counted(tmp_path) == "4 tiktoken"
+    [kept] = (tmp_path / "data-gym-cache").iterdir()
+    (tmp_path / "like others").touch()
+    assert kept.stat().st_mode == (tmp_path / "like others").stat().st_mode, "other users may read it too"
 
 
 def test_where_nothing_can_be_written_tokens_are_estimated(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def _never() -> bool:
     return False
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Framework:
     """One framework's side of a recording.
 
@@ -39,7 +39,7 @@ class Framework:
         ambient: returns the id of the run of this framework that the calling code runs in, by the framework's own
             context variables; None outside of any.
         left_out: whether the calling code runs inside of a turn of this framework that is not looked at, and of which
-            the recorder was told nothing.
+            the recorder may have been told nothing.
         text_id: turns the id by which the recorder knows a run into the framework's own, as text.
     """
 
@@ -221,7 +221,7 @@ class Recorder:
             run = self._start_child(around, owner, run_id, kind, name, input, explicit)
         else:
             if selection is None:
-                left_out = not standalone or (not explicit and self._left_out(framework))
+                left_out = not standalone or (not explicit and self.is_left_out(framework))
                 selection = _LEFT_OUT if left_out else owner.begin(otel_context.get_current())
             run = self._start_root(owner, run_id, kind, name, input, selection)
         if run is not None:
@@ -238,7 +238,8 @@ class Recorder:
                     return around
         return None
 
-    def _left_out(self, framework: Framework | None) -> bool:
+    def is_left_out(self, framework: Framework | None) -> bool:
+        """Whether the calling code is inside of a turn of another framework that is not looked at."""
         return any(other.left_out() for other in self.frameworks if other is not framework)
 
     def _start_child(

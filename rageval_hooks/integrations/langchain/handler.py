@@ -15,7 +15,7 @@ from langchain_core.messages import BaseMessage
 from langchain_core.outputs import LLMResult
 
 from rageval_hooks.integrations import handover
-from rageval_hooks.integrations.langchain.frame import FRAMEWORK, decided, key_of, running_retriever, take_decision
+from rageval_hooks.integrations.langchain.frame import FRAMEWORK, key_of, running_retriever
 from rageval_hooks.integrations.langchain.sealing import seal
 from rageval_hooks.integrations.langchain.values import content_text
 from rageval_hooks.integrations.nested import turn_of
@@ -23,6 +23,7 @@ from rageval_hooks.integrations.recorder import Recording, Run, shared_recorder
 from rageval_hooks.integrations.tracing import foreign_span, others_trace
 from rageval_hooks.muted import is_muted
 from rageval_hooks.pipeline import Pipeline
+from rageval_hooks.selection import Selection
 from rageval_hooks.threads import inline_executor
 from rageval_hooks.turn import Turn
 
@@ -60,6 +61,10 @@ class TurnHandler(BaseCallbackHandler):
 
     # starts
 
+    def _selection(self) -> Selection | None:
+        """Return what was decided beforehand about the run that starts now, should it be a turn."""
+        return None
+
     def _start(
         self, run_id: UUID, parent_run_id: UUID | None, kind: str, name: Any, input: Any, fields: dict[str, Any]
     ) -> None:
@@ -76,7 +81,7 @@ class TurnHandler(BaseCallbackHandler):
                 input,
                 explicit=self.explicit,
                 framework=FRAMEWORK,
-                selection=take_decision(self.explicit) if decided.get() is not None else None,
+                selection=self._selection(),
             )
             if run is not None:
                 run.metadata = fields.get("metadata")

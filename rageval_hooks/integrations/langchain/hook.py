@@ -1,85 +1,111 @@
-"""What ``instrument()`` puts into every chain of the process: a hook of langchain-core, and the handler behind it."""
+"""What ``instrument()`` puts into every chain of the process: a hook of langchain-core, and the handlers behind it."""
 
 from __future__ import annotations
 
 import sys
+import threading
 from contextvars import ContextVar
 from typing import Any, cast
 
-from langchain_core.callbacks import BaseCallbackHandler
-from langchain_core.runnables.config import RunnableConfig, var_child_runnable_config
+from langchain_core.callbacks import BaseCallbackHandler, BaseCallbackManager
 from langchain_core.tracers.context import register_configure_hook
 from opentelemetry import context as otel_context
 
-from rageval_hooks.integrations.langchain.frame import FRAMEWORK, Decision, ambient_run, decided, key_of
+from rageval_hooks.integrations.langchain.frame import FRAMEWORK, LEFT_OUT, key_of
 from rageval_hooks.integrations.langchain.handler import TurnHandler
 from rageval_hooks.integrations.recorder import shared_recorder
 from rageval_hooks.muted import is_muted
 from rageval_hooks.pipeline import Pipeline
+from rageval_hooks.selection import Selection
 
 __all__ = ["attach", "detach"]
 
+_recorder = shared_recorder()
+
 
 class _AttachedHandler(TurnHandler):
-    """The one handler that ``instrument()`` puts into the chains of the process."""
+    """What ``instrument()`` puts into a chain: one for each turn that is looked at, and one for parts of turns.
+
+    Args:
+        selection: what was decided about the turn. Should LangChain use the handler for more turns, each is decided
+            as it starts.
+    """
 
     explicit = False
+    pipeline: Pipeline | None = None
     ignore_chain = ignore_llm = ignore_chat_model = ignore_retriever = ignore_agent = False
 
+    def __init__(self, selection: Selection | None = None) -> None:
+        self._recorder = _recorder
+        self._selections = [] if selection is None else [selection]
 
-_attached = _AttachedHandler()
-_recorder = shared_recorder()
-_NO_CONFIG: RunnableConfig = {}
+    def _selection(self) -> Selection | None:
+        try:
+            return self._selections.pop() if self._selections else None
+        except IndexError:  # another thread was faster
+            return None
+
+
+_for_parts = _AttachedHandler()
 
 
 class _Hook:
     """Stands where langchain-core expects a context variable, and is asked for a handler before each run.
 
     A turn that is not looked at gets none, nor does anything inside of it, and so costs next to nothing: even a handler
-    that ignores every event would cost LangChain's dispatch of some twenty events.
+    that ignores every event would cost LangChain's dispatch of some twenty events. To tell a turn from a part of one,
+    it looks at the callback manager that is being configured, in the frame that asks.
     """
 
+    def __init__(self) -> None:
+        self._decided = threading.local()
+
     def get(self) -> BaseCallbackHandler | None:
-        """Return the handler, if the run that is about to begin is to be seen."""
-        pipeline = _attached.pipeline
+        """Return the handler for the run that is about to begin; None if it has one, or is not looked at."""
+        pipeline = _AttachedHandler.pipeline
         if pipeline is None or not pipeline.enabled or is_muted():
             return None
+        # It is asked twice in a row for the same run: whether there is a handler, and for the handler.
+        handler: BaseCallbackHandler | None = getattr(self._decided, "handler", None)
+        if handler is not None:
+            self._decided.handler = None
+            return handler
         try:
-            around: Any = (var_child_runnable_config.get() or _NO_CONFIG).get("callbacks")
-            if getattr(around, "parent_run_id", None) is None:  # perhaps passed on by hand, as legacy chains do
-                around = sys._getframe(1).f_locals.get("inheritable_callbacks")
-            sees = self._sees_part if getattr(around, "parent_run_id", None) is not None else self._sees_turn
-            return _attached if sees(pipeline, around) else None
+            asking = sys._getframe(1).f_locals
+            handler = self._choose(pipeline, asking.get("callback_manager"), asking.get("inheritable_callbacks"))
         except Exception as error:
             pipeline.failed("whether a run is looked at could not be decided", error)
+            handler = None
+        self._decided.handler = handler
+        return handler
+
+    def _choose(self, pipeline: Pipeline, manager: Any, inherited: Any) -> BaseCallbackHandler | None:
+        if not isinstance(manager, BaseCallbackManager):
+            return _for_parts  # another version of langchain-core: each turn is decided as it starts
+        left_out = False
+        for handler in manager.handlers:
+            if isinstance(handler, TurnHandler):
+                return None
+            left_out = left_out or handler is LEFT_OUT
+        if left_out:
+            manager.handlers.remove(LEFT_OUT)
+        parent_id = getattr(inherited, "parent_run_id", None)
+        if parent_id is not None and key_of(parent_id) in _recorder:
+            return _for_parts  # of a turn whose handler is not passed on
+        if left_out:
             return None
-
-    def _sees_part(self, _: Pipeline, around: Any) -> bool:
-        if decided.get() is not None:
-            decided.set(None)
-        return _attached in around.handlers or key_of(around.parent_run_id) in _recorder
-
-    def _sees_turn(self, pipeline: Pipeline, _: Any) -> bool:
-        decision = decided.get()
-        if decision is not None and decision.owner is pipeline and decision.selection.selected and not decision.told:
-            decision.told = True
-            return True
         surrounding = _recorder.surrounding(FRAMEWORK)
-        if surrounding is not None:  # LangChain inside of another framework's turn
-            decided.set(None)
-            return surrounding[1] is not None
-        selection = pipeline.begin(otel_context.get_current())
-        decided.set(Decision(pipeline, selection))
-        return selection.selected
+        if surrounding is not None and surrounding[1] is not None:
+            return _for_parts  # of another framework's turn
+        if surrounding is None and not _recorder.is_left_out(FRAMEWORK):
+            selection = pipeline.begin(otel_context.get_current())
+            if selection.selected:
+                return _AttachedHandler(selection)
+        if LEFT_OUT not in manager.inheritable_handlers:
+            manager.inheritable_handlers.append(LEFT_OUT)
+        return None
 
 
-def _left_out() -> bool:
-    """Whether the calling code runs inside of a LangChain turn that is not looked at."""
-    key = ambient_run() if _attached.pipeline is not None else None
-    return key is not None and key not in _recorder
-
-
-FRAMEWORK.left_out = _left_out
 _registered = False
 
 
@@ -90,11 +116,11 @@ def attach(pipeline: Pipeline) -> None:
         hook = cast("ContextVar[BaseCallbackHandler | None]", _Hook())
         register_configure_hook(hook, inheritable=True, handle_class=TurnHandler)
         _registered = True
-    _attached.pipeline = pipeline
+    _AttachedHandler.pipeline = pipeline
 
 
 def detach() -> None:
     """Send them nowhere, those under way included. LangChain keeps the hook; it does nothing from now on."""
-    pipeline, _attached.pipeline = _attached.pipeline, None
+    pipeline, _AttachedHandler.pipeline = _AttachedHandler.pipeline, None
     if pipeline is not None:
         _recorder.forget(pipeline)

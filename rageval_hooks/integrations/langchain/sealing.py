@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from langchain_core.documents import Document
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import LLMResult
+from langchain_core.prompt_values import ChatPromptValue
 
 from rageval_hooks.integrations.recorder import Run
 
 __all__ = ["SealedDocument", "SealedResult", "seal"]
 
 _STEP_KINDS = frozenset({"retriever", "llm", "tool"})
-_DEPTH = 3
-"""Containers within containers: a state's lists of messages, a model's lists of prompts."""
+_ATOMS = frozenset({str, int, float, bool, type(None)})
+_DEPTH = 6
+"""Containers within containers: a state's lists of messages, a model's lists of prompts, a tool's answer."""
 
 
 class SealedDocument:
@@ -26,7 +28,7 @@ class SealedDocument:
     def __init__(self, document: Document) -> None:
         self.page_content = document.page_content
         self.id = document.id
-        self.metadata = dict(document.metadata or {})
+        self.metadata = _plain(document.metadata or {})
 
 
 class SealedResult:
@@ -37,7 +39,7 @@ class SealedResult:
     def __init__(self, result: LLMResult) -> None:
         generation = result.generations[0][0] if result.generations and result.generations[0] else None
         message = getattr(generation, "message", None)
-        self.message = message.model_copy() if isinstance(message, BaseMessage) else None
+        self.message = _message(message) if isinstance(message, BaseMessage) else None
         self.text: str = getattr(generation, "text", None) or ""
         self.llm_output = result.llm_output
 
@@ -64,7 +66,7 @@ def _hands_documents_over(output: Any) -> bool:
 
 def _copy(value: Any, depth: int, seen: dict[int, Any]) -> Any:
     kind = type(value)
-    if kind is str or value is None:
+    if kind is str or value is None or not depth:
         return value
     found = seen.get(id(value))
     if found is None:
@@ -78,13 +80,30 @@ def _new(value: Any, kind: type, depth: int, seen: dict[int, Any]) -> Any:
     if kind is list and value and all(type(item) is Document for item in value):
         return [SealedDocument(item) for item in value]
     if kind is list or kind is tuple:
-        return kind([_copy(item, depth - 1, seen) for item in value]) if depth else value
-    if kind is dict:
-        return {key: _copy(item, depth - 1, seen) for key, item in value.items()} if depth else value
+        return kind([_copy(item, depth - 1, seen) for item in value])
     if isinstance(value, BaseMessage):
-        return value.model_copy()
+        return _message(value)
     if isinstance(value, LLMResult):
         return SealedResult(value)
+    if isinstance(value, Mapping):
+        return {key: _copy(item, depth - 1, seen) for key, item in value.items()}
     if isinstance(value, Document):  # of a class of its own, with perhaps a score
-        return value.model_copy(update={"metadata": dict(value.metadata or {})})
+        return value.model_copy(update={"metadata": _plain(value.metadata or {})})
+    if isinstance(value, ChatPromptValue):
+        return value.model_copy(update={"messages": [_message(message) for message in value.messages]})
     return value
+
+
+def _message(message: BaseMessage) -> BaseMessage:
+    copied = message.model_copy()
+    for name, value in vars(copied).items():
+        if value and type(value) in (list, dict):  # blocks of content, tool calls, what the provider said
+            vars(copied)[name] = _plain(value)
+    return copied
+
+
+def _plain(value: Any) -> Any:
+    """Copy dictionaries and lists all the way down; what else there is stays the same."""
+    if isinstance(value, dict):
+        return {key: item if type(item) in _ATOMS else _plain(item) for key, item in value.items()}
+    return [item if type(item) in _ATOMS else _plain(item) for item in value] if isinstance(value, list) else value

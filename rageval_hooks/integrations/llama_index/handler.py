@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
@@ -22,7 +21,7 @@ from rageval_hooks.integrations.llama_index.endings import (
     release_root,
     root_of,
 )
-from rageval_hooks.integrations.llama_index.frame import FRAMEWORK
+from rageval_hooks.integrations.llama_index.frame import FRAMEWORK, left_out_root
 from rageval_hooks.integrations.llama_index.operations import HANDLERS, leave_model_open
 from rageval_hooks.integrations.llama_index.streams import Follower, hold
 from rageval_hooks.integrations.llama_index.values import Streamed, arguments_of, is_generator, snapshot, streamed_in
@@ -38,8 +37,6 @@ _NO_TURN = frozenset({"embedding", "ingestion"})
 
 _pipeline: Pipeline | None = None
 _recorder = shared_recorder()
-_left_out: ContextVar[str | None] = ContextVar("rageval_hooks_llama_index_left_out", default=None)
-"""The root of a turn that is not looked at, which began in this context last; what is under it is not recorded."""
 
 
 class _SpanHandler(BaseSpanHandler[BaseSpan]):
@@ -64,7 +61,7 @@ class _SpanHandler(BaseSpanHandler[BaseSpan]):
         if pipeline is None or not pipeline.enabled or is_muted():
             return
         try:
-            if not _recorder.leaves_out(parent_span_id, _left_out.get()):
+            if not _recorder.leaves_out(parent_span_id, left_out_root.get()):
                 _enter(pipeline, id_, parent_span_id, bound_args, instance)
         except Exception as error:
             pipeline.failed("the start of a span of LlamaIndex could not be recorded", error)
@@ -130,7 +127,7 @@ def _enter(pipeline: Pipeline, span_id: str, parent_id: str | None, bound_args: 
     )
     if run is None:
         if parent_id is None:
-            _left_out.set(span_id)
+            left_out_root.set(span_id)
         return
     run.details = {"instance": instance}
     if kind in ("reranker", "synthesizer"):

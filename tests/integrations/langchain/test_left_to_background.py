@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any
 
 from langchain_core.documents import Document
@@ -41,6 +42,28 @@ def test_what_the_application_changes_afterwards_does_not_count() -> None:
     assert [(passage.text, passage.metadata) for passage in turn.passages] == [
         ("The pier was opened in 2019.", {"source": "a"})
     ]
+
+
+def test_also_deep_inside() -> None:
+    """Blocks of content, dictionaries of other classes, metadata within metadata, lists that stand in two places."""
+    messages = [HumanMessage([{"type": "text", "text": "When?"}])]
+    given = OrderedDict(deep={"within": {"what": messages}}, messages=messages)
+    documents = [Document(page_content="The pier.", id="1", metadata={"source": {"file": "a"}})]
+    answer = AIMessage([{"type": "text", "text": "In 2019."}])
+
+    exporter = InMemoryExporter()
+    with rageval_hooks.instrument(metrics=[], exporters=[exporter]) as handle:
+        chain = RunnableLambda(lambda _: documents) | RunnableLambda(lambda _: answer)
+        chain.invoke(given)
+        messages[0].content[0]["text"] = "changed"  # type: ignore[index]
+        answer.content[0]["text"] = "changed"  # type: ignore[index]
+        documents[0].metadata["source"]["file"] = "b"
+        given.clear()
+        assert handle.flush(10)
+
+    [turn] = [evaluation.turn for evaluation in exporter.evaluations]
+    assert (turn.query, turn.response) == ("When?", "In 2019.")
+    assert [passage.metadata for passage in turn.passages] == [{"source": {"file": "a"}}]
 
 
 def test_statistics_count_turns_that_are_not_built_yet() -> None:

@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 from langchain_core.callbacks import CallbackManagerForRetrieverRun
+from langchain_core.callbacks.manager import _configure
 from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import RunnableConfig, RunnableLambda, RunnablePassthrough
+from llama_index.core.query_engine import RetrieverQueryEngine
+from llama_index.core.retrievers import BaseRetriever as LlamaIndexRetriever
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
@@ -21,6 +24,7 @@ from rageval_hooks.integrations.langchain import CallbackHandler
 from rageval_hooks.integrations.langchain.handler import TurnHandler
 from rageval_hooks.integrations.recorder import shared_recorder
 from rageval_hooks.testing import InMemoryExporter
+from rageval_hooks.turn import Turn
 from tests.integrations.langchain.fakes import lcel, retriever
 from tests.integrations.llama_index import fakes as llama_index
 
@@ -41,10 +45,15 @@ class Watched:
         return stats["turns"], stats["sampled_out"]
 
     @property
+    def turns(self) -> list[Turn]:
+        """Those that were looked at."""
+        assert self._handle.flush(10)
+        return [evaluation.turn for evaluation in self._exporter.evaluations]
+
+    @property
     def steps(self) -> list[list[str]]:
         """Of each turn that was looked at, the kinds of its steps."""
-        assert self._handle.flush(10)
-        return [[step.kind for step in evaluation.turn.steps] for evaluation in self._exporter.evaluations]
+        return [[step.kind for step in turn.steps] for turn in self.turns]
 
 
 @contextmanager
@@ -83,6 +92,76 @@ def test_each_turn_is_counted_once(call: str) -> None:
 
         assert process.counted == (0, turns)
         assert process.steps == []
+
+
+BATCHES: dict[str, Callable[[Any, list[str]], Any]] = {
+    "batch": lambda chain, questions: chain.batch(questions),
+    "abatch": lambda chain, questions: asyncio.run(chain.abatch(questions)),
+    "abatch, a few at a time": lambda chain, questions: asyncio.run(chain.abatch(questions, {"max_concurrency": 3})),
+    "with_retry, abatch": lambda chain, questions: asyncio.run(chain.with_retry().abatch(questions)),
+}
+
+
+@pytest.mark.parametrize("way", BATCHES)
+@pytest.mark.parametrize("sample_rate", [0.3, 1.0])
+def test_each_turn_of_a_batch_is_decided_for_itself(way: str, sample_rate: float) -> None:
+    """LangChain prepares all of them before the first begins. Each has a span of its own."""
+    with watched(sample_rate) as process:
+        BATCHES[way](lcel(), [f"{QUESTION} {number}" for number in range(300)])
+
+        looked_at, left_out = process.counted
+        assert looked_at + left_out == 300
+        assert looked_at == 300 if sample_rate == 1.0 else 50 < looked_at < 130
+        turns = process.turns
+        assert len({(turn.span.trace_id, turn.span.span_id) for turn in turns if turn.span is not None}) == looked_at
+        assert len({turn.query for turn in turns}) == looked_at
+
+
+def test_a_nested_call_with_callbacks_of_its_own_is_a_turn_of_its_own() -> None:
+    """As LangChain sees it; each of the two is decided for itself."""
+    inner = lcel()
+    chain = RunnableLambda(lambda question: inner.invoke(question, {"callbacks": []}))
+    with watched(0.5) as process:
+        for _ in range(100):
+            chain.invoke(QUESTION)
+
+        looked_at, left_out = process.counted
+        assert looked_at + left_out == 200
+        assert 60 < looked_at < 140
+
+
+def test_a_chain_in_a_context_that_was_born_in_an_unwatched_run() -> None:
+    """Its parent is unknown because it ran before anybody looked, and not because it is left out."""
+    seen = []
+
+    def within(question: str) -> str:
+        with watched(1.0) as process:
+            lcel().invoke(question)
+            seen.append(process.counted)
+        return question
+
+    RunnableLambda(within).invoke(QUESTION)
+
+    assert seen == [(1, 0)]
+
+
+@pytest.mark.parametrize("sample_rate", [0.0, 0.5])
+def test_a_chain_inside_of_a_llama_index_turn_that_is_left_out(sample_rate: float) -> None:
+    """Is left out with it, and not counted."""
+
+    class Asking(LlamaIndexRetriever):
+        def _retrieve(self, query_bundle: Any) -> Any:
+            lcel().invoke(query_bundle.query_str)
+            return []
+
+    engine = RetrieverQueryEngine.from_args(Asking(), llm=llama_index.llm())
+    with watched(sample_rate) as process:
+        for _ in range(40):
+            engine.query(QUESTION)
+
+        looked_at, left_out = process.counted
+        assert looked_at + left_out == 40
+        assert all("retriever" in steps and "llm" in steps for steps in process.steps)
 
 
 @pytest.mark.parametrize("sample_rate", [0.0, 1.0])
@@ -221,3 +300,10 @@ def test_chains_after_the_instrumentation_has_ended_see_nothing() -> None:
     lcel().invoke(QUESTION)
 
     assert process.counted == (1, 0)
+
+
+def test_the_hook_finds_what_it_reads_in_langchain_core() -> None:
+    """Its names there are private: should they change, each turn is decided as it starts, which costs more."""
+    names = _configure.__code__.co_varnames
+
+    assert {"callback_manager", "inheritable_callbacks"} <= set(names)
