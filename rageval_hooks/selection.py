@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, DEFAULT_ON, Decision, Sampler
+
+from rageval_hooks.randomness import ids_like
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import TracerProvider
 
 __all__ = ["Selection", "Tracing"]
-
-_RANDOM_IDS = RandomIdGenerator()
 
 
 class Selection:
@@ -61,8 +60,7 @@ class Tracing:
 
     def __init__(self, provider: TracerProvider) -> None:
         self.provider = provider
-        ids = getattr(provider, "id_generator", None)
-        self.ids: IdGenerator = ids if isinstance(ids, IdGenerator) else _RANDOM_IDS
+        self.ids = ids_like(getattr(provider, "id_generator", None))
         sampler = getattr(provider, "sampler", None)
         always = sampler is None or sampler is ALWAYS_ON or sampler is DEFAULT_ON
         self._sampler = sampler if isinstance(sampler, Sampler) and not always else None

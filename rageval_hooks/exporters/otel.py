@@ -34,6 +34,7 @@ from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.exporters.console import ConsoleExporter
 from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.exporters.semconv import EVALUATION_RESULT_EVENT, EXCEPTION_EVENT
+from rageval_hooks.randomness import ids_like
 from rageval_hooks.score import Evaluation, Result, is_about_turn
 from rageval_hooks.settings import Settings, SpanSelection
 from rageval_hooks.turn import Step, StepKind, Turn
@@ -279,7 +280,7 @@ class _PinnedIds(IdGenerator):
 def _pin_ids(tracer: trace.Tracer) -> None:
     ids = getattr(tracer, "id_generator", None)
     if isinstance(ids, IdGenerator) and not isinstance(ids, _PinnedIds):
-        tracer.id_generator = _PinnedIds(ids)  # type: ignore[attr-defined]
+        tracer.id_generator = _PinnedIds(ids_like(ids))  # type: ignore[attr-defined]
 
 
 @contextmanager

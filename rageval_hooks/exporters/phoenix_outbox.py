@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import random
 import threading
 import time
 import weakref
@@ -24,6 +23,7 @@ from rageval_hooks.exporters.phoenix_server import (
     quiet_context,
 )
 from rageval_hooks.logs import Complaints
+from rageval_hooks.randomness import RANDOM
 
 __all__ = ["Outbox"]
 
@@ -253,7 +253,7 @@ class Outbox:
         old = [parcel for parcel in parcels if now - parcel.born > _KEPT]
         with self._changed:
             pause = min(_LONGEST_PAUSE, 2.0 ** min(self._failures, 10))
-            self._paused_until = now + pause * random.uniform(0.8, 1.2)  # noqa: S311 - many processes, one server
+            self._paused_until = now + pause * RANDOM.uniform(0.8, 1.2)  # many processes, one server
             self._failed_at = now
             self._failures += 1
             self._counts["errors"] += 1

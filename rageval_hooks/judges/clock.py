@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import time
+
+from rageval_hooks.randomness import RANDOM
 
 __all__ = ["Clock"]
 
@@ -22,7 +23,7 @@ class Clock:
 
     def random(self) -> float:
         """Return a random number, 0 <= x < 1."""
-        return random.random()  # noqa: S311 - spreads retries, protects nothing
+        return RANDOM.random()
 
     async def sleep(self, seconds: float) -> None:
         """Wait."""
