@@ -228,9 +228,9 @@ class Pipeline:
             selection: where the turn stands in its trace.
         """
         self._count("turns")
-        unbuilt = _Unbuilt(partial(self._build, build, selection), self._build_lock)
+        unbuilt = _Unbuilt(self, build, selection)
         self._unbuilt.add(unbuilt)
-        if not self._hand_over(partial(self._deliver_built, unbuilt)):
+        if not self._hand_over(unbuilt):
             self._unbuilt.discard(unbuilt)
 
     def failed(self, what: str, error: BaseException) -> None:
@@ -320,18 +320,17 @@ class Pipeline:
 
     # -- in the background
 
-    def _build(self, build: Callable[[], Turn], selection: Selection) -> Callable[[], None] | None:
-        try:
-            return self._evaluate_inline(build(), selection)
-        except Exception as error:
-            self.failed("a turn could not be built from what was recorded", error)
-            return None
-
-    def _deliver_built(self, unbuilt: _Unbuilt) -> None:
-        deliver = unbuilt.build()
-        self._unbuilt.discard(unbuilt)
-        if deliver is not None:
-            deliver()
+    def _build(self, unbuilt: _Unbuilt) -> Callable[[], None] | None:
+        """Build a turn, unless that is done; returns what is left to be done about it, None if that went wrong."""
+        with self._build_lock:
+            build, unbuilt.build = unbuilt.build, None
+            if build is not None:
+                try:
+                    unbuilt.deliver = self._evaluate_inline(build(), unbuilt.selection)
+                except Exception as error:
+                    self.failed("a turn could not be built from what was recorded", error)
+            self._unbuilt.discard(unbuilt)
+            return unbuilt.deliver
 
     def _deliver(self, evaluation: Evaluation, analysis: TurnAnalysis, later: Sequence[Metric]) -> None:
         """Export a turn with its inline results, and have the rest computed: after it, so that its span is first."""
@@ -511,8 +510,7 @@ class Pipeline:
     def stats(self) -> dict[str, Any]:
         """Return what was counted: turns, results by status, errors, the background queues, the exporters' own."""
         for unbuilt in list(self._unbuilt):
-            unbuilt.build()  # so that it counts
-            self._unbuilt.discard(unbuilt)
+            self._build(unbuilt)  # so that it counts
         with self._counts_lock:
             counts = {name: self._counts[name] for name in _COUNTERS}
         return {
@@ -525,26 +523,26 @@ class Pipeline:
 
 
 class _Unbuilt:
-    """A turn that is yet to be built, by whoever asks first.
+    """A turn that is yet to be built, by whoever asks first; called, it is built and delivered.
 
     Args:
-        build: builds it; returns what is left to be done about it, or None if that went wrong.
-        lock: held meanwhile.
+        pipeline: takes the turn.
+        build: builds it; None once that is done.
+        selection: where the turn stands in its trace.
     """
 
-    __slots__ = ("_build", "_built", "_lock")
+    __slots__ = ("build", "deliver", "pipeline", "selection")
 
-    def __init__(self, build: Callable[[], Callable[[], None] | None], lock: ForkSafeLock) -> None:
-        self._build: Callable[[], Callable[[], None] | None] | None = build
-        self._built: Callable[[], None] | None = None
-        self._lock = lock
+    def __init__(self, pipeline: Pipeline, build: Callable[[], Turn], selection: Selection) -> None:
+        self.pipeline = pipeline
+        self.build: Callable[[], Turn] | None = build
+        self.selection = selection
+        self.deliver: Callable[[], None] | None = None
 
-    def build(self) -> Callable[[], None] | None:
-        """Build it, unless that is done."""
-        with self._lock:
-            if self._build is not None:
-                self._built, self._build = self._build(), None
-            return self._built
+    def __call__(self) -> None:
+        deliver = self.pipeline._build(self)
+        if deliver is not None:
+            deliver()
 
 
 _COUNTERS = (

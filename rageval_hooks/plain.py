@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict
 __all__ = ["Data", "Metadata", "Text", "clean_text", "plain_mapping", "plain_value"]
 
 _MAX_DEPTH = 8
+_WHOLE = frozenset({int, bool, type(None)})
 
 
 def clean_text(text: str) -> str:
@@ -59,10 +60,17 @@ def plain_mapping(mapping: Mapping[Any, Any] | None) -> dict[str, Any]:
     """Return ``mapping`` as a new JSON-able dict; empty for None."""
     if not mapping:
         return {}
-    return {_key(key): plain_value(item, 1) for key, item in mapping.items()}
+    return {
+        key if type(key) is str and key.isascii() else _key(key): item
+        if type(item) in _WHOLE or (type(item) is str and item.isascii())
+        else plain_value(item, 1)
+        for key, item in mapping.items()
+    }
 
 
 def _text(value: Any) -> Any:
+    if type(value) is str and value.isascii():
+        return value
     return clean_text(str.__str__(value)) if isinstance(value, str) else value
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any, Union
+
+from pydantic_core import to_json
 
 from rageval_hooks.exporters import semconv
 from rageval_hooks.exporters.content import ContentPolicy
@@ -161,7 +163,7 @@ def _add_evaluation(
         "metadata": _json(score.metadata) if score.metadata and policy.everything else None,
     }
     for field in fields:
-        attributes.put(semconv.EVALUATION.format(index=index, field=field), values[field])
+        attributes.put(_indexed(semconv.EVALUATION, index, field), values[field])
 
 
 # --------------------------------------------------------------------------- the steps
@@ -243,16 +245,16 @@ def _add_model_call(attributes: Attributes, step: Step, policy: ContentPolicy) -
     if step.output is not None:
         attributes[semconv.OUTPUT_VALUE] = policy.quote(step.output, output_shown) or ""
         attributes[semconv.OUTPUT_MIME_TYPE] = semconv.TEXT
-        attributes[semconv.LLM_OUTPUT_MESSAGE.format(index=0, field="role")] = "assistant"
-        attributes[semconv.LLM_OUTPUT_MESSAGE.format(index=0, field="content")] = (
+        attributes[_indexed(semconv.LLM_OUTPUT_MESSAGE, 0, "role")] = "assistant"
+        attributes[_indexed(semconv.LLM_OUTPUT_MESSAGE, 0, "content")] = (
             policy.quote(step.output, policy.output_messages) or ""
         )
     if step.messages:
         attributes[semconv.INPUT_VALUE] = policy.quote(step.messages[-1].content, input_shown) or ""
         attributes[semconv.INPUT_MIME_TYPE] = semconv.TEXT
     for index, message in enumerate(step.messages):
-        attributes[semconv.LLM_INPUT_MESSAGE.format(index=index, field="role")] = message.role
-        attributes[semconv.LLM_INPUT_MESSAGE.format(index=index, field="content")] = (
+        attributes[_indexed(semconv.LLM_INPUT_MESSAGE, index, "role")] = message.role
+        attributes[_indexed(semconv.LLM_INPUT_MESSAGE, index, "content")] = (
             policy.quote(message.content, policy.input_messages) or ""
         )
 
@@ -260,13 +262,13 @@ def _add_model_call(attributes: Attributes, step: Step, policy: ContentPolicy) -
 def _add_documents(attributes: Attributes, step: Step, policy: ContentPolicy) -> None:
     template = semconv.RERANKER_OUTPUT_DOCUMENT if step.kind == "reranker" else semconv.RETRIEVAL_DOCUMENT
     for index, passage in enumerate(step.passages):
-        attributes[template.format(index=index, field="content")] = policy.quote(passage.text, policy.documents) or ""
-        attributes.put(template.format(index=index, field="id"), passage.id)
-        attributes.put(template.format(index=index, field="score"), passage.score)
+        attributes[_indexed(template, index, "content")] = policy.quote(passage.text, policy.documents) or ""
+        attributes.put(_indexed(template, index, "id"), passage.id)
+        attributes.put(_indexed(template, index, "score"), passage.score)
         if policy.documents:
             metadata = _document_metadata(passage)
             if metadata:
-                attributes[template.format(index=index, field="metadata")] = metadata
+                attributes[_indexed(template, index, "metadata")] = metadata
 
 
 def _document_metadata(passage: Passage) -> str | None:
@@ -355,5 +357,10 @@ def error_event(error: ErrorInfo, policy: ContentPolicy) -> dict[str, Value]:
     }
 
 
+@lru_cache(maxsize=4096)
+def _indexed(template: str, index: int, field: str) -> str:
+    return template.format(index=index, field=field)
+
+
 def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    return to_json(value).decode()

@@ -6,8 +6,7 @@ import logging
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, ClassVar
 
@@ -143,14 +142,16 @@ class OtelExporter(Exporter):
         limit = _attribute_limit(tracer)
         timing = turn.timing
         attributes = turn_attributes(turn, evaluation.results, self._policy).within(limit)
-        with _pinned(tracer, turn, turn.span.span_id if turn.span else None):
-            span = tracer.start_span(
-                f"rag {turn.name}" if turn.is_rag else turn.name,
-                context=_parent_of(turn),
-                kind=SpanKind.INTERNAL,
-                attributes=attributes,
-                start_time=timing.started_at if timing else None,
-            )
+        span = _start_span(
+            tracer,
+            turn,
+            turn.span.span_id if turn.span else None,
+            f"rag {turn.name}" if turn.is_rag else turn.name,
+            context=_parent_of(turn),
+            kind=SpanKind.INTERNAL,
+            attributes=attributes,
+            start_time=timing.started_at if timing else None,
+        )
         self._remember(turn, span.get_span_context())
         if span.is_recording():
             self._write_steps(tracer, span, turn, limit)
@@ -163,28 +164,33 @@ class OtelExporter(Exporter):
             return
         spans: dict[str, Span] = {}
         parents = {step.id: step.parent_id for step in turn.steps}
+        below: dict[str | None, Context] = {}
         for step in turn.steps:
             if not has_span(step, self._selection):
                 continue
             around = step.parent_id
             while around is not None and around not in spans:
                 around = parents.get(around)
-            parent = spans[around] if around is not None else root
-            spans[step.id] = self._start_step(tracer, parent, step, turn, limit)
+            context = below.get(around)
+            if context is None:
+                parent = spans[around] if around is not None else root
+                context = below[around] = trace.set_span_in_context(parent, Context())
+            spans[step.id] = self._start_step(tracer, context, step, turn, limit)
         for step in turn.steps:
             if step.id in spans:
                 spans[step.id].end(end_time=step.ended_at)
 
-    def _start_step(self, tracer: trace.Tracer, parent: Span, step: Step, turn: Turn, limit: int | None) -> Span:
-        attributes = step_attributes(step, turn, self._policy).within(limit)
-        with _pinned(tracer, turn, turn.step_span_id(step)):
-            span = tracer.start_span(
-                step_name(step),
-                context=trace.set_span_in_context(parent, Context()),
-                kind=SpanKind.CLIENT if step.kind in _CLIENT_STEPS else SpanKind.INTERNAL,
-                attributes=attributes,
-                start_time=step.started_at,
-            )
+    def _start_step(self, tracer: trace.Tracer, context: Context, step: Step, turn: Turn, limit: int | None) -> Span:
+        span = _start_span(
+            tracer,
+            turn,
+            turn.step_span_id(step),
+            step_name(step),
+            context=context,
+            kind=SpanKind.CLIENT if step.kind in _CLIENT_STEPS else SpanKind.INTERNAL,
+            attributes=step_attributes(step, turn, self._policy).within(limit),
+            start_time=step.started_at,
+        )
         if step.error is not None:
             _record_error(span, step.error, step.ended_at, self._policy)
         return span
@@ -283,16 +289,15 @@ def _pin_ids(tracer: trace.Tracer) -> None:
         tracer.id_generator = _PinnedIds(ids_like(ids))  # type: ignore[attr-defined]
 
 
-@contextmanager
-def _pinned(tracer: trace.Tracer, turn: Turn, span_id: str | None) -> Iterator[None]:
+def _start_span(tracer: trace.Tracer, turn: Turn, span_id: str | None, name: str, **about: Any) -> Span:
+    """Start a span with the id that it was given beforehand, if there is one."""
     ids = getattr(tracer, "id_generator", None)
     if turn.span is None or span_id is None or not isinstance(ids, _PinnedIds):
-        yield
-        return
+        return tracer.start_span(name, **about)
     ids.pinned.trace_id = int(turn.span.trace_id, 16)
     ids.pinned.span_id = int(span_id, 16)
     try:
-        yield
+        return tracer.start_span(name, **about)
     finally:
         ids.pinned.trace_id = ids.pinned.span_id = None
 

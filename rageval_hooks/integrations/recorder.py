@@ -316,10 +316,11 @@ class Recorder:
         run = seen[1] if seen is not None else None
         if run is None or not text:
             return
-        if run.tokens is None:
-            run.tokens = []
+        if run.tokens is not None:
+            run.tokens.append(text)
+        else:
+            run.tokens = [text]
             run.first_token_at = self.clock()
-        run.tokens.append(text)
 
     def end(self, run_id: Hashable, output: Any, error: BaseException | None = None) -> Recording | None:
         """Record that a run has ended.
@@ -365,9 +366,7 @@ class Recorder:
         """
         if len(self._ended) >= _REMEMBERED:
             self._ended_before, self._ended = self._ended, {}
-        ended = self._ended
-        for run_id in ids:
-            ended[run_id] = None
+        self._ended.update(dict.fromkeys(ids))
 
     def _give_up_the_oldest(self, now: int) -> None:
         while self._open:

@@ -17,7 +17,7 @@ __all__ = ["FRAMEWORK", "LEFT_OUT", "key_of", "running_retriever"]
 
 def key_of(run_id: UUID | None) -> Hashable | None:
     """Return the key by which the recorder knows a run: numbers are looked up in a fraction of a UUID's time."""
-    return run_id.int if isinstance(run_id, UUID) else run_id
+    return getattr(run_id, "int", run_id)
 
 
 def _text_id(key: Hashable) -> str:

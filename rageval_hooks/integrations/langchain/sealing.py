@@ -45,9 +45,11 @@ class SealedResult:
 
 
 def seal(runs: Iterable[Run], every_step: bool) -> None:
-    """Put copies into the records of whatever a turn is read from and the application holds too.
+    """Put copies into the records of whatever a turn is read from and the application holds too; let go of the rest.
 
-    Those are dictionaries and lists, documents and messages. Texts stay the same objects, and nothing is formatted.
+    Copied are dictionaries and lists, documents and messages. Texts stay the same objects, and nothing is formatted.
+    What lies between the steps, and is not read, would only keep memory from the application and work the garbage
+    collector.
 
     Args:
         runs: the records.
@@ -58,6 +60,8 @@ def seal(runs: Iterable[Run], every_step: bool) -> None:
         if every_step or run.kind in _STEP_KINDS or run.parent is None or _hands_documents_over(run.output):
             run.input = _copy(run.input, _DEPTH, seen)
             run.output = _copy(run.output, _DEPTH, seen)
+        else:
+            run.input = run.output = None
 
 
 def _hands_documents_over(output: Any) -> bool:
