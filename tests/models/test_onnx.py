@@ -177,7 +177,8 @@ from rageval_hooks.settings import ModelSettings
 embedder = load_embedder(ModelSettings(embedder=sys.argv[1], cross_encoder="lexical", nlp="lexical", backend="onnx"))
 before = embedder.embed("the pier").vector
 child = os.fork()
-print("same" if (embedder.embed("the pier").vector == before).all() else "other", flush=True)
+found = "same" if (embedder.embed("the pier").vector == before).all() else "other"
+os.write(1, f" {found}".encode())  # in one piece: there are two who write
 if child:
     sys.exit(os.waitpid(child, 0)[1])
 """
