@@ -1,6 +1,6 @@
-"""A process of benchmarks/overhead.py: one application with one tool attached, or with none. Runs in any environment.
+"""A process of benchmarks/overhead.py: one application, and one tool that watches it or not. Runs in any environment.
 
-Reads one JSON object per line, ``{"mode": …, "threads": …, "turns": …}``, and answers each with one.
+Reads one JSON object per line, ``{"on": …, "mode": …, "threads": …, "turns": …}``, and answers each with one.
 """
 
 from __future__ import annotations
@@ -77,6 +77,7 @@ class Application:
     # -- many of them
 
     def measure(self, attached: Attached, mode: str, threads: int, turns: int) -> dict[str, float]:
+        self._alone(attached, mode, 2)
         gc.collect()
         attached.flush()
         cpu, started = time.process_time(), time.perf_counter()
@@ -278,17 +279,20 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever the tools print
     logging.disable(logging.WARNING)
-    name, tool, switch = sys.argv[1:4]
+    name, tool = sys.argv[1:3]
     application = APPLICATIONS[name]()
-    attached = ATTACH[tool](name, switch == "on")
-    for mode in ("sync", "async", "stream"):  # warm up
-        warnings.simplefilter("ignore")  # LangChain puts filters of its own in front; to print them all would take time
-        application.measure(attached, mode, 1, 20)
+    attached = ATTACH[tool](name)
+    for on in (True, False):
+        attached.switch(on)
+        for mode in ("sync", "async", "stream"):  # warm up
+            warnings.simplefilter("ignore")  # LangChain puts its own in front; to print them all would take time
+            application.measure(attached, mode, 1, 20)
     gc.collect()
     gc.freeze()  # what the imports have left: not to be looked through again and again
     print(json.dumps({"versions": attached.versions()}), file=answers, flush=True)
     for line in sys.stdin:
         order = json.loads(line)
+        attached.switch(order.pop("on"))
         if order.pop("memory", False):
             found: Any = application.memory(attached, order["mode"])
         else:
@@ -296,7 +300,7 @@ def main() -> None:
         found["seen"] = attached.seen()
         print(json.dumps(found), file=answers, flush=True)
     with suppress(Exception):
-        attached.close()
+        attached.switch(False)
     os._exit(0)
 
 

@@ -18,30 +18,45 @@ os.environ.setdefault("OTEL_SDK_DISABLED", "false")
 
 
 class Attached:
-    """A tool that watches an application.
+    """A tool that watches an application, or does not: it begins switched off.
 
     Args:
         packages: whose versions count.
-        config: what a chain of LangChain is called with, made anew for each turn as applications do.
+        callbacks: for tools whose handler is passed to a chain of LangChain: the list, made anew for each turn as
+            applications do.
+        attach: for tools that watch the whole process: begins that.
+        detach: ends it.
         flush: waits until the tool's background work is done.
         seen: how many traces or spans have come out, to see that the tool did its work.
-        close: detaches it.
     """
 
     def __init__(
         self,
         packages: tuple[str, ...] = (),
         *,
-        config: Callable[[], Any] = dict,
+        callbacks: Callable[[], Any] | None = None,
+        attach: Callable[[], object] = lambda: None,
+        detach: Callable[[], object] = lambda: None,
         flush: Callable[[], object] = lambda: None,
         seen: Callable[[], int] = lambda: 0,
-        close: Callable[[], object] = lambda: None,
     ) -> None:
         self._packages = packages
-        self.config = config
+        self._callbacks = callbacks
+        self._attach = attach
+        self._detach = detach
+        self._on = False
         self.flush = flush
         self.seen = seen
-        self.close = close
+
+    def switch(self, on: bool) -> None:
+        """Switch it on or off, in between turns."""
+        if on != self._on:
+            (self._attach if on else self._detach)()
+        self._on = on
+
+    def config(self) -> dict[str, Any]:
+        """Return what a chain of LangChain is called with."""
+        return {"callbacks": self._callbacks()} if self._on and self._callbacks is not None else {}
 
     def versions(self) -> dict[str, str]:
         packages = ("langchain-core", "llama-index-core", "opentelemetry-sdk", "pydantic", *self._packages)
@@ -77,45 +92,46 @@ def _provider() -> tuple[Any, Any]:
     return provider, exporter
 
 
-def bare(_application: str, _on: bool) -> Attached:
-    return Attached()
-
-
-def noop(_application: str, on: bool) -> Attached:
+def noop(_application: str) -> Attached:
     from langchain_core.callbacks import BaseCallbackHandler
 
     callbacks = [BaseCallbackHandler()]
-    return Attached(config=(lambda: {"callbacks": callbacks}) if on else dict)
+    return Attached(callbacks=lambda: callbacks)
 
 
-def _ours(on: bool, **settings: Any) -> Attached:
+def _ours(**settings: Any) -> Attached:
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
     import rageval_hooks
 
     provider, exporter = _provider()
-    if not on:
-        import rageval_hooks.integrations.langchain
-        import rageval_hooks.integrations.llama_index
+    handles: list[Any] = []
 
-        return Attached(("rageval-hooks",))
-    handle = rageval_hooks.instrument(metrics=[], tracer_provider=provider, **settings)
+    def attach() -> None:
+        handles.append(rageval_hooks.instrument(metrics=[], tracer_provider=provider, **settings))
 
     def flush() -> None:
-        handle.flush()
+        for handle in handles:
+            handle.flush()
         provider.force_flush()
 
-    return Attached(("rageval-hooks",), flush=flush, seen=lambda: exporter.count, close=handle.shutdown)
+    return Attached(
+        ("rageval-hooks",),
+        attach=attach,
+        detach=lambda: handles.pop().shutdown(),
+        flush=flush,
+        seen=lambda: exporter.count,
+    )
 
 
-def ours(_application: str, on: bool) -> Attached:
-    return _ours(on)
+def ours(_application: str) -> Attached:
+    return _ours()
 
 
-def sampled_out(_application: str, on: bool) -> Attached:
-    return _ours(on, sample_rate=0.0)
+def sampled_out(_application: str) -> Attached:
+    return _ours(sample_rate=0.0)
 
 
-def openinference(application: str, on: bool) -> Attached:
+def openinference(application: str) -> Attached:
     if application == "langchain":
         from openinference.instrumentation.langchain import LangChainInstrumentor as Instrumentor
     else:
@@ -123,16 +139,16 @@ def openinference(application: str, on: bool) -> Attached:
 
     provider, exporter = _provider()
     instrumentor = Instrumentor()
-    if on:
-        instrumentor.instrument(tracer_provider=provider)
     return Attached(
         (f"openinference-instrumentation-{application.replace('_', '-')}",),
+        attach=lambda: instrumentor.instrument(tracer_provider=provider),
+        detach=instrumentor.uninstrument,
         flush=provider.force_flush,
         seen=lambda: exporter.count,
     )
 
 
-def langfuse(_application: str, on: bool) -> Attached:
+def langfuse(_application: str) -> Attached:
     from langfuse import Langfuse
     from langfuse.langchain import CallbackHandler
 
@@ -146,13 +162,13 @@ def langfuse(_application: str, on: bool) -> Attached:
     callbacks = [CallbackHandler()]
     return Attached(
         ("langfuse",),
-        config=(lambda: {"callbacks": callbacks}) if on else dict,
+        callbacks=lambda: callbacks,
         flush=client.flush,
         seen=lambda: exporter.count,
     )
 
 
-def deepeval(_application: str, on: bool) -> Attached:
+def deepeval(_application: str) -> Attached:
     from deepeval.integrations.langchain import CallbackHandler
     from deepeval.tracing import trace_manager, tracing
 
@@ -172,14 +188,13 @@ def deepeval(_application: str, on: bool) -> Attached:
     # One for each turn, as its documentation has it: one for all makes one trace of what 32 threads do at a time.
     return Attached(
         ("deepeval",),
-        config=(lambda: {"callbacks": [CallbackHandler()]}) if on else dict,
+        callbacks=lambda: [CallbackHandler()],
         flush=lambda: trace_manager.flush(60),
         seen=lambda: sent[0],
     )
 
 
-ATTACH: dict[str, Callable[[str, bool], Attached]] = {
-    "bare": bare,
+ATTACH: dict[str, Callable[[str], Attached]] = {
     "no-op handler": noop,
     "rageval-hooks": ours,
     "rageval-hooks, sampled out": sampled_out,

@@ -3,11 +3,11 @@
     .venv/bin/python benchmarks/overhead.py [--rounds 9] [--turns 96] [--only langchain]
     .venv/bin/python benchmarks/overhead.py --turns 512 --cases sync-1,stream-1    # longer than what a tool puts off
 
-The application is a RAG chain of LangChain (LCEL: retriever of five passages of 800 characters, prompt, chat model
-that answers at once, parser) or a query engine of LlamaIndex. Each tool runs in two processes of its own environment:
-one in which it is attached, one in which it is imported only. In each round every process runs a short series of turns,
-attached and bare ones next to each other, in turn about which comes first; what is reported is the median, over the
-rounds, of the difference. Every tool's exporter drops what it gets. Prints one table.
+The application is a RAG chain of LangChain (LCEL: retriever of five passages of 800 characters, prompt, chat model that
+answers at once, parser) or a query engine of LlamaIndex. Each tool has a process in an environment of its own. In each
+round every process runs two short series of turns, one with the tool switched on and one without, in turn about which
+comes first; what is reported is the median, over the rounds, of the difference. (Two processes would differ by a tenth
+of a millisecond even if they did the same.) Every tool's exporter drops what it gets. Prints one table.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ NOT_PEERS = (*OURS, "no-op handler")
 class Process:
     """A process with an application and a tool, that does what it is told."""
 
-    def __init__(self, python: Path, application: str, tool: str, on: bool) -> None:
-        command = [python, HERE / "_overhead_worker.py", application, tool, "on" if on else "off"]
+    def __init__(self, python: Path, application: str, tool: str) -> None:
+        command = [python, HERE / "_overhead_worker.py", application, tool]
         self._process = subprocess.Popen(
             list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
@@ -78,32 +78,28 @@ def measure(
     application: str, cases: Sequence[tuple[str, int]], rounds: int, turns: int
 ) -> tuple[dict[tuple[str, int], Found], dict[str, str]]:
     """Return, by case and tool, what a turn costs more than a bare one; and the versions."""
-    pairs = {}
+    processes = {}
     versions: dict[str, str] = {}
     for tool, name in TOOLS[application].items():
         python = Path(sys.executable) if name is None else environment(name)
-        pairs[tool] = (Process(python, application, tool, False), Process(python, application, tool, True))
-        versions |= pairs[tool][1].versions
+        processes[tool] = Process(python, application, tool)
+        versions |= processes[tool].versions
     results = {}
     for mode, threads in cases:
         order = {"mode": mode, "threads": threads, "turns": turns}
-        raw: dict[str, list[tuple[dict[str, float], dict[str, float]]]] = {tool: [] for tool in pairs}
+        raw: dict[str, list[tuple[dict[str, float], dict[str, float]]]] = {tool: [] for tool in processes}
         for number in range(rounds):
-            for tool, (off, on) in pairs.items():
-                if number % 2:
-                    attached, bare = on.ask(**order), off.ask(**order)
-                else:
-                    bare, attached = off.ask(**order), on.ask(**order)
-                raw[tool].append((bare, attached))
+            for tool, process in processes.items():
+                found = {on: process.ask(on=on, **order) for on in ((True, False) if number % 2 else (False, True))}
+                raw[tool].append((found[False], found[True]))
         results[mode, threads] = {tool: _summary(rounds_) for tool, rounds_ in raw.items()}
         print(f"{application} {mode} {threads} done", file=sys.stderr)
         if threads == 1:
-            for tool, (off, on) in pairs.items():
-                bare, attached = off.ask(mode=mode, memory=True), on.ask(mode=mode, memory=True)
+            for tool, process in processes.items():
+                bare, attached = (process.ask(on=on, mode=mode, memory=True) for on in (False, True))
                 results[mode, threads][tool] |= {name: attached[name] - bare[name] for name in ("peak", "kept")}
-    for off, on in pairs.values():
-        off.close()
-        on.close()
+    for process in processes.values():
+        process.close()
     return results, versions
 
 
