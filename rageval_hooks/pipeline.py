@@ -87,6 +87,7 @@ class Pipeline:
         self.exporters = tuple(exporters)
         self.models = models
         self.enabled = settings.enabled
+        self.leaves_out = False
         self._on_evaluation = on_evaluation
         self._tracer_provider = tracer_provider
         self._worker = worker or shared_worker()
@@ -191,9 +192,8 @@ class Pipeline:
         tracing = self._tracing
         if tracing is None or tracing.provider is not provider:
             tracing = self._tracing = Tracing(provider)
-        self._worker.drain_before(provider)
-        parent = trace.get_current_span(context).get_span_context()
-        if parent.is_valid:
+        parent = trace.get_current_span(context).get_span_context() if context else None
+        if parent is not None and parent.is_valid:
             trace_id, parent_span_id, flags = parent.trace_id, parent.span_id, int(parent.trace_flags)
             sampled = parent.trace_flags.sampled
         else:
@@ -207,7 +207,12 @@ class Pipeline:
         if selected and not self._sampler.keeps(trace_id):
             selected = False
             self._count("sampled_out")
-        span_id = tracing.ids.generate_span_id() if selected else 0
+        if selected:
+            self._worker.drain_before(provider)
+            span_id = tracing.ids.generate_span_id()
+        else:
+            self.leaves_out = True
+            span_id = 0
         return Selection(context, trace_id, span_id, parent_span_id, flags, selected, self._sampler.rate)
 
     def submit(self, turn: Turn, selection: Selection | None = None) -> None:
@@ -443,7 +448,7 @@ class Pipeline:
             self._complaints.warn("on_evaluation", "on_evaluation raised", error=error)
 
     def _count(self, name: str, amount: int = 1) -> None:
-        with self._counts_lock:
+        with self._counts_lock.lock:
             self._counts[name] += amount
 
     def flush(self, timeout: float = 30.0) -> bool:

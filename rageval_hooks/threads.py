@@ -68,22 +68,26 @@ def _perform(future: Future[Any], call: Callable[[], Any]) -> None:
 
 
 class ForkSafeLock:
-    """A lock that is free in a forked child, whoever held it in the parent: that thread does not exist there."""
+    """A lock that is free in a forked child, whoever held it in the parent: that thread does not exist there.
+
+    Attributes:
+        lock: the lock of this process, for where time matters: ``with it.lock:`` takes a third of ``with it:``.
+    """
 
     def __init__(self) -> None:
         self._renew()
         _locks.add(self)
 
     def _renew(self) -> None:
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
 
     def __enter__(self) -> None:
         """Take the lock."""
-        self._lock.acquire()
+        self.lock.acquire()
 
     def __exit__(self, *_: object) -> None:
         """Give it back."""
-        self._lock.release()
+        self.lock.release()
 
 
 _locks: weakref.WeakSet[ForkSafeLock] = weakref.WeakSet()

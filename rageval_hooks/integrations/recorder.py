@@ -134,6 +134,10 @@ class Recorder:
         max_open: roots at a time; beyond it the oldest is given up.
         max_age: seconds after which a root that has not ended is given up.
         clock: nanoseconds since the epoch.
+
+    Attributes:
+        knows: returns whether the run with an id is under way, selected or not. The table's own method: it is asked
+            before whatever a framework runs.
     """
 
     def __init__(
@@ -151,13 +155,15 @@ class Recorder:
         self.frameworks: list[Framework] = []
         self.given_up = 0
         self._complaints = Complaints(_logger)
+        self._table: dict[Hashable, tuple[Recording, Run | None]] = {}
+        self.knows = self._table.__contains__
         self._clear()
         if hasattr(os, "register_at_fork"):
             method = weakref.WeakMethod(self._clear)
             os.register_at_fork(after_in_child=lambda: (clear := method()) and clear())
 
     def _clear(self) -> None:
-        self._table: dict[Hashable, tuple[Recording, Run | None]] = {}
+        self._table.clear()
         self._open: dict[Hashable, Recording] = {}
         self._ended: dict[Hashable, None] = {}
         self._ended_before: dict[Hashable, None] = {}
@@ -295,10 +301,6 @@ class Recorder:
         if around is not None:
             return around[0].root.id == root_id and not around[0].selection.selected
         return root_id in self._table or root_id in self._ended or root_id in self._ended_before
-
-    def __contains__(self, run_id: Hashable) -> bool:
-        """Whether a run is under way, selected or not."""
-        return run_id in self._table
 
     def get(self, run_id: Hashable) -> Run | None:
         """Return the record of a run that is under way and selected."""

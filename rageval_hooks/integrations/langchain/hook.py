@@ -6,12 +6,14 @@ import sys
 import threading
 from contextvars import ContextVar
 from typing import Any, cast
+from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler, BaseCallbackManager
+from langchain_core.runnables.config import var_child_runnable_config
 from langchain_core.tracers.context import register_configure_hook
 from opentelemetry import context as otel_context
 
-from rageval_hooks.integrations.langchain.frame import FRAMEWORK, LEFT_OUT, key_of
+from rageval_hooks.integrations.langchain.frame import FRAMEWORK, is_left_out, key_of, surrounding_run, watch
 from rageval_hooks.integrations.langchain.handler import TurnHandler
 from rageval_hooks.integrations.recorder import shared_recorder
 from rageval_hooks.muted import is_muted
@@ -21,6 +23,8 @@ from rageval_hooks.selection import Selection
 __all__ = ["attach", "detach"]
 
 _recorder = shared_recorder()
+_knows = _recorder.knows
+_langchains_context = var_child_runnable_config.get
 
 
 class _AttachedHandler(TurnHandler):
@@ -39,6 +43,15 @@ class _AttachedHandler(TurnHandler):
         self._recorder = _recorder
         self._selections = [] if selection is None else [selection]
 
+    def _start(
+        self, run_id: UUID, parent_run_id: UUID | None, kind: str, name: Any, input: Any, fields: dict[str, Any]
+    ) -> None:
+        if parent_run_id is None and not self._selections:  # called with callbacks of its own
+            around = surrounding_run()
+            if around is not None and _knows(key_of(around)):
+                parent_run_id = around
+        super()._start(run_id, parent_run_id, kind, name, input, fields)
+
     def _selection(self) -> Selection | None:
         try:
             return self._selections.pop() if self._selections else None
@@ -53,8 +66,9 @@ class _Hook:
     """Stands where langchain-core expects a context variable, and is asked for a handler before each run.
 
     A turn that is not looked at gets none, nor does anything inside of it, and so costs next to nothing: even a handler
-    that ignores every event would cost LangChain's dispatch of some twenty events. To tell a turn from a part of one,
-    it looks at the callback manager that is being configured, in the frame that asks.
+    that ignores every event would cost LangChain's dispatch of some twenty events. What is part of a turn is told by
+    LangChain's context; where that is not passed on (plain threads, tasks in Python 3.10), by the callback manager that
+    is being configured, in the frame that asks.
     """
 
     def __init__(self) -> None:
@@ -65,12 +79,20 @@ class _Hook:
         pipeline = _AttachedHandler.pipeline
         if pipeline is None or not pipeline.enabled or is_muted():
             return None
-        # It is asked twice in a row for the same run: whether there is a handler, and for the handler.
-        handler: BaseCallbackHandler | None = getattr(self._decided, "handler", None)
-        if handler is not None:
-            self._decided.handler = None
-            return handler
         try:
+            config = _langchains_context()
+            if config is not None:  # not by surrounding_run and key_of: this is asked before each run of a turn
+                around = getattr(config.get("callbacks"), "parent_run_id", None)
+                if around is not None:
+                    if _knows(around.int):
+                        return _for_parts  # which LangChain takes only where there is none of ours yet
+                    if is_left_out(around):
+                        return None
+            # It is asked twice in a row for the same run: whether there is a handler, and for the handler.
+            handler: BaseCallbackHandler | None = getattr(self._decided, "handler", None)
+            if handler is not None:
+                self._decided.handler = None
+                return handler
             asking = sys._getframe(1).f_locals
             handler = self._choose(pipeline, asking.get("callback_manager"), asking.get("inheritable_callbacks"))
         except Exception as error:
@@ -82,18 +104,14 @@ class _Hook:
     def _choose(self, pipeline: Pipeline, manager: Any, inherited: Any) -> BaseCallbackHandler | None:
         if not isinstance(manager, BaseCallbackManager):
             return _for_parts  # another version of langchain-core: each turn is decided as it starts
-        left_out = False
-        for handler in manager.handlers:
-            if isinstance(handler, TurnHandler):
-                return None
-            left_out = left_out or handler is LEFT_OUT
-        if left_out:
-            manager.handlers.remove(LEFT_OUT)
-        parent_id = getattr(inherited, "parent_run_id", None)
-        if parent_id is not None and key_of(parent_id) in _recorder:
-            return _for_parts  # of a turn whose handler is not passed on
-        if left_out:
+        if any(isinstance(handler, TurnHandler) for handler in manager.handlers):
             return None
+        parent_id = getattr(inherited, "parent_run_id", None)
+        if parent_id is not None:
+            if _knows(key_of(parent_id)):
+                return _for_parts  # of a turn whose handler is not passed on
+            if is_left_out(parent_id):
+                return None
         surrounding = _recorder.surrounding(FRAMEWORK)
         if surrounding is not None and surrounding[1] is not None:
             return _for_parts  # of another framework's turn
@@ -101,8 +119,6 @@ class _Hook:
             selection = pipeline.begin(otel_context.get_current())
             if selection.selected:
                 return _AttachedHandler(selection)
-        if LEFT_OUT not in manager.inheritable_handlers:
-            manager.inheritable_handlers.append(LEFT_OUT)
         return None
 
 
@@ -116,11 +132,13 @@ def attach(pipeline: Pipeline) -> None:
         hook = cast("ContextVar[BaseCallbackHandler | None]", _Hook())
         register_configure_hook(hook, inheritable=True, handle_class=TurnHandler)
         _registered = True
+    watch(pipeline)
     _AttachedHandler.pipeline = pipeline
 
 
 def detach() -> None:
     """Send them nowhere, those under way included. LangChain keeps the hook; it does nothing from now on."""
     pipeline, _AttachedHandler.pipeline = _AttachedHandler.pipeline, None
+    watch(None)
     if pipeline is not None:
         _recorder.forget(pipeline)

@@ -12,12 +12,12 @@ from langchain_core.prompt_values import ChatPromptValue
 
 from rageval_hooks.integrations.recorder import Run
 
-__all__ = ["SealedDocument", "SealedResult", "seal"]
+__all__ = ["SealedDocument", "SealedMessage", "SealedResult", "seal"]
 
 _STEP_KINDS = frozenset({"retriever", "llm", "tool"})
 _ATOMS = frozenset({str, int, float, bool, type(None)})
 _DEPTH = 6
-"""Containers within containers: a state's lists of messages, a model's lists of prompts, a tool's answer."""
+"""Containers within containers: a state's lists of messages, a tool's answer."""
 
 
 class SealedDocument:
@@ -31,6 +31,19 @@ class SealedDocument:
         self.metadata = _plain(document.metadata or {})
 
 
+class SealedMessage:
+    """What a turn has of a message that a model was given, or wrote."""
+
+    __slots__ = ("content", "response_metadata", "tool_calls", "type", "usage_metadata")
+
+    def __init__(self, message: BaseMessage) -> None:
+        self.type = message.type
+        self.content = _plain(message.content)
+        self.response_metadata = _plain(message.response_metadata)
+        self.tool_calls = _plain(getattr(message, "tool_calls", None))
+        self.usage_metadata = _plain(getattr(message, "usage_metadata", None))
+
+
 class SealedResult:
     """What a turn has of a model's result: its first generation."""
 
@@ -39,7 +52,7 @@ class SealedResult:
     def __init__(self, result: LLMResult) -> None:
         generation = result.generations[0][0] if result.generations and result.generations[0] else None
         message = getattr(generation, "message", None)
-        self.message = _message(message) if isinstance(message, BaseMessage) else None
+        self.message = SealedMessage(message) if isinstance(message, BaseMessage) else None
         self.text: str = getattr(generation, "text", None) or ""
         self.llm_output = result.llm_output
 
@@ -58,10 +71,26 @@ def seal(runs: Iterable[Run], every_step: bool) -> None:
     seen: dict[int, Any] = {}
     for run in runs:
         if every_step or run.kind in _STEP_KINDS or run.parent is None or _hands_documents_over(run.output):
-            run.input = _copy(run.input, _DEPTH, seen)
+            run.input = _prompts(run.input) if _is_model_call(run) else _copy(run.input, _DEPTH, seen)
             run.output = _copy(run.output, _DEPTH, seen)
         else:
             run.input = run.output = None
+
+
+def _is_model_call(run: Run) -> bool:
+    return run.kind == "llm" and run.parent is not None
+
+
+def _prompts(prompts: Any) -> Any:
+    """Copy the prompts that a model was given: texts, or lists of messages."""
+    if not isinstance(prompts, (list, tuple)):
+        return prompts
+    return [
+        [SealedMessage(message) for message in prompt if isinstance(message, BaseMessage)]
+        if isinstance(prompt, (list, tuple))
+        else prompt
+        for prompt in prompts
+    ]
 
 
 def _hands_documents_over(output: Any) -> bool:

@@ -12,7 +12,7 @@ from langchain_core.outputs import LLMResult
 from langchain_core.prompt_values import PromptValue
 
 from rageval_hooks.integrations.capture import SCORE_KEYS, first_string
-from rageval_hooks.integrations.langchain.sealing import SealedDocument, SealedResult
+from rageval_hooks.integrations.langchain.sealing import SealedDocument, SealedMessage, SealedResult
 from rageval_hooks.integrations.recorder import Run
 from rageval_hooks.text.annotations import annotations_from_blocks
 from rageval_hooks.turn import Message, Passage, Usage
@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 _DOCUMENTS = (Document, SealedDocument)
+_MESSAGES = (BaseMessage, SealedMessage)
 _QUERY_KEYS = ("input", "question", "query", "user_input", "prompt", "text")
 _ANSWER_KEYS = ("answer", "output", "result", "response", "output_text", "text", "generation", "content")
 _MESSAGE_KEYS = ("messages", "chat_history", "history")
@@ -214,11 +215,11 @@ def prompt_of(run: Run) -> tuple[Message, ...]:
         if isinstance(first, str):
             return (Message(role="user", content=first),)
         if isinstance(first, (list, tuple)):
-            return tuple(_prompt_message(message) for message in first if isinstance(message, BaseMessage))
+            return tuple(_prompt_message(message) for message in first if isinstance(message, _MESSAGES))
     return ()
 
 
-def _prompt_message(message: BaseMessage) -> Message:
+def _prompt_message(message: BaseMessage | SealedMessage) -> Message:
     text = content_text(message.content)
     if not text:
         calls = getattr(message, "tool_calls", None)

@@ -74,7 +74,7 @@ class _SpanHandler(BaseSpanHandler[BaseSpan]):
         try:
             if run is not None:
                 _exit(run, result)
-            elif id_ in _recorder:
+            elif _recorder.knows(id_):
                 _pass_over(id_, result)
         except Exception as error:
             failed(id_, error)

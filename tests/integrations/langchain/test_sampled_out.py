@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import Context, copy_context
 from typing import Any
 
 import pytest
-from langchain_core.callbacks import CallbackManagerForRetrieverRun
+from langchain_core.callbacks import BaseCallbackHandler, CallbackManagerForRetrieverRun
 from langchain_core.callbacks.manager import _configure
 from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
@@ -117,32 +119,49 @@ def test_each_turn_of_a_batch_is_decided_for_itself(way: str, sample_rate: float
         assert len({turn.query for turn in turns}) == looked_at
 
 
-def test_a_nested_call_with_callbacks_of_its_own_is_a_turn_of_its_own() -> None:
-    """As LangChain sees it; each of the two is decided for itself."""
+def test_a_nested_call_with_callbacks_of_its_own_is_part_of_the_turn() -> None:
+    """As where a node hands another tool's handler to its model: LangChain parts them, but the answer is the turn's."""
     inner = lcel()
-    chain = RunnableLambda(lambda question: inner.invoke(question, {"callbacks": []}))
+    chain = RunnableLambda(lambda question: inner.invoke(question, {"callbacks": [BaseCallbackHandler()]}))
     with watched(0.5) as process:
         for _ in range(100):
             chain.invoke(QUESTION)
 
         looked_at, left_out = process.counted
-        assert looked_at + left_out == 200
-        assert 60 < looked_at < 140
+        assert looked_at + left_out == 100
+        assert 20 < looked_at < 80
+        assert all({"retriever", "llm"} <= set(steps) for steps in process.steps)
 
 
-def test_a_chain_in_a_context_that_was_born_in_an_unwatched_run() -> None:
-    """Its parent is unknown because it ran before anybody looked, and not because it is left out."""
+def test_a_call_with_callbacks_of_its_own_that_outlives_its_turn() -> None:
+    """Is a turn of its own: a worker, say, that a tool has started."""
+    inner = lcel()
+    contexts = []
+    chain = RunnableLambda(lambda question: contexts.append(copy_context()) or question)
+    with watched(1.0) as process:
+        chain.invoke(QUESTION)
+        contexts[0].run(inner.invoke, QUESTION, {"callbacks": []})
+
+        assert process.counted == (2, 0)
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_chain_in_a_context_that_was_born_in_an_unwatched_run(others: int) -> None:
+    """Its parent is unknown because it ran before anybody looked, and not because it is left out, as others are."""
     seen = []
 
     def within(question: str) -> str:
-        with watched(1.0) as process:
+        time.sleep(0.002)  # a run's id tells in which millisecond it began
+        with watched(1.0 - others) as process:
+            for _ in range(others):
+                Context().run(lcel().invoke, question)
             lcel().invoke(question)
-            seen.append(process.counted)
+            seen.append(sum(process.counted))
         return question
 
     RunnableLambda(within).invoke(QUESTION)
 
-    assert seen == [(1, 0)]
+    assert seen == [1 + others]
 
 
 @pytest.mark.parametrize("sample_rate", [0.0, 0.5])
