@@ -217,7 +217,7 @@ class Recorder:
         around = None
         if parent_id is not None:
             around = self._table.get(parent_id)
-            if around is None and (parent_id in self._ended or parent_id in self._ended_before):
+            if around is None and self.has_ended(parent_id):
                 self._remember([run_id])  # for what it starts in its turn
                 return None
         foreign = self.surrounding(framework)
@@ -300,7 +300,11 @@ class Recorder:
         around = self._table.get(parent_id)
         if around is not None:
             return around[0].root.id == root_id and not around[0].selection.selected
-        return root_id in self._table or root_id in self._ended or root_id in self._ended_before
+        return root_id in self._table or self.has_ended(root_id)
+
+    def has_ended(self, run_id: Hashable) -> bool:
+        """Whether a run is part of a turn that has ended lately."""
+        return run_id in self._ended or run_id in self._ended_before
 
     def get(self, run_id: Hashable) -> Run | None:
         """Return the record of a run that is under way and selected."""

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Hashable
 from contextvars import ContextVar
 from uuid import UUID
 
+from langchain_core.callbacks import BaseCallbackManager
 from langchain_core.runnables.config import var_child_runnable_config
 
 from rageval_hooks.integrations.langchain.runs import turn_from_runs
 from rageval_hooks.integrations.recorder import Framework, shared_recorder
 from rageval_hooks.pipeline import Pipeline
 
-__all__ = ["FRAMEWORK", "is_left_out", "key_of", "running_retriever", "surrounding_run", "watch"]
+__all__ = [
+    "FRAMEWORK",
+    "LeftOut",
+    "is_part_left_out",
+    "key_of",
+    "langsmiths_run",
+    "left_out",
+    "running_retriever",
+    "surrounding_run",
+    "watch",
+]
 
 _TIME_ORDERED = 7
 """Version of UUIDs that begin with the milliseconds since the epoch. LangChain's own are."""
@@ -40,6 +52,14 @@ def surrounding_run() -> UUID | None:
     return None if config is None else getattr(config.get("callbacks"), "parent_run_id", None)
 
 
+def langsmiths_run() -> UUID | None:
+    """Return the id of the run of LangSmith's that the calling code runs in; LangChain takes it for a parent."""
+    from langsmith.run_helpers import get_tracing_context
+
+    run_id: UUID | None = getattr(get_tracing_context().get("parent"), "id", None)
+    return run_id
+
+
 def _ambient_run() -> Hashable | None:
     """Return the key of the run that the calling code runs in."""
     retriever = shared_recorder().get(running_retriever.get())
@@ -51,6 +71,26 @@ def _ambient_run() -> Hashable | None:
 
 # --------------------------------------------------------------------------- what is not looked at
 
+
+class LeftOut:
+    """A root that is not looked at.
+
+    Args:
+        manager: its callback manager, which lives as long as it runs.
+        around: the run that it was called in, as LangChain's context had it.
+    """
+
+    __slots__ = ("around", "manager")
+
+    def __init__(self, manager: BaseCallbackManager, around: UUID | None) -> None:
+        self.manager = weakref.ref(manager)
+        self.around = around
+
+
+left_out: ContextVar[LeftOut | None] = ContextVar("rageval_hooks_langchain_left_out", default=None)
+"""The root that was left out last in this context. It may have ended; and the calling code is inside of it only if
+LangChain's context has moved on since: the caller of a batch or of a stream has the variable too."""
+
 _watching: tuple[Pipeline, int] | None = None
 
 
@@ -60,24 +100,27 @@ def watch(pipeline: Pipeline | None) -> None:
     _watching = None if pipeline is None else (pipeline, time.time_ns() // 1_000_000)
 
 
-def is_left_out(run_id: UUID) -> bool:
-    """Whether a run is part of a turn that is not looked at.
+def is_part_left_out(parent_id: Hashable) -> bool:
+    """Whether the parent of a run is part of a turn that is not looked at, or was.
 
     Args:
-        run_id: of a run that the recorder does not know. It may also have begun before anybody looked, or be a foreign
-            id that the application gave to a callback manager.
+        parent_id: of a run that the recorder does not know. It may also have begun before anybody looked, or be an id
+            of the application's own, which is told by its not being time-ordered.
     """
-    if _watching is None or not _watching[0].leaves_out:
+    root = left_out.get()
+    if root is not None and root.manager() is not None:
+        return True
+    if _watching is None or not _watching[0].leaves_out or not isinstance(parent_id, UUID):
         return False
-    number = run_id.int
-    return number >> 76 & 0xF != _TIME_ORDERED or number >> 80 >= _watching[1]
+    number = parent_id.int
+    return number >> 76 & 0xF == _TIME_ORDERED and number >> 80 >= _watching[1]
 
 
-def _left_out() -> bool:
+def _is_inside_left_out() -> bool:
     """Whether the calling code runs inside of a turn that is not looked at."""
-    run_id = surrounding_run()
-    return run_id is not None and not shared_recorder().knows(key_of(run_id)) and is_left_out(run_id)
+    root, around = left_out.get(), surrounding_run()
+    return root is not None and around != root.around and root.manager() is not None
 
 
-FRAMEWORK = Framework("langchain", turn_from_runs, _ambient_run, _left_out, _text_id)
+FRAMEWORK = Framework("langchain", turn_from_runs, _ambient_run, _is_inside_left_out, _text_id)
 shared_recorder().join(FRAMEWORK)

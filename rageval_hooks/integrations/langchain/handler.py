@@ -181,7 +181,7 @@ class TurnHandler(BaseCallbackHandler):
     def on_llm_new_token(self, token: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """Record a streamed piece of a model's text."""
         # Not by key_of: it comes for each of hundreds of tokens.
-        self._recorder.token(run_id.int, token if type(token) is str else content_text(token))
+        self._recorder.token(getattr(run_id, "int", run_id), token if type(token) is str else content_text(token))
 
     def on_stream_event(self, event: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """Record a streamed piece of a model's text, as the protocol of ``stream_events(version="v3")`` has it."""

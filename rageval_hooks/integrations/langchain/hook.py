@@ -13,7 +13,16 @@ from langchain_core.runnables.config import var_child_runnable_config
 from langchain_core.tracers.context import register_configure_hook
 from opentelemetry import context as otel_context
 
-from rageval_hooks.integrations.langchain.frame import FRAMEWORK, is_left_out, key_of, surrounding_run, watch
+from rageval_hooks.integrations.langchain.frame import (
+    FRAMEWORK,
+    LeftOut,
+    is_part_left_out,
+    key_of,
+    langsmiths_run,
+    left_out,
+    surrounding_run,
+    watch,
+)
 from rageval_hooks.integrations.langchain.handler import TurnHandler
 from rageval_hooks.integrations.recorder import shared_recorder
 from rageval_hooks.muted import is_muted
@@ -46,10 +55,13 @@ class _AttachedHandler(TurnHandler):
     def _start(
         self, run_id: UUID, parent_run_id: UUID | None, kind: str, name: Any, input: Any, fields: dict[str, Any]
     ) -> None:
-        if parent_run_id is None and not self._selections:  # called with callbacks of its own
+        if not self._selections and not _knows(key_of(parent_run_id)):
+            foreign = parent_run_id is None or parent_run_id == langsmiths_run()
+            if not foreign and self is _for_parts and is_part_left_out(parent_run_id):
+                return  # of another turn than the one around it: work that is shared by requests
             around = surrounding_run()
-            if around is not None and _knows(key_of(around)):
-                parent_run_id = around
+            if _knows(key_of(around)) and not _recorder.has_ended(key_of(parent_run_id)):
+                parent_run_id = around  # it was called with callbacks of its own
         super()._start(run_id, parent_run_id, kind, name, input, fields)
 
     def _selection(self) -> Selection | None:
@@ -80,13 +92,15 @@ class _Hook:
         if pipeline is None or not pipeline.enabled or is_muted():
             return None
         try:
+            around = None
             config = _langchains_context()
             if config is not None:  # not by surrounding_run and key_of: this is asked before each run of a turn
                 around = getattr(config.get("callbacks"), "parent_run_id", None)
                 if around is not None:
-                    if _knows(around.int):
+                    if _knows(getattr(around, "int", around)):
                         return _for_parts  # which LangChain takes only where there is none of ours yet
-                    if is_left_out(around):
+                    root = left_out.get()
+                    if root is not None and root.around != around and root.manager() is not None:
                         return None
             # It is asked twice in a row for the same run: whether there is a handler, and for the handler.
             handler: BaseCallbackHandler | None = getattr(self._decided, "handler", None)
@@ -94,14 +108,17 @@ class _Hook:
                 self._decided.handler = None
                 return handler
             asking = sys._getframe(1).f_locals
-            handler = self._choose(pipeline, asking.get("callback_manager"), asking.get("inheritable_callbacks"))
+            manager, inherited = asking.get("callback_manager"), asking.get("inheritable_callbacks")
+            handler = self._choose(pipeline, manager, inherited, around)
         except Exception as error:
             pipeline.failed("whether a run is looked at could not be decided", error)
             handler = None
         self._decided.handler = handler
         return handler
 
-    def _choose(self, pipeline: Pipeline, manager: Any, inherited: Any) -> BaseCallbackHandler | None:
+    def _choose(
+        self, pipeline: Pipeline, manager: Any, inherited: Any, around: UUID | None
+    ) -> BaseCallbackHandler | None:
         if not isinstance(manager, BaseCallbackManager):
             return _for_parts  # another version of langchain-core: each turn is decided as it starts
         if any(isinstance(handler, TurnHandler) for handler in manager.handlers):
@@ -110,7 +127,7 @@ class _Hook:
         if parent_id is not None:
             if _knows(key_of(parent_id)):
                 return _for_parts  # of a turn whose handler is not passed on
-            if is_left_out(parent_id):
+            if is_part_left_out(parent_id):
                 return None
         surrounding = _recorder.surrounding(FRAMEWORK)
         if surrounding is not None and surrounding[1] is not None:
@@ -119,6 +136,7 @@ class _Hook:
             selection = pipeline.begin(otel_context.get_current())
             if selection.selected:
                 return _AttachedHandler(selection)
+        left_out.set(LeftOut(manager, around))
         return None
 
 

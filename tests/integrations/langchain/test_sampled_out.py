@@ -6,16 +6,19 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import Context, copy_context
 from typing import Any
+from uuid import uuid4
 
 import pytest
-from langchain_core.callbacks import BaseCallbackHandler, CallbackManagerForRetrieverRun
+from langchain_core.callbacks import BaseCallbackHandler, CallbackManager, CallbackManagerForRetrieverRun
 from langchain_core.callbacks.manager import _configure
 from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import RunnableConfig, RunnableLambda, RunnablePassthrough
+from langsmith.run_helpers import tracing_context
+from langsmith.run_trees import RunTree
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.retrievers import BaseRetriever as LlamaIndexRetriever
 from opentelemetry.sdk.trace import TracerProvider
@@ -133,16 +136,126 @@ def test_a_nested_call_with_callbacks_of_its_own_is_part_of_the_turn() -> None:
         assert all({"retriever", "llm"} <= set(steps) for steps in process.steps)
 
 
-def test_a_call_with_callbacks_of_its_own_that_outlives_its_turn() -> None:
-    """Is a turn of its own: a worker, say, that a tool has started."""
+@pytest.mark.parametrize("sample_rate", [0.0, 0.5, 1.0])
+def test_a_nested_call_below_a_trace_of_langsmiths(sample_rate: float) -> None:
+    """With callbacks of its own, it has a parent that nobody here knows, and is part all the same."""
     inner = lcel()
-    contexts = []
-    chain = RunnableLambda(lambda question: contexts.append(copy_context()) or question)
-    with watched(1.0) as process:
-        chain.invoke(QUESTION)
-        contexts[0].run(inner.invoke, QUESTION, {"callbacks": []})
 
-        assert process.counted == (2, 0)
+    def within(question: str) -> str:
+        with tracing_context(parent=RunTree(name="outer", run_type="chain"), enabled=False):
+            return str(inner.invoke(question, {"callbacks": []}))
+
+    chain = RunnableLambda(within)
+    with watched(sample_rate) as process:
+        for _ in range(20):
+            chain.invoke(QUESTION)
+
+        assert sum(process.counted) == 20
+        assert all({"retriever", "llm"} <= set(steps) for steps in process.steps)
+
+
+@pytest.mark.parametrize("sample_rate", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("inside", ["langchain", "llama_index"])
+def test_what_outlives_its_turn_is_a_turn_of_its_own(inside: str, sample_rate: float) -> None:
+    """A worker, say, that a tool has started: whether that turn was looked at or not."""
+    inner = lcel()
+    engine = llama_index.index().as_query_engine(llm=llama_index.llm())
+    contexts: list[Context] = []
+    chain = RunnableLambda(lambda question: contexts.append(copy_context()) or question)
+    with watched(sample_rate) as process:
+        for _ in range(20):
+            chain.invoke(QUESTION)
+            if inside == "langchain":
+                contexts[-1].run(inner.invoke, QUESTION, {"callbacks": []})
+            else:
+                contexts[-1].run(engine.query, QUESTION)
+
+        assert sum(process.counted) == 40
+
+
+def test_work_that_is_shared_by_turns_belongs_to_the_one_that_asked() -> None:
+    """A worker lives in the context of the turn that has started it, and is handed the callbacks of others."""
+
+    async def requests(process: Watched) -> None:
+        inner = lcel()
+        jobs: asyncio.Queue[Any] = asyncio.Queue()
+        workers: list[asyncio.Task[None]] = []
+        done = asyncio.Event()
+
+        async def worker() -> None:
+            while True:
+                question, config, answer = await jobs.get()
+                answer.set_result(await inner.ainvoke(question, config))
+
+        async def node(question: str, config: RunnableConfig) -> Any:
+            if not workers:
+                workers.append(asyncio.create_task(worker()))
+            answer = asyncio.get_running_loop().create_future()
+            await jobs.put((question, {"callbacks": config["callbacks"]}, answer))
+            return await answer
+
+        async def first(question: str, config: RunnableConfig) -> Any:
+            found = await node(question, config)
+            await done.wait()
+            return found
+
+        begun = asyncio.create_task(RunnableLambda(first).ainvoke(QUESTION))
+        await asyncio.sleep(0.05)
+        for _ in range(30):
+            await Context().run(asyncio.create_task, RunnableLambda(node).ainvoke(QUESTION))
+        done.set()
+        await begun
+        workers[0].cancel()
+
+    for _ in range(2):
+        with watched(0.5) as process:
+            asyncio.run(requests(process))
+
+            assert sum(process.counted) == 31
+            assert len(process.steps) == process.counted[0]
+            assert all({"retriever", "llm"} <= set(steps) for steps in process.steps)
+
+
+@pytest.mark.parametrize("sample_rate", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("parent", [uuid4(), "a request's number"])
+def test_a_manager_with_a_parent_of_the_applications_own(parent: Any, sample_rate: float) -> None:
+    """Nobody here knows it, and it is no part of anything that is left out."""
+    with watched(sample_rate) as process:
+        for _ in range(20):
+            lcel().invoke(QUESTION, {"callbacks": CallbackManager([], parent_run_id=parent)})
+
+        assert sum(process.counted) == 20
+
+
+@pytest.mark.parametrize("run_id", [uuid4(), str(uuid4())])
+def test_a_run_id_of_the_applications_own(run_id: Any) -> None:
+    """Of any version, and, as LangChain lets pass, of any type."""
+    outer = RunnableLambda(lambda question: lcel().invoke(question))
+    for sample_rate in (0.0, 1.0):
+        with watched(sample_rate) as process:
+            outer.invoke(QUESTION, {"run_id": run_id})
+            list(lcel().stream(QUESTION, {"run_id": run_id}))
+
+            assert sum(process.counted) == 2
+
+
+@pytest.mark.parametrize(("before", "after"), [(0.0, 1.0), (1.0, 0.0), (0.0, 0.0)])
+def test_instrumented_anew_in_the_middle_of_a_turn(before: float, after: float) -> None:
+    """The rest of that turn is none."""
+    stack = ExitStack()
+    seen = []
+
+    def anew(question: str) -> str:
+        first.close()
+        seen.append(stack.enter_context(watched(after)))
+        return question
+
+    chain = RunnablePassthrough() | RunnableLambda(anew) | RunnableLambda(lambda question: lcel().invoke(question))
+    with ExitStack() as first:
+        first.enter_context(rageval_hooks.instrument(metrics=[], exporters=["console"], sample_rate=before))
+        chain.invoke(QUESTION)
+    with stack:
+        assert seen[0].counted == (0, 0)
 
 
 @pytest.mark.parametrize("others", [0, 1])
@@ -301,9 +414,6 @@ def test_an_unsampled_trace_is_left_out_too() -> None:
 
 def test_a_turn_under_a_trace_of_langsmiths_is_a_turn() -> None:
     """LangChain then gives it a parent that nobody here knows."""
-    from langsmith.run_helpers import tracing_context
-    from langsmith.run_trees import RunTree
-
     with watched(1.0) as process, tracing_context(parent=RunTree(name="outer", run_type="chain"), enabled=False):
         lcel().invoke(QUESTION)
 
