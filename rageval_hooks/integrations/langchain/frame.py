@@ -119,7 +119,7 @@ def is_part_left_out(parent_id: Hashable) -> bool:
 def _is_inside_left_out() -> bool:
     """Whether the calling code runs inside of a turn that is not looked at."""
     root, around = left_out.get(), surrounding_run()
-    return root is not None and around != root.around and root.manager() is not None
+    return root is not None and around is not root.around and root.manager() is not None
 
 
 FRAMEWORK = Framework("langchain", turn_from_runs, _ambient_run, _is_inside_left_out, _text_id)

@@ -100,7 +100,7 @@ class _Hook:
                     if _knows(getattr(around, "int", around)):
                         return _for_parts  # which LangChain takes only where there is none of ours yet
                     root = left_out.get()
-                    if root is not None and root.around != around and root.manager() is not None:
+                    if root is not None and root.around is not around and root.manager() is not None:
                         return None
             # It is asked twice in a row for the same run: whether there is a handler, and for the handler.
             handler: BaseCallbackHandler | None = getattr(self._decided, "handler", None)

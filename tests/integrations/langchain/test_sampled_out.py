@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from contextvars import Context, copy_context
 from typing import Any
-from uuid import uuid4
+from uuid import UUID
 
 import pytest
 from langchain_core.callbacks import BaseCallbackHandler, CallbackManager, CallbackManagerForRetrieverRun
@@ -34,6 +34,8 @@ from tests.integrations.langchain.fakes import lcel, retriever
 from tests.integrations.llama_index import fakes as llama_index
 
 QUESTION = "When was the pier opened?"
+OWN_ID = UUID("6f1c8a52-3d5b-4c0e-9b60-0d4a52e8a1f7")
+"""As an application makes them, of version 4: LangChain's own are time-ordered."""
 
 
 class Watched:
@@ -217,7 +219,7 @@ def test_work_that_is_shared_by_turns_belongs_to_the_one_that_asked() -> None:
 
 
 @pytest.mark.parametrize("sample_rate", [0.0, 0.5, 1.0])
-@pytest.mark.parametrize("parent", [uuid4(), "a request's number"])
+@pytest.mark.parametrize("parent", [OWN_ID, "a request's number"])
 def test_a_manager_with_a_parent_of_the_applications_own(parent: Any, sample_rate: float) -> None:
     """Nobody here knows it, and it is no part of anything that is left out."""
     with watched(sample_rate) as process:
@@ -227,7 +229,7 @@ def test_a_manager_with_a_parent_of_the_applications_own(parent: Any, sample_rat
         assert sum(process.counted) == 20
 
 
-@pytest.mark.parametrize("run_id", [uuid4(), str(uuid4())])
+@pytest.mark.parametrize("run_id", [OWN_ID, str(OWN_ID)])
 def test_a_run_id_of_the_applications_own(run_id: Any) -> None:
     """Of any version, and, as LangChain lets pass, of any type."""
     outer = RunnableLambda(lambda question: lcel().invoke(question))
