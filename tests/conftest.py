@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
@@ -81,3 +82,13 @@ def browser() -> Iterator[Any]:
         chromium = driver.chromium.launch(executable_path=path, args=arguments)
         yield chromium
         chromium.close()
+
+
+@pytest.fixture(autouse=True)
+def loop_of_the_thread() -> Iterator[None]:
+    """Give the thread a loop: llama-index's ``asyncio_run`` makes one if there is none, and never closes it."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    yield
+    asyncio.set_event_loop(None)
+    loop.close()

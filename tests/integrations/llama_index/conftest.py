@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterator
 
@@ -25,13 +24,3 @@ def captured(caplog: pytest.LogCaptureFixture) -> Iterator[Captured]:
     assert stats["given_up"] == 0
     assert not [record for record in caplog.records if record.name.startswith("rageval_hooks")]
     assert logging.getLogger("rageval_hooks").level == logging.NOTSET
-
-
-@pytest.fixture(autouse=True)
-def loop_of_the_thread() -> Iterator[None]:
-    """llama-index's ``asyncio_run`` makes the thread's loop if there is none, and never closes it."""
-    loop = asyncio.new_event_loop()
-    asyncio.set_event_loop(loop)
-    yield
-    asyncio.set_event_loop(None)
-    loop.close()
