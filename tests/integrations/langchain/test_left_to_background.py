@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any
 
+import pytest
 from langchain_core.documents import Document
-from langchain_core.messages import AIMessage, HumanMessage
-from langchain_core.runnables import RunnableLambda
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.runnables import Runnable, RunnableLambda
 
 import rageval_hooks
 from rageval_hooks.testing import InMemoryExporter
-from tests.integrations.langchain.fakes import lcel
+from tests.integrations.langchain.fakes import USAGE, lcel, model, retriever
 
 
 def test_what_the_application_changes_afterwards_does_not_count() -> None:
@@ -64,6 +65,41 @@ def test_also_deep_inside() -> None:
     [turn] = [evaluation.turn for evaluation in exporter.evaluations]
     assert (turn.query, turn.response) == ("When?", "In 2019.")
     assert [passage.metadata for passage in turn.passages] == [{"source": {"file": "a"}}]
+
+
+CALL: Any = {"name": "search", "args": {"query": "pier"}, "id": "1", "type": "tool_call"}
+BLOCKS: Any = [{"type": "text", "text": "In 2019."}]
+MODELS: dict[str, Any] = {
+    "text": model(),
+    "blocks": model(AIMessage(BLOCKS, usage_metadata=USAGE, response_metadata={"model_name": "m-2"})),  # type: ignore[arg-type]
+    "tool calls": model(AIMessage("", tool_calls=[CALL], usage_metadata=USAGE)),  # type: ignore[arg-type]
+    "failure": model(ValueError("no answer")).with_fallbacks([model("It was opened.")]),
+}
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("spans", ["rag", "all"])
+@pytest.mark.parametrize("name", list(MODELS))
+def test_the_turn_is_the_one_that_would_have_been_built_at_once(name: str, spans: Any, streamed: bool) -> None:
+    """But for ids and times: prompts, texts, tool calls, tokens and model names are read of the copies alike."""
+    history = [HumanMessage("When?"), AIMessage("", tool_calls=[CALL]), ToolMessage("In 2019.", tool_call_id="1")]
+    chain: Runnable[Any, Any] = {"context": retriever()} | RunnableLambda(lambda _: history) | MODELS[name]
+    turns = []
+    for settings in ({}, {"on_evaluation": lambda evaluation: None}):
+        exporter = InMemoryExporter()
+        with rageval_hooks.instrument(metrics=[], exporters=[exporter], spans=spans, **settings) as handle:
+            list(chain.stream("When?")) if streamed else chain.invoke("When?")
+            assert handle.flush(10)
+        [turn] = [evaluation.turn for evaluation in exporter.evaluations]
+        data = turn.model_dump(exclude={"id", "span", "timing"})
+        for step in data["steps"]:
+            for field in ("id", "parent_id", "started_at", "ended_at", "time_to_first_token"):
+                del step[field]
+        turns.append(data)
+
+    assert turns[0] == turns[1]
+    assert [message["role"] for message in turns[0]["prompt"]] == ["user", "assistant", "tool"]
+    assert '"search"' in turns[0]["prompt"][1]["content"]
 
 
 def test_statistics_count_turns_that_are_not_built_yet() -> None:
