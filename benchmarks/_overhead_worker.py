@@ -76,7 +76,7 @@ class Application:
 
     # -- many of them
 
-    def measure(self, attached: Attached, mode: str, threads: int, turns: int) -> dict[str, float]:
+    def measure(self, attached: Attached, mode: str, threads: int, turns: int) -> dict[str, Any]:
         self._alone(attached, mode, 2)
         gc.collect()
         attached.flush()
@@ -87,11 +87,7 @@ class Application:
         cpu = time.process_time() - cpu
         # Many threads share one interpreter: there the time of a turn is the time that passes per turn.
         middle = percentile(times, 0.5) / 1e6 if threads == 1 else elapsed / turns * 1e3
-        return {
-            "p50": middle,
-            "p99": percentile(times, 0.99) / 1e6,
-            "cpu": cpu / turns * 1e3,
-        }
+        return {"turn": middle, "cpu": cpu / turns * 1e3, "times": times}
 
     def memory(self, attached: Attached, mode: str) -> dict[str, float]:
         peak, kept = _peak(attached, lambda: self._alone(attached, mode, 1))

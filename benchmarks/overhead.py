@@ -1,19 +1,21 @@
 """What a turn costs the application when a tool watches it: bare, with ours, with those of others.
 
-    .venv/bin/python benchmarks/overhead.py [--rounds 9] [--turns 96] [--only langchain]
-    .venv/bin/python benchmarks/overhead.py --turns 512 --cases sync-1,stream-1    # longer than what a tool puts off
+    .venv/bin/python benchmarks/overhead.py [--rounds 60] [--turns 32] [--only langchain]
+    .venv/bin/python benchmarks/overhead.py --rounds 9 --turns 512 --cases sync-1    # longer than what a tool puts off
 
 The application is a RAG chain of LangChain (LCEL: retriever of five passages of 800 characters, prompt, chat model that
 answers at once, parser) or a query engine of LlamaIndex. Each tool has a process in an environment of its own. In each
 round every process runs two short series of turns, one with the tool switched on and one without, in turn about which
-comes first; what is reported is the median, over the rounds, of the difference. (Two processes would differ by a tenth
-of a millisecond even if they did the same.) Every tool's exporter drops what it gets. Prints one table.
+comes first. What is reported is the median, over the rounds, of what a turn costs more than a bare one of the same
+round, as a share of the bare one, for the machine's speed changes from second to second and process to process; and how
+these shares compare with the leanest peer's. Every tool's exporter drops what it gets. Prints one table.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import random
 import statistics
 import subprocess
 import sys
@@ -61,7 +63,7 @@ class Process:
         found: dict[str, Any] = json.loads(line)
         return found
 
-    def ask(self, **order: Any) -> dict[str, float]:
+    def ask(self, **order: Any) -> dict[str, Any]:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
@@ -71,12 +73,48 @@ class Process:
         self._process.communicate()
 
 
-Found = dict[str, dict[str, float]]
+Pair = tuple[dict[str, Any], dict[str, Any]]
+"""What was measured of bare turns and of watched ones, in one round."""
+
+
+class Measured:
+    """What a tool costs in one case.
+
+    Args:
+        pairs: by round.
+    """
+
+    def __init__(self, pairs: Sequence[Pair]) -> None:
+        self.bare = statistics.median(bare["turn"] for bare, _ in pairs)
+        self.shares = [watched["turn"] / bare["turn"] - 1 for bare, watched in pairs]
+        self.more = statistics.median(watched["turn"] - bare["turn"] for bare, watched in pairs)
+        self.cpu = statistics.median(watched["cpu"] - bare["cpu"] for bare, watched in pairs)
+        slowest_bare, slowest_watched = (
+            statistics.quantiles((time for pair in pairs for time in pair[on]["times"]), n=100)[-1] / 1e6
+            for on in (False, True)
+        )
+        self.p99 = slowest_watched - slowest_bare
+        self.memory = ""
+
+    @property
+    def share(self) -> float:
+        """Of a bare turn."""
+        return statistics.median(self.shares)
+
+    def interval(self, of: Measured | None = None) -> tuple[float, float]:
+        """Return where 95 % of 1,000 bootstrap samples of the share lie, or of its ratio to another tool's."""
+        generator = random.Random(0)
+
+        def drawn(shares: Sequence[float]) -> float:
+            return statistics.median(generator.choices(shares, k=len(shares)))
+
+        found = sorted(drawn(self.shares) / (1.0 if of is None else drawn(of.shares)) for _ in range(1000))
+        return found[25], found[-26]
 
 
 def measure(
     application: str, cases: Sequence[tuple[str, int]], rounds: int, turns: int
-) -> tuple[dict[tuple[str, int], Found], dict[str, str]]:
+) -> tuple[dict[tuple[str, int], dict[str, Measured]], dict[str, str]]:
     """Return, by case and tool, what a turn costs more than a bare one; and the versions."""
     processes = {}
     versions: dict[str, str] = {}
@@ -86,50 +124,45 @@ def measure(
         versions |= processes[tool].versions
     results = {}
     for mode, threads in cases:
-        order = {"mode": mode, "threads": threads, "turns": turns}
-        raw: dict[str, list[tuple[dict[str, float], dict[str, float]]]] = {tool: [] for tool in processes}
+        order = {"mode": mode, "threads": threads, "turns": max(turns, 4 * threads)}
+        pairs: dict[str, list[Pair]] = {tool: [] for tool in processes}
         for number in range(rounds):
             for tool, process in processes.items():
                 found = {on: process.ask(on=on, **order) for on in ((True, False) if number % 2 else (False, True))}
-                raw[tool].append((found[False], found[True]))
-        results[mode, threads] = {tool: _summary(rounds_) for tool, rounds_ in raw.items()}
+                pairs[tool].append((found[False], found[True]))
+        results[mode, threads] = {tool: Measured(measured) for tool, measured in pairs.items()}
         print(f"{application} {mode} {threads} done", file=sys.stderr)
         if threads == 1:
             for tool, process in processes.items():
-                bare, attached = (process.ask(on=on, mode=mode, memory=True) for on in (False, True))
-                results[mode, threads][tool] |= {name: attached[name] - bare[name] for name in ("peak", "kept")}
+                bare, watched = (process.ask(on=on, mode=mode, memory=True) for on in (False, True))
+                results[mode, threads][tool].memory = " / ".join(
+                    f"{watched[name] - bare[name]:+.0f}" for name in ("peak", "kept")
+                )
     for process in processes.values():
         process.close()
     return results, versions
 
 
-def _summary(rounds: list[tuple[dict[str, float], dict[str, float]]]) -> dict[str, float]:
-    found = {
-        name: statistics.median(attached[name] - bare[name] for bare, attached in rounds)
-        for name in ("p50", "p99", "cpu")
-    }
-    differences = sorted(attached["p50"] - bare["p50"] for bare, attached in rounds)
-    found["low"], found["high"] = differences[len(rounds) // 4], differences[-1 - len(rounds) // 4]
-    found["bare"] = statistics.median(bare["p50"] for bare, _ in rounds)
-    return found
-
-
-def rows(application: str, results: dict[tuple[str, int], Found]) -> list[list[str]]:
+def rows(application: str, results: dict[tuple[str, int], dict[str, Measured]]) -> list[list[str]]:
     lines = []
     for (mode, threads), found in results.items():
-        leanest = min(values["p50"] for tool, values in found.items() if tool not in NOT_PEERS)
+        leanest = min((values for tool, values in found.items() if tool not in NOT_PEERS), key=lambda peer: peer.share)
         for tool, values in found.items():
-            memory = f"{values['peak']:+.0f} / {values['kept']:+.0f}" if "peak" in values else ""
+            low, high = values.interval()
+            ratio = f"{values.share / leanest.share:.2f}"
+            if values is not leanest:
+                ratio += " ({:.2f} … {:.2f})".format(*values.interval(leanest))
             lines.append(
                 [
                     f"{application.replace('_', '-')} {mode}, {threads}",
                     tool,
-                    f"{values['bare']:.2f}",
-                    f"{values['p50']:+.3f} ({values['low']:+.3f} … {values['high']:+.3f})",
-                    f"{values['p99']:+.2f}",
-                    f"{values['cpu']:+.3f}",
-                    memory,
-                    f"{values['p50'] / leanest:.2f}",
+                    f"{values.bare:.2f}",
+                    f"{values.more:+.3f}",
+                    f"{values.share:+.0%} ({low:+.0%} … {high:+.0%})",
+                    ratio,
+                    f"{values.p99:+.2f}",
+                    f"{values.cpu:+.3f}",
+                    values.memory,
                 ]
             )
     return lines
@@ -137,8 +170,8 @@ def rows(application: str, results: dict[tuple[str, int], Found]) -> list[list[s
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=9, help="of which the median is taken")
-    parser.add_argument("--turns", type=int, default=96, help="in a round, of each process; divisible by 32")
+    parser.add_argument("--rounds", type=int, default=60, help="of which the median is taken")
+    parser.add_argument("--turns", type=int, default=32, help="in a series; with 32 threads 128, if it is less")
     every = ",".join(f"{mode}-{threads}" for mode, threads in CASES)
     parser.add_argument("--cases", default=every, help="mode and threads, separated by commas")
     parser.add_argument("--only", choices=TOOLS, help="this framework alone")
@@ -148,6 +181,8 @@ def main() -> None:
         parser.error(f"--cases is some of {every}")
     if given.turns < 32 or given.turns % 32:
         parser.error("--turns must be divisible by 32: so many threads share them")
+    if given.rounds < 2:
+        parser.error("--rounds must be two or more: their median is taken")
     lines = []
     versions: dict[str, str] = {}
     for application in [given.only] if given.only else TOOLS:
@@ -156,8 +191,15 @@ def main() -> None:
         versions |= found
     print(f"{describe_machine()}; {given.rounds} rounds of {given.turns} turns")
     print(", ".join(f"{name} {number}" for name, number in versions.items()), end="\n\n")
-    header = ["application, threads", "tool", "bare ms", "more ms (quartiles)", "more p99 ms", "more CPU ms"]
-    print(table([*header, "more KiB, peak / kept", "of the leanest peer"], lines))
+    header = [
+        "application, threads",
+        "tool",
+        "bare ms",
+        "more ms",
+        "more, of bare (95 %)",
+        "of the leanest peer (95 %)",
+    ]
+    print(table([*header, "more p99 ms", "more CPU ms", "more KiB, peak / kept"], lines))
 
 
 if __name__ == "__main__":

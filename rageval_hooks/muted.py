@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar
 
 __all__ = ["is_muted", "mute"]
@@ -9,9 +10,8 @@ __all__ = ["is_muted", "mute"]
 _muted: ContextVar[bool] = ContextVar("rageval_hooks_muted", default=False)
 
 
-def is_muted() -> bool:
-    """Whether the current context belongs to a call of our own judge. Integrations ignore every event in it."""
-    return _muted.get()
+is_muted: Callable[[], bool] = _muted.get
+"""Whether the current context belongs to a call of our own judge. Integrations ignore every event in it."""
 
 
 def mute() -> None:

@@ -220,7 +220,7 @@ class Recorder:
             if around is None and self.has_ended(parent_id):
                 self._remember([run_id])  # for what it starts in its turn
                 return None
-        foreign = self.surrounding(framework)
+        foreign = self.surrounding(framework) if len(self.frameworks) > 1 else None
         if around is None or (foreign is not None and _lies_within(foreign, around)):
             around = foreign
         if around is not None and not (explicit and _passed_over(around, owner)):

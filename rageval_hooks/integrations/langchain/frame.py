@@ -32,7 +32,10 @@ _TIME_ORDERED = 7
 
 
 def key_of(run_id: UUID | None) -> Hashable | None:
-    """Return the key by which the recorder knows a run: numbers are looked up in a fraction of a UUID's time."""
+    """Return the key by which the recorder knows a run: numbers are looked up in a fraction of a UUID's time.
+
+    What comes for each run and for each token has ``getattr(run_id, "int", run_id)`` in its place.
+    """
     return run_id.int if isinstance(run_id, UUID) else run_id
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
 from typing import Any
@@ -29,6 +29,10 @@ from rageval_hooks.turn import Turn
 
 __all__ = ["CallbackHandler", "TurnHandler"]
 
+_recorder = shared_recorder()
+_knows = _recorder.knows
+_token = _recorder.token
+
 
 class TurnHandler(BaseCallbackHandler):
     """Hands every event to the shared recorder, and ended turns to a pipeline.
@@ -42,7 +46,6 @@ class TurnHandler(BaseCallbackHandler):
     explicit = True
 
     def __init__(self) -> None:
-        self._recorder = shared_recorder()
         self.pipeline: Pipeline | None = None
 
     # what is of no interest, and the switch
@@ -61,9 +64,14 @@ class TurnHandler(BaseCallbackHandler):
 
     # starts
 
-    def _selection(self) -> Selection | None:
-        """Return what was decided beforehand about the run that starts now, should it be a turn."""
-        return None
+    def _begin(self, parent_run_id: UUID | None) -> tuple[Hashable | None, Selection | None] | None:
+        """Decide about a run that is not part of a turn which is known.
+
+        Returns:
+            The key of the run around it, and what was decided about it should it be a turn, None if the recorder is to
+            ask. None if the run is not recorded.
+        """
+        return key_of(parent_run_id), None
 
     def _start(
         self, run_id: UUID, parent_run_id: UUID | None, kind: str, name: Any, input: Any, fields: dict[str, Any]
@@ -72,28 +80,35 @@ class TurnHandler(BaseCallbackHandler):
         if pipeline is None:
             return
         try:
-            run = self._recorder.start(
+            parent, selection = getattr(parent_run_id, "int", parent_run_id), None
+            if not _knows(parent):
+                begun = self._begin(parent_run_id)
+                if begun is None:
+                    return
+                parent, selection = begun
+            run = _recorder.start(
                 pipeline,
-                key_of(run_id),
-                key_of(parent_run_id),
+                getattr(run_id, "int", run_id),
+                parent,
                 kind,
                 name or kind,
                 input,
                 explicit=self.explicit,
                 framework=FRAMEWORK,
-                selection=self._selection(),
+                selection=selection,
             )
-            if run is not None:
-                run.metadata = fields.get("metadata")
-                if kind == "llm":
-                    run.details = {"invocation_params": fields.get("invocation_params")}
-                if (run.parent is None or kind == "retriever") and others_trace():
-                    self._look_for_foreign_span(run)
+            if run is None:
+                return
+            run.metadata = fields.get("metadata")
+            if kind == "llm":
+                run.details = {"invocation_params": fields.get("invocation_params")}
+            if (run.parent is None or kind == "retriever") and others_trace():
+                self._look_for_foreign_span(run)
         except Exception as error:
             pipeline.failed("the start of a run could not be recorded", error)
 
     def _look_for_foreign_span(self, run: Run) -> None:
-        recording = self._recorder.recording(run.id)
+        recording = _recorder.recording(run.id)
         if recording is not None and recording.external_span is None and recording.root.framework is FRAMEWORK:
             recording.external_span = foreign_span(UUID(recording.root.text_id))
 
@@ -111,7 +126,7 @@ class TurnHandler(BaseCallbackHandler):
         """Record that a chain, prompt, parser or graph node has started."""
         self._start(run_id, parent_run_id, run_type or "chain", name, inputs, kwargs)
         if "defers_inputs" in kwargs and parent_run_id is None:
-            run = self._recorder.get(key_of(run_id))
+            run = _recorder.get(key_of(run_id))
             if run is not None:
                 run.details = {"streamed": True}
 
@@ -180,8 +195,7 @@ class TurnHandler(BaseCallbackHandler):
 
     def on_llm_new_token(self, token: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """Record a streamed piece of a model's text."""
-        # Not by key_of: it comes for each of hundreds of tokens.
-        self._recorder.token(getattr(run_id, "int", run_id), token if type(token) is str else content_text(token))
+        _token(getattr(run_id, "int", run_id), token if type(token) is str else content_text(token))
 
     def on_stream_event(self, event: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """Record a streamed piece of a model's text, as the protocol of ``stream_events(version="v3")`` has it."""
@@ -189,7 +203,7 @@ class TurnHandler(BaseCallbackHandler):
             delta = event.get("delta") or event.get("content") or {}
             text = delta.get("text") if isinstance(delta, Mapping) else None
             if isinstance(text, str):
-                self._recorder.token(key_of(run_id), text)
+                _recorder.token(key_of(run_id), text)
 
     def on_interrupt(self, *args: Any, **kwargs: Any) -> None:
         """Do nothing: the root's end tells."""
@@ -200,28 +214,25 @@ class TurnHandler(BaseCallbackHandler):
     # ends
 
     def _end(self, run_id: UUID, output: Any, error: BaseException | None, inputs: Any = None) -> Recording | None:
-        key = key_of(run_id)
+        """Record that a run has ended; returns the recording if its turn has, and is to be built now."""
+        key = getattr(run_id, "int", run_id)
         if inputs is not None:  # a stream's real input is known at its end only
-            run = self._recorder.get(key)
+            run = _recorder.get(key)
             if run is not None:
                 run.input = inputs
-        return self._recorder.end(key, output, error)
+        recording = _recorder.end(key, output, error)
+        return None if recording is None or _left_to_background(recording) else recording
 
     def _end_sync(self, run_id: UUID, output: Any, error: BaseException | None, inputs: Any = None) -> None:
         recording = self._end(run_id, output, error, inputs)
-        if recording is None or _left_to_background(recording):
-            return
-        turn = _turn(recording)
-        if turn is None:
-            return
-        handover.submit(recording.owner, turn, recording.selection)
+        turn = None if recording is None else _turn(recording)
+        if recording is not None and turn is not None:
+            handover.submit(recording.owner, turn, recording.selection)
 
     async def _end_async(self, run_id: UUID, output: Any, error: BaseException | None, inputs: Any = None) -> None:
         recording = self._end(run_id, output, error, inputs)
-        if recording is None or _left_to_background(recording):
-            return
-        turn = _turn(recording)
-        if turn is None:
+        turn = None if recording is None else _turn(recording)
+        if recording is None or turn is None:
             return
         pipeline, selection = recording.owner, recording.selection
         if pipeline.needs_thread(turn):
@@ -332,4 +343,4 @@ class CallbackHandler(TurnHandler):
 
     def stats(self) -> dict[str, Any]:
         """Return what was counted."""
-        return {**self.pipeline.stats(), "open_runs": len(self._recorder)}
+        return {**self.pipeline.stats(), "open_runs": len(_recorder)}

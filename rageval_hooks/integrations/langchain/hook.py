@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Hashable
 from contextvars import ContextVar
 from typing import Any, cast
 from uuid import UUID
@@ -49,26 +50,20 @@ class _AttachedHandler(TurnHandler):
     ignore_chain = ignore_llm = ignore_chat_model = ignore_retriever = ignore_agent = False
 
     def __init__(self, selection: Selection | None = None) -> None:
-        self._recorder = _recorder
         self._selections = [] if selection is None else [selection]
 
-    def _start(
-        self, run_id: UUID, parent_run_id: UUID | None, kind: str, name: Any, input: Any, fields: dict[str, Any]
-    ) -> None:
-        if not self._selections and not _knows(key_of(parent_run_id)):
-            foreign = parent_run_id is None or parent_run_id == langsmiths_run()
-            if not foreign and self is _for_parts and is_part_left_out(parent_run_id):
-                return  # of another turn than the one around it: work that is shared by requests
-            around = surrounding_run()
-            if _knows(key_of(around)) and not _recorder.has_ended(key_of(parent_run_id)):
-                parent_run_id = around  # it was called with callbacks of its own
-        super()._start(run_id, parent_run_id, kind, name, input, fields)
-
-    def _selection(self) -> Selection | None:
+    def _begin(self, parent_run_id: UUID | None) -> tuple[Hashable | None, Selection | None] | None:
         try:
-            return self._selections.pop() if self._selections else None
-        except IndexError:  # another thread was faster
-            return None
+            return key_of(parent_run_id), self._selections.pop()
+        except IndexError:  # it was another run's
+            pass
+        foreign = parent_run_id is None or parent_run_id == langsmiths_run()
+        if not foreign and self is _for_parts and is_part_left_out(parent_run_id):
+            return None  # of another turn than the one around it: work that is shared by requests
+        around = surrounding_run()
+        if _knows(key_of(around)) and not _recorder.has_ended(key_of(parent_run_id)):
+            parent_run_id = around  # it was called with callbacks of its own
+        return key_of(parent_run_id), None
 
 
 _for_parts = _AttachedHandler()

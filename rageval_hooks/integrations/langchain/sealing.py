@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from langchain_core.documents import Document
@@ -37,11 +38,12 @@ class SealedMessage:
     __slots__ = ("content", "response_metadata", "tool_calls", "type", "usage_metadata")
 
     def __init__(self, message: BaseMessage) -> None:
-        self.type = message.type
-        self.content = _plain(message.content)
-        self.response_metadata = _plain(message.response_metadata)
-        self.tool_calls = _plain(getattr(message, "tool_calls", None))
-        self.usage_metadata = _plain(getattr(message, "usage_metadata", None))
+        fields = vars(message)  # pydantic takes microseconds to say that a message has no such attribute
+        content, self.type = fields["content"], fields["type"]
+        self.content = content if type(content) is str else _plain(content)
+        self.response_metadata = _plain(fields["response_metadata"])
+        self.tool_calls = _plain(fields.get("tool_calls"))
+        self.usage_metadata = _plain(fields.get("usage_metadata"))
 
 
 class SealedResult:
@@ -51,8 +53,8 @@ class SealedResult:
 
     def __init__(self, result: LLMResult) -> None:
         generation = result.generations[0][0] if result.generations and result.generations[0] else None
-        message = getattr(generation, "message", None)
-        self.message = SealedMessage(message) if isinstance(message, BaseMessage) else None
+        message: Any = getattr(generation, "message", None)
+        self.message: SealedMessage | None = SealedMessage(message) if _is_message(message) else None
         self.text: str = getattr(generation, "text", None) or ""
         self.llm_output = result.llm_output
 
@@ -86,11 +88,21 @@ def _prompts(prompts: Any) -> Any:
     if not isinstance(prompts, (list, tuple)):
         return prompts
     return [
-        [SealedMessage(message) for message in prompt if isinstance(message, BaseMessage)]
+        [SealedMessage(message) for message in prompt if _is_message(message)]
         if isinstance(prompt, (list, tuple))
         else prompt
         for prompt in prompts
     ]
+
+
+def _is_message(value: Any) -> bool:
+    kind: Any = type(value)
+    return _is_message_class(kind)
+
+
+@lru_cache(maxsize=1024)
+def _is_message_class(kind: type) -> bool:
+    return issubclass(kind, BaseMessage)
 
 
 def _hands_documents_over(output: Any) -> bool:
@@ -98,33 +110,49 @@ def _hands_documents_over(output: Any) -> bool:
 
 
 def _copy(value: Any, depth: int, seen: dict[int, Any]) -> Any:
-    kind = type(value)
-    if kind is str or value is None or not depth:
+    kind: Any = type(value)
+    how = _how(kind)
+    if how is None or not depth:
         return value
     found = seen.get(id(value))
     if found is None:
-        found = seen[id(value)] = _new(value, kind, depth, seen)
+        if how is list or how is tuple:
+            found = how([_copy(item, depth - 1, seen) for item in value])
+        elif how is dict:
+            found = {key: _copy(item, depth - 1, seen) for key, item in value.items()}
+        else:
+            found = how(value)
+        seen[id(value)] = found
     return found
 
 
-def _new(value: Any, kind: type, depth: int, seen: dict[int, Any]) -> Any:
+@lru_cache(maxsize=1024)
+def _how(kind: type) -> Callable[[Any], Any] | None:
+    """Return what copies values of a class, or the container whose items are copied; None for what stays the same.
+
+    To find out, for each value, whether it is a message or a mapping took longer than to copy it.
+    """
+    if kind in (list, tuple):
+        return kind
     if kind is Document:
-        return SealedDocument(value)
-    if kind is list and value and all(type(item) is Document for item in value):
-        return [SealedDocument(item) for item in value]
-    if kind is list or kind is tuple:
-        return kind([_copy(item, depth - 1, seen) for item in value])
-    if isinstance(value, BaseMessage):
-        return _message(value)
-    if isinstance(value, LLMResult):
-        return SealedResult(value)
-    if isinstance(value, Mapping):
-        return {key: _copy(item, depth - 1, seen) for key, item in value.items()}
-    if isinstance(value, Document):  # of a class of its own, with perhaps a score
-        return value.model_copy(update={"metadata": _plain(value.metadata or {})})
-    if isinstance(value, ChatPromptValue):
-        return value.model_copy(update={"messages": [_message(message) for message in value.messages]})
-    return value
+        return SealedDocument
+    if issubclass(kind, LLMResult):
+        return SealedResult
+    if issubclass(kind, Mapping):
+        return dict
+    for base, copier in ((BaseMessage, _message), (Document, _document), (ChatPromptValue, _prompt)):
+        if issubclass(kind, base):
+            return copier
+    return None
+
+
+def _document(document: Document) -> Document:
+    """Copy a document of a class of its own, with perhaps a score."""
+    return document.model_copy(update={"metadata": _plain(document.metadata or {})})
+
+
+def _prompt(prompt: ChatPromptValue) -> ChatPromptValue:
+    return prompt.model_copy(update={"messages": [_message(message) for message in prompt.messages]})
 
 
 def _message(message: BaseMessage) -> BaseMessage:
@@ -138,5 +166,7 @@ def _message(message: BaseMessage) -> BaseMessage:
 def _plain(value: Any) -> Any:
     """Copy dictionaries and lists all the way down; what else there is stays the same."""
     if isinstance(value, dict):
-        return {key: item if type(item) in _ATOMS else _plain(item) for key, item in value.items()}
-    return [item if type(item) in _ATOMS else _plain(item) for item in value] if isinstance(value, list) else value
+        if _ATOMS.issuperset(map(type, value.values())):
+            return dict(value)
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list) else value
