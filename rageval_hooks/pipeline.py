@@ -232,11 +232,11 @@ class Pipeline:
             build: builds the turn; called on the background thread.
             selection: where the turn stands in its trace.
         """
-        self._count("turns")
         unbuilt = _Unbuilt(self, build, selection)
         self._unbuilt.add(unbuilt)
         if not self._hand_over(unbuilt):
             self._unbuilt.discard(unbuilt)
+            self._count("turns")
 
     def failed(self, what: str, error: BaseException) -> None:
         """Count and log an exception of our own that must not reach the application."""
@@ -330,6 +330,7 @@ class Pipeline:
         with self._build_lock:
             build, unbuilt.build = unbuilt.build, None
             if build is not None:
+                self._count("turns")
                 try:
                     unbuilt.deliver = self._evaluate_inline(build(), unbuilt.selection)
                 except Exception as error:

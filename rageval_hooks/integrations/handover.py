@@ -6,6 +6,7 @@ import atexit
 import os
 import sys
 import time
+from asyncio import AbstractEventLoop
 from asyncio.events import _get_running_loop
 from collections.abc import Callable
 from concurrent.futures import Future, wait
@@ -17,7 +18,7 @@ from rageval_hooks.selection import Selection
 from rageval_hooks.threads import inline_executor
 from rageval_hooks.turn import Turn
 
-__all__ = ["flush", "hand_over", "in_event_loop", "settle", "submit"]
+__all__ = ["flush", "hand_over", "running_loop", "settle", "submit"]
 
 _EXIT_TIMEOUT = 5.0
 
@@ -25,14 +26,14 @@ _pending: set[Future[Any]] = set()
 """Only ever added to and discarded from, which is atomic: a lock could be held when the garbage collector calls."""
 
 
-def in_event_loop() -> bool:
-    """Whether the calling thread runs an event loop right now."""
-    return _get_running_loop() is not None  # asked at every end: an exception would take ten times as long
+running_loop: Callable[[], AbstractEventLoop | None] = _get_running_loop
+"""Return the event loop that the calling thread runs right now, if it runs one. Asked at every end of a run:
+``asyncio.get_running_loop`` would take ten times as long to say that there is none."""
 
 
 def submit(pipeline: Pipeline, turn: Turn, selection: Selection) -> None:
     """Submit a turn: here and now, or, where an event loop would have to wait for it, beside that."""
-    if pipeline.needs_thread(turn) and in_event_loop():
+    if pipeline.needs_thread(turn) and running_loop() is not None:
         hand_over(pipeline.submit, turn, selection)
     else:
         pipeline.submit(turn, selection)

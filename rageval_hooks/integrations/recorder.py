@@ -8,7 +8,7 @@ import time
 import weakref
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from opentelemetry import context as otel_context
 from opentelemetry.context import Context
@@ -70,7 +70,6 @@ class Run:
         first_token_at: nanoseconds since the epoch.
     """
 
-    framework: Framework | None = None
     ended_at: int | None = None
     output: Any = None
     error: BaseException | None = None
@@ -79,9 +78,19 @@ class Run:
     tokens: list[str] | None = None
     first_token_at: int | None = None
 
-    def __init__(self, id: Hashable, parent: Run | None, kind: str, name: str, input: Any, started_at: int) -> None:
+    def __init__(
+        self,
+        id: Hashable,
+        parent: Run | None,
+        framework: Framework | None,
+        kind: str,
+        name: str,
+        input: Any,
+        started_at: int,
+    ) -> None:
         self.id = id
         self.parent = parent
+        self.framework = framework
         self.kind = kind
         self.name = name
         self.input = input
@@ -209,6 +218,32 @@ class Recorder:
             The new record; None if there is nothing to record: another handler has recorded it, its turn is not
             selected, or its root has ended.
         """
+        around = self._table.get(parent_id)
+        if around is None or explicit or run_id in self._table or len(self.frameworks) > 1:
+            placed = self._place(owner, run_id, parent_id, explicit, framework)
+            if placed is None:
+                return None
+            if isinstance(placed, str):
+                if selection is None:
+                    left_out = not standalone or (not explicit and self.is_left_out(framework))
+                    selection = _LEFT_OUT if left_out else owner.begin(otel_context.get_current())
+                return self._start_root(owner, Run(run_id, None, framework, kind, name, input, self.clock()), selection)
+            around = placed
+        recording, parent = around
+        recording.ids.append(run_id)
+        if parent is None or len(recording.runs) >= self.max_runs:  # not selected, or shed: only the family is kept
+            recording.shed += recording.selection.selected
+            self._table[run_id] = (recording, None)
+            return None
+        run = Run(run_id, parent, framework, kind, name, input, self.clock())
+        recording.runs.append(run)
+        self._table[run_id] = (recording, run)
+        return run
+
+    def _place(
+        self, owner: Pipeline, run_id: Hashable, parent_id: Hashable | None, explicit: bool, framework: Framework | None
+    ) -> tuple[Recording, Run | None] | Literal["root"] | None:
+        """Return what is around a run that is about to start, or that it is a root; None if it is not recorded."""
         seen = self._table.get(run_id)
         if seen is not None and not (explicit and _passed_over(seen, owner)):
             if explicit:
@@ -220,19 +255,14 @@ class Recorder:
             if around is None and self.has_ended(parent_id):
                 self._remember([run_id])  # for what it starts in its turn
                 return None
-        foreign = self.surrounding(framework) if len(self.frameworks) > 1 else None
+        foreign = self.surrounding(framework)
         if around is None or (foreign is not None and _lies_within(foreign, around)):
             around = foreign
-        if around is not None and not (explicit and _passed_over(around, owner)):
-            run = self._start_child(around, owner, run_id, kind, name, input, explicit)
-        else:
-            if selection is None:
-                left_out = not standalone or (not explicit and self.is_left_out(framework))
-                selection = _LEFT_OUT if left_out else owner.begin(otel_context.get_current())
-            run = self._start_root(owner, run_id, kind, name, input, selection)
-        if run is not None:
-            run.framework = framework
-        return run
+        if around is None or (explicit and _passed_over(around, owner)):
+            return "root"
+        if explicit:
+            around[0].owner = owner
+        return around
 
     def surrounding(self, framework: Framework | None) -> tuple[Recording, Run | None] | None:
         """Return what another framework is in the middle of: the recording, and its run if it is selected."""
@@ -248,45 +278,13 @@ class Recorder:
         """Whether the calling code is inside of a turn of another framework that is not looked at."""
         return any(other.left_out() for other in self.frameworks if other is not framework)
 
-    def _start_child(
-        self,
-        around: tuple[Recording, Run | None],
-        owner: Pipeline,
-        run_id: Hashable,
-        kind: str,
-        name: str,
-        input: Any,
-        explicit: bool,
-    ) -> Run | None:
-        recording, parent = around
-        if explicit:
-            recording.owner = owner
-        recording.ids.append(run_id)
-        if parent is None:  # not selected, or shed: only the family is kept
-            recording.shed += recording.selection.selected
-            self._table[run_id] = around
-            return None
-        if len(recording.runs) >= self.max_runs:
-            recording.shed += 1
-            self._table[run_id] = (recording, None)
-            return None
-        run = Run(run_id, parent, kind, name, input, self.clock())
-        recording.runs.append(run)
-        self._table[run_id] = (recording, run)
-        return run
-
-    def _start_root(
-        self, owner: Pipeline, run_id: Hashable, kind: str, name: str, input: Any, selection: Selection
-    ) -> Run | None:
-        run = Run(run_id, None, kind, name, input, self.clock())
+    def _start_root(self, owner: Pipeline, run: Run, selection: Selection) -> Run | None:
         recording = Recording(run, owner, selection)
         self._give_up_the_oldest(run.started_at)
-        self._open[run_id] = recording
-        if not selection.selected:
-            self._table[run_id] = (recording, None)
-            return None
-        self._table[run_id] = (recording, run)
-        return run
+        self._open[run.id] = recording
+        recorded = run if selection.selected else None
+        self._table[run.id] = (recording, recorded)
+        return recorded
 
     def leaves_out(self, parent_id: Hashable | None, root_id: Hashable | None) -> bool:
         """Whether a run that is about to start is part of a turn that is not selected: it need not be recorded.

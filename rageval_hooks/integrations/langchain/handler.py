@@ -15,6 +15,7 @@ from langchain_core.messages import BaseMessage
 from langchain_core.outputs import LLMResult
 
 from rageval_hooks.integrations import handover
+from rageval_hooks.integrations.handover import running_loop
 from rageval_hooks.integrations.langchain.frame import FRAMEWORK, key_of, running_retriever
 from rageval_hooks.integrations.langchain.sealing import seal
 from rageval_hooks.integrations.langchain.values import content_text
@@ -213,34 +214,6 @@ class TurnHandler(BaseCallbackHandler):
 
     # ends
 
-    def _end(self, run_id: UUID, output: Any, error: BaseException | None, inputs: Any = None) -> Recording | None:
-        """Record that a run has ended; returns the recording if its turn has, and is to be built now."""
-        key = getattr(run_id, "int", run_id)
-        if inputs is not None:  # a stream's real input is known at its end only
-            run = _recorder.get(key)
-            if run is not None:
-                run.input = inputs
-        recording = _recorder.end(key, output, error)
-        return None if recording is None or _left_to_background(recording) else recording
-
-    def _end_sync(self, run_id: UUID, output: Any, error: BaseException | None, inputs: Any = None) -> None:
-        recording = self._end(run_id, output, error, inputs)
-        turn = None if recording is None else _turn(recording)
-        if recording is not None and turn is not None:
-            handover.submit(recording.owner, turn, recording.selection)
-
-    async def _end_async(self, run_id: UUID, output: Any, error: BaseException | None, inputs: Any = None) -> None:
-        recording = self._end(run_id, output, error, inputs)
-        turn = None if recording is None else _turn(recording)
-        if recording is None or turn is None:
-            return
-        pipeline, selection = recording.owner, recording.selection
-        if pipeline.needs_thread(turn):
-            submit = partial(copy_context().run, pipeline.submit, turn, selection)
-            await asyncio.get_running_loop().run_in_executor(inline_executor(), submit)
-        else:
-            pipeline.submit(turn, selection)
-
     @property
     def on_chain_end(self) -> Callable[..., Any]:
         """Record that a chain has ended, and evaluate the turn that ends with it.
@@ -248,50 +221,81 @@ class TurnHandler(BaseCallbackHandler):
         In an event loop this is a coroutine function, which LangChain awaits: the caller gets his answer after the
         local scores are there, and the loop does other work meanwhile. Elsewhere it is a plain function.
         """
-        return self._chain_end_async if handover.in_event_loop() else self._chain_end
+        return self._chain_end if running_loop() is None else self._chain_end_async
 
     @property
     def on_chain_error(self) -> Callable[..., Any]:
         """Record that a chain has ended with an exception; as :attr:`on_chain_end`."""
-        return self._chain_error_async if handover.in_event_loop() else self._chain_error
+        return self._chain_error if running_loop() is None else self._chain_error_async
 
     def _chain_end(self, outputs: Any, *, run_id: UUID, inputs: Any = None, **kwargs: Any) -> None:
-        self._end_sync(run_id, outputs, None, inputs)
+        _end_sync(run_id, outputs, None, inputs)
 
     async def _chain_end_async(self, outputs: Any, *, run_id: UUID, inputs: Any = None, **kwargs: Any) -> None:
-        await self._end_async(run_id, outputs, None, inputs)
+        await _end_async(run_id, outputs, None, inputs)
 
     def _chain_error(self, error: BaseException, *, run_id: UUID, inputs: Any = None, **kwargs: Any) -> None:
-        self._end_sync(run_id, None, error, inputs)
+        _end_sync(run_id, None, error, inputs)
 
     async def _chain_error_async(
         self, error: BaseException, *, run_id: UUID, inputs: Any = None, **kwargs: Any
     ) -> None:
-        await self._end_async(run_id, None, error, inputs)
+        await _end_async(run_id, None, error, inputs)
 
     def on_retriever_end(self, documents: Sequence[Document], *, run_id: UUID, **kwargs: Any) -> None:
         """Record what a retriever returned."""
-        self._end_sync(run_id, documents, None)
+        _end_sync(run_id, documents, None)
 
     def on_retriever_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """Record that a retriever has ended with an exception."""
-        self._end_sync(run_id, None, error)
+        _end_sync(run_id, None, error)
 
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
         """Record what a model wrote."""
-        self._end_sync(run_id, response, None)
+        _end_sync(run_id, response, None)
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """Record that a model call has ended with an exception, and what it had written."""
-        self._end_sync(run_id, kwargs.get("response"), error)
+        _end_sync(run_id, kwargs.get("response"), error)
 
     def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """Record what a tool returned."""
-        self._end_sync(run_id, output, None)
+        _end_sync(run_id, output, None)
 
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """Record that a tool has ended with an exception."""
-        self._end_sync(run_id, None, error)
+        _end_sync(run_id, None, error)
+
+
+def _end(run_id: UUID, output: Any, error: BaseException | None, inputs: Any) -> Recording | None:
+    """Record that a run has ended; returns the recording if its turn has, and is to be built now."""
+    key = getattr(run_id, "int", run_id)
+    if inputs is not None:  # a stream's real input is known at its end only
+        run = _recorder.get(key)
+        if run is not None:
+            run.input = inputs
+    recording = _recorder.end(key, output, error)
+    return None if recording is None or _left_to_background(recording) else recording
+
+
+def _end_sync(run_id: UUID, output: Any, error: BaseException | None, inputs: Any = None) -> None:
+    recording = _end(run_id, output, error, inputs)
+    turn = None if recording is None else _turn(recording)
+    if recording is not None and turn is not None:
+        handover.submit(recording.owner, turn, recording.selection)
+
+
+async def _end_async(run_id: UUID, output: Any, error: BaseException | None, inputs: Any = None) -> None:
+    recording = _end(run_id, output, error, inputs)
+    turn = None if recording is None else _turn(recording)
+    if recording is None or turn is None:
+        return
+    pipeline, selection = recording.owner, recording.selection
+    if pipeline.needs_thread(turn):
+        submit = partial(copy_context().run, pipeline.submit, turn, selection)
+        await asyncio.get_running_loop().run_in_executor(inline_executor(), submit)
+    else:
+        pipeline.submit(turn, selection)
 
 
 def _left_to_background(recording: Recording) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 from llama_index_instrumentation.span import active_span_id
 
-from rageval_hooks.integrations.handover import hand_over, in_event_loop
+from rageval_hooks.integrations.handover import hand_over, running_loop
 from rageval_hooks.integrations.recorder import Run
 
 __all__ = ["Follower", "hold", "leave", "release", "when_dropped"]
@@ -179,7 +179,7 @@ class Follower:
         on_end = self._take_end()
         if on_end is None:
             return
-        if isinstance(error, GeneratorExit) or in_event_loop():
+        if isinstance(error, GeneratorExit) or running_loop() is not None:
             hand_over(on_end, error)
         else:
             on_end(error)

@@ -18,7 +18,7 @@ def message(role: str, content: str) -> Any:
 
 
 def run(key: str, parent: Run | None, kind: str, start: int, end: int | None, input: Any = None, **details: Any) -> Run:
-    record = Run(f"{key}-{0:036d}", parent, kind, key, input, start)
+    record = Run(f"{key}-{0:036d}", parent, None, kind, key, input, start)
     record.ended_at = end
     record.details = {"instance": object(), **details}
     return record
