@@ -6,7 +6,7 @@ import logging
 import os
 import time
 import weakref
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -253,7 +253,7 @@ class Recorder:
         if parent_id is not None:
             around = self._table.get(parent_id)
             if around is None and self.has_ended(parent_id):
-                self._remember([run_id])  # for what it starts in its turn
+                self.remember([run_id])  # for what it starts in its turn
                 return None
         foreign = self.surrounding(framework)
         if around is None or (foreign is not None and _lies_within(foreign, around)):
@@ -285,20 +285,6 @@ class Recorder:
         recorded = run if selection.selected else None
         self._table[run.id] = (recording, recorded)
         return recorded
-
-    def leaves_out(self, parent_id: Hashable | None, root_id: Hashable | None) -> bool:
-        """Whether a run that is about to start is part of a turn that is not selected: it need not be recorded.
-
-        Args:
-            parent_id: the id of the run around it, which may be one that was not recorded for the same reason.
-            root_id: the root that was left out last in the caller's context.
-        """
-        if parent_id is None or root_id is None:
-            return False
-        around = self._table.get(parent_id)
-        if around is not None:
-            return around[0].root.id == root_id and not around[0].selection.selected
-        return root_id in self._table or self.has_ended(root_id)
 
     def has_ended(self, run_id: Hashable) -> bool:
         """Whether a run is part of a turn that has ended lately."""
@@ -355,15 +341,15 @@ class Recorder:
             return None  # another handler was first
         for run_id in recording.ids:
             self._table.pop(run_id, None)
-        self._remember(recording.ids)
+        self.remember(recording.ids)
         if recording.shed:
             self._complaints.warn(
                 "shed", "a turn had %d runs more than the %d that are recorded", recording.shed, self.max_runs
             )
         return recording if recording.selection.selected else None
 
-    def _remember(self, ids: list[Hashable]) -> None:
-        """Keep the ids of roots that ended lately: a straggler of theirs must not be taken for a root of its own.
+    def remember(self, ids: Iterable[Hashable]) -> None:
+        """Keep the ids of runs that ended lately: a straggler of theirs must not be taken for a root of its own.
 
         In two halves, the older of which is dropped as a whole: to drop ids one by one, a dictionary would look for its
         first entry among ever more places that are free.

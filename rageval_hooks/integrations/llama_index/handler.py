@@ -11,6 +11,7 @@ from llama_index_instrumentation.dispatcher import active_instrument_tags
 from llama_index_instrumentation.event_handlers import BaseEventHandler
 from llama_index_instrumentation.span import BaseSpan
 from llama_index_instrumentation.span_handlers import BaseSpanHandler
+from opentelemetry import context as otel_context
 
 from rageval_hooks.integrations.llama_index.components import kind_of, name_of
 from rageval_hooks.integrations.llama_index.endings import (
@@ -21,7 +22,7 @@ from rageval_hooks.integrations.llama_index.endings import (
     release_root,
     root_of,
 )
-from rageval_hooks.integrations.llama_index.frame import FRAMEWORK, left_out_root
+from rageval_hooks.integrations.llama_index.frame import FRAMEWORK, is_part_left_out, left_out_root
 from rageval_hooks.integrations.llama_index.operations import HANDLERS, leave_model_open
 from rageval_hooks.integrations.llama_index.streams import Follower, hold
 from rageval_hooks.integrations.llama_index.values import Streamed, arguments_of, is_generator, snapshot, streamed_in
@@ -47,40 +48,37 @@ class _SpanHandler(BaseSpanHandler[BaseSpan]):
         """Return the handler's name."""
         return "RagevalSpanHandler"
 
-    def new_span(
+    def span_enter(
         self,
         id_: str,
         bound_args: Any,
-        instance: Any | None = None,
-        parent_span_id: str | None = None,
+        instance: Any = None,
+        parent_id: str | None = None,
         tags: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
         """Record that a span has begun."""
         pipeline = _pipeline
-        if pipeline is None or not pipeline.enabled or is_muted():
+        if pipeline is None or not pipeline.enabled or is_muted() or is_part_left_out(parent_id):
             return
         try:
-            if not _recorder.leaves_out(parent_span_id, left_out_root.get()):
-                _enter(pipeline, id_, parent_span_id, bound_args, instance)
+            _enter(pipeline, id_, parent_id, bound_args, instance)
         except Exception as error:
             pipeline.failed("the start of a span of LlamaIndex could not be recorded", error)
 
-    def prepare_to_exit_span(
-        self, id_: str, bound_args: Any, instance: Any = None, result: Any = None, **kwargs: Any
-    ) -> None:
+    def span_exit(self, id_: str, bound_args: Any, instance: Any = None, result: Any = None, **kwargs: Any) -> None:
         """Record that a span has ended."""
         run = _recorder.get(id_)
         try:
             if run is not None:
                 _exit(run, result)
-            elif _recorder.knows(id_):
+            elif id_ == left_out_root.get() or _recorder.knows(id_):
                 _pass_over(id_, result)
         except Exception as error:
             failed(id_, error)
             end(id_, result)
 
-    def prepare_to_drop_span(
+    def span_drop(
         self, id_: str, bound_args: Any, instance: Any = None, err: BaseException | None = None, **kwargs: Any
     ) -> None:
         """Record that a span has ended with an exception."""
@@ -91,6 +89,17 @@ class _SpanHandler(BaseSpanHandler[BaseSpan]):
                 release_root(run, _writer(run), err)
         except Exception as error:
             failed(id_, error)
+
+    # What the base class's methods in the place of those above would call.
+
+    def new_span(self, *args: Any, **kwargs: Any) -> None:
+        """Do nothing."""
+
+    def prepare_to_exit_span(self, *args: Any, **kwargs: Any) -> None:
+        """Do nothing."""
+
+    def prepare_to_drop_span(self, *args: Any, **kwargs: Any) -> None:
+        """Do nothing."""
 
 
 class _EventHandler(BaseEventHandler):
@@ -115,6 +124,13 @@ class _EventHandler(BaseEventHandler):
 
 def _enter(pipeline: Pipeline, span_id: str, parent_id: str | None, bound_args: Any, instance: Any) -> None:
     kind = kind_of(span_id, instance)
+    selection = None
+    if parent_id is None and _recorder.surrounding(FRAMEWORK) is None:
+        left_out = kind in _NO_TURN or _recorder.is_left_out(FRAMEWORK)
+        selection = None if left_out else pipeline.begin(otel_context.get_current())
+        if selection is None or not selection.selected:
+            left_out_root.set(span_id)
+            return
     run = _recorder.start(
         pipeline,
         span_id,
@@ -124,10 +140,9 @@ def _enter(pipeline: Pipeline, span_id: str, parent_id: str | None, bound_args: 
         bound_args,
         framework=FRAMEWORK,
         standalone=kind not in _NO_TURN,
+        selection=selection,
     )
     if run is None:
-        if parent_id is None:
-            left_out_root.set(span_id)
         return
     run.details = {"instance": instance}
     if kind in ("reranker", "synthesizer"):
@@ -167,6 +182,7 @@ def _pass_over(span_id: str, result: Any) -> None:
     for response in streamed_in(result) if type(result) not in _NEVER_STREAMED else ():
         if not is_generator(response) and not Follower.follows(response.response_gen):
             response.response_gen = Follower(span_id).follow(response.response_gen)
+            _recorder.remember([span_id])  # it may be read in another context
     end(span_id, None)
 
 

@@ -6,8 +6,8 @@ import asyncio
 import os
 import threading
 import weakref
-from collections.abc import AsyncGenerator, Callable, Generator, Hashable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Generator, Hashable
+from contextvars import Token
 from types import AsyncGeneratorType, GeneratorType
 from typing import Any
 
@@ -133,11 +133,13 @@ class Follower:
     def _read(self, stream: Any) -> Generator[str, None, None]:
         try:
             while True:
-                with _inside(self._span_id):
-                    try:
-                        text = next(stream)
-                    except StopIteration:
-                        break
+                token = active_span_id.set(self._span_id)
+                try:
+                    text = next(stream)
+                except StopIteration:
+                    break
+                finally:
+                    _leave_span(token)
                 if self._on_text is not None:
                     self._on_text(text)
                 yield text
@@ -150,11 +152,13 @@ class Follower:
     async def _aread(self, stream: Any) -> AsyncGenerator[str, None]:
         try:
             while True:
-                with _inside(self._span_id):
-                    try:
-                        text = await stream.__anext__()
-                    except StopAsyncIteration:
-                        break
+                token = active_span_id.set(self._span_id)
+                try:
+                    text = await stream.__anext__()
+                except StopAsyncIteration:
+                    break
+                finally:
+                    _leave_span(token)
                 if self._on_text is not None:
                     self._on_text(text)
                 yield text
@@ -202,14 +206,11 @@ def _close(stream: Any, error: BaseException) -> None:
         stream.close()
 
 
-@contextmanager
-def _inside(span_id: str) -> Iterator[None]:
-    token = active_span_id.set(span_id)
-    try:
-        yield
-    finally:
-        with suppress(ValueError):  # it is read on in another context
-            active_span_id.reset(token)
+def _leave_span(token: Token[str | None]) -> None:
+    try:  # not with suppress: it comes for each of hundreds of tokens
+        active_span_id.reset(token)
+    except ValueError:
+        return  # it is read on in another context
 
 
 def when_dropped(stream: Any, function: Callable[[], Any]) -> weakref.finalize[..., Any] | None:

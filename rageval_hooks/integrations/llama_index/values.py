@@ -162,11 +162,14 @@ def streamed_in(result: Any) -> list[Any]:
 
     A workflow's is in its last event. A chat engine's is not among them: it is written down beside its readers.
     """
-    return [
-        value
-        for value in (result, _private(result).get("_result"))
-        if is_generator(value) or (getattr(value, "__dict__", None) or {}).get("response_gen") is not None
-    ]
+    inner = _private(result).get("_result")
+    values = (result,) if inner is None else (result, inner)
+    return [value for value in values if _is_streamed(value)]
+
+
+def _is_streamed(value: Any) -> bool:
+    fields = getattr(value, "__dict__", None)  # which generators have not
+    return is_generator(value) if fields is None else fields.get("response_gen") is not None or is_generator(value)
 
 
 # --------------------------------------------------------------------------- messages
