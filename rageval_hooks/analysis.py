@@ -16,10 +16,11 @@ from rageval_hooks.models.embedding import Embedding, keep_words
 from rageval_hooks.models.lexical import LexicalEmbedding
 from rageval_hooks.models.nlp import Entity
 from rageval_hooks.text.declining import declines
-from rageval_hooks.text.facts import Fact, FactIndex, find_facts, merge_indexes
+from rageval_hooks.text.facts import Fact, FactIndex, entity_supported, find_facts, merge_indexes
 from rageval_hooks.text.passages import PassageIndex, index_passage
 from rageval_hooks.text.sentences import Span, sentence_spans
-from rageval_hooks.turn import Turn
+from rageval_hooks.tokens import count_tokens
+from rageval_hooks.turn import Turn, Usage
 
 __all__ = ["TurnAnalysis"]
 
@@ -113,6 +114,22 @@ class TurnAnalysis:
     def passage_facts(self) -> FactIndex:
         """The facts that the passages state together."""
         return merge_indexes(index.facts for index in self.passage_indexes)
+
+    # -- tokens
+
+    @property
+    def usage(self) -> Usage:
+        """The provider's count of tokens where there is one, else an estimate from query, context and response."""
+        counted = self.turn.usage
+        return self._estimated_usage if counted is None or counted.estimated else counted
+
+    @cached_property
+    def _estimated_usage(self) -> Usage:
+        turn = self.turn
+        read = [turn.query, *(passage.text for passage in turn.passages)]
+        input_tokens, source = count_tokens(read, turn.model, wait=self.wait)
+        output_tokens, _ = count_tokens([turn.response], turn.model, wait=self.wait)
+        return Usage(input_tokens=input_tokens, output_tokens=output_tokens, source=source)
 
     # -- embeddings
 
@@ -216,6 +233,23 @@ class TurnAnalysis:
         """
         self._check_size([self.turn.response], MAX_EMBEDDED_CHARACTERS)
         return self.models.nlp(wait=self.wait).entities(self.turn.response, self.pause)
+
+    @cached_property
+    def entity_support(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The texts of the response's named entities that the passages have, and of those that they have not.
+
+        Raises:
+            InputTooLargeError: the response or the passages have too many characters.
+            ModelUnavailableError: the NLP pipeline cannot be had, or not yet, or has no entity recogniser.
+            OverBudgetError: the time is used up.
+        """
+        context = self.passage_facts
+        kinds: dict[str, str] = {}
+        for entity in self.entities:
+            kinds.setdefault(entity.text, entity.kind)
+        supported = {text: entity_supported(text, kind, context) for text, kind in kinds.items()}
+        found = tuple(text for text, has in supported.items() if has)
+        return found, tuple(text for text, has in supported.items() if not has)
 
     @cached_property
     def concepts(self) -> list[str]:

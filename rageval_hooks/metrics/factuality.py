@@ -9,7 +9,6 @@ from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.metrics.base import Field, Metric, ScoreDefinition
 from rageval_hooks.models import Role
 from rageval_hooks.score import Result, Score, Skipped
-from rageval_hooks.text.facts import entity_supported
 
 __all__ = ["EntityConsistency", "FactualAccuracy", "Hallucination", "SemanticGrounding"]
 
@@ -59,14 +58,14 @@ class EntityConsistency(Metric):
 
     def evaluate(self, analysis: TurnAnalysis) -> Result:
         """Return the share; skipped where the response has no entities."""
-        found, missing = _entities(analysis)
+        found, missing = analysis.entity_support
         if not found and not missing:
             return self.skip("the response has no named entities")
         return self.score(
             len(found) / (len(found) + len(missing)),
             model=analysis.models.nlp().name,
             explanation=f"not in the context: {', '.join(missing)}" if missing else "all entities are in the context",
-            metadata={"found": found, "missing": missing},
+            metadata={"found": list(found), "missing": list(missing)},
         )
 
 
@@ -104,7 +103,7 @@ class FactualAccuracy(Metric):
         grounding = analysis.semantic_grounding
         if grounding is None:
             return self.skip(_NO_WORDS)
-        found, missing = _entities(analysis)
+        found, missing = analysis.entity_support
         models = dict.fromkeys((analysis.models.nlp().name, analysis.models.embedder().name))
         if not found and not missing:
             value, explanation = grounding, "no named entities in the response: semantic grounding alone"
@@ -129,15 +128,3 @@ class Hallucination(FactualAccuracy):
         """Return the complement."""
         accuracy = self._accuracy(analysis)
         return accuracy.model_copy(update={"value": 1 - accuracy.value}) if isinstance(accuracy, Score) else accuracy
-
-
-def _entities(analysis: TurnAnalysis) -> tuple[list[str], list[str]]:
-    """Return the response's entities that the context has, and those that it has not; each once."""
-    context = analysis.passage_facts
-    found: dict[str, None] = {}
-    missing: dict[str, None] = {}
-    for entity in analysis.entities:
-        if entity.text not in found and entity.text not in missing:
-            target = found if entity_supported(entity.text, entity.kind, context) else missing
-            target[entity.text] = None
-    return list(found), list(missing)

@@ -220,16 +220,20 @@ class _Aligner:
         starts, ends = self._response.starts[here], self._response.ends[here]
         anywhere, total = 0.0, sum(word.weight for word in line)
         near = np.zeros(len(hits))
-        for word in line:
-            a = int(np.searchsorted(ends, word.start, side="right"))
-            b = int(np.searchsorted(starts, word.end, side="left"))
+        begins = np.searchsorted(ends, [word.start for word in line], side="right").tolist()
+        stops = np.searchsorted(starts, [word.end for word in line], side="left").tolist()
+        aligned = []
+        for word, a, b in zip(line, begins, stops, strict=True):
             if word.readable and a < b:
-                closest = cosines[a:b].mean(axis=0, dtype=np.float64)
-                near[chosen] += word.weight * closest
-                anywhere += word.weight * float(closest.max())
+                aligned.append((word.weight, a, b))
             elif word.key in windows.postings:
                 near[windows.postings[word.key]] += word.weight
                 anywhere += word.weight
+        if aligned:
+            weights, firsts, lasts = (np.asarray(column) for column in zip(*aligned, strict=True))
+            closest = _means(cosines, firsts, lasts)
+            near[chosen] += (weights[:, None] * closest).sum(axis=0)
+            anywhere += float((weights * closest.max(axis=1)).sum())
         return min(1.0, anywhere / total), np.minimum(1.0, (hits + near / total) / 2).tolist()
 
     def _cosines(self, here: slice, chunks: Sequence[int]) -> FloatArray:
@@ -244,13 +248,23 @@ class _Aligner:
         import numpy as np
         import torch
 
-        tokens = torch.from_numpy(self._response.vectors[here].astype(np.float32))
+        tokens = torch.from_numpy(self._response.vectors[here]).float()
         best = np.full((len(tokens), len(chunks)), COSINE_UNRELATED, np.float32)
         for column, chunk in enumerate(chunks):
-            there = torch.from_numpy(self._chunks[chunk].astype(np.float32)).T
+            there = torch.from_numpy(self._chunks[chunk]).float().T
             for row in range(0, len(tokens), 1024) if there.numel() else ():
                 best[row : row + 1024, column] = (tokens[row : row + 1024] @ there).amax(dim=1).numpy()
         return best
+
+
+def _means(rows: FloatArray, firsts: IntArray, lasts: IntArray) -> FloatArray:
+    """Return the mean of some rows each: from a first one up to, and without, a last one."""
+    import numpy as np
+
+    sums = np.zeros((len(rows) + 1, rows.shape[1]))
+    np.cumsum(rows, axis=0, out=sums[1:])
+    means: FloatArray = (sums[lasts] - sums[firsts]) / (lasts - firsts)[:, None]
+    return means
 
 
 def _search(sorted_offsets: IntArray, positions: Sequence[int]) -> list[int]:

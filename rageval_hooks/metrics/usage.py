@@ -10,8 +10,6 @@ from rageval_hooks.analysis import TurnAnalysis
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.metrics.base import Field, Metric, ScoreDefinition
 from rageval_hooks.score import Result
-from rageval_hooks.tokens import count_tokens
-from rageval_hooks.turn import Turn, Usage
 
 __all__ = ["Cost", "Latency", "Tokens"]
 
@@ -66,7 +64,7 @@ class Tokens(Metric):
 
     def evaluate(self, analysis: TurnAnalysis) -> Iterable[Result]:
         """Return the sum and its two parts."""
-        usage = turn_usage(analysis)
+        usage = analysis.usage
         for name, value in (
             ("tokens", usage.total_tokens),
             ("tokens.input", usage.input_tokens),
@@ -100,7 +98,7 @@ class Cost(Metric):
 
     def evaluate(self, analysis: TurnAnalysis) -> Result:
         """Return the price."""
-        usage = turn_usage(analysis)
+        usage = analysis.usage
         return self.score(
             usage.total_tokens / 1000 * self.rate_per_1k,
             explanation=f"{usage.total_tokens} tokens at {self.rate_per_1k:g} USD / 1,000; {_COUNTED_BY[usage.source]}",
@@ -113,18 +111,3 @@ _COUNTED_BY = {
     "tiktoken": "estimated with tiktoken",
     "characters": "estimated from the number of characters",
 }
-
-
-def turn_usage(analysis: TurnAnalysis) -> Usage:
-    """Return the provider's count where there is one, else an estimate from query, context and response."""
-    turn = analysis.turn
-    if turn.usage is not None and not turn.usage.estimated:
-        return turn.usage
-    return _estimate(turn, analysis.wait)
-
-
-def _estimate(turn: Turn, wait: bool) -> Usage:
-    read = [turn.query, *(passage.text for passage in turn.passages)]
-    input_tokens, source = count_tokens(read, turn.model, wait=wait)
-    output_tokens, _ = count_tokens([turn.response], turn.model, wait=wait)
-    return Usage(input_tokens=input_tokens, output_tokens=output_tokens, source=source)

@@ -47,6 +47,7 @@ class CrossEncoder:
         if model.num_labels != 1:
             raise ModelUnavailableError("cross_encoder", f"{name} has {model.num_labels} outputs; one is needed")
         self._model = model
+        self._prompt = (getattr(model, "prompts", None) or {}).get(getattr(model, "default_prompt_name", None))
         self.name = name
 
     def relevance(self, query: str, response: str) -> Relevance:
@@ -54,10 +55,22 @@ class CrossEncoder:
         return model_executor().submit(self._relevance, query[:_LONGEST], response[:_LONGEST]).result()
 
     def _relevance(self, query: str, response: str) -> Relevance:
+        return Relevance(_sigmoid(self._logit(query, response)), truncated=self._is_cut(query, response))
+
+    def _logit(self, query: str, response: str) -> float:
+        """Return what ``predict`` returns for the pair, without what it does for lists of pairs."""
         import torch
 
-        logit = self._model.predict([(query, response)], activation_fn=torch.nn.Identity(), show_progress_bar=False)[0]
-        return Relevance(_sigmoid(float(logit)), truncated=self._is_cut(query, response))
+        model = self._model
+        if not hasattr(model, "preprocess"):  # before sentence-transformers 5.4
+            found = model.predict([(query, response)], activation_fn=torch.nn.Identity(), show_progress_bar=False)
+            return float(found[0])
+        with torch.inference_mode():
+            features = model.preprocess([(query, response)], prompt=self._prompt)
+            for name, values in features.items():
+                if isinstance(values, torch.Tensor):
+                    features[name] = values.to(model.device)
+            return float(model(features)["scores"].float().reshape(()))
 
     def _is_cut(self, query: str, response: str) -> bool:
         limit = getattr(self._model, "max_seq_length", None) or self._model.tokenizer.model_max_length
@@ -90,6 +103,6 @@ def load_cross_encoder(settings: ModelSettings) -> CrossEncoder:
         name = settings.cross_encoder
         if settings.backend == "onnx":
             name = use_onnx("cross_encoder", model, settings, path if local else None)
-        return CrossEncoder(model, name)
+        return CrossEncoder(model.eval(), name)
 
     return load_pretrained("cross_encoder", settings.cross_encoder, settings.download, load)

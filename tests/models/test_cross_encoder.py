@@ -44,6 +44,24 @@ def test_relevance_is_the_sigmoid_of_the_librarys_logit(
     assert encoder.relevance(query, response).probability == pytest.approx(1 / (1 + math.exp(-logit)), abs=1e-6)
 
 
+def test_a_model_with_a_prompt_of_its_own_is_given_it(tiny_cross_encoder: Path) -> None:
+    """As the library does: rerankers that follow instructions name a prompt in their configuration."""
+    model = sentence_transformers.CrossEncoder(
+        str(tiny_cross_encoder),
+        device="cpu",
+        local_files_only=True,
+        prompts={"rank": "when was it built: "},
+        default_prompt_name="rank",
+    )
+    plain = load_cross_encoder(ModelSettings(cross_encoder=str(tiny_cross_encoder)))
+    logit = float(model.predict([PAIRS[0]], activation_fn=torch.nn.Identity())[0])
+
+    found = CrossEncoder(model, "mine").relevance(*PAIRS[0]).probability
+
+    assert found == pytest.approx(1 / (1 + math.exp(-logit)), abs=1e-6)
+    assert found != pytest.approx(plain.relevance(*PAIRS[0]).probability, abs=1e-4)
+
+
 def test_relevance_depends_on_the_pair(encoder: CrossEncoder) -> None:
     """The tiny model tells pairs apart, so that the comparison above means something."""
     assert len({round(encoder.relevance(*pair).probability, 4) for pair in PAIRS}) == len(PAIRS)
