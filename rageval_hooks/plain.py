@@ -12,7 +12,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict
 __all__ = ["Data", "Metadata", "Text", "clean_text", "plain_mapping", "plain_value"]
 
 _MAX_DEPTH = 8
-_WHOLE = frozenset({int, bool, type(None)})
 
 
 def clean_text(text: str) -> str:
@@ -62,7 +61,7 @@ def plain_mapping(mapping: Mapping[Any, Any] | None) -> dict[str, Any]:
         return {}
     return {
         key if type(key) is str and key.isascii() else _key(key): item
-        if type(item) in _WHOLE or (type(item) is str and item.isascii())
+        if (type(item) is str and item.isascii()) or type(item) is int or item is None
         else plain_value(item, 1)
         for key, item in mapping.items()
     }

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
 from typing import Any
 
 from langchain_core.documents import Document
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    BaseMessage,
+    ChatMessage,
+    FunctionMessage,
+    HumanMessage,
+    HumanMessageChunk,
+    SystemMessage,
+    SystemMessageChunk,
+    ToolMessage,
+    ToolMessageChunk,
+)
 from langchain_core.outputs import LLMResult
 from langchain_core.prompt_values import ChatPromptValue
 
@@ -16,7 +27,23 @@ from rageval_hooks.integrations.recorder import Run
 __all__ = ["SealedDocument", "SealedMessage", "SealedResult", "seal"]
 
 _STEP_KINDS = frozenset({"retriever", "llm", "tool"})
-_ATOMS = frozenset({str, int, float, bool, type(None)})
+_ATOMS: frozenset[type] = frozenset({str, int, float, bool, type(None)})
+_USUAL_MESSAGES: frozenset[type] = frozenset(
+    {
+        AIMessage,
+        AIMessageChunk,
+        ChatMessage,
+        FunctionMessage,
+        HumanMessage,
+        HumanMessageChunk,
+        SystemMessage,
+        SystemMessageChunk,
+        ToolMessage,
+        ToolMessageChunk,
+    }
+)
+"""Classes of which it is known where they have what."""
+
 _DEPTH = 6
 """Containers within containers: a state's lists of messages, a tool's answer."""
 
@@ -38,8 +65,13 @@ class SealedMessage:
     __slots__ = ("content", "response_metadata", "tool_calls", "type", "usage_metadata")
 
     def __init__(self, message: BaseMessage) -> None:
-        fields = vars(message)  # pydantic takes microseconds to say that a message has no such attribute
-        content, self.type = fields["content"], fields["type"]
+        fields: dict[str, Any]
+        if type(message) not in _USUAL_MESSAGES or message.__pydantic_extra__:
+            fields = {name: getattr(message, name, None) for name in self.__slots__}
+        else:
+            fields = vars(message)  # pydantic takes microseconds to say that a message has no such attribute
+        self.type: str = fields["type"]
+        content = fields["content"]
         self.content = content if type(content) is str else _plain(content)
         self.response_metadata = _plain(fields["response_metadata"])
         self.tool_calls = _plain(fields.get("tool_calls"))
@@ -96,13 +128,7 @@ def _prompts(prompts: Any) -> Any:
 
 
 def _is_message(value: Any) -> bool:
-    kind: Any = type(value)
-    return _is_message_class(kind)
-
-
-@lru_cache(maxsize=1024)
-def _is_message_class(kind: type) -> bool:
-    return issubclass(kind, BaseMessage)
+    return type(value) in _USUAL_MESSAGES or isinstance(value, BaseMessage)
 
 
 def _hands_documents_over(output: Any) -> bool:
@@ -110,38 +136,35 @@ def _hands_documents_over(output: Any) -> bool:
 
 
 def _copy(value: Any, depth: int, seen: dict[int, Any]) -> Any:
-    kind: Any = type(value)
-    how = _how(kind)
-    if how is None or not depth:
+    kind = type(value)
+    how = _HOW[kind] if kind in _HOW else _how(value)
+    if how is None:
         return value
     found = seen.get(id(value))
     if found is None:
-        if how is list or how is tuple:
-            found = how([_copy(item, depth - 1, seen) for item in value])
+        if how not in _CONTAINERS:
+            found = how(value)
+        elif not depth:
+            return value
         elif how is dict:
             found = {key: _copy(item, depth - 1, seen) for key, item in value.items()}
         else:
-            found = how(value)
+            found = how([_copy(item, depth - 1, seen) for item in value])
         seen[id(value)] = found
     return found
 
 
-@lru_cache(maxsize=1024)
-def _how(kind: type) -> Callable[[Any], Any] | None:
-    """Return what copies values of a class, or the container whose items are copied; None for what stays the same.
-
-    To find out, for each value, whether it is a message or a mapping took longer than to copy it.
-    """
-    if kind in (list, tuple):
-        return kind
-    if kind is Document:
-        return SealedDocument
-    if issubclass(kind, LLMResult):
-        return SealedResult
-    if issubclass(kind, Mapping):
+def _how(value: Any) -> Callable[[Any], Any] | None:
+    """Return what copies a value, or the container whose items are copied; None for what stays the same."""
+    if isinstance(value, Mapping):
         return dict
-    for base, copier in ((BaseMessage, _message), (Document, _document), (ChatPromptValue, _prompt)):
-        if issubclass(kind, base):
+    for base, copier in (
+        (LLMResult, SealedResult),
+        (BaseMessage, _message),
+        (Document, _document),
+        (ChatPromptValue, _prompt),
+    ):
+        if isinstance(value, base):
             return copier
     return None
 
@@ -159,8 +182,21 @@ def _message(message: BaseMessage) -> BaseMessage:
     copied = message.model_copy()
     for name, value in vars(copied).items():
         if value and type(value) in (list, dict):  # blocks of content, tool calls, what the provider said
-            vars(copied)[name] = _plain(value)
+            vars(copied)[name] = _copy(value, _DEPTH, {}) if name == "artifact" else _plain(value)
     return copied
+
+
+_CONTAINERS = (dict, list, tuple)
+_HOW: dict[type, Callable[[Any], Any] | None] = {
+    **dict.fromkeys(_ATOMS),
+    **dict.fromkeys(_USUAL_MESSAGES, _message),
+    **{container: container for container in _CONTAINERS},
+    Document: SealedDocument,
+    LLMResult: SealedResult,
+    ChatPromptValue: _prompt,
+}
+"""By class: to find out whether a value is a message or a mapping takes longer than to copy it. Only classes of
+langchain-core's, for those of an application may come and go."""
 
 
 def _plain(value: Any) -> Any:

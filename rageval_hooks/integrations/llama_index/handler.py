@@ -22,7 +22,7 @@ from rageval_hooks.integrations.llama_index.endings import (
     release_root,
     root_of,
 )
-from rageval_hooks.integrations.llama_index.frame import FRAMEWORK, is_part_left_out, left_out_root
+from rageval_hooks.integrations.llama_index.frame import FRAMEWORK, LeftOut, is_part_left_out, left_out
 from rageval_hooks.integrations.llama_index.operations import HANDLERS, leave_model_open
 from rageval_hooks.integrations.llama_index.streams import Follower, hold
 from rageval_hooks.integrations.llama_index.values import Streamed, arguments_of, is_generator, snapshot, streamed_in
@@ -72,7 +72,7 @@ class _SpanHandler(BaseSpanHandler[BaseSpan]):
         try:
             if run is not None:
                 _exit(run, result)
-            elif id_ == left_out_root.get() or _recorder.knows(id_):
+            elif _ends_left_out(id_) or _recorder.knows(id_):
                 _pass_over(id_, result)
         except Exception as error:
             failed(id_, error)
@@ -85,7 +85,9 @@ class _SpanHandler(BaseSpanHandler[BaseSpan]):
         run = _recorder.get(id_)
         try:
             end(id_, None, err)
-            if run is not None and run.kind == "writer":
+            if run is None:
+                _ends_left_out(id_)
+            elif run.kind == "writer":
                 release_root(run, _writer(run), err)
         except Exception as error:
             failed(id_, error)
@@ -126,10 +128,10 @@ def _enter(pipeline: Pipeline, span_id: str, parent_id: str | None, bound_args: 
     kind = kind_of(span_id, instance)
     selection = None
     if parent_id is None and _recorder.surrounding(FRAMEWORK) is None:
-        left_out = kind in _NO_TURN or _recorder.is_left_out(FRAMEWORK)
-        selection = None if left_out else pipeline.begin(otel_context.get_current())
+        is_none = kind in _NO_TURN or _recorder.is_left_out(FRAMEWORK)
+        selection = None if is_none else pipeline.begin(otel_context.get_current())
         if selection is None or not selection.selected:
-            left_out_root.set(span_id)
+            left_out.set(LeftOut(span_id))
             return
     run = _recorder.start(
         pipeline,
@@ -177,12 +179,20 @@ def _exit(run: Run, result: Any) -> None:
         release_root(run, _writer(run), None)
 
 
+def _ends_left_out(span_id: str) -> bool:
+    """Note the end of the root that was left out last in this context; returns whether that is it."""
+    root = left_out.get()
+    if root is None or root.span_id != span_id:
+        return False
+    root.end()
+    return True
+
+
 def _pass_over(span_id: str, result: Any) -> None:
     """Note that a span has ended that is not selected. What is streamed for it must not be taken for another turn."""
     for response in streamed_in(result) if type(result) not in _NEVER_STREAMED else ():
         if not is_generator(response) and not Follower.follows(response.response_gen):
             response.response_gen = Follower(span_id).follow(response.response_gen)
-            _recorder.remember([span_id])  # it may be read in another context
     end(span_id, None)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from langchain_core.documents import Document
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import Runnable, RunnableLambda
 
 import rageval_hooks
@@ -69,6 +69,19 @@ def test_also_deep_inside() -> None:
 
 CALL: Any = {"name": "search", "args": {"query": "pier"}, "id": "1", "type": "tool_call"}
 BLOCKS: Any = [{"type": "text", "text": "In 2019."}]
+
+
+class Asking(BaseMessage):
+    """A message of a class of the application's own."""
+
+    type: str = "ai"
+
+    @property
+    def tool_calls(self) -> Any:
+        """What it asks for."""
+        return [CALL]
+
+
 MODELS: dict[str, Any] = {
     "text": model(),
     "blocks": model(AIMessage(BLOCKS, usage_metadata=USAGE, response_metadata={"model_name": "m-2"})),  # type: ignore[arg-type]
@@ -82,7 +95,13 @@ MODELS: dict[str, Any] = {
 @pytest.mark.parametrize("name", list(MODELS))
 def test_the_turn_is_the_one_that_would_have_been_built_at_once(name: str, spans: Any, streamed: bool) -> None:
     """But for ids and times: prompts, texts, tool calls, tokens and model names are read of the copies alike."""
-    history = [HumanMessage("When?"), AIMessage("", tool_calls=[CALL]), ToolMessage("In 2019.", tool_call_id="1")]
+    history = [
+        HumanMessage("When?"),
+        AIMessage("", tool_calls=[CALL]),
+        ToolMessage("In 2019.", tool_call_id="1"),
+        ChatMessage("", role="assistant", tool_calls=[CALL]),  # type: ignore[call-arg]
+        Asking(content=""),
+    ]
     chain: Runnable[Any, Any] = {"context": retriever()} | RunnableLambda(lambda _: history) | MODELS[name]
     turns = []
     for settings in ({}, {"on_evaluation": lambda evaluation: None}):
@@ -98,8 +117,8 @@ def test_the_turn_is_the_one_that_would_have_been_built_at_once(name: str, spans
         turns.append(data)
 
     assert turns[0] == turns[1]
-    assert [message["role"] for message in turns[0]["prompt"]] == ["user", "assistant", "tool"]
-    assert '"search"' in turns[0]["prompt"][1]["content"]
+    assert [message["role"] for message in turns[0]["prompt"]] == ["user", "assistant", "tool", "chat", "assistant"]
+    assert all('"search"' in turns[0]["prompt"][number]["content"] for number in (1, 3, 4))
 
 
 def test_statistics_count_turns_that_are_not_built_yet() -> None:

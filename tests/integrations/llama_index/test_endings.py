@@ -162,6 +162,29 @@ def test_a_turn_that_is_not_selected() -> None:
     assert exporter.evaluations == []
 
 
+def test_what_outlives_a_turn_that_was_not_selected_is_looked_at_again() -> None:
+    """A worker that was started within such a turn, and has its context: not at once, but when that is long over."""
+    contexts = []
+
+    def remembering(messages: Any) -> str:
+        contexts.append(contextvars.copy_context())
+        return "It was opened in 2019."
+
+    with rageval_hooks.instrument(metrics=[], exporters=[InMemoryExporter()], sample_rate=0.0):
+        contextvars.copy_context().run(engine(answer=remembering).query, QUESTION)
+    exporter = InMemoryExporter()
+    with rageval_hooks.instrument(metrics=[], exporters=[exporter]) as handle:
+        contexts[0].run(engine().query, QUESTION)
+        assert handle.flush(10)
+        soon = len(exporter.evaluations)
+        for _ in range(3):
+            shared_recorder().remember(range(10_000))  # as many runs have ended since
+        contexts[0].run(engine().query, QUESTION)
+        assert handle.flush(10)
+
+    assert (soon, len(exporter.evaluations)) == (0, 1)
+
+
 @pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streaming"])
 def test_in_an_event_loop_the_turn_is_evaluated_beside_it(streaming: bool) -> None:
     """Scoring never runs on the loop's thread, and ``flush`` waits for what was handed over."""

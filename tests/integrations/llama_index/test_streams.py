@@ -5,16 +5,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar, copy_context
 from typing import Any
 
 import pytest
 from llama_index.core import get_response_synthesizer
+from llama_index.core.base.llms.types import CompletionResponse
 from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.workflow import StartEvent, StopEvent, Workflow, step
 
+import rageval_hooks
 from rageval_hooks.integrations.recorder import shared_recorder
+from rageval_hooks.testing import InMemoryExporter
 from tests.integrations.langchain.conftest import Captured
 from tests.integrations.llama_index.fakes import NestingLLM, OutOfOrderError, ScriptedRetriever, index, llm
 
@@ -315,3 +319,35 @@ def test_a_span_of_the_reader_stays_his_own(captured: Captured) -> None:
     words = streaming(llm()).query(QUESTION).response_gen
     for _ in words:
         assert active_span_id.get() is None
+
+
+WRITTEN: ContextVar[int] = ContextVar("written", default=0)
+READ: ContextVar[int] = ContextVar("read", default=0)
+
+
+@pytest.mark.parametrize("sample_rate", [None, 0.0, 1.0])
+def test_a_generator_and_its_reader_share_a_context(sample_rate: float | None) -> None:
+    """A counter that the model's generator keeps is seen by its reader, and what the reader sets, by the generator."""
+    seen = []
+
+    class Counting(NestingLLM):
+        def _generate(self) -> Iterator[CompletionResponse]:
+            for piece in super()._generate():
+                WRITTEN.set(WRITTEN.get() + 1)
+                seen.append(READ.get())
+                yield piece
+
+    def read() -> int:
+        pieces = streaming(Counting()).query(QUESTION).response_gen
+        for number, _ in enumerate(pieces, start=1):
+            READ.set(number)
+        return WRITTEN.get()
+
+    if sample_rate is None:
+        counted = copy_context().run(read)
+    else:
+        with rageval_hooks.instrument(metrics=[], exporters=[InMemoryExporter()], sample_rate=sample_rate):
+            counted = copy_context().run(read)
+
+    assert counted == len(ANSWER.split(" "))
+    assert seen == list(range(counted))
