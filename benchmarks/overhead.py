@@ -124,7 +124,7 @@ def measure(
         versions |= processes[tool].versions
     results = {}
     for mode, threads in cases:
-        order = {"mode": mode, "threads": threads, "turns": max(turns, 4 * threads)}
+        order = {"mode": mode, "threads": threads, "turns": max(turns, 2 * threads)}
         pairs: dict[str, list[Pair]] = {tool: [] for tool in processes}
         for number in range(rounds):
             for tool, process in processes.items():
@@ -171,7 +171,7 @@ def rows(application: str, results: dict[tuple[str, int], dict[str, Measured]]) 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=60, help="of which the median is taken")
-    parser.add_argument("--turns", type=int, default=32, help="in a series; with 32 threads 128, if it is less")
+    parser.add_argument("--turns", type=int, default=32, help="in a series; with 32 threads 64, if it is less")
     every = ",".join(f"{mode}-{threads}" for mode, threads in CASES)
     parser.add_argument("--cases", default=every, help="mode and threads, separated by commas")
     parser.add_argument("--only", choices=TOOLS, help="this framework alone")
