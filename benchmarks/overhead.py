@@ -113,12 +113,12 @@ class Measured:
 
 
 def measure(
-    application: str, cases: Sequence[tuple[str, int]], rounds: int, turns: int
+    application: str, tools: dict[str, str | None], cases: Sequence[tuple[str, int]], rounds: int, turns: int
 ) -> tuple[dict[tuple[str, int], dict[str, Measured]], dict[str, str]]:
     """Return, by case and tool, what a turn costs more than a bare one; and the versions."""
     processes = {}
     versions: dict[str, str] = {}
-    for tool, name in TOOLS[application].items():
+    for tool, name in tools.items():
         python = Path(sys.executable) if name is None else environment(name)
         processes[tool] = Process(python, application, tool)
         versions |= processes[tool].versions
@@ -175,6 +175,7 @@ def main() -> None:
     every = ",".join(f"{mode}-{threads}" for mode, threads in CASES)
     parser.add_argument("--cases", default=every, help="mode and threads, separated by commas")
     parser.add_argument("--only", choices=TOOLS, help="this framework alone")
+    parser.add_argument("--without", nargs="+", default=[], metavar="TOOL", help="leave these out")
     given = parser.parse_args()
     cases = [(mode, threads) for mode, threads in CASES if f"{mode}-{threads}" in given.cases.split(",")]
     if not cases:
@@ -186,7 +187,10 @@ def main() -> None:
     lines = []
     versions: dict[str, str] = {}
     for application in [given.only] if given.only else TOOLS:
-        results, found = measure(application, cases, given.rounds, given.turns)
+        tools = {tool: name for tool, name in TOOLS[application].items() if tool not in given.without}
+        if set(tools) <= set(NOT_PEERS):
+            parser.error(f"--without leaves no peer of {application} to compare with")
+        results, found = measure(application, tools, cases, given.rounds, given.turns)
         lines += rows(application, results)
         versions |= found
     print(f"{describe_machine()}; {given.rounds} rounds of {given.turns} turns")
