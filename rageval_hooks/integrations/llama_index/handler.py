@@ -22,9 +22,16 @@ from rageval_hooks.integrations.llama_index.endings import (
     release_root,
     root_of,
 )
-from rageval_hooks.integrations.llama_index.frame import FRAMEWORK, LeftOut, is_part_left_out, left_out
+from rageval_hooks.integrations.llama_index.frame import FRAMEWORK
 from rageval_hooks.integrations.llama_index.operations import HANDLERS, leave_model_open
 from rageval_hooks.integrations.llama_index.streams import Follower, hold
+from rageval_hooks.integrations.llama_index.unobserved import (
+    LeftOut,
+    is_part_left_out,
+    is_read_here,
+    left_out,
+    note_stream,
+)
 from rageval_hooks.integrations.llama_index.values import Streamed, arguments_of, is_generator, snapshot, streamed_in
 from rageval_hooks.integrations.recorder import Run, shared_recorder
 from rageval_hooks.muted import is_muted
@@ -33,11 +40,13 @@ from rageval_hooks.pipeline import Pipeline
 __all__ = ["attach", "detach"]
 
 _NEVER_STREAMED = frozenset({type(None), str, list, dict})
+_STREAMED = frozenset({"StreamingResponse", "AsyncStreamingResponse"})
 _NO_TURN = frozenset({"embedding", "ingestion"})
 """Building an index is no turn."""
 
 _pipeline: Pipeline | None = None
 _recorder = shared_recorder()
+_knows = _recorder.knows
 
 
 class _SpanHandler(BaseSpanHandler[BaseSpan]):
@@ -68,12 +77,21 @@ class _SpanHandler(BaseSpanHandler[BaseSpan]):
 
     def span_exit(self, id_: str, bound_args: Any, instance: Any = None, result: Any = None, **kwargs: Any) -> None:
         """Record that a span has ended."""
-        run = _recorder.get(id_)
         try:
+            if not _knows(id_):
+                root = left_out.get()
+                if root is not None and root.span_id == id_:
+                    root.end()
+                    _pass_over(id_, result)
+                elif root is not None and type(result).__name__ in _STREAMED:
+                    _pass_over(root.span_id, result)  # the root may return it inside of something else
+                return
+            run = _recorder.get(id_)
             if run is not None:
                 _exit(run, result)
-            elif _ends_left_out(id_) or _recorder.knows(id_):
+            else:
                 _pass_over(id_, result)
+                end(id_, None)
         except Exception as error:
             failed(id_, error)
             end(id_, result)
@@ -82,12 +100,15 @@ class _SpanHandler(BaseSpanHandler[BaseSpan]):
         self, id_: str, bound_args: Any, instance: Any = None, err: BaseException | None = None, **kwargs: Any
     ) -> None:
         """Record that a span has ended with an exception."""
-        run = _recorder.get(id_)
         try:
+            if not _knows(id_):
+                root = left_out.get()
+                if root is not None and root.span_id == id_:
+                    root.end()
+                return
+            run = _recorder.get(id_)
             end(id_, None, err)
-            if run is None:
-                _ends_left_out(id_)
-            elif run.kind == "writer":
+            if run is not None and run.kind == "writer":
                 release_root(run, _writer(run), err)
         except Exception as error:
             failed(id_, error)
@@ -114,8 +135,10 @@ class _EventHandler(BaseEventHandler):
 
     def handle(self, event: BaseEvent, **kwargs: Any) -> None:
         """Record an event on its span's record."""
+        if not _knows(event.span_id):
+            return
         record = HANDLERS.get(type(event).__name__)
-        run = _recorder.get(event.span_id) if record is not None else None
+        run = _recorder.get(event.span_id)
         if record is None or run is None:
             return
         try:
@@ -128,7 +151,7 @@ def _enter(pipeline: Pipeline, span_id: str, parent_id: str | None, bound_args: 
     kind = kind_of(span_id, instance)
     selection = None
     if parent_id is None and _recorder.surrounding(FRAMEWORK) is None:
-        is_none = kind in _NO_TURN or _recorder.is_left_out(FRAMEWORK)
+        is_none = kind in _NO_TURN or _recorder.is_left_out(FRAMEWORK) or is_read_here()
         selection = None if is_none else pipeline.begin(otel_context.get_current())
         if selection is None or not selection.selected:
             left_out.set(LeftOut(span_id))
@@ -179,21 +202,14 @@ def _exit(run: Run, result: Any) -> None:
         release_root(run, _writer(run), None)
 
 
-def _ends_left_out(span_id: str) -> bool:
-    """Note the end of the root that was left out last in this context; returns whether that is it."""
-    root = left_out.get()
-    if root is None or root.span_id != span_id:
-        return False
-    root.end()
-    return True
-
-
 def _pass_over(span_id: str, result: Any) -> None:
-    """Note that a span has ended that is not selected. What is streamed for it must not be taken for another turn."""
-    for response in streamed_in(result) if type(result) not in _NEVER_STREAMED else ():
-        if not is_generator(response) and not Follower.follows(response.response_gen):
-            response.response_gen = Follower(span_id).follow(response.response_gen)
-    end(span_id, None)
+    """Keep what is streamed for a turn that is not looked at from being taken for another turn."""
+    if type(result) in _NEVER_STREAMED:
+        return
+    for response in streamed_in(result):
+        stream = None if is_generator(response) else response.response_gen
+        if stream is not None and not Follower.follows(stream) and not note_stream(stream):
+            response.response_gen = Follower(span_id).follow(stream)
 
 
 def _writer(run: Run) -> tuple[str, int]:
