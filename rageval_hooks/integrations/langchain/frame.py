@@ -65,11 +65,13 @@ def langsmiths_run() -> UUID | None:
 
 def _ambient_run() -> Hashable | None:
     """Return the key of the run that the calling code runs in."""
-    retriever = shared_recorder().get(running_retriever.get())
+    key = running_retriever.get()
+    retriever = None if key is None else shared_recorder().get(key)
     for run in (retriever, *retriever.ancestors()) if retriever is not None else ():
         if run.kind == "retriever" and run.ended_at is None and run.framework is FRAMEWORK:
             return run.id
-    return key_of(surrounding_run())
+    around = surrounding_run()
+    return None if around is None else key_of(around)
 
 
 # --------------------------------------------------------------------------- what is not looked at
@@ -121,8 +123,8 @@ def is_part_left_out(parent_id: Hashable) -> bool:
 
 def _is_inside_left_out() -> bool:
     """Whether the calling code runs inside of a turn that is not looked at."""
-    root, around = left_out.get(), surrounding_run()
-    return root is not None and around is not root.around and root.manager() is not None
+    root = left_out.get()
+    return root is not None and surrounding_run() is not root.around and root.manager() is not None
 
 
 FRAMEWORK = Framework("langchain", turn_from_runs, _ambient_run, _is_inside_left_out, _text_id)

@@ -68,7 +68,7 @@ class _SpanHandler(BaseSpanHandler[BaseSpan]):
     ) -> None:
         """Record that a span has begun."""
         pipeline = _pipeline
-        if pipeline is None or not pipeline.enabled or is_muted() or is_part_left_out(parent_id):
+        if is_part_left_out(parent_id) or pipeline is None or not pipeline.enabled or is_muted():
             return
         try:
             _enter(pipeline, id_, parent_id, bound_args, instance)
@@ -203,12 +203,18 @@ def _exit(run: Run, result: Any) -> None:
 
 
 def _pass_over(span_id: str, result: Any) -> None:
-    """Keep what is streamed for a turn that is not looked at from being taken for another turn."""
-    if type(result) in _NEVER_STREAMED:
+    """Keep what is streamed for a turn that is not looked at from being taken for another turn.
+
+    Args:
+        span_id: the root's.
+        result: what a span returned.
+    """
+    kind = type(result)
+    if kind in _NEVER_STREAMED:
         return
-    for response in streamed_in(result):
-        stream = None if is_generator(response) else response.response_gen
-        if stream is not None and not Follower.follows(stream) and not note_stream(stream):
+    for response in (result,) if kind.__name__ in _STREAMED else streamed_in(result):
+        stream = getattr(response, "response_gen", None)
+        if stream is not None and not note_stream(stream):
             response.response_gen = Follower(span_id).follow(stream)
 
 

@@ -75,6 +75,8 @@ def note_stream(stream: Any) -> bool:
     if frame is None:
         return type(stream) in (GeneratorType, AsyncGeneratorType)  # it was read to its end
     key = id(frame)
+    if key in _streams and _is_streams(frame):
+        return True
 
     def forget(reference: weakref.ref[Any]) -> None:
         if _streams.get(key) is reference:

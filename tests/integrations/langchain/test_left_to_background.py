@@ -12,6 +12,7 @@ from langchain_core.runnables import Runnable, RunnableLambda
 
 import rageval_hooks
 from rageval_hooks.testing import InMemoryExporter
+from rageval_hooks.tokens import count_tokens
 from tests.integrations.langchain.fakes import USAGE, lcel, model, retriever
 
 
@@ -95,6 +96,7 @@ MODELS: dict[str, Any] = {
 @pytest.mark.parametrize("name", list(MODELS))
 def test_the_turn_is_the_one_that_would_have_been_built_at_once(name: str, spans: Any, streamed: bool) -> None:
     """But for ids and times: prompts, texts, tool calls, tokens and model names are read of the copies alike."""
+    count_tokens(["load the tokenizer"], wait=True)
     history = [
         HumanMessage("When?"),
         AIMessage("", tool_calls=[CALL]),
