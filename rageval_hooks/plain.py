@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import datetime
+import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
-__all__ = ["Data", "Metadata", "Text", "clean_text", "plain_mapping", "plain_value"]
+__all__ = ["Data", "Metadata", "Text", "clean_text", "json_text", "plain_mapping", "plain_value", "string_of"]
 
 _MAX_DEPTH = 8
+_MOST_BITS = 4096
+"""Of a number: Python itself refuses to write those of more than 4300 digits."""
 
 
 def clean_text(text: str) -> str:
@@ -31,7 +34,8 @@ def clean_text(text: str) -> str:
 def plain_value(value: Any, depth: int = 0) -> Any:
     """Return ``value`` as JSON-able data (None, bool, int, float, str, list, dict with str keys).
 
-    Dates become ISO strings, bytes are decoded, NaN and infinities become strings, anything else becomes its ``str``.
+    Dates become ISO strings, bytes are decoded, NaN and infinities become strings, anything else becomes its ``str``,
+    also what cannot even be asked for its class, as a proxy of what is not there.
     """
     if value is None or value is True or value is False:
         return value
@@ -39,11 +43,18 @@ def plain_value(value: Any, depth: int = 0) -> Any:
     if kind is str:
         return clean_text(value)
     if kind is int:
-        return value
+        return _number(value)
     if kind is float:
         return value if math.isfinite(value) else str(value)
     if depth >= _MAX_DEPTH:
-        return _as_text(value)
+        return string_of(value)
+    try:
+        return _plain_object(value, depth)
+    except Exception:
+        return string_of(value)
+
+
+def _plain_object(value: Any, depth: int) -> Any:
     if isinstance(value, Mapping):
         return {_key(key): plain_value(item, depth + 1) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
@@ -61,10 +72,32 @@ def plain_mapping(mapping: Mapping[Any, Any] | None) -> dict[str, Any]:
         return {}
     return {
         key if type(key) is str and key.isascii() else _key(key): item
-        if (type(item) is str and item.isascii()) or type(item) is int or item is None
+        if (type(item) is str and item.isascii()) or item is None
         else plain_value(item, 1)
         for key, item in mapping.items()
     }
+
+
+def json_text(value: Any, default: Callable[[Any], Any]) -> str:
+    """Return any value as JSON, whatever is in it.
+
+    Args:
+        value: the value.
+        default: what becomes of objects that JSON does not know. Where that fails, or the value is no JSON for another
+            reason (keys that are no texts, circles, thousands of levels), it is written as :func:`plain_value` has it.
+    """
+    try:
+        return json.dumps(value, ensure_ascii=False, default=default)
+    except Exception:
+        return json.dumps(plain_value(value), ensure_ascii=False)
+
+
+def string_of(value: Any) -> str:
+    """Return a value's ``str``; its class in angle brackets if it has none."""
+    try:
+        return clean_text(str(value))
+    except Exception:
+        return f"<{type(value).__name__}>"
 
 
 def _text(value: Any) -> Any:
@@ -87,14 +120,18 @@ class Data(BaseModel):
 
 
 def _key(key: Any) -> str:
-    return clean_text(key) if type(key) is str else _as_text(key)
+    return clean_text(key) if type(key) is str else string_of(key)
+
+
+def _number(number: int) -> int | str:
+    return number if number.bit_length() <= _MOST_BITS else string_of(number)
 
 
 def _other(value: Any) -> Any:
     if isinstance(value, bool):
         return bool(value)
     if isinstance(value, int):
-        return int(value)
+        return _number(int(value))
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else str(float(value))
     if isinstance(value, str):
@@ -102,11 +139,4 @@ def _other(value: Any) -> Any:
     item = getattr(value, "item", None)  # a numpy scalar
     if callable(item) and getattr(value, "ndim", None) == 0:
         return plain_value(item(), _MAX_DEPTH)
-    return _as_text(value)
-
-
-def _as_text(value: Any) -> str:
-    try:
-        return clean_text(str(value))
-    except Exception:
-        return f"<{type(value).__name__}>"
+    return string_of(value)

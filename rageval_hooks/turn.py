@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rageval_hooks.plain import Data, Metadata, Text
+from rageval_hooks.plain import Data, Metadata, Text, string_of
 
 __all__ = [
     "ErrorInfo",
@@ -61,6 +61,11 @@ class ErrorInfo(Data):
 
     type: Text
     message: Text = ""
+
+    @classmethod
+    def of(cls, error: BaseException) -> ErrorInfo:
+        """Return what is to be known of an exception."""
+        return cls(type=type(error).__name__, message=string_of(error))
 
 
 class Usage(Data):

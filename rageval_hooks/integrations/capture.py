@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from rageval_hooks.turn import Passage
 
 __all__ = [
     "SCORE_KEYS",
     "busy_seconds",
+    "finite",
     "first_string",
+    "is_a",
     "mark_shown",
+    "or_else",
     "unique_passages",
 ]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+D = TypeVar("D")
 
 SCORE_KEYS = ("relevance_score", "score", "_score", "similarity_score", "similarity", "rerank_score", "@search.score")
 """Where stores and rerankers put their score in a document's metadata, the most specific first."""
@@ -22,6 +30,41 @@ SCORE_KEYS = ("relevance_score", "score", "_score", "similarity_score", "similar
 _LEAST_PART = 24
 _MOST_WORK = 50_000_000
 _SPACE = re.compile(r"(?:\s|\\[nrt])+")  # escaped white space too: a tool's answer may be JSON
+
+
+def or_else(default: D) -> Callable[[Callable[P, T]], Callable[P, T | D]]:
+    """Have a function that reads the application's values return a default where one of them cannot be read.
+
+    An array has no truth value, a proxy of what is not there no class, a number of thousands of digits no text: what an
+    application passes through its chains may raise when it is looked at, and that is no reason to lose the turn.
+    """
+
+    def decorate(read: Callable[P, T]) -> Callable[P, T | D]:
+        @wraps(read)
+        def reading(*args: P.args, **kwargs: P.kwargs) -> T | D:
+            try:
+                return read(*args, **kwargs)
+            except Exception:
+                return default
+
+        return reading
+
+    return decorate
+
+
+@or_else(False)
+def is_a(value: Any, classes: type | tuple[type, ...]) -> bool:
+    """Whether a value is an instance of a class; False if it does not say."""
+    return isinstance(value, classes)
+
+
+@or_else(None)
+def finite(value: Any) -> float | None:
+    """Return a number as a float; None if it is no number, or not finite."""
+    if value is None:
+        return None
+    number = float(value)
+    return number if number - number == 0 else None
 
 
 def mark_shown(passages: Sequence[Passage], prompt: str | None) -> tuple[Passage, ...]:
@@ -104,7 +147,12 @@ def busy_seconds(intervals: Iterable[tuple[int, int]]) -> float | None:
 def first_string(mapping: Mapping[Any, Any], keys: Iterable[str]) -> str | None:
     """Return the first non-empty value under some keys, as a string."""
     for key in keys:
-        value = mapping.get(key)
-        if value is not None and value != "":
-            return str(value)
+        found = _string(mapping.get(key))
+        if found:
+            return found
     return None
+
+
+@or_else("")
+def _string(value: Any) -> str:
+    return "" if value is None else str(value)

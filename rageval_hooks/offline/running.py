@@ -146,7 +146,7 @@ def _record(question: Question, run: int, app: App, asked: Asked, started: int) 
 
 def _turn(question: Question, app: App, asked: Asked, started: int) -> Turn:
     seen = joined(asked.turns)
-    error = None if asked.error is None else ErrorInfo(type=type(asked.error).__name__, message=str(asked.error))
+    error = None if asked.error is None else ErrorInfo.of(asked.error)
     answer = Answer()
     if error is None:
         try:
@@ -154,7 +154,7 @@ def _turn(question: Question, app: App, asked: Asked, started: int) -> Turn:
         except UnreadableAnswerError as problem:
             # A retriever alone has no answer, but passages: enough for ranks.
             if not (app.framework and seen is not None and (seen.response or not seen.is_rag)):
-                error = ErrorInfo(type=type(problem).__name__, message=str(problem))
+                error = ErrorInfo.of(problem)
     turn = answer.turn or seen or Turn(name="app")
     response = (turn.response or answer.text) if app.framework else (answer.text or turn.response)
     style = {"style": question.style} if question.style else {}

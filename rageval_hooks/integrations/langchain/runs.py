@@ -107,7 +107,7 @@ def turn_from_runs(
         metadata={
             **(attributes.get("metadata") or {}),
             **_citations(answering, response),
-            **{key: value for key, value in metadata.items() if not key.startswith(_OWN_METADATA)},
+            **{key: value for key, value in metadata.items() if not str(key).startswith(_OWN_METADATA)},
         },
     )
 
@@ -193,7 +193,7 @@ def _stopped_early(root: Run, answering: Run | None) -> bool:
 
 
 def _error(error: BaseException | None) -> ErrorInfo | None:
-    return None if error is None else ErrorInfo(type=type(error).__name__, message=str(error))
+    return None if error is None else ErrorInfo.of(error)
 
 
 def _run_metadata(runs: Iterable[Run]) -> dict[str, Any]:

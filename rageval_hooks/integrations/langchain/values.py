@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,9 +10,10 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 from langchain_core.outputs import LLMResult
 from langchain_core.prompt_values import PromptValue
 
-from rageval_hooks.integrations.capture import SCORE_KEYS, first_string
+from rageval_hooks.integrations.capture import SCORE_KEYS, finite, first_string, is_a, or_else
 from rageval_hooks.integrations.langchain.sealing import SealedDocument, SealedMessage, SealedResult
 from rageval_hooks.integrations.recorder import Run
+from rageval_hooks.plain import json_text
 from rageval_hooks.text.annotations import annotations_from_blocks
 from rageval_hooks.turn import Message, Passage, Usage
 
@@ -43,33 +43,34 @@ _MESSAGE_KEYS = ("messages", "chat_history", "history")
 _ROLES = {"human": "user", "ai": "assistant", "AIMessageChunk": "assistant", "HumanMessageChunk": "user"}
 
 
+@or_else(False)
 def is_documents(value: Any) -> bool:
     """Whether a value is a list of documents, and not an empty one."""
     return isinstance(value, list) and bool(value) and all(isinstance(item, _DOCUMENTS) for item in value)
 
 
-def documents_of(output: Any) -> list[Any]:
+@or_else(())
+def documents_of(output: Any) -> Sequence[Any]:
     """Return the documents in what a retriever, a tool or a function returned."""
     if isinstance(output, ToolMessage):
         output = output.artifact
     if isinstance(output, Mapping):
         output = next((value for value in output.values() if is_documents(value)), None)
     if isinstance(output, (list, tuple)):
-        return [
-            item[0] if _is_scored(item) else item for item in output if isinstance(item, _DOCUMENTS) or _is_scored(item)
-        ]
-    return []
+        return [item[0] if _is_scored(item) else item for item in output if is_a(item, _DOCUMENTS) or _is_scored(item)]
+    return ()
 
 
+@or_else(False)
 def _is_scored(item: Any) -> bool:
     return isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], _DOCUMENTS)
 
 
 def passages_of(output: Any) -> list[Passage]:
     """Return what a retriever, a tool or a function returned as passages, with ids, metadata and scores."""
-    if isinstance(output, ToolMessage):
+    if is_a(output, ToolMessage):
         output = output.artifact
-    scores = {id(item[0]): item[1] for item in output if _is_scored(item)} if isinstance(output, (list, tuple)) else {}
+    scores = {id(item[0]): item[1] for item in output if _is_scored(item)} if is_a(output, (list, tuple)) else {}
     return [_passage(document, scores.get(id(document))) for document in documents_of(output)]
 
 
@@ -79,23 +80,15 @@ def _passage(document: Document | SealedDocument, score: Any) -> Passage:
         score = getattr(document, "score", None)
     if score is None:
         score = next((metadata[key] for key in SCORE_KEYS if key in metadata), None)
-    identifier = document.id or metadata.get("id") or metadata.get("_id")
     return Passage(
         text=document.page_content,
-        id=None if identifier is None else str(identifier),
-        score=_finite(score),
+        id=document.id or first_string(metadata, ("id", "_id")),
+        score=finite(score),
         metadata=metadata,
     )
 
 
-def _finite(value: Any) -> float | None:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        return None
-    return number if number - number == 0 else None
-
-
+@or_else("")
 def query_of(value: Any) -> str:
     """Return the user's question in whatever went into the root."""
     if isinstance(value, str):
@@ -106,36 +99,37 @@ def query_of(value: Any) -> str:
         return content_text(value.content)
     if isinstance(value, Mapping):
         for key in _QUERY_KEYS:
-            if value.get(key):
-                found = query_of(value[key])
-                if found:
-                    return found
+            found = query_of(value.get(key))
+            if found:
+                return found
         for key in _MESSAGE_KEYS:
-            if value.get(key):
-                found = _last_human(value[key])
-                if found:
-                    return found
-        strings = [item for item in value.values() if isinstance(item, str) and item]
+            found = _last_human(value.get(key) or ())
+            if found:
+                return found
+        strings = [item for item in value.values() if is_a(item, str) and item]
         return strings[0] if len(strings) == 1 else ""
     if isinstance(value, (list, tuple)):
         return _last_human(value)
     return ""
 
 
+@or_else("")
 def _last_human(messages: Any) -> str:
-    if not isinstance(messages, (list, tuple)):
-        messages = [messages]
-    for message in reversed(messages):
-        if not isinstance(message, BaseMessage):
-            try:
-                message = convert_to_messages([message])[0]
-            except Exception:
-                continue
-        if isinstance(message, HumanMessage):
-            return content_text(message.content)
+    for message in reversed(messages if isinstance(messages, (list, tuple)) else [messages]):
+        said = _as_human(message)
+        if said is not None:
+            return content_text(said.content)
     return ""
 
 
+@or_else(None)
+def _as_human(message: Any) -> HumanMessage | None:
+    if not isinstance(message, BaseMessage):
+        [message] = convert_to_messages([message])
+    return message if isinstance(message, HumanMessage) else None
+
+
+@or_else("")
 def answer_of(value: Any) -> str:
     """Return the answer in whatever came out of the root; empty if there is none to be seen."""
     if isinstance(value, str):
@@ -144,12 +138,12 @@ def answer_of(value: Any) -> str:
         return content_text(value.content)
     if isinstance(value, Mapping):
         for key in _ANSWER_KEYS:
-            if isinstance(value.get(key), (str, BaseMessage)):
+            if is_a(value.get(key), (str, BaseMessage)):
                 return answer_of(value[key])
         for key in _MESSAGE_KEYS:
-            if isinstance(value.get(key), (list, tuple)):
+            if is_a(value.get(key), (list, tuple)):
                 return _last_answer(value[key])
-        strings = [item for item in value.values() if isinstance(item, str) and item]
+        strings = [item for item in value.values() if is_a(item, str) and item]
         return strings[0] if len(strings) == 1 else ""
     if isinstance(value, (list, tuple)):
         return _last_answer(value)
@@ -158,7 +152,7 @@ def answer_of(value: Any) -> str:
 
 def _last_answer(messages: Sequence[Any]) -> str:
     for message in reversed(messages):
-        if isinstance(message, AIMessage) and not message.tool_calls:
+        if is_a(message, AIMessage) and not message.tool_calls:
             return content_text(message.content)
     return ""
 
@@ -171,9 +165,9 @@ def content_text(content: Any) -> str:
         return ""
     parts = []
     for block in content:
-        if isinstance(block, str):
+        if is_a(block, str):
             parts.append(block)
-        elif isinstance(block, Mapping) and isinstance(block.get("text"), str):
+        elif is_a(block, Mapping) and is_a(block.get("text"), str):
             parts.append(block["text"])
     return "".join(parts)
 
@@ -203,7 +197,8 @@ def generated_text(output: Any) -> str:
     return getattr(_generation(output), "text", "") or ""
 
 
-def citations_of(output: Any) -> list[dict[str, Any]]:
+@or_else(())
+def citations_of(output: Any) -> Sequence[dict[str, Any]]:
     """Return the citations that a model has marked in what it wrote, with their places in it."""
     return annotations_from_blocks(getattr(_message(output), "content", None))
 
@@ -227,6 +222,7 @@ def _prompt_message(message: BaseMessage | SealedMessage) -> Message:
     return Message(role=_ROLES.get(message.type, message.type), content=text)
 
 
+@or_else(None)
 def model_of(run: Run) -> str | None:
     """Return the model's name: as the provider reported it, else as it was asked for."""
     reported = getattr(_message(run.output), "response_metadata", None) or {}
@@ -240,6 +236,7 @@ def model_of(run: Run) -> str | None:
     )
 
 
+@or_else(None)
 def usage_of(run: Run) -> Usage | None:
     """Return the tokens that the provider counted for a model's run."""
     reported = getattr(_message(run.output), "usage_metadata", None)
@@ -274,25 +271,25 @@ def _counted(input_tokens: Any, output_tokens: Any, cached: Any) -> Usage | None
 
 def tool_text(output: Any) -> str:
     """Return what a tool told the model."""
-    if isinstance(output, BaseMessage):
-        return content_text(output.content)
-    return output if isinstance(output, str) else as_text(output)
+    return content_text(output.content) if is_a(output, BaseMessage) else as_text(output)
 
 
 def as_text(value: Any) -> str:
     """Return any input or output as text: as it is, or as JSON."""
-    if value is None or isinstance(value, str):
-        return value or ""
-    if isinstance(value, BaseMessage):
+    if value is None:
+        return ""
+    if is_a(value, str):
+        return str.__str__(value)
+    if is_a(value, BaseMessage):
         return content_text(value.content)
-    if isinstance(value, PromptValue):
-        return value.to_string()
+    if is_a(value, PromptValue):
+        return str(value.to_string())
     return as_json(value)
 
 
 def as_json(value: Any) -> str:
     """Return any value as JSON; what JSON does not know becomes its ``str``."""
-    return json.dumps(value, ensure_ascii=False, default=_jsonable)
+    return json_text(value, _jsonable)
 
 
 def _jsonable(value: Any) -> Any:

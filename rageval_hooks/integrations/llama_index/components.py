@@ -6,6 +6,8 @@ from collections.abc import Hashable
 from functools import lru_cache
 from typing import Any
 
+from rageval_hooks.integrations.capture import or_else
+
 __all__ = ["kind_of", "method_of", "name_of", "provider_of"]
 
 _UUID_LENGTH = 37
@@ -80,10 +82,14 @@ def name_of(span_id: str, instance: Any) -> str:
     """Return a component's name: a tool's own, else its class's, else the function's."""
     if instance is None:
         return span_id[:-_UUID_LENGTH].rpartition("<locals>.")[2] or span_id
-    name = getattr(getattr(instance, "metadata", None), "name", None)
-    if isinstance(name, str) and name and _kind_of(instance) == "tool":
-        return name
-    return type(instance).__name__
+    own = _own_name(instance) if _kind_of(instance) == "tool" else None
+    return own or type(instance).__name__
+
+
+@or_else(None)
+def _own_name(tool: Any) -> str | None:
+    name = tool.metadata.name
+    return name if isinstance(name, str) else None
 
 
 def provider_of(instance: Any) -> str | None:

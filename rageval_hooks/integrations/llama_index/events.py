@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rageval_hooks.integrations.capture import busy_seconds, first_string, mark_shown, unique_passages
+from rageval_hooks.integrations.capture import busy_seconds, first_string, mark_shown, or_else, unique_passages
 from rageval_hooks.integrations.llama_index.calls import answering_call, counted_calls, generated_text, model_name
 from rageval_hooks.integrations.llama_index.context import context_of, inside, nodes_after
 from rageval_hooks.integrations.llama_index.steps import steps_of, with_mark
@@ -126,13 +126,18 @@ def _response(root: Run, runs: Sequence[Run], answering: Run | None) -> str:
     text = answer_of(root.output)
     if text or root.kind == "retriever":
         return text
-    if isinstance(root.output, Streamed):
+    if type(root.output) is Streamed:
         for run in reversed(runs):
-            if run.tokens and run.output == root.output:
+            if run.tokens and type(run.output) is Streamed and run.output == root.output:
                 return "".join(run.tokens)
-    elif root.output is not None and not hasattr(root.output, "chat_stream"):
+    elif root.output is not None and not _is_chat_stream(root.output):
         return ""
     return generated_text(answering) if answering is not None else ""
+
+
+@or_else(False)
+def _is_chat_stream(output: Any) -> bool:
+    return hasattr(output, "chat_stream")
 
 
 def _first_token(answering: Run | None, root: Run) -> float | None:
@@ -147,7 +152,7 @@ def _outcome(root: Run, runs: Iterable[Run]) -> tuple[TurnStatus, ErrorInfo | No
         return ("interrupted" if any(map(_waits_for_a_human, runs)) else "cancelled"), None
     if root.error is None:
         return "ok", None
-    return "error", ErrorInfo(type=type(root.error).__name__, message=str(root.error))
+    return "error", ErrorInfo.of(root.error)
 
 
 def _waits_for_a_human(run: Run) -> bool:

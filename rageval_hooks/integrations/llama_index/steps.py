@@ -73,7 +73,7 @@ def steps_of(
                 name=run.name,
                 started_at=run.started_at,
                 ended_at=max(run.started_at, run.ended_at if run.ended_at is not None else ended_at),
-                error=None if error is None else ErrorInfo(type=type(error).__name__, message=str(error)),
+                error=None if error is None else ErrorInfo.of(error),
                 complete=not unfinished,
                 **_fields(run, runs, marked, made),
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from rageval_hooks.integrations.capture import or_else
 from rageval_hooks.turn import Usage
 
 __all__ = ["usage_of"]
@@ -18,6 +19,7 @@ _CACHED_APART = ("cache_read_input_tokens", "cacheReadInputTokens")
 _WRITTEN_APART = ("cache_creation_input_tokens", "cacheWriteInputTokens")
 
 
+@or_else(None)
 def usage_of(response: Any) -> Usage | None:
     """Return the tokens that the provider counted for a model's response; None if it did not.
 
@@ -37,6 +39,7 @@ def _get(value: Any, name: str) -> Any:
     return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
 
 
+@or_else(None)
 def _counted(place: Any) -> Usage | None:
     if place is None:
         return None

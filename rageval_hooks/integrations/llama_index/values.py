@@ -5,12 +5,12 @@ By their attributes and without their classes, which are not imported here.
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Union
 
-from rageval_hooks.integrations.capture import first_string
+from rageval_hooks.integrations.capture import finite, first_string, is_a, or_else
+from rageval_hooks.plain import json_text
 from rageval_hooks.turn import Message, Passage
 
 __all__ = [
@@ -69,6 +69,7 @@ def arguments_of(bound: Any) -> dict[str, Any]:
     return bound if isinstance(bound, dict) else getattr(bound, "arguments", None) or {}
 
 
+@or_else("")
 def query_of(value: Any, depth: int = 0) -> str:
     """Return the user's question in whatever went into a component; empty if there is none to be seen."""
     if isinstance(value, str):
@@ -92,6 +93,7 @@ def query_of(value: Any, depth: int = 0) -> str:
     return _only_string(fields) if _is_mapping(value) and not any(key in fields for key in _QUERY_KEYS) else ""
 
 
+@or_else("")
 def answer_of(value: Any, depth: int = 0) -> str:
     """Return the answer in whatever came out of a component; empty if there is none to be seen."""
     if isinstance(value, str):
@@ -113,7 +115,7 @@ def answer_of(value: Any, depth: int = 0) -> str:
 
 
 def _only_string(fields: Mapping[str, Any]) -> str:
-    strings = [item for item in fields.values() if isinstance(item, str) and item]
+    strings = [item for item in fields.values() if is_a(item, str) and item]
     return strings[0] if len(strings) == 1 else ""
 
 
@@ -141,6 +143,7 @@ def _fields(value: Any) -> dict[str, Any]:
     return found
 
 
+@or_else(False)
 def is_generator(value: Any) -> bool:
     """Whether it is a generator, a plain or an asynchronous one."""
     return isinstance(value, (Generator, AsyncGenerator))
@@ -157,7 +160,8 @@ class Streamed:
     of: int
 
 
-def streamed_in(result: Any) -> list[Any]:
+@or_else(())
+def streamed_in(result: Any) -> Sequence[Any]:
     """Return the generators in what a span returned, and the responses whose text comes from a generator.
 
     A workflow's is in its last event. A chat engine's is not among them: it is written down beside its readers.
@@ -175,6 +179,7 @@ def _is_streamed(value: Any) -> bool:
 # --------------------------------------------------------------------------- messages
 
 
+@or_else(False)
 def _is_message(value: Any) -> bool:
     # Not by hasattr: a PydanticResponse has every attribute, each None.
     return getattr(value, "role", None) is not None and (hasattr(value, "blocks") or hasattr(value, "content"))
@@ -255,7 +260,7 @@ def passages_of(nodes: Iterable[tuple[Any, Any, str]], made: Made | None = None)
     made = {} if made is None else made
     found = []
     for node, score, text in nodes:
-        key = (id(node), _finite(score), text)
+        key = (id(node), finite(score), text)
         passage = made.get(key)
         if passage is None:
             passage = made[key] = Passage(
@@ -268,17 +273,10 @@ def passages_of(nodes: Iterable[tuple[Any, Any, str]], made: Made | None = None)
     return found
 
 
-def _finite(value: Any) -> float | None:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        return None
-    return number if number - number == 0 else None
-
-
 # --------------------------------------------------------------------------- models and tools
 
 
+@or_else(None)
 def model_of(response: Any, asked: Mapping[str, Any]) -> str | None:
     """Return the model's name: as the provider reported it, else as it was asked for.
 
@@ -289,7 +287,7 @@ def model_of(response: Any, asked: Mapping[str, Any]) -> str | None:
     raw = getattr(response, "raw", None)
     reported = raw if isinstance(raw, Mapping) else {key: getattr(raw, key, None) for key in ("model", "model_version")}
     name = first_string(
-        {key: value for key, value in reported.items() if isinstance(value, str)}, ("model", "model_version", "modelId")
+        {key: value for key, value in reported.items() if is_a(value, str)}, ("model", "model_version", "modelId")
     )
     if name is None:
         name = first_string(asked, ("model_name", "model"))
@@ -302,14 +300,14 @@ def tool_input(bound: Any) -> str:
     named = {key: value for key, value in arguments.items() if key not in ("args", "kwargs")}
     named.update(arguments.get("kwargs") or {})
     values = [*(arguments.get("args") or ()), *named.values()]
-    if len(values) == 1 and isinstance(values[0], str):
-        return values[0]
+    if len(values) == 1 and is_a(values[0], str):
+        return str.__str__(values[0])
     return as_json(named if named else values)
 
 
 def as_json(value: Any) -> str:
     """Return any value as JSON; what JSON does not know becomes its ``str``."""
-    return json.dumps(value, ensure_ascii=False, default=_jsonable)
+    return json_text(value, _jsonable)
 
 
 def _jsonable(value: Any) -> Any:
