@@ -10,7 +10,16 @@ from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, FiniteFloat, ValidationError, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Discriminator,
+    Field,
+    FiniteFloat,
+    Tag,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from rageval_hooks.errors import ConfigurationError, UnknownNameError
@@ -35,7 +44,20 @@ MINILM = ("sentence-transformers/all-MiniLM-L6-v2", "all-MiniLM-L6-v2")
 EVERY = "*"
 """In place of a score's name in ``thresholds``: every score that is not named there."""
 
+
+def _number(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("is a truth value, and a number is wanted")
+    return value
+
+
+Number = Annotated[float, BeforeValidator(_number)]
 Rate = Annotated[float, Field(ge=0, le=1)]
+_ONE, _MANY = "one rate", "rates by name"
+Rates = Annotated[
+    Annotated[Rate, Tag(_ONE)] | Annotated[dict[str, Rate], Tag(_MANY)],
+    Discriminator(lambda value: _MANY if isinstance(value, Mapping) else _ONE),
+]
 SpanSelection = Literal["rag", "all", "none"]
 
 # What is valid, for messages: each stands as the field's description.
@@ -68,11 +90,11 @@ class ModelSettings(Data):
     nlp: str = Field(default="en_core_web_sm", description=_MODEL_NAME)
     hhem: str = Field(default="vectara/hallucination_evaluation_model", description=_MODEL_NAME)
     download: bool = Field(default=True, description=_YES_OR_NO)
-    load_timeout: float = Field(default=120.0, gt=0, allow_inf_nan=False, description="seconds, more than 0")
+    load_timeout: Number = Field(default=120.0, gt=0, allow_inf_nan=False, description="seconds, more than 0")
     backend: Literal["torch", "onnx"] = Field(default="torch", description="'torch' or 'onnx'")
     onnx_file: str = Field(default=ONNX_FILE, min_length=1, description="a file, such as 'onnx/model.onnx'")
     device: str = Field(default="cpu", description="a torch device, such as 'cpu' or 'cuda:0'")
-    cache_mb: float = Field(default=64.0, ge=0, allow_inf_nan=False, description="MiB, 0 or more")
+    cache_mb: Number = Field(default=64.0, ge=0, allow_inf_nan=False, description="MiB, 0 or more")
 
     @field_validator("embedder", "cross_encoder", "nlp", "hhem")
     @classmethod
@@ -150,25 +172,27 @@ class Settings(BaseSettings):
         default=ModelSettings(), description="'default', 'lexical', or a mapping with fields of ModelSettings"
     )
     exporters: Annotated[tuple[str, ...], NoDecode] = Field(default=("otel", "phoenix-auto"), description=_NAMES)
-    sample_rate: float = Field(default=1.0, ge=0, le=1, description="a share of turns, 0..1")
+    sample_rate: Number = Field(default=1.0, ge=0, le=1, description="a share of turns, 0..1")
     judge: str | None = Field(default=None, description="'provider:model', such as 'openai:gpt-5-mini'")
     judge_options: Annotated[dict[str, Any], NoDecode] = Field(
         default_factory=dict, description="a mapping of options, or 'name=value, name=value'", repr=False
     )  # not in a repr: headers and URLs may hold keys
-    judge_sample_rate: Annotated[Rate | dict[str, Rate] | None, NoDecode] = Field(
+    judge_sample_rate: Annotated[Rates | None, NoDecode] = Field(
         default=None, description="a share of turns, 0..1, or such a share by the name of a metric"
     )
-    thresholds: Annotated[dict[str, FiniteFloat | None], NoDecode] = Field(
+    thresholds: Annotated[dict[str, Annotated[FiniteFloat, BeforeValidator(_number)] | None], NoDecode] = Field(
         default_factory=dict,
         description="a mapping of score names to numbers, or 'name=number, name=number'; None, or 'none', for no label",
     )
-    inline_budget_ms: float = Field(default=2000.0, ge=0, description="milliseconds, 0 or more")
+    inline_budget_ms: Number = Field(default=2000.0, ge=0, description="milliseconds, 0 or more")
     capture_content: bool | None = Field(default=None, description=_YES_OR_NO)
     spans: SpanSelection = Field(default="rag", description="'rag', 'all' or 'none'")
     evaluate_unsampled: bool = Field(default=False, description=_YES_OR_NO)
     evaluate_without_retrieval: bool = Field(default=False, description=_YES_OR_NO)
-    queue_size: int = Field(default=2048, ge=1, description="a whole number, 1 or more")
-    drain_timeout: float = Field(default=10.0, ge=0, allow_inf_nan=False, description="seconds, 0 or more")
+    queue_size: Annotated[int, BeforeValidator(_number)] = Field(
+        default=2048, ge=1, description="a whole number, 1 or more"
+    )
+    drain_timeout: Number = Field(default=10.0, ge=0, allow_inf_nan=False, description="seconds, 0 or more")
     jsonl_path: str = Field(default="rageval.jsonl", description="a path")
     phoenix_endpoint: str | None = Field(default=None, description="a URL, such as http://localhost:6006")
 
@@ -192,7 +216,7 @@ class Settings(BaseSettings):
     def _rates(cls, value: Any) -> Any:
         if isinstance(value, str) and ("=" in value or value.lstrip().startswith("{")):
             return _json_or(value, _parse_pairs)
-        return value
+        return {name: _number(rate) for name, rate in value.items()} if isinstance(value, Mapping) else _number(value)
 
     @field_validator("phoenix_endpoint")
     @classmethod
@@ -271,7 +295,7 @@ def _is_none(value: Any) -> bool:
 def _explain(error: ValidationError, settings: type[BaseSettings]) -> str:
     lines = []
     for item in error.errors():
-        field = ".".join(str(part) for part in item["loc"]) or "settings"
+        field = ".".join(str(part) for part in item["loc"] if part not in (_ONE, _MANY)) or "settings"
         if item["type"] == "extra_forbidden":
             valid = ", ".join(ModelSettings.model_fields if item["loc"][0] == "models" else settings.model_fields)
             lines.append(f"{field}: there is no such setting. Valid: {valid}")

@@ -219,6 +219,40 @@ def test_a_long_value_is_not_quoted_in_full() -> None:
     assert len(str(raised.value)) < 300
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"sample_rate": True},
+        {"judge_sample_rate": True},
+        {"judge_sample_rate": {"umbrela": False}},
+        {"thresholds": {"groundedness": True}},
+        {"queue_size": True},
+        {"drain_timeout": False},
+        {"models": {"cache_mb": True}},
+    ],
+)
+def test_a_truth_value_is_no_number(given: dict[str, Any]) -> None:
+    """``sample_rate=True`` may be meant as anything."""
+    with pytest.raises(ConfigurationError, match="is a truth value, and a number is wanted"):
+        Settings.build(**given)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (2, r"^judge_sample_rate: Input should be less than or equal to 1 \(given 2\)\. Valid: a share of turns"),
+        ({"a": 2}, r"^judge_sample_rate\.a: Input should be less than or equal to 1 \(given 2\)\. Valid: a share"),
+        ([1], r"^judge_sample_rate: Input should be a valid number \(given \[1\]\)\. Valid: a share of turns"),
+    ],
+)
+def test_a_wrong_rate_of_the_judge_is_told_once(given: Any, message: str) -> None:
+    """Though it may be one number or one for each metric."""
+    with pytest.raises(ConfigurationError, match=message) as raised:
+        Settings.build(judge_sample_rate=given)
+
+    assert str(raised.value).count("judge_sample_rate") == 1
+
+
 def test_a_wrong_variable_is_an_error_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the same message."""
     monkeypatch.setenv("RAGEVAL_SAMPLE_RATE", "2")
