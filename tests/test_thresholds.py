@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import rageval_hooks
 from rageval_hooks import ConfigurationError, Evaluation, Score, ScoreDefinition, Turn, UnknownNameError, evaluate
-from rageval_hooks.metrics.base import REGISTRY, Metric, Threshold
+from rageval_hooks.metrics.base import REGISTRY, Metric, Threshold, label
 from rageval_hooks.models import Models
 from rageval_hooks.models.sources import packaged_minilm
 from rageval_hooks.score import Target
@@ -328,3 +328,19 @@ def test_labels_stand_on_the_turns_span(
     assert 0 <= found["rageval.score.groundedness"] <= 1
     assert found.get("rageval.label.groundedness") == expected
     assert found.get(f"evaluations.{place}.evaluation.label") == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "threshold", "direction", "passes"),
+    [
+        (1 - 4 / 5, 0.2, "higher", True),
+        (0.1 + 0.2, 0.3, "lower", True),
+        (0.199, 0.2, "higher", False),
+        (0.301, 0.3, "lower", False),
+    ],
+)
+def test_a_share_that_is_the_threshold_passes(value: float, threshold: float, direction: Any, passes: bool) -> None:
+    """However it was computed: 1 - 4/5 is a little less than 0.2."""
+    found = label(Score(name="x", value=value), threshold, direction)
+
+    assert found.label == ("pass" if passes else "fail")

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Union
 
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from rageval_hooks.exporters import semconv
 from rageval_hooks.exporters.content import ContentPolicy
-from rageval_hooks.score import Failed, Result, Score, Skipped
+from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped
 from rageval_hooks.settings import SpanSelection
 from rageval_hooks.turn import ErrorInfo, Passage, Step, StepKind, Turn
 
@@ -18,7 +18,9 @@ __all__ = [
     "Attributes",
     "error_event",
     "has_span",
-    "late_attributes",
+    "metric_attributes",
+    "result_event",
+    "results_by_metric",
     "step_attributes",
     "step_name",
     "turn_attributes",
@@ -91,7 +93,7 @@ def turn_attributes(turn: Turn, results: Iterable[Result], policy: ContentPolicy
         attributes[semconv.SESSION_ID] = turn.session_id
         attributes[semconv.CONVERSATION_ID] = turn.session_id
     attributes.put(semconv.USER_ID, turn.user_id)
-    _add_results(attributes, list(results), policy)
+    _add_results(attributes, list(results), len(turn.passages), policy)
     if turn.has_retrieval:
         attributes[semconv.PASSAGES] = len(turn.passages)
         if any(passage.in_prompt is not None for passage in turn.passages):
@@ -112,7 +114,7 @@ def turn_attributes(turn: Turn, results: Iterable[Result], policy: ContentPolicy
     return attributes
 
 
-def _add_results(attributes: Attributes, results: Sequence[Result], policy: ContentPolicy) -> None:
+def _add_results(attributes: Attributes, results: Sequence[Result], passages: int, policy: ContentPolicy) -> None:
     scores = [result for result in results if isinstance(result, Score)]
     about_turn = [score for score in scores if score.target.kind == "turn"]
     if any(score.probability < 1 for score in scores):
@@ -122,7 +124,7 @@ def _add_results(attributes: Attributes, results: Sequence[Result], policy: Cont
         attributes.put(semconv.LABEL.format(name=score.name), score.label)
     for result in results:
         _add_missing(attributes, result, policy)
-    _add_passage_scores(attributes, scores)
+    _add_passage_scores(attributes, scores, passages)
     for fields in (("name", "score", "label", "explanation"), ("annotator_kind", "identifier", "metadata")):
         for index, score in enumerate(about_turn):
             _add_evaluation(attributes, index, score, fields, policy)
@@ -138,16 +140,17 @@ def _add_missing(attributes: Attributes, result: Result, policy: ContentPolicy) 
         attributes[semconv.FAILED.format(name=result.name)] = f"{result.error_type}: {message}"
 
 
-def _add_passage_scores(attributes: Attributes, scores: Iterable[Score]) -> None:
+def _add_passage_scores(attributes: Attributes, scores: Iterable[Score], passages: int) -> None:
+    """Put the scores of passages in the passages' order; and which passages these are, where some have none."""
     by_name: dict[str, dict[int, float]] = {}
     for score in scores:
         if score.target.kind == "passage" and score.target.index is not None:
             by_name.setdefault(score.name, {})[score.target.index] = score.value
     for name, values in by_name.items():
-        if sorted(values) == list(range(len(values))):
-            attributes[semconv.PASSAGE_SCORES.format(name=name)] = tuple(values[index] for index in range(len(values)))
-        else:
-            attributes[semconv.PASSAGE_SCORES.format(name=name)] = _json({str(key): values[key] for key in values})
+        places = sorted(values)
+        attributes[semconv.PASSAGE_SCORES.format(name=name)] = tuple(values[place] for place in places)
+        if len(places) < passages:
+            attributes[semconv.SCORED_PASSAGES.format(name=name)] = tuple(places)
 
 
 def _add_evaluation(
@@ -220,7 +223,18 @@ def _add_value(
     if text is None:
         return
     attributes[name] = policy.quote(text, shown) or ""
-    attributes[mime_name] = semconv.JSON if text[:1] in ("{", "[") and text[-1:] in ("}", "]") else semconv.TEXT
+    attributes[mime_name] = semconv.JSON if shown and _is_json(text) else semconv.TEXT
+
+
+def _is_json(text: str) -> bool:
+    """Whether it is a JSON object or array, and not a text that begins with a mark of a citation."""
+    if text[:1] not in ("{", "[") or text[-1:] not in ("}", "]"):
+        return False
+    try:
+        from_json(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _add_model_call(attributes: Attributes, step: Step, policy: ContentPolicy) -> None:
@@ -282,19 +296,20 @@ def _document_metadata(passage: Passage) -> str | None:
 # --------------------------------------------------------------------------- late scores
 
 
-def late_attributes(results: Sequence[Result], duration: float | None, policy: ContentPolicy) -> Attributes:
-    """Return the attributes of the span of a metric whose results came later.
+def metric_attributes(evaluation: Evaluation, metric: str, policy: ContentPolicy) -> Attributes:
+    """Return the attributes of the span of a metric whose results do not stand on the turn's own span.
 
     Args:
-        results: the metric's results; at least one.
-        duration: seconds that the metric took.
+        evaluation: what was evaluated, and when; with at least one result of the metric.
+        metric: the metric's name.
         policy: what may be shown.
     """
+    results = results_by_metric(evaluation.results)[metric]
     attributes = Attributes()
     attributes[semconv.SPAN_KIND] = "EVALUATOR"
-    attributes[semconv.METRIC] = results[0].metric or results[0].name
-    attributes[semconv.STAGE] = "background"
-    attributes.put(semconv.DURATION, duration)
+    attributes[semconv.METRIC] = metric
+    attributes[semconv.STAGE] = evaluation.stage
+    attributes.put(semconv.DURATION, evaluation.durations.get(metric))
     scores = [result for result in results if isinstance(result, Score)]
     about_turn = [score for score in scores if score.target.kind == "turn"]
     if len(results) == 1 or len(about_turn) == 1:
@@ -304,18 +319,26 @@ def late_attributes(results: Sequence[Result], duration: float | None, policy: C
         attributes.put(semconv.LABEL.format(name=score.name), score.label)
     for result in results:
         _add_missing(attributes, result, policy)
-        if isinstance(result, Failed):
+        if isinstance(result, Failed) and not scores:
             attributes[semconv.ERROR_TYPE] = result.error_type
     if scores:
         attributes[semconv.ANNOTATOR] = scores[0].annotator
         attributes[semconv.SCORE_VERSION] = scores[0].version
         attributes[semconv.PROBABILITY] = scores[0].probability
     _add_judge(attributes, results, policy)
-    _add_passage_scores(attributes, scores)
+    _add_passage_scores(attributes, scores, len(evaluation.turn.passages))
     for fields in (("name", "score", "label", "explanation"), ("annotator_kind", "identifier", "metadata")):
         for index, score in enumerate(scores):
             _add_evaluation(attributes, index, score, fields, policy)
     return attributes
+
+
+def results_by_metric(results: Iterable[Result]) -> dict[str, list[Result]]:
+    """Group results by the metric that made them."""
+    groups: dict[str, list[Result]] = {}
+    for result in results:
+        groups.setdefault(result.metric or result.name, []).append(result)
+    return groups
 
 
 def result_event(result: Result, policy: ContentPolicy) -> dict[str, Value]:

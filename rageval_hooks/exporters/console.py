@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, TextIO
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
     from rich.console import Console, RenderableType
     from rich.table import Table
+    from rich.text import Text
     from rich.tree import Tree
     from typing_extensions import Self
 
@@ -23,6 +25,7 @@ __all__ = ["ConsoleExporter", "make_console", "score_table", "turn_tree"]
 
 _WIDTH_WHEN_PIPED = 120
 _LONGEST_LINE = 160
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class ConsoleExporter(Exporter):
@@ -73,10 +76,9 @@ def turn_tree(turn: Turn, policy: ContentPolicy, results: Iterable[Result] = ())
         policy: which texts may be shown.
         results: its results, among them the cost.
     """
-    from rich.text import Text
     from rich.tree import Tree
 
-    head = Text(f"rag {turn.name}" if turn.is_rag else turn.name, style="bold")
+    head = _text(f"rag {turn.name}" if turn.is_rag else turn.name, style="bold")
     head.append("  " + "  ".join(_turn_facts(turn, results)), style="default")
     tree = Tree(head)
     tree.add(_line("question", policy.quote(turn.query, policy.inputs)))
@@ -84,7 +86,7 @@ def turn_tree(turn: Turn, policy: ContentPolicy, results: Iterable[Result] = ())
     nodes: dict[str, Tree] = {}
     for step in turn.steps:
         around = nodes.get(step.parent_id or "") if step.parent_id in branches else None
-        node = (around or tree).add(Text("  ".join(_step_facts(step))))
+        node = (around or tree).add(_text("  ".join(_step_facts(step))))
         nodes[step.id] = node
         for passage in step.passages:
             node.add(_passage_line(passage, policy))
@@ -134,18 +136,22 @@ def _passage_line(passage: Passage, policy: ContentPolicy) -> RenderableType:
 
 
 def _line(head: str, text: str | None) -> RenderableType:
-    from rich.text import Text
-
     flat = " ".join((text or "").split())
     if len(flat) > _LONGEST_LINE:
         flat = flat[: _LONGEST_LINE - 1] + "…"
-    return Text(f"{head}: {flat}" if flat else f"{head}: (empty)")
+    return _text(f"{head}: {flat}" if flat else f"{head}: (empty)")
+
+
+def _text(text: str, style: str = "") -> Text:
+    """Return a text without control characters: a passage's must not move the cursor or rename the terminal."""
+    from rich.text import Text
+
+    return Text(_CONTROL.sub("", text), style=style)
 
 
 def score_table(results: Sequence[Result], policy: ContentPolicy) -> Table:
     """Return the results about the whole turn as a table: value, label, and why."""
     from rich.table import Table
-    from rich.text import Text
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), expand=False)
     table.add_column("score", no_wrap=True)
@@ -156,12 +162,12 @@ def score_table(results: Sequence[Result], policy: ContentPolicy) -> Table:
         if isinstance(result, Score):
             if result.target.kind == "turn":
                 why = policy.quote(result.explanation or "", policy.everything) or ""
-                table.add_row(Text(result.name), format_value(result.value), result.label or "", Text(why))
+                table.add_row(_text(result.name), format_value(result.value), _text(result.label or ""), _text(why))
         elif isinstance(result, Skipped):
-            table.add_row(Text(result.name), "-", "skipped", Text(result.reason))
+            table.add_row(_text(result.name), "-", "skipped", _text(result.reason))
         elif isinstance(result, Failed):
             why = f"{result.error_type}: {policy.quote(result.message, policy.everything)}"
-            table.add_row(Text(result.name), "-", "failed", Text(why))
+            table.add_row(_text(result.name), "-", "failed", _text(why))
     return table
 
 

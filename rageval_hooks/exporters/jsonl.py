@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from io import RawIOBase
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -21,6 +22,8 @@ __all__ = ["JsonlExporter"]
 
 class JsonlExporter(Exporter):
     """Appends evaluations to a JSON Lines file; each line is complete once :meth:`export` returns.
+
+    After an export that failed half-way, as on a full disk, the next one begins a line of its own.
 
     Args:
         path: the file.
@@ -46,5 +49,19 @@ class JsonlExporter(Exporter):
     def export(self, evaluation: Evaluation) -> None:
         """Append a line."""
         line = hide(evaluation, self._policy).model_dump_json().encode() + b"\n"
-        with open(self.path, "ab") as file:  # opened anew: log rotation and forks do no harm
-            file.write(line)
+        with open(self.path, "a+b", buffering=0) as file:  # opened anew: log rotation and forks do no harm
+            _write(file, line if _ends_a_line(file) else b"\n" + line)
+
+
+def _ends_a_line(file: RawIOBase) -> bool:
+    """Whether the file is empty or ends with a whole line: the disk may have been full in the middle of one."""
+    if not file.seek(0, os.SEEK_END):
+        return True
+    file.seek(-1, os.SEEK_END)
+    return file.read(1) == b"\n"
+
+
+def _write(file: RawIOBase, line: bytes) -> None:
+    left = memoryview(line)
+    while left:
+        left = left[file.write(left) or 0 :]

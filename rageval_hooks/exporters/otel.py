@@ -6,7 +6,6 @@ import logging
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
 from functools import cache
 from typing import Any, ClassVar
 
@@ -23,8 +22,9 @@ from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.exporters.attributes import (
     error_event,
     has_span,
-    late_attributes,
+    metric_attributes,
     result_event,
+    results_by_metric,
     step_attributes,
     step_name,
     turn_attributes,
@@ -34,7 +34,7 @@ from rageval_hooks.exporters.console import ConsoleExporter
 from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.exporters.semconv import EVALUATION_RESULT_EVENT, EXCEPTION_EVENT
 from rageval_hooks.randomness import ids_like
-from rageval_hooks.score import Evaluation, Result, is_about_turn
+from rageval_hooks.score import Evaluation, is_about_turn
 from rageval_hooks.settings import Settings, SpanSelection
 from rageval_hooks.turn import Step, StepKind, Turn
 from rageval_hooks.version import __version__
@@ -202,12 +202,12 @@ class OtelExporter(Exporter):
             return
         limit = _attribute_limit(tracer)
         at = turn.timing.ended_at if turn.timing else None
-        for metric, results in _by_metric(evaluation.results).items():
+        for metric, results in results_by_metric(evaluation.results).items():
             span = tracer.start_span(
                 f"evaluate {metric}",
                 context=trace.set_span_in_context(NonRecordingSpan(judged), Context()),
                 kind=SpanKind.INTERNAL,
-                attributes=late_attributes(results, evaluation.durations.get(metric), self._policy).within(limit),
+                attributes=metric_attributes(evaluation, metric, self._policy).within(limit),
                 links=[Link(judged)],
                 start_time=at,
             )
@@ -224,14 +224,6 @@ class OtelExporter(Exporter):
         self._written[turn.id] = context
         while len(self._written) > _REMEMBERED:
             self._written.popitem(last=False)
-
-
-def _by_metric(results: Sequence[Result]) -> dict[str, list[Result]]:
-    """Group results by the metric that made them."""
-    groups: dict[str, list[Result]] = {}
-    for result in results:
-        groups.setdefault(result.metric or result.name, []).append(result)
-    return groups
 
 
 def _has_foreign_span(turn: Turn) -> bool:

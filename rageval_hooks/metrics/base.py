@@ -338,12 +338,31 @@ async def compute_judged(metric: Metric, case: JudgedTurn) -> tuple[Result, ...]
 def _checked(metric: Metric, given: Any) -> tuple[Result, ...]:
     """Return what a metric has returned as results, each with the metric's name."""
     results: tuple[Any, ...] = (given,) if isinstance(given, (Score, Skipped, Failed)) else tuple(given)
+    if not results:
+        return (metric.skip("the metric returned no result"),)
     for result in results:
         if not isinstance(result, (Score, Skipped, Failed)):
             message = f"returned {type(result).__name__}, not a number or a result"
             return (Failed(name=metric.name, error_type="TypeError", message=message, metric=metric.name),)
-    return tuple(
-        result if result.metric is not None else result.model_copy(update={"metric": metric.name}) for result in results
+    ranges = {definition.name: definition for definition in metric.scores}
+    return tuple(_within_range(_named(result, metric), ranges.get(result.name)) for result in results)
+
+
+def _named(result: Result, metric: Metric) -> Result:
+    return result if result.metric is not None else result.model_copy(update={"metric": metric.name})
+
+
+def _within_range(result: Result, definition: ScoreDefinition | None) -> Result:
+    """Return a result as it is, or as failed if its value is none that such a score can have."""
+    if definition is None or not isinstance(result, Score) or definition.contains(result.value):
+        return result
+    bound = "and above" if definition.high is None else f"to {definition.high:g}"
+    return Failed(
+        name=result.name,
+        error_type="ValueError",
+        message=f"the value is {result.value:g}, and those of {result.name} are {definition.low:g} {bound}",
+        annotator=result.annotator,
+        metric=result.metric,
     )
 
 

@@ -54,6 +54,10 @@ class ScoreDefinition(Data):
     thresholds: tuple[Threshold, ...] = ()
     labels: tuple[str, ...] = ()
 
+    def contains(self, value: float) -> bool:
+        """Whether a value lies in the range, but for rounding."""
+        return value >= self.low - _ROUNDING and (self.high is None or value <= self.high + _ROUNDING)
+
     def default_threshold(self, score: Score) -> float | None:
         """Return from where on a score passes; None if that was not measured for such a score."""
         for threshold in self.thresholds:
@@ -62,7 +66,12 @@ class ScoreDefinition(Data):
         return None
 
 
+_ROUNDING = 1e-9
+"""By so much a share may miss the threshold that it meets: as floats, 1 - 4/5 is less than 0.2."""
+
+
 def label(score: Score, threshold: float, direction: Direction) -> Score:
-    """Return the score with the label that the threshold gives it."""
-    passed = score.value >= threshold if direction == "higher" else score.value <= threshold
+    """Return the score with the label that the threshold gives it; the threshold itself passes."""
+    above = score.value - threshold
+    passed = above >= -_ROUNDING if direction == "higher" else above <= _ROUNDING
     return score.model_copy(update={"label": "pass" if passed else "fail"})

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
+from langchain_core.runnables import RunnableLambda
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
@@ -322,6 +323,38 @@ class TestScores:
         assert found["rageval.passage_scores.fixed"] == (0.5, 0.75)
         assert "rageval.score.fixed" not in found
 
+    @pytest.mark.parametrize("places", [(0,), (1,)], ids=["the last has none", "the first has none"])
+    def test_scores_of_some_passages(self, run: Any, places: tuple[int, ...]) -> None:
+        """Numbers all the same, and which passages they are of."""
+        scores = [Score(name="fixed", value=0.5, target=Target(kind="passage", index=index)) for index in places]
+        found = attributes(run(metrics=[Fixed(*scores)])["rag RunnableSequence"])
+
+        assert found["rageval.passage_scores.fixed"] == (0.5,)
+        assert found["rageval.scored_passages.fixed"] == places
+
+    @pytest.mark.parametrize(
+        ("result", "message"),
+        [
+            (Score(name="fixed", value=5.0), "ValueError: the value is 5, and those of fixed are 0 to 1"),
+            (
+                Score(name="cost_like", value=-1.0),
+                "ValueError: the value is -1, and those of cost_like are 0 and above",
+            ),
+        ],
+    )
+    def test_a_number_out_of_its_range_is_no_score(self, run: Any, result: Any, message: str) -> None:
+        """It has failed, with the range."""
+        found = attributes(run(metrics=[Fixed(result)])["rag RunnableSequence"])
+
+        assert found[f"rageval.failed.{result.name}"] == message
+        assert not [name for name in found if name.startswith("rageval.score.")]
+
+    def test_a_metric_that_returns_nothing_is_skipped(self, run: Any) -> None:
+        """An empty list says nothing, and that is said."""
+        found = attributes(run(metrics=[Fixed()])["rag RunnableSequence"])
+
+        assert found["rageval.skipped.fixed"] == "the metric returned no result"
+
     def test_the_probability_of_selection_is_there_when_turns_are_sampled(self, backend: Backend) -> None:
         """So that a mean over sampled traffic can be weighted."""
         with rageval_hooks.instrument(
@@ -387,6 +420,15 @@ class TestLateScores:
         assert late.status.status_code is StatusCode.UNSET
         assert "gen_ai.evaluation.score.value" not in attributes(late)
 
+    def test_a_part_that_failed_does_not_make_the_metric_fail(self, run: Any) -> None:
+        """``error.type`` stands beside no number."""
+        failed = Failed(name="cost_like", error_type="OSError", message="disk")
+        found = attributes(self.late(run, Score(name="fixed", value=0.6), failed)["evaluate fixed"])
+
+        assert found["gen_ai.evaluation.score.value"] == 0.6
+        assert found["rageval.failed.cost_like"] == "OSError: disk"
+        assert "error.type" not in found
+
     def test_scores_of_passages_are_one_span(self, run: Any) -> None:
         """Not one for each passage."""
         scores = [
@@ -396,6 +438,20 @@ class TestLateScores:
         late = self.late(run, Score(name="fixed", value=0.6), *scores)
 
         assert attributes(late["evaluate fixed"])["rageval.passage_scores.fixed"] == (0.5, 0.75)
+
+
+class TestMediaTypes:
+    @pytest.mark.parametrize(
+        ("text", "kind"),
+        [("[1] The pier is old [2]", "text/plain"), ('{"year": 2019}', "application/json"), ("{x}", "text/plain")],
+    )
+    def test_only_json_is_called_so(self, run: Any, text: str, kind: str) -> None:
+        """A text that begins and ends with marks of citations is a text."""
+        chain = RunnableLambda(lambda question: text) | RunnableLambda(lambda _: "x", name="reader")
+        found = attributes(run(chain, spans="all")["reader"])
+
+        assert found["input.value"] == text
+        assert found["input.mime_type"] == kind
 
 
 class TestErrors:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import signal
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -122,6 +123,21 @@ class TestConsole:
         assert "pier" not in text
         assert "__REDACTED__" in text
 
+    def test_control_characters_do_not_reach_the_terminal(self) -> None:
+        """Those of a passage, an answer or a reason could clear the screen or rename the window."""
+        evil = "\x1b[2J\x1b]0;owned\x07\x9b31m"
+        turn = TURN.model_copy(update={"query": f"q{evil}", "response": f"r{evil}", "name": f"n{evil}"})
+        results = (
+            Score(name="groundedness", value=0.5, explanation=f"e{evil}"),
+            Skipped(name="entity_consistency", reason=f"s{evil}"),
+            Failed(name="custom", error_type="OSError", message=f"m{evil}"),
+        )
+        text = printed(Evaluation(turn=turn, results=results))
+
+        assert not set(text) & {"\x1b", "\x07", "\x9b"}
+        assert not [character for character in text if ord(character) < 32 and character != "\n"]
+        assert "[2J" in text
+
     def test_late_scores(self) -> None:
         """Later scores are printed under their question."""
         text = printed(EVALUATION.model_copy(update={"stage": "background"}))
@@ -138,6 +154,29 @@ class TestConsole:
 
 
 class TestJsonl:
+    def test_a_line_that_was_written_in_part_spoils_no_other(self, tmp_path: Path) -> None:
+        """A full disk, half-way through a line: what comes after it is readable."""
+        resource = pytest.importorskip("resource", reason="POSIX only")
+        path = tmp_path / "scores.jsonl"
+        exporter = JsonlExporter(path)
+        exporter.export(EVALUATION)
+        handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 100, hard))
+            with pytest.raises(OSError, match="File too large"):
+                exporter.export(EVALUATION)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+            signal.signal(signal.SIGXFSZ, handler)
+        exporter.export(EVALUATION)
+        exporter.export(EVALUATION)
+
+        whole, half, *later = path.read_text().splitlines()
+        assert len(half) == 100
+        assert {Evaluation.model_validate_json(line).turn.query for line in (whole, *later)} == {TURN.query}
+        assert len(later) == 2
+
     def test_a_line_for_each_evaluation(self, tmp_path: Path) -> None:
         """They come back as they were."""
         path = tmp_path / "turns.jsonl"
