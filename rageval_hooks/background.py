@@ -98,7 +98,7 @@ class Worker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._exit_registered = False
         self._provider: object = None
-        self._closing: list[Callable[[], None]] = getattr(self, "_closing", [])
+        self._closing: dict[Callable[[], None], None] = getattr(self, "_closing", {})
         for lane in list(getattr(self, "lanes", ())):
             lane.pending = 0
 
@@ -160,8 +160,10 @@ class Worker:
     def close_at_exit(self, close: Callable[[], None], wanted: bool = True) -> None:
         """Have a function called at exit, after the drain; or not any more."""
         with self._lock:
-            if wanted != (close in self._closing):
-                (self._closing.append if wanted else self._closing.remove)(close)
+            if wanted:
+                self._closing[close] = None
+            else:
+                self._closing.pop(close, None)
 
     def call(self, make: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
         """Run a coroutine on the event loop, for a caller who waits for its result on another thread."""
@@ -291,7 +293,7 @@ class Worker:
                 self._pending,
                 time.monotonic() - started,
             )
-        for close in self._closing:
+        for close in list(self._closing):
             try:
                 close()
             except Exception:

@@ -129,7 +129,7 @@ def instrument(
         capture_content: False keeps texts off spans; see :class:`rageval_hooks.settings.Settings`.
         spans: ``"rag"``, ``"all"`` or ``"none"``.
         on_evaluation: called with each :class:`rageval_hooks.Evaluation`: where the call returns for the inline stage,
-            on a background thread for later ones.
+            on a background thread for later ones. What it or a metric asks of LangChain or LlamaIndex is not captured.
         settings: the other fields of :class:`rageval_hooks.settings.Settings`.
 
     Raises:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -22,13 +24,14 @@ from rageval_hooks.judging import JudgedTurn
 from rageval_hooks.logs import Complaints
 from rageval_hooks.metrics.base import AnyMetric, Metric, compute, compute_judged
 from rageval_hooks.models import Models
+from rageval_hooks.muted import mute, muted
 from rageval_hooks.resolution import Thresholds, resolve_metrics, resolve_rates, resolve_thresholds
 from rageval_hooks.sampling import TraceSampler
 from rageval_hooks.score import Evaluation, Result, Score, Stage
 from rageval_hooks.selection import Selection, Tracing
 from rageval_hooks.settings import Settings
 from rageval_hooks.sharing import shared_exporters
-from rageval_hooks.threads import ForkSafeLock
+from rageval_hooks.threads import ForkSafeLock, InProgress
 from rageval_hooks.tokens import with_estimated_usage
 from rageval_hooks.turn import Turn
 
@@ -92,7 +95,7 @@ class Pipeline:
         self._tracer_provider = tracer_provider
         self._worker = worker or shared_worker()
         self._worker.drain_timeout = max(self._worker.drain_timeout, settings.drain_timeout)
-        self._clock = clock
+        self.clock = clock
         self._sampler = TraceSampler(settings.sample_rate)
         self.judge = judge
         self._probabilities = resolve_rates(self.metrics, settings)
@@ -110,6 +113,8 @@ class Pipeline:
         self._tracing: Tracing | None = None
         self._unbuilt: set[_Unbuilt] = set()
         self._build_lock = ForkSafeLock()
+        self._arriving = InProgress()
+        _pipelines.add(self)
 
     @classmethod
     def build(
@@ -215,15 +220,24 @@ class Pipeline:
             span_id = 0
         return Selection(context, trace_id, span_id, parent_span_id, flags, selected, self._sampler.rate)
 
-    def submit(self, turn: Turn, selection: Selection | None = None) -> None:
+    def submit(self, turn: Turn, selection: Selection | None = None, ended: float | None = None) -> None:
         """Take a turn that has just ended.
 
         Runs the local metrics that fit the budget, calls ``on_evaluation``, and leaves the rest to the background.
+
+        Args:
+            turn: the turn.
+            selection: where it stands in its trace.
+            ended: when it ended, by :attr:`clock`, if it has waited for a thread since: that is part of the budget.
         """
+        number = self._arriving.begin()
         try:
-            self._submit(turn, selection)
+            self._count("turns")
+            self._hand_over(self._evaluate_inline(turn, selection, ended))
         except Exception as error:
             self.failed("a turn could not be evaluated", error)
+        finally:
+            self._arriving.end(number)
 
     def submit_later(self, build: Callable[[], Turn], selection: Selection) -> None:
         """Take a turn that has just ended and is yet to be built; only where :attr:`computes_inline` is False.
@@ -245,7 +259,7 @@ class Pipeline:
 
     def evaluate(self, turn: Turn) -> Evaluation:
         """Compute every metric for a turn here and now, waiting for models and the judge; nothing is exported."""
-        started = self._clock()
+        started = self.clock()
         results: list[Result] = []
         local = [metric for metric in self.metrics if not metric.asks_judge]
         durations = self._compute(TurnAnalysis(turn, self.models, wait=True), local, results)
@@ -265,29 +279,29 @@ class Pipeline:
         """Whether :meth:`submit` may compute for long enough that an event loop must not wait for it."""
         return bool(self.metrics or self._on_evaluation) and self._evaluable(turn)
 
-    def _submit(self, turn: Turn, selection: Selection | None) -> None:
-        self._count("turns")
-        self._hand_over(self._evaluate_inline(turn, selection))
-
     def _hand_over(self, job: Callable[[], None]) -> bool:
         if self._worker.submit(self._exports, job):
             return True
         self._complaints.warn("exports", "%d turns wait for their export: newer ones are dropped", _MOST_EXPORTS)
         return False
 
-    def _evaluate_inline(self, turn: Turn, selection: Selection | None) -> Callable[[], None]:
+    def _evaluate_inline(
+        self, turn: Turn, selection: Selection | None, ended: float | None = None
+    ) -> Callable[[], None]:
         """Compute what is computed before the call returns; returns what is left to the background."""
         evaluable = self._evaluable(turn)
         if not evaluable:
             self._count("without_retrieval")
-        started = self._clock()
+        started = self.clock()
         if self.needs_thread(turn):
             turn = with_estimated_usage(turn)
-        analysis = TurnAnalysis(turn, self.models, deadline=started + self.settings.inline_budget_ms / 1e3)
+        deadline = (started if ended is None else ended) + self.settings.inline_budget_ms / 1e3
+        analysis = TurnAnalysis(turn, self.models, deadline=deadline)
         results: list[Result] = []
         durations: dict[str, float] = {}
         chosen = self._chosen(selection) if evaluable else []
-        later = [metric for metric in chosen if not self._try(metric, analysis, results, durations)]
+        with muted():
+            later = [metric for metric in chosen if not self._try(metric, analysis, results, durations)]
         evaluation = self._evaluation(turn, results, "inline", started, durations)
         if evaluable:
             self._count("evaluated")
@@ -311,7 +325,7 @@ class Pipeline:
         """Compute a metric now; False if it has to wait."""
         if metric.asks_judge:
             return False
-        started = self._clock()
+        started = self.clock()
         if analysis.deadline is not None and started >= analysis.deadline:
             return False
         if any(self.models.state(role) in ("idle", "loading") for role in metric.models):
@@ -320,7 +334,7 @@ class Pipeline:
             results.extend(compute(metric, analysis))
         except (ModelNotReadyError, OverBudgetError):
             return False
-        durations[metric.name] = self._clock() - started
+        durations[metric.name] = self.clock() - started
         return True
 
     # -- in the background
@@ -352,19 +366,20 @@ class Pipeline:
             self._complaints.warn("evaluations", "%d turns wait for evaluation: newer ones are dropped", capacity)
             reason = f"{capacity} turns waited for evaluation already"
             dropped = [metric.skip(reason) for metric in later]
-            self._export(self._evaluation(turn, dropped, "background", self._clock(), {}))
+            self._export(self._evaluation(turn, dropped, "background", self.clock(), {}))
 
     def _export(self, evaluation: Evaluation) -> None:
         for exporter in self.exporters:
             self._worker.close_at_exit(exporter.shutdown)
             try:
                 exporter.export(evaluation)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 self._count("export_errors")
                 self._complaints.warn(f"export {exporter.name}", "the exporter %s failed", exporter.name, error=error)
 
     async def _evaluate_later(self, analysis: TurnAnalysis, metrics: Sequence[Metric]) -> None:
         """Run metrics for a turn; not after the deadline of a shutdown, which cancels what has begun."""
+        mute()
         task = asyncio.current_task()
         self._running.add(task)
         try:
@@ -386,15 +401,15 @@ class Pipeline:
         await asyncio.gather(*work)
 
     async def _compute_later(self, analysis: TurnAnalysis, metrics: Sequence[Metric]) -> None:
-        started = self._clock()
+        started = self.clock()
         results: list[Result] = []
         durations = await self._worker.in_thread(lambda: self._compute(analysis.patient(), metrics, results))
         await self._arrive(self._evaluation(analysis.turn, results, "background", started, durations))
 
     async def _judge(self, case: JudgedTurn, metric: Metric) -> None:
-        started = self._clock()
+        started = self.clock()
         results = await compute_judged(metric, case)
-        durations = {metric.name: self._clock() - started}
+        durations = {metric.name: self.clock() - started}
         await self._arrive(self._evaluation(case.turn, results, "background", started, durations))
 
     async def _arrive(self, evaluation: Evaluation) -> None:
@@ -406,10 +421,11 @@ class Pipeline:
 
     def _compute(self, analysis: TurnAnalysis, metrics: Iterable[Metric], results: list[Result]) -> dict[str, float]:
         durations = {}
-        for metric in metrics:
-            started = self._clock()
-            results.extend(compute(metric, analysis))
-            durations[metric.name] = self._clock() - started
+        with muted():
+            for metric in metrics:
+                started = self.clock()
+                results.extend(compute(metric, analysis))
+                durations[metric.name] = self.clock() - started
         return durations
 
     def _evaluation(
@@ -424,7 +440,7 @@ class Pipeline:
         for result in finished:
             self._count(result.status)
         return Evaluation(
-            turn=turn, results=finished, stage=stage, duration=self._clock() - started, durations=durations
+            turn=turn, results=finished, stage=stage, duration=self.clock() - started, durations=durations
         )
 
     def finish(self, results: Iterable[Result]) -> tuple[Result, ...]:
@@ -443,7 +459,8 @@ class Pipeline:
         if self._on_evaluation is None:
             return
         try:
-            self._on_evaluation(evaluation)
+            with muted():
+                self._on_evaluation(evaluation)
         except Exception as error:
             self._count("callback_errors")
             self._complaints.warn("on_evaluation", "on_evaluation raised", error=error)
@@ -455,7 +472,8 @@ class Pipeline:
     def flush(self, timeout: float = 30.0) -> bool:
         """Wait until everything is evaluated and delivered; returns False if that took longer than ``timeout`` s."""
         end = time.monotonic() + timeout
-        done = self._worker.flush(timeout)
+        done = self._arriving.wait(timeout)
+        done = self._worker.flush(max(0.0, end - time.monotonic())) and done
         for exporter in sorted(self.exporters, key=lambda exporter: not exporter.traces):  # others wait for spans
             try:
                 done = exporter.flush(max(0.0, end - time.monotonic())) and done
@@ -526,6 +544,19 @@ class Pipeline:
             "exporters": {exporter.name: counted for exporter in self.exporters if (counted := exporter.stats())},
             "judge": None if self.judge is None else self.judge.stats(),
         }
+
+
+_pipelines: weakref.WeakSet[Pipeline] = weakref.WeakSet()
+
+
+def _forget_the_parents_turns() -> None:
+    """In a forked child: what the parent has not built yet is the parent's."""
+    for pipeline in list(_pipelines):
+        pipeline._unbuilt.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_the_parents_turns)
 
 
 class _Unbuilt:

@@ -1,4 +1,4 @@
-"""Exporters that are named: pipelines of the same settings share them, and the last one closes them."""
+"""Exporters by name or class: pipelines of the same settings share them, and the last one closes them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class User(Protocol):
 
 
 class SharedExporters:
-    """Exporters that were named: two pipelines of the same settings share them, so that making handlers is cheap."""
+    """Exporters by name or class: two pipelines of the same settings share them, so that making handlers is cheap."""
 
     def __init__(self) -> None:
         self._made: dict[tuple[Any, ...], Exporter] = {}
@@ -33,12 +33,12 @@ class SharedExporters:
         self._lock = ForkSafeLock()
 
     def get(self, given: Any, settings: Settings, tracer_provider: TracerProvider | None) -> Exporter:
-        """Return the exporter; one that is given as an instance is returned as it is."""
+        """Return the exporter, one for all that give the same name or class; an instance is returned as it is."""
 
         def make(kind: type[Exporter]) -> Exporter:
             return kind.from_settings(settings, tracer_provider)
 
-        if not isinstance(given, str):
+        if not isinstance(given, (str, type)):
             return REGISTRY.create(given, make)
         key = (given, settings.model_dump_json(), None if tracer_provider is None else id(tracer_provider))
         with self._lock:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import queue
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
+from itertools import count
 from typing import Any, TypeVar
 
-__all__ = ["DaemonExecutor", "ForkSafeLock", "inline_executor", "model_executor"]
+__all__ = ["DaemonExecutor", "ForkSafeLock", "InProgress", "inline_executor", "model_executor"]
 
 T = TypeVar("T")
 
@@ -98,6 +100,49 @@ def _renew_locks() -> None:
         lock._renew()
 
 
+class InProgress:
+    """What is being done on several threads, so that others can wait for its end."""
+
+    def __init__(self) -> None:
+        self._numbers = count()
+        self._threads: dict[int, int] = {}
+        _in_progress.add(self)
+
+    def begin(self) -> int:
+        """Note that something begins on this thread; returns its number."""
+        number = next(self._numbers)
+        self._threads[number] = threading.get_ident()
+        return number
+
+    def end(self, number: int) -> None:
+        """Note that it has ended."""
+        self._threads.pop(number, None)
+
+    def wait(self, timeout: float) -> bool:
+        """Wait for what is in progress now on other threads; returns False if that takes longer than ``timeout`` s."""
+        end = time.monotonic() + timeout
+        here = threading.get_ident()
+        others = [number for number, thread in list(self._threads.items()) if thread != here]
+        while any(number in self._threads for number in others):
+            if time.monotonic() >= end:
+                return False
+            time.sleep(_LOOK)
+        return True
+
+    def forget(self) -> None:
+        """Forget everything: in a forked child, the threads that do it are not there."""
+        self._threads.clear()
+
+
+_LOOK = 0.005
+_in_progress: weakref.WeakSet[InProgress] = weakref.WeakSet()
+
+
+def _forget_the_parents_work() -> None:
+    for work in list(_in_progress):
+        work.forget()
+
+
 @cache
 def inline_executor() -> DaemonExecutor:
     """Return the process's pool for scoring beside an application's event loop."""
@@ -139,5 +184,6 @@ def _compute_on_few_cores() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_locks)
+    os.register_at_fork(after_in_child=_forget_the_parents_work)
     os.register_at_fork(after_in_child=inline_executor.cache_clear)
     os.register_at_fork(after_in_child=model_executor.cache_clear)

@@ -18,11 +18,13 @@ from rageval_hooks.pipeline import Pipeline
 from rageval_hooks.selection import Selection
 from rageval_hooks.turn import Turn
 
-__all__ = ["Framework", "Recorder", "Recording", "Run", "shared_recorder"]
+__all__ = ["STRAGGLING_SECONDS", "Framework", "Recorder", "Recording", "Run", "shared_recorder"]
 
 _logger = logging.getLogger(__name__)
 
 _REMEMBERED = 8192
+STRAGGLING_SECONDS = 120
+"""So long after the end of a turn what its runs start counts as part of it, unless they have ended well."""
 
 
 def _never() -> bool:
@@ -118,9 +120,10 @@ class Recording:
         owner: the pipeline that gets the turn.
         selection: where the turn stands in its trace.
         external_span: trace id, span id and flags of a span that somebody else's instrumentation has for the root.
+        closed: whether it is out of the table, or about to be.
     """
 
-    __slots__ = ("external_span", "ids", "owner", "root", "runs", "selection", "shed")
+    __slots__ = ("closed", "external_span", "ids", "owner", "root", "runs", "selection", "shed")
 
     def __init__(self, root: Run, owner: Pipeline, selection: Selection) -> None:
         self.root = root
@@ -129,6 +132,7 @@ class Recording:
         self.runs: list[Run] = [root]
         self.ids: list[Hashable] = [root.id]
         self.shed = 0
+        self.closed = False
         self.external_span: tuple[int, int, int] | None = None
 
 
@@ -174,8 +178,8 @@ class Recorder:
     def _clear(self) -> None:
         self._table.clear()
         self._open: dict[Hashable, Recording] = {}
-        self._ended: dict[Hashable, None] = {}
-        self._ended_before: dict[Hashable, None] = {}
+        self._ended: dict[Hashable, int] = {}
+        self._ended_before: dict[Hashable, int] = {}
 
     def join(self, framework: Framework) -> None:
         """Make a framework known, so that what others run inside of its runs belongs to the same turn."""
@@ -234,10 +238,15 @@ class Recorder:
         if parent is None or len(recording.runs) >= self.max_runs:  # not selected, or shed: only the family is kept
             recording.shed += recording.selection.selected
             self._table[run_id] = (recording, None)
+            run = None
+        else:
+            run = Run(run_id, parent, framework, kind, name, input, self.clock())
+            recording.runs.append(run)
+            self._table[run_id] = (recording, run)
+        if recording.closed:  # by another thread, just now
+            self.remember([run_id])
+            self._table.pop(run_id, None)
             return None
-        run = Run(run_id, parent, framework, kind, name, input, self.clock())
-        recording.runs.append(run)
-        self._table[run_id] = (recording, run)
         return run
 
     def _place(
@@ -252,7 +261,7 @@ class Recorder:
         around = None
         if parent_id is not None:
             around = self._table.get(parent_id)
-            if around is None and self.has_ended(parent_id):
+            if around is None and self.goes_on(parent_id):
                 self.remember([run_id])  # for what it starts in its turn
                 return None
         foreign = self.surrounding(framework)
@@ -289,6 +298,11 @@ class Recorder:
     def has_ended(self, run_id: Hashable) -> bool:
         """Whether a run is part of a turn that has ended lately."""
         return run_id in self._ended or run_id in self._ended_before
+
+    def goes_on(self, run_id: Hashable) -> bool:
+        """Whether a run is part of a turn that has ended lately, and may itself go on."""
+        since = self._ended.get(run_id) or self._ended_before.get(run_id)
+        return bool(since) and self.clock() - (since or 0) < STRAGGLING_SECONDS * 1_000_000_000
 
     def get(self, run_id: Hashable) -> Run | None:
         """Return the record of a run that is under way and selected."""
@@ -339,9 +353,14 @@ class Recorder:
     def _close(self, recording: Recording) -> Recording | None:
         if self._open.pop(recording.root.id, None) is None:
             return None  # another handler was first
+        recording.closed = True
+        self.remember(recording.ids)
+        if not (recording.root.details or {}).get("streamed"):  # its reader may have left, and branches go on
+            for run in recording.runs:
+                if run.ended_at is not None and run.error is None:
+                    self._ended[run.id] = 0
         for run_id in recording.ids:
             self._table.pop(run_id, None)
-        self.remember(recording.ids)
         if recording.shed:
             self._complaints.warn(
                 "shed", "a turn had %d runs more than the %d that are recorded", recording.shed, self.max_runs
@@ -349,14 +368,18 @@ class Recorder:
         return recording if recording.selection.selected else None
 
     def remember(self, ids: Iterable[Hashable]) -> None:
-        """Keep the ids of runs that ended lately: a straggler of theirs must not be taken for a root of its own.
+        """Keep the ids of runs that ended lately, or whose turn did.
+
+        What such a run starts soon afterwards must not be taken for a root of its own: a branch that runs on after
+        another has failed, a stream that its reader has left. But what begins after its parent has ended well is no
+        part of it: an application's own worker, which has the context in which it was started.
 
         In two halves, the older of which is dropped as a whole: to drop ids one by one, a dictionary would look for its
         first entry among ever more places that are free.
         """
         if len(self._ended) >= _REMEMBERED:
             self._ended_before, self._ended = self._ended, {}
-        self._ended.update(dict.fromkeys(ids))
+        self._ended.update(dict.fromkeys(ids, self.clock()))
 
     def _give_up_the_oldest(self, now: int) -> None:
         while self._open:

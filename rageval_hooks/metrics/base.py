@@ -136,7 +136,7 @@ class Metric(ABC):
         """Say of each of its scores why there is none."""
         return [self.skip(reason, definition.name) for definition in self.scores]
 
-    def fail(self, error: Exception, name: str | None = None) -> Failed:
+    def fail(self, error: BaseException, name: str | None = None) -> Failed:
         """Say what went wrong."""
         if isinstance(error, JudgeError):
             return Failed(
@@ -302,7 +302,7 @@ def compute(metric: Metric, analysis: TurnAnalysis) -> tuple[Result, ...]:
         raise
     except (ModelUnavailableError, InputTooLargeError) as error:
         return (metric.skip(str(error)),)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return (_failure(metric, error),)
 
 
@@ -366,13 +366,13 @@ def _within_range(result: Result, definition: ScoreDefinition | None) -> Result:
     )
 
 
-def _failure(metric: Metric, error: Exception) -> Failed:
+def _failure(metric: Metric, error: BaseException) -> Failed:
     kind = f"{type(metric).__qualname__} {metric.name} {metric.source}"
     _complaints.warn(kind, "the metric %s failed", metric.name, error=error)
     return metric.fail(error)
 
 
-def _message(error: Exception) -> str:
+def _message(error: BaseException) -> str:
     if isinstance(error, ValidationError):
         return "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
     return str(error)

@@ -49,7 +49,7 @@ class _Collector(Pipeline):
         super().__init__(settings, [], [], Models(settings.models))
         self.computes_inline = True  # a turn is built, and handed over, before its call returns
 
-    def submit(self, turn: Turn, selection: Selection | None = None) -> None:
+    def submit(self, turn: Turn, selection: Selection | None = None, ended: float | None = None) -> None:
         """Keep a turn that has just ended."""
         captured = otel_context.get_value(_KEY, selection.context) if selection is not None else None
         if isinstance(captured, Captured):

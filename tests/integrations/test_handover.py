@@ -27,7 +27,10 @@ class FakePipeline:
     def needs_thread(self, turn: Turn) -> bool:
         return self.computes
 
-    def submit(self, turn: Turn, selection: Any) -> None:
+    def clock(self) -> float:
+        return 0.0
+
+    def submit(self, turn: Turn, selection: Any, ended: float | None = None) -> None:
         assert self.go_on.wait(10)
         self.seen.append((turn, threading.get_ident(), variable.get()))
 

@@ -12,7 +12,7 @@ from langchain_core.callbacks import BaseCallbackManager
 from langchain_core.runnables.config import var_child_runnable_config
 
 from rageval_hooks.integrations.langchain.runs import turn_from_runs
-from rageval_hooks.integrations.recorder import Framework, shared_recorder
+from rageval_hooks.integrations.recorder import STRAGGLING_SECONDS, Framework, shared_recorder
 from rageval_hooks.pipeline import Pipeline
 
 __all__ = [
@@ -85,11 +85,20 @@ class LeftOut:
         around: the run that it was called in, as LangChain's context had it.
     """
 
-    __slots__ = ("around", "manager")
+    __slots__ = ("_ended_at", "around", "manager")
 
     def __init__(self, manager: BaseCallbackManager, around: UUID | None) -> None:
-        self.manager = weakref.ref(manager)
+        self.manager = weakref.ref(manager, self._end)
         self.around = around
+        self._ended_at: float | None = None
+
+    def _end(self, _: object) -> None:
+        self._ended_at = time.monotonic()
+
+    @property
+    def is_long_over(self) -> bool:
+        """Whether it ended so long ago that what runs in its context now is no part of it."""
+        return self._ended_at is not None and time.monotonic() - self._ended_at > STRAGGLING_SECONDS
 
 
 left_out: ContextVar[LeftOut | None] = ContextVar("rageval_hooks_langchain_left_out", default=None)
@@ -115,6 +124,11 @@ def is_part_left_out(parent_id: Hashable) -> bool:
     root = left_out.get()
     if root is not None and root.manager() is not None:
         return True
+    key, recorder = key_of(parent_id), shared_recorder()
+    if recorder.has_ended(key):
+        return recorder.goes_on(key)
+    if root is not None and root.is_long_over:
+        return False
     if _watching is None or not _watching[0].leaves_out or not isinstance(parent_id, UUID):
         return False
     number = parent_id.int

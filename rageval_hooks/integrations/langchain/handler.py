@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextvars import copy_context
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -25,7 +24,6 @@ from rageval_hooks.integrations.tracing import foreign_span, others_trace
 from rageval_hooks.muted import is_muted
 from rageval_hooks.pipeline import Pipeline
 from rageval_hooks.selection import Selection
-from rageval_hooks.threads import inline_executor
 from rageval_hooks.turn import Turn
 
 __all__ = ["CallbackHandler", "TurnHandler"]
@@ -292,8 +290,9 @@ async def _end_async(run_id: UUID, output: Any, error: BaseException | None, inp
         return
     pipeline, selection = recording.owner, recording.selection
     if pipeline.needs_thread(turn):
-        submit = partial(copy_context().run, pipeline.submit, turn, selection)
-        await asyncio.get_running_loop().run_in_executor(inline_executor(), submit)
+        submitted = handover.hand_over(pipeline.submit, turn, selection, pipeline.clock())
+        if not isinstance(error, (asyncio.CancelledError, GeneratorExit)):  # then nobody waits for the answer
+            await asyncio.shield(asyncio.wrap_future(submitted))  # who asked may go away, the turn has ended
     else:
         pipeline.submit(turn, selection)
 

@@ -54,7 +54,11 @@ def is_part_left_out(parent_id: str | None) -> bool:
     if parent_id is None:
         return False
     root = left_out.get()
-    return root is not None and (root.runs or _recorder.has_ended(root.span_id)) and not _knows(parent_id)
+    if root is None or _knows(parent_id):
+        return False
+    if root.runs or parent_id == root.span_id:
+        return root.runs or _recorder.has_ended(parent_id)
+    return _recorder.has_ended(root.span_id) and not _recorder.has_ended(parent_id)  # which was another turn's
 
 
 def is_inside_left_out() -> bool:
