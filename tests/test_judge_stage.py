@@ -361,6 +361,43 @@ class TestItsOwnCalls:
         assert len(late(exporter.evaluations)) == 64
 
 
+SECRET = "Mrs Ada Quill"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        answer({"explanation": f"It says nothing of {SECRET}.", "attempted": False}),
+        answer({"explanation": SECRET, "attempted": SECRET, SECRET: SECRET}),
+        answer(f"I will not judge {SECRET}."),
+        answer(None, refusal=f"I will not judge {SECRET}."),
+        error(400, f"invalid content: 'When did {SECRET} open the pier?'"),
+        error(500, f"cannot read When did {SECRET} open the pier? today"),
+    ],
+    ids=["declined", "wrong values", "words", "refusal", "rejected", "broken"],
+)
+def test_hidden_texts_are_in_no_reason(reply: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither spans nor log lines quote the turn's texts, or the judge's words, if content is not captured."""
+    spans = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    with JudgeServer() as server:
+        server.otherwise(reply)
+        with rageval_hooks.instrument(
+            metrics=["no_answer", "trace", "citation", "nuggets", "ranking", "umbrela"],
+            judge=judge_of(server, max_retries=0, circuit_failures=2),
+            exporters=["otel"],
+            tracer_provider=provider,
+            capture_content=False,
+        ) as handle:
+            lcel().invoke(f"When did {SECRET} open the pier?")
+            assert handle.flush(30)
+    written = [str(dict(item.attributes or {})) for span in spans.get_finished_spans() for item in (span, *span.events)]
+
+    assert any("skipped" in text or "failed" in text for text in written)
+    assert SECRET not in caplog.text + " ".join(written)
+
+
 def test_a_judge_that_is_down_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
     """For an hour of failures; each turn says why it has no score, and the circuit opens."""
     evaluations, stats = judged(

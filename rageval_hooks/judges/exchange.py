@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -23,6 +24,7 @@ from rageval_hooks.judges.base import Judgement, Mode, usage_details
 from rageval_hooks.judges.breaker import CircuitBreaker
 from rageval_hooks.judges.clock import Clock
 from rageval_hooks.judges.failures import Trouble, trouble_from
+from rageval_hooks.judges.gate import Admission, Gate
 from rageval_hooks.judges.instructions import with_repair, with_schema
 from rageval_hooks.judges.learned import Learned
 from rageval_hooks.judges.parsing import UnusableAnswerError, parse_answer
@@ -39,6 +41,7 @@ T = TypeVar("T", bound=BaseModel)
 _CUT_OFF = frozenset({"length", "max_tokens", "max_output_tokens", "model_length"})
 _FILTERED = frozenset({"content_filter", "refusal", "safety", "prohibited_content", "recitation"})
 _ENFORCED: frozenset[Mode] = frozenset({"json_schema", "structured"})
+_JSON_ONLY: frozenset[Mode] = frozenset({*_ENFORCED, "json_object"})
 _MAX_LESSONS = 40
 _LONGEST_PAUSE = 600.0  # seconds that a server can silence a judge for at a time
 _BYTES_PER_TOKEN = 4  # about, in English and, since other scripts take more bytes, elsewhere too
@@ -93,33 +96,48 @@ class Exchange(Generic[T]):
     Args:
         rules: of the judge.
         question: what is asked.
+        gate: lets each request through; None for no limit.
 
     Attributes:
         attempts: requests that were sent.
         retries: those after a passing failure.
         repaired: whether the answer had to be asked for again.
-        usage: tokens so far, of all replies.
         model: who answered last, or is asked.
     """
 
-    def __init__(self, rules: Rules, question: Question[T]) -> None:
+    def __init__(self, rules: Rules, question: Question[T], gate: Gate | None = None) -> None:
         self._rules = rules
         self._question = question
+        self._gate = gate
         self._deadline: float | None = None
         self.attempts = 0
         self.retries = 0
         self.repaired = False
-        self.usage: Usage | None = None
         self.model = rules.model
+        self._usages: list[Usage | None] = []
         self._costs: list[float | None] = []
         self._response_id: str | None = None
         self._mode: Mode = "text"
 
     @property
+    def usage(self) -> Usage | None:
+        """Tokens so far, of all replies; None if one of them does not say, or there is none."""
+        return self.known_usage if None not in self._usages else None
+
+    @property
+    def known_usage(self) -> Usage | None:
+        """Tokens so far, of those replies that say."""
+        return Usage.sum(self._usages)
+
+    @property
     def cost(self) -> float | None:
         """USD so far; None if a price is not known, or nothing is known to have been spent."""
-        known = [cost for cost in self._costs if cost is not None]
-        return sum(known) if known and len(known) == len(self._costs) else None
+        return self.known_cost if self._costs and None not in self._costs else None
+
+    @property
+    def known_cost(self) -> float:
+        """USD so far, of those replies whose price is known."""
+        return sum(cost for cost in self._costs if cost is not None)
 
     async def run(self) -> Judgement[T]:
         """Return the answer.
@@ -137,20 +155,27 @@ class Exchange(Generic[T]):
 
     async def _run(self) -> Judgement[T]:
         reply = await self._reply(self._question.messages)
+        alone = self._mode in _JSON_ONLY  # words beside JSON are no answer then, nor in the second one
         try:
-            return self._judgement(parse_answer(reply.text, self._question.schema))
-        except UnusableAnswerError as error:
-            unusable = error
-        if not unusable.is_json and reply.text.strip() and self._mode in _ENFORCED:
-            # Who enforces a schema writes JSON. This server took the request and ignored that part of it.
-            self._rules.learned.lower(self._mode)
-        self.repaired = True
-        reply = await self._reply(self._question.messages, reply.text, unusable.problem)
-        try:
-            return self._judgement(parse_answer(reply.text, self._question.schema))
+            return self._judgement(parse_answer(reply.text, self._question.schema, alone=alone))
         except UnusableAnswerError as error:
             problem = error.problem
+            self._learn(reply, error)
+        if self._gate is not None and not self._gate.is_open:
+            raise JudgeAnswerError(f"the answer cannot be used, and no second one may be asked for: {problem}")
+        self.repaired = True
+        reply = await self._reply(self._question.messages, reply.text, problem)
+        try:
+            return self._judgement(parse_answer(reply.text, self._question.schema, alone=alone))
+        except UnusableAnswerError as error:
+            problem = error.problem
+            self._learn(reply, error)
         raise JudgeAnswerError(f"the answer cannot be used, nor can the second one: {problem}")
+
+    def _learn(self, reply: Reply, error: UnusableAnswerError) -> None:
+        """Ask in another way if the server took the request and ignored the form: who enforces it writes JSON alone."""
+        if not error.is_json and reply.text.strip() and self._mode in _JSON_ONLY:
+            self._rules.learned.lower(self._mode)
 
     def _judgement(self, value: T) -> Judgement[T]:
         return Judgement(
@@ -169,6 +194,7 @@ class Exchange(Generic[T]):
             "model": self.model,
             "attempts": self.attempts,
             "response_id": self._response_id,
+            "replies": len(self._usages) or None,
             **usage_details(self.usage, self.cost),
         }
 
@@ -202,9 +228,21 @@ class Exchange(Generic[T]):
         )
 
     async def _send(self, request: Request) -> Reply | Trouble:
-        rules = self._rules
-        rules.breaker.check()
+        self._rules.breaker.check()
         self._check_time()
+        async with self._let_through() as admission:
+            return await self._send_now(request, admission)
+
+    @asynccontextmanager
+    async def _let_through(self) -> AsyncIterator[Admission]:
+        if self._gate is None:
+            yield Admission()
+            return
+        async with self._gate.request() as admission:
+            yield admission
+
+    async def _send_now(self, request: Request, admission: Admission) -> Reply | Trouble:
+        rules = self._rules
         ticket = rules.throttle.reserve(self._estimate(request))
         try:
             if ticket.wait > 0:
@@ -217,7 +255,9 @@ class Exchange(Generic[T]):
             if self._deadline is None:
                 self._deadline = rules.clock.monotonic() + rules.policy.total_timeout
             self.attempts += 1
+            admission.sent = True
             outcome = await self._attempt(request)
+            admission.cost = self._note(outcome)
             if isinstance(outcome, Reply):
                 if outcome.usage is not None:
                     ticket.settle(outcome.usage.total_tokens)
@@ -235,7 +275,12 @@ class Exchange(Generic[T]):
             return await quietly(rules.backend.send(replace(request, timeout=timeout)), timeout)
         except Exception as error:
             trouble = trouble_from(
-                error, where=rules.backend.where, timeout=timeout, redact=rules.redact, clock=rules.clock
+                error,
+                where=rules.backend.where,
+                timeout=timeout,
+                redact=rules.redact,
+                clock=rules.clock,
+                prompt="\n".join(message.content for message in request.messages),
             )
         # The client's exception, which holds the request with its headers, ends here and is in no chain.
         if trouble.retry_after is not None:
@@ -259,6 +304,8 @@ class Exchange(Generic[T]):
         rules = self._rules
         if not trouble.retry or self.retries >= rules.policy.max_retries:
             raise trouble.error
+        if self._gate is not None and not self._gate.is_open:
+            raise trouble.error
         wait = rules.throttle.paused + rules.backoff.pause(self.retries, rules.clock)
         if wait >= self._left():
             raise trouble.error
@@ -267,15 +314,26 @@ class Exchange(Generic[T]):
             raise trouble.error
         self.retries += 1
 
-    def _complete(self, reply: Reply) -> Reply:
-        """Note what a reply tells, and refuse one that is not an answer."""
+    def _note(self, outcome: Reply | Trouble) -> float | None:
+        """Note what a reply tells; returns what it costs: 0 if there is none, None if that is not known."""
         rules = self._rules
-        self.model = reply.model or self.model
-        self._response_id = reply.response_id
-        if reply.usage is not None:
-            self.usage = Usage.sum([self.usage, reply.usage])
-            rules.answer_tokens += (reply.usage.output_tokens - rules.answer_tokens) / 8
-            self._costs.append(rules.backend.cost(reply.usage, self.model))
+        usage = cost = None
+        if isinstance(outcome, Reply):
+            self.model = outcome.model or self.model
+            self._response_id = outcome.response_id
+            usage = outcome.usage
+        elif outcome.status is not None or not isinstance(outcome.error, JudgeTooLargeError):
+            return 0.0
+        if usage is not None:
+            rules.answer_tokens += (usage.output_tokens - rules.answer_tokens) / 8
+            cost = rules.backend.cost(usage, self.model)
+        self._usages.append(usage)
+        self._costs.append(cost)
+        return cost
+
+    def _complete(self, reply: Reply) -> Reply:
+        """Refuse a reply that is not an answer."""
+        rules = self._rules
         reason = (reply.finish_reason or "").lower()
         if reply.refusal:
             raise JudgeRefusedError("the model refused to answer", refusal=rules.redact(reply.refusal))

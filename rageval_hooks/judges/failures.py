@@ -41,7 +41,7 @@ class Trouble:
         retry_after: seconds for which the server wants to be left alone.
         status: the HTTP status, if there was a response.
         parameter: the request's field that the server named, or ``""``.
-        text: the server's message, redacted.
+        text: the server's message, redacted. May quote what was sent, as the error's own message does not.
         unsupported: whether the model cannot be asked in this way at all.
     """
 
@@ -98,7 +98,9 @@ _WHAT = {
 }
 
 
-def trouble_from(error: BaseException, *, where: str, timeout: float, redact: Redactor, clock: Clock) -> Trouble:
+def trouble_from(
+    error: BaseException, *, where: str, timeout: float, redact: Redactor, clock: Clock, prompt: str = ""
+) -> Trouble:
     """Say what an exception of a client library means.
 
     Goes by what such exceptions have in common (``status_code``, ``response.headers``, their names), so that it serves
@@ -110,6 +112,7 @@ def trouble_from(error: BaseException, *, where: str, timeout: float, redact: Re
         timeout: seconds that the request had.
         redact: masks keys in what the server wrote.
         clock: for HTTP dates.
+        prompt: what was sent; messages quote nothing of it.
     """
     if isinstance(error, TroubleError):
         return error.trouble
@@ -117,13 +120,13 @@ def trouble_from(error: BaseException, *, where: str, timeout: float, redact: Re
         return Trouble(error)
     status = _status(error)
     if status is not None:
-        return _from_status(error, status, where, redact, clock)
+        return _from_status(error, status, where, redact, clock, prompt)
     names = {kind.__name__ for cause in _causes(error) for kind in type(cause).__mro__}
     if "LengthFinishReasonError" in names:
         return Trouble(JudgeTruncatedError("the answer was cut off at the limit of tokens"))
     if names & {"ContentFilterFinishReasonError", "OpenAIRefusalError"}:
         return Trouble(JudgeRefusedError("the model or its content filter refused to answer"))
-    return _from_connection(error, names, where, timeout) or _unexpected(error, redact)
+    return _from_connection(error, names, where, timeout) or _unexpected(error, names, redact, prompt)
 
 
 def _status(error: BaseException) -> int | None:
@@ -138,14 +141,14 @@ def _code(error: BaseException) -> Any:
     return getattr(error, "code", None)  # as Google's libraries have it
 
 
-def _from_status(error: BaseException, status: int, where: str, redact: Redactor, clock: Clock) -> Trouble:
+def _from_status(error: BaseException, status: int, where: str, redact: Redactor, clock: Clock, prompt: str) -> Trouble:
     body = _body(error)
     said = redact(_message(body))
     about = f"{said} {body.get('code') or ''} {body.get('type') or ''}"
     facts: dict[str, Any] = {"status": status, "parameter": str(body.get("param") or ""), "text": said}
     headers = getattr(getattr(error, "response", None), "headers", None)
     wait = retry_after(headers, clock) if isinstance(headers, Mapping) else None
-    tail = f": {said}" if said else ""
+    tail = f": {redact(_message(body), prompt=prompt)}" if said else ""
     if status in (400, 413, 422) and (status == 413 or _TOO_LONG.search(about)):
         return Trouble(_error(JudgeTooLargeError, status, f"the question is too large{tail}"), **facts)
     if status in (400, 403) and _FILTERED.search(about):
@@ -222,10 +225,10 @@ def _from_connection(error: BaseException, names: set[str], where: str, timeout:
 _CONNECTION_NAMES = {"APIConnectionError", "TransportError", "NetworkError", "ProtocolError", "ClientConnectionError"}
 
 
-def _unexpected(error: BaseException, redact: Redactor) -> Trouble:
+def _unexpected(error: BaseException, names: set[str], redact: Redactor, prompt: str) -> Trouble:
     kind = type(error).__name__
-    if isinstance(error, ValidationError):  # its text quotes the answer
+    if isinstance(error, ValidationError) or "OutputParserException" in names:  # their texts quote the answer
         return Trouble(JudgeAnswerError(f"the answer does not fit the schema ({kind})"))
     said = redact(str(error), 200)
-    problem = JudgeUnavailableError(f"{kind}: {said}" if said else kind)
+    problem = JudgeUnavailableError(f"{kind}: {redact(str(error), 200, prompt)}" if said else kind)
     return Trouble(problem, text=said, unsupported=isinstance(error, NotImplementedError))

@@ -30,6 +30,8 @@ _FORMAT = re.compile(
 _BAD_SCHEMA = re.compile(
     r"\binvalid (?:json )?schema\b|\bgrammar|schema contains|schema is (?:not |too )", re.IGNORECASE
 )
+_QUOTED = re.compile(r"""(?<!\w)(?:'(.*?)(?:'(?!\w)|$)|"(.*?)(?:"(?!\w)|$)|`(.*?)(?:`|$)|[“«](.*?)(?:[”»]|$))""")
+_WRAPPED = re.compile(r"""["'](?:message|msg|detail|error|reason)["']\s*:\s*["']""")  # an error object in words
 _OTHER_NAME = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 
 
@@ -77,16 +79,17 @@ class Learned:
         if trouble.unsupported and request.mode != self._modes[-1]:
             self.lower(request.mode)
             return True
-        refusal = bool(_REFUSAL.search(trouble.text))
+        text = _unquoted(trouble.text)
+        refusal = bool(_REFUSAL.search(text))
         if trouble.status not in _REFUSING and not (refusal and trouble.status in _PERHAPS_REFUSING):
             return False
-        parameter = self._named(trouble, request, refusal)
+        parameter = self._named(trouble.parameter, text, request, refusal)
         if parameter is not None:
             self._refuse(parameter)
             return True
-        if request.mode == self._modes[-1] or not _FORMAT.search(f"{trouble.parameter} {trouble.text}"):
+        if request.mode == self._modes[-1] or not _FORMAT.search(f"{trouble.parameter} {text}"):
             return False
-        self.lower(request.mode, request.schema if _BAD_SCHEMA.search(trouble.text) else None)
+        self.lower(request.mode, request.schema if _BAD_SCHEMA.search(text) else None)
         return True
 
     def lower(self, mode: Mode, schema: type[BaseModel] | None = None) -> None:
@@ -98,15 +101,15 @@ class Learned:
             elif len(self._levels) < 1000:  # schemas made on the fly must not add up
                 self._levels[schema] = max(self._levels.get(schema, 0), level)
 
-    def _named(self, trouble: Trouble, request: Request, refusal: bool) -> str | None:
+    def _named(self, parameter: str, text: str, request: Request, refusal: bool) -> str | None:
         """Return the parameter of the request that the server named, if any; in its text only if that is a refusal."""
-        named = trouble.parameter.removeprefix("body.").partition(".")[0]
+        named = parameter.removeprefix("body.").partition(".")[0]
         if named in request.parameters:
             return named
         if not refusal or _FORMAT.search(named):
             return None
         for name in sorted(request.parameters, key=len, reverse=True):
-            if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", trouble.text):
+            if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text):
                 return name
         return None
 
@@ -115,3 +118,13 @@ class Learned:
             asked = next((asked for asked, name in self._refused.items() if name == sent), sent)
             other = _OTHER_NAME.get(sent)
             self._refused[asked] = other if asked == sent and other is not None else None
+
+
+def _unquoted(text: str) -> str:
+    """Return a message without the phrases that it quotes: they may be a judged text's. A single name stays."""
+
+    def name(match: re.Match[str]) -> str:
+        quoted = next(group for group in match.groups() if group is not None)
+        return f" {quoted} " if re.fullmatch(r"[\w.-]*", quoted) else " "
+
+    return _QUOTED.sub(name, _WRAPPED.sub(": ", text))

@@ -5,18 +5,24 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
-from typing import Any, TypeVar
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, RootModel, ValidationError
 
 __all__ = ["UnusableAnswerError", "parse_answer"]
 
 T = TypeVar("T", bound=BaseModel)
 
-_THOUGHTS = re.compile(r"\A\s*<(think|thinking|reasoning)>.*?</\1>", re.DOTALL)
+_TAG = re.compile(r"<(/?)(?:think|thinking|reasoning)>", re.IGNORECASE)
+_FENCE = re.compile(r"```[\w-]*")
 _MAX_BROKEN = 1000  # each costs a look at all that stands before it: the decoder counts lines for its message
 _MAX_PROBLEMS = 8
+_QUOTING = frozenset({"union_tag_invalid"})  # pydantic's messages that have the answer's own words in them
 
 
 class UnusableAnswerError(Exception):
@@ -24,7 +30,8 @@ class UnusableAnswerError(Exception):
 
     Args:
         problem: what is wrong, without the answer's own words.
-        is_json: whether there was a JSON object at all; a provider that enforces schemas writes nothing else.
+        is_json: whether there was a JSON object at all and, where that was asked for, nothing else; a provider that
+            enforces schemas writes nothing else.
     """
 
     def __init__(self, problem: str, *, is_json: bool) -> None:
@@ -33,51 +40,116 @@ class UnusableAnswerError(Exception):
         self.is_json = is_json
 
 
-def parse_answer(text: str, schema: type[T]) -> T:
+class _Found(NamedTuple):
+    """A JSON object in a text: where it stands, and what it says."""
+
+    start: int
+    end: int
+    value: Any
+
+
+def parse_answer(text: str, schema: type[T], *, alone: bool = False) -> T:
     """Return the one object in ``text`` that fits the schema.
 
-    Takes bare JSON, JSON in a Markdown fence, and JSON with words, or a model's thoughts, around it. Where several
-    different objects fit, none is taken: the model may have quoted one that a judged text wanted it to write.
+    Takes bare JSON, JSON in a Markdown fence, and JSON with words around it. A model's thoughts, up to the last tag
+    that ends them, are not looked at. Where several different objects fit, none is taken: the model may have quoted one
+    that a judged text wanted it to write.
+
+    Args:
+        text: what the model wrote.
+        schema: the form of the answer. A truth value is no number in it.
+        alone: take no object that has words, or another object, beside it: where the provider enforces JSON they show
+            that the object is not the answer, but quoted in one.
 
     Raises:
         UnusableAnswerError: none fits, or several do.
     """
-    text = _THOUGHTS.sub("", text, count=1).strip().removeprefix("\ufeff")
-    fitting: dict[str, T] = {}
+    text = _without_thoughts(text).strip().removeprefix("\ufeff")
     problem, is_json = "there is no complete JSON object in it" if text else "it is empty", False
-    for candidate in _objects(text):
+    found = list(_objects(text))
+    fitting: dict[str, T] = {}
+    for item in found:
         is_json = True
         try:
-            value = schema.model_validate_json(candidate)
+            value = schema.model_validate_json(text[item.start : item.end])
         except ValidationError as error:
-            problem = _describe(error)
-        else:
+            problem = _describe(error, schema)
+            continue
+        wrong = next(_counted_booleans(item.value, value), None)
+        if wrong is None:
             fitting[value.model_dump_json()] = value
-    if len(fitting) == 1:
-        return next(iter(fitting.values()))
-    if fitting:
+        else:
+            problem = f"{'.'.join(wrong)}: Input should be a number, not true or false"
+    if len(fitting) > 1:
         problem = "there are several different answers in it"
+    elif fitting and alone and (len(found) > 1 or _has_words(text, found)):
+        problem, is_json = "there is more in it than one JSON object", False
+    elif fitting:
+        return next(iter(fitting.values()))
     raise UnusableAnswerError(problem, is_json=is_json)
 
 
-def _objects(text: str) -> Iterator[str]:
+def _without_thoughts(text: str) -> str:
+    """Return what stands behind the last tag that ends thoughts; tags inside of JSON objects are words of these.
+
+    Raises:
+        UnusableAnswerError: thoughts begin there that do not end.
+    """
+    ends = [tag.end() for tag in _tags(text) if tag[1]]
+    if ends:
+        text = text[ends[-1] :]
+    if next(_tags(text), None) is not None:
+        raise UnusableAnswerError("its thoughts have no end", is_json=True)
+    return text
+
+
+def _tags(text: str) -> Iterator[re.Match[str]]:
+    if _TAG.search(text) is None:
+        return
+    found = list(_objects(text, strict=False))
+    starts = [item.start for item in found]
+    for tag in _TAG.finditer(text):
+        before = bisect_right(starts, tag.start())
+        if not before or tag.start() >= found[before - 1].end:
+            yield tag
+
+
+def _has_words(text: str, found: list[_Found]) -> bool:
+    """Whether there are words outside of the objects; those that open a Markdown fence are none."""
+    ends = [0, *(item.end for item in found)]
+    starts = [*(item.start for item in found), len(text)]
+    beside = " ".join(text[end:start] for end, start in zip(ends, starts, strict=True))
+    return any(map(str.isalnum, _FENCE.sub(" ", beside)))
+
+
+def _objects(text: str, *, strict: bool = True) -> Iterator[_Found]:
     """Yield the JSON objects of a text that stand in no other.
 
     What was read of a broken object is not looked at again.
+
+    Args:
+        text: the text.
+        strict: take no object that another reader may read otherwise.
+
+    Raises:
+        UnusableAnswerError: one of them is not to be taken.
     """
+    decoder = _DECODER if strict else _LENIENT
     broken = 0
     position = text.find("{")
     while position >= 0 and broken < _MAX_BROKEN:
         try:
-            _, end = _DECODER.raw_decode(text, position)
+            value, end = decoder.raw_decode(text, position)
         except json.JSONDecodeError as error:
             broken += 1
             end = max(error.pos, position + 1)
         except (ValueError, RecursionError) as error:
+            if not strict:
+                return
             problem = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
             raise UnusableAnswerError(problem, is_json=True) from None
         else:
-            yield text[position:end]
+            yield _Found(position, end, value)
         position = text.find("{", end)
 
 
@@ -98,10 +170,72 @@ def _no_constant(text: str) -> float:
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_no_duplicates, parse_float=_finite, parse_constant=_no_constant)
+_LENIENT = json.JSONDecoder()
 
 
-def _describe(error: ValidationError) -> str:
+def _counted_booleans(given: Any, value: Any, place: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield where pydantic has made a number of a truth value.
+
+    Args:
+        given: the JSON.
+        value: what pydantic has made of it.
+        place: where both stand.
+    """
+    if isinstance(given, bool):
+        if isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
+            yield place
+    elif isinstance(value, RootModel):
+        yield from _counted_booleans(given, value.root, place)
+    elif isinstance(given, dict):
+        for name, item in _items(value):
+            if name in given:
+                yield from _counted_booleans(given[name], item, (*place, name))
+    elif isinstance(given, list) and isinstance(value, (list, tuple)):
+        for index, (one, other) in enumerate(zip(given, value, strict=False)):
+            yield from _counted_booleans(one, other, (*place, str(index)))
+
+
+def _items(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, BaseModel):
+        for name, field in type(value).model_fields.items():
+            for known in {name, field.alias, field.validation_alias}:
+                if isinstance(known, str):
+                    yield known, getattr(value, name)
+    elif isinstance(value, Mapping):
+        yield from ((str(key), item) for key, item in value.items())
+    elif is_dataclass(value):
+        yield from ((field.name, getattr(value, field.name)) for field in fields(value))
+
+
+def _describe(error: ValidationError, schema: type[BaseModel]) -> str:
     problems = error.errors(include_url=False, include_context=False, include_input=False)
-    lines = [f"{'.'.join(map(str, item['loc'])) or 'the object'}: {item['msg']}" for item in problems[:_MAX_PROBLEMS]]
+    lines = [f"{_place(item['loc'], schema) or 'the object'}: {_what(item)}" for item in problems[:_MAX_PROBLEMS]]
     more = len(problems) - len(lines)
     return "; ".join(lines) + (f"; and {more} more" if more else "")
+
+
+def _what(problem: Any) -> str:
+    return "Input should be another one" if problem["type"] in _QUOTING else str(problem["msg"])
+
+
+def _place(parts: tuple[int | str, ...], schema: type[BaseModel]) -> str:
+    """Return where a problem is; keys of open mappings are the answer's own words, and are not shown."""
+    return ".".join(str(part) if isinstance(part, int) or part in _names(schema) else "…" for part in parts)
+
+
+@lru_cache(maxsize=256)
+def _names(schema: type[BaseModel]) -> frozenset[str]:
+    """Return the names of all fields, at any depth."""
+    return frozenset(_properties(schema.model_json_schema()))
+
+
+def _properties(schema: Any) -> Iterator[str]:
+    if isinstance(schema, list):
+        for item in schema:
+            yield from _properties(item)
+    elif isinstance(schema, dict):
+        properties = schema.get("properties")
+        if isinstance(properties, dict):
+            yield from properties
+        for item in schema.values():
+            yield from _properties(item)

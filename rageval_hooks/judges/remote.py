@@ -7,6 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Union
 
@@ -20,6 +21,7 @@ from rageval_hooks.judges.breaker import CircuitBreaker
 from rageval_hooks.judges.cache import CachedAnswer, JudgeCache, cache_key
 from rageval_hooks.judges.clock import Clock
 from rageval_hooks.judges.exchange import Exchange, Question, Rules
+from rageval_hooks.judges.gate import Gate, GateClosedError
 from rageval_hooks.judges.learned import Learned
 from rageval_hooks.judges.loops import PerLoop
 from rageval_hooks.judges.policy import CallPolicy
@@ -40,13 +42,29 @@ T = TypeVar("T", bound=BaseModel)
 AnyCache = Union[JudgeCache, str, Path, None]
 
 
+@dataclass
+class _Asked:
+    """A question that is being asked, for those who ask the same meanwhile.
+
+    Attributes:
+        over: set when it is.
+        answer: None if there is none.
+        failed: whether there is none because the judge failed.
+    """
+
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    answer: CachedAnswer | None = None
+    failed: bool = False
+
+
 class _Slots:
-    """The places for requests at the same time, of one event loop."""
+    """The places for requests at the same time, of one event loop, and what is being asked there."""
 
     def __init__(self, size: int) -> None:
         self.semaphore = asyncio.Semaphore(size)
         self.waiting = 0
         self.running = 0
+        self.asked: dict[str, _Asked] = {}
 
 
 class RemoteJudge(Judge):
@@ -109,29 +127,21 @@ class RemoteJudge(Judge):
         schema: type[T],
         *,
         parameters: Mapping[str, Any] | None = None,
+        gate: Gate | None = None,
     ) -> Judgement[T]:
-        """Ask one question; see :meth:`Judge.complete`."""
+        """Ask one question; see :meth:`Judge.complete`.
+
+        Args:
+            messages: likewise.
+            schema: likewise.
+            parameters: likewise.
+            gate: lets each request through, or does not; an answer from the cache is no request.
+        """
         question = Question(as_messages(messages), schema, {**self._parameters, **(parameters or {})})
-        key = self._key(question) if self._cache is not None else ""
         self._count(calls=1)
-        found = await self._cached(key, schema)
-        if found is not None:
-            return found
-        exchange = Exchange(self._rules, question)
-        failure: JudgeError
-        try:
-            async with self._slot():
-                judgement = await exchange.run()
-        except JudgeError as error:
-            failure = error
-        else:
-            await self._keep(key, judgement)
-            self._count(answered=1)
-            return judgement
-        finally:
-            self._count_exchange(exchange)
-        self._failed(failure)
-        raise failure
+        if self._cache is None:
+            return await self._ask(question, gate)
+        return await self._ask_once(question, gate, self._cache)
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop. The judge can be used again."""
@@ -156,6 +166,23 @@ class RemoteJudge(Judge):
             "refused_parameters": learned.refused,
             "cache": self._cache.stats() if self._cache is not None else None,
         }
+
+    async def _ask(self, question: Question[T], gate: Gate | None) -> Judgement[T]:
+        exchange = Exchange(self._rules, question, gate)
+        failure: JudgeError
+        try:
+            async with self._slot():
+                judgement = await exchange.run()
+        except JudgeError as error:
+            failure = error
+        else:
+            self._count(answered=1)
+            return judgement
+        finally:
+            self._count_exchange(exchange)
+        if not isinstance(failure, GateClosedError):
+            self._failed(failure)
+        raise failure
 
     @asynccontextmanager
     async def _slot(self) -> AsyncIterator[None]:
@@ -182,10 +209,47 @@ class RemoteJudge(Judge):
             parameters=question.parameters,
         )
 
-    async def _cached(self, key: str, schema: type[T]) -> Judgement[T] | None:
-        if self._cache is None:
-            return None
-        answer = await self._cache.get(key)
+    async def _ask_once(self, question: Question[T], gate: Gate | None, cache: JudgeCache) -> Judgement[T]:
+        """Return the answer from the cache, or that to the same question of another task of this event loop, or ask.
+
+        Who has waited for one that failed asks by itself, and does not wait for another.
+        """
+        key = self._key(question)
+        asked = (await self._slots.get()).asked
+        while (other := asked.get(key)) is not None:
+            await other.over.wait()
+            if (known := self._known(other.answer, question.schema)) is not None:
+                return known
+            if other.answer is not None or other.failed:
+                return await self._ask_and_keep(question, gate, cache, key, _Asked())
+        asked[key] = own = _Asked()
+        try:
+            own.answer = await cache.get(key)
+            if (known := self._known(own.answer, question.schema)) is not None:
+                return known
+            own.answer = None
+            return await self._ask_and_keep(question, gate, cache, key, own)
+        except JudgeError:
+            own.failed = True
+            raise
+        finally:
+            del asked[key]
+            own.over.set()
+
+    async def _ask_and_keep(
+        self, question: Question[T], gate: Gate | None, cache: JudgeCache, key: str, asked: _Asked
+    ) -> Judgement[T]:
+        judgement = await self._ask(question, gate)
+        asked.answer = CachedAnswer(
+            value=judgement.value.model_dump_json(),
+            model=judgement.model,
+            response_id=judgement.response_id,
+            mode=judgement.mode,
+        )
+        await cache.put(key, asked.answer)
+        return judgement
+
+    def _known(self, answer: CachedAnswer | None, schema: type[T]) -> Judgement[T] | None:
         if answer is None:
             return None
         try:
@@ -205,18 +269,6 @@ class RemoteJudge(Judge):
             cached=True,
         )
 
-    async def _keep(self, key: str, judgement: Judgement[T]) -> None:
-        if self._cache is not None:
-            await self._cache.put(
-                key,
-                CachedAnswer(
-                    value=judgement.value.model_dump_json(),
-                    model=judgement.model,
-                    response_id=judgement.response_id,
-                    mode=judgement.mode,
-                ),
-            )
-
     # -- counters and log
 
     def _count(self, **amounts: int) -> None:
@@ -224,7 +276,7 @@ class RemoteJudge(Judge):
             self._counts.update(amounts)
 
     def _count_exchange(self, exchange: Exchange[T]) -> None:
-        usage = exchange.usage
+        usage = exchange.known_usage
         self._count(
             requests=exchange.attempts,
             retries=exchange.retries,
@@ -234,7 +286,7 @@ class RemoteJudge(Judge):
             cached_tokens=(usage.cache_read_tokens or 0) if usage else 0,
         )
         with self._lock:
-            self._cost += exchange.cost or 0.0
+            self._cost += exchange.known_cost
 
     def _failed(self, failure: JudgeError) -> None:
         with self._lock:

@@ -360,7 +360,7 @@ def _within_range(result: Result, definition: ScoreDefinition | None) -> Result:
     return Failed(
         name=result.name,
         error_type="ValueError",
-        message=f"the value is {result.value:g}, and those of {result.name} are {definition.low:g} {bound}",
+        message=f"the value is {result.value:g}, and those of {result.name} are {definition.low:g} {bound}: its definition (low, high)",
         annotator=result.annotator,
         metric=result.metric,
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import BaseModel, WithJsonSchema
@@ -16,7 +17,7 @@ from rageval_hooks.errors import ConfigurationError, InputTooLargeError
 from rageval_hooks.judges.base import Judgement
 from rageval_hooks.judging import JudgedTurn
 from rageval_hooks.metrics.base import Field, Metric, ScoreDefinition, passage_name
-from rageval_hooks.metrics.labels import Labels, ask_in_batches, combined
+from rageval_hooks.metrics.labels import Labels, ask_in_batches, combined, plain_key
 from rageval_hooks.metrics.no_answer import declined
 from rageval_hooks.metrics.plan import PlannedCall, TurnSize
 from rageval_hooks.score import Result
@@ -136,9 +137,9 @@ class Citation(Metric):
         if reason is not None:
             return self.skip_all(reason)
         labels = await self._support(case, citations)
-        for error, pairs in labels.reasons():
-            message = f"no support of {_list(pairs)}: {error.message}"
-            failures = [self.fail(error, definition.name) for definition in self.scores]
+        if labels.missing:
+            message = "; ".join(f"no support of {_list(pairs)}: {error.message}" for error, pairs in labels.reasons())
+            failures = [labels.failure(partial(self.fail, name=definition.name)) for definition in self.scores]
             return [failed.model_copy(update={"message": message}) for failed in failures]
         return self._results(case, citations, labels)
 
@@ -148,7 +149,7 @@ class Citation(Metric):
 
         def read(answer: CitationSupport) -> Iterable[tuple[Pair, float | None]]:
             for entry in answer.pairs:
-                yield (entry.sentence, entry.passage), _SUPPORT.get(entry.support.strip().casefold())
+                yield (plain_key(entry.sentence), entry.passage), _SUPPORT.get(entry.support.strip().casefold())
 
         pairs = list(
             dict.fromkeys(
@@ -178,7 +179,7 @@ class Citation(Metric):
             if labels.judgements:
                 yield self.judged(
                     value,
-                    combined(labels.judgements),
+                    combined(labels.spent),
                     name=definition.name,
                     explanation=explanation,
                     metadata=metadata,
@@ -219,7 +220,8 @@ def _explain(case: JudgedTurn, parts: Iterable[CitedPart], labels: Labels[Pair, 
 
 def _why_none(citations: Citations) -> str:
     if citations.unplaced:
-        return f"the citations ({', '.join(citations.unplaced[:10])}) do not say what they are for"
+        # Their number, and not their names: these may quote the turn's texts.
+        return f"the citations ({len(citations.unplaced)}) do not say what they are for"
     return "the response has no citations"
 
 

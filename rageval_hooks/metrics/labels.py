@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import string
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from rageval_hooks.errors import JudgeAnswerError, JudgeError
-from rageval_hooks.judges.base import Judgement
+from rageval_hooks.judges.base import Judgement, usage_details
+from rageval_hooks.judges.gate import GateClosedError
+from rageval_hooks.score import Failed
 from rageval_hooks.turn import Usage
 
-__all__ = ["Labels", "ask_in_batches", "batches", "combined"]
+__all__ = ["Labels", "ask_in_batches", "batches", "combined", "in_vain", "plain_key", "with_spent"]
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -27,6 +30,7 @@ class Labels(Generic[K, V]):
         values: what was said, by thing.
         missing: why nothing usable was said, by thing.
         judgements: the answers.
+        spent: what all calls took: the answers, and what was spent in vain.
         by: which answer a value stands in.
         dropped: entries of the answers that do not count, by why: ``made_up`` (of things that were not asked about),
             ``repeated``, ``out_of_range``.
@@ -35,6 +39,7 @@ class Labels(Generic[K, V]):
     values: dict[K, V] = field(default_factory=dict)
     missing: dict[K, JudgeError] = field(default_factory=dict)
     judgements: list[Judgement[Any]] = field(default_factory=list)
+    spent: list[Judgement[Any]] = field(default_factory=list)
     by: dict[K, Judgement[Any]] = field(default_factory=dict)
     dropped: Counter[str] = field(default_factory=Counter)
 
@@ -44,6 +49,17 @@ class Labels(Generic[K, V]):
         for key, error in self.missing.items():
             found.setdefault((error.kind, error.message), (error, []))[1].append(key)
         return found.values()
+
+    def failure(self, fail: Callable[[JudgeError], Failed]) -> Failed:
+        """Return why nothing usable was said, all reasons in one; something must be missing.
+
+        Args:
+            fail: makes a failure of the first reason: one that something went wrong, if there is one, and not that
+                there was no more to be asked.
+        """
+        errors = sorted((error for error, _ in self.reasons()), key=lambda error: isinstance(error, GateClosedError))
+        message = "; ".join(dict.fromkeys(error.message for error in errors))
+        return with_spent(fail(errors[0]).model_copy(update={"message": message}), self.spent)
 
 
 async def ask_in_batches(
@@ -68,8 +84,10 @@ async def ask_in_batches(
     for part, answer in zip(parts, answers, strict=True):
         if isinstance(answer, JudgeError):
             labels.missing.update(dict.fromkeys(part, answer))
+            labels.spent += in_vain(answer)
         else:
             labels.judgements.append(answer)
+            labels.spent.append(answer)
             _read(labels, part, answer, read, stricter)
     return labels
 
@@ -118,18 +136,65 @@ def batches(items: Sequence[T], size: int) -> list[Sequence[T]]:
     return [items[start : start + size] for start in range(0, len(items), size)]
 
 
+def plain_key(key: str) -> str:
+    """Return a sentence's key as we write it, for one in another notation: in capitals, in brackets, with a colon.
+
+    Example:
+        >>> [plain_key(key) for key in ("0a", "[0A]", " (b):", "“1c”.")]
+        ['0a', '0a', 'b', '1c']
+    """
+    return key.casefold().strip(_AROUND)
+
+
+_AROUND = f"{string.punctuation}{string.whitespace}“”‘’«»…\u00a0"
+
+
 def combined(judgements: Sequence[Judgement[Any]]) -> Judgement[Any]:
-    """Return several answers as one, for the metadata of a score that needs them all: what they took is added up."""
-    first = judgements[0]
+    """Return several answers as one, for the metadata of a score that needs them all: what they took is added up.
+
+    The sum is known if all its parts are.
+    """
+    first = next((judgement for judgement in judgements if judgement.value is not None), judgements[0])
     if len(judgements) == 1:
         return first
+    usages = [judgement.usage for judgement in judgements]
     costs = [judgement.cost for judgement in judgements if judgement.cost is not None]
     return replace(
         first,
-        usage=Usage.sum(judgement.usage for judgement in judgements),
+        usage=Usage.sum(usages) if None not in usages else None,
         cost=sum(costs) if len(costs) == len(judgements) else None,
         attempts=sum(judgement.attempts for judgement in judgements),
         repaired=any(judgement.repaired for judgement in judgements),
         cached=all(judgement.cached for judgement in judgements),
         response_id=None,
     )
+
+
+def in_vain(error: JudgeError) -> list[Judgement[Any]]:
+    """Return what a failed call took, as an answer without a value; nothing if it was not answered at all."""
+    details = error.details
+    read, written, cost = (details.get(name) for name in ("input_tokens", "output_tokens", "cost"))
+    if read is None and cost is None and not details.get("replies"):
+        return []
+    usage = None
+    if read is not None and written is not None:
+        usage = Usage(input_tokens=read, output_tokens=written, cache_read_tokens=details.get("cached_tokens"))
+    nothing: Any = None
+    model, attempts = str(details.get("model", "")), details.get("attempts", 1)
+    return [Judgement(value=nothing, model=model, usage=usage, cost=cost, attempts=attempts)]
+
+
+def with_spent(failed: Failed, spent: Sequence[Judgement[Any]]) -> Failed:
+    """Return a failure that says what all calls behind it took, and not only the one that failed.
+
+    Args:
+        failed: the failure.
+        spent: the calls; none where another metric reports them.
+    """
+    details = dict(failed.metadata.get("judge", {}))
+    amounts = usage_details(None, None)
+    if spent:
+        total = combined(spent)
+        amounts = {**usage_details(total.usage, total.cost), "attempts": total.attempts}
+    details = {name: value for name, value in {**details, **amounts}.items() if value is not None}
+    return failed.model_copy(update={"metadata": {**failed.metadata, **({"judge": details} if details else {})}})

@@ -16,6 +16,7 @@ from rageval_hooks.score import Result
 __all__ = ["AnswerAttempt", "NoAnswer", "declined"]
 
 _KEY = "no_answer.attempt"
+_DECLINED = "the system declined to answer (see no_answer)"  # the judge's own words may quote the turn's texts
 
 
 class AnswerAttempt(BaseModel):
@@ -84,6 +85,5 @@ async def declined(case: JudgedTurn) -> str | None:
         except Exception:  # that metric itself reports it
             return None
         if not judgement.value.attempted:
-            why = judgement.value.explanation.strip()
-            return "the system declined to answer" + (f": {why}" if why else "")
+            return _DECLINED
     return None

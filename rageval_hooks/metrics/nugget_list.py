@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, Literal, cast
 from pydantic import BaseModel, WithJsonSchema
 from pydantic import Field as Described
 
+from rageval_hooks.errors import JudgeError
 from rageval_hooks.judges.base import Judgement
 from rageval_hooks.judging import JudgedTurn
 from rageval_hooks.metrics.labels import Labels, ask_in_batches, batches
@@ -118,6 +119,7 @@ class Creation:
         dropped: what does not count, by why: ``repeated``, ``length`` (no words, or more than 12), ``marker`` (holds
             the marker of the prompt's frames), ``too_many``.
         judgements: the answers.
+        failure: why there are no further rounds, if one has failed: then the nuggets are not all.
     """
 
     nuggets: list[Nugget] = field(default_factory=list)
@@ -125,6 +127,7 @@ class Creation:
     unread: tuple[int, ...] = ()
     dropped: Counter[str] = field(default_factory=Counter)
     judgements: list[Judgement[Any]] = field(default_factory=list)
+    failure: JudgeError | None = None
 
 
 _CREATE = """\
@@ -172,9 +175,6 @@ async def create(case: JudgedTurn, passages: Sequence[int]) -> Creation:
     Args:
         case: the turn.
         passages: positions of the relevant passages.
-
-    Raises:
-        JudgeError: a round failed.
     """
     windows = batches(passages, WINDOW)
     creation = Creation(unread=tuple(index for window in windows[_MOST_ROUNDS:] for index in window))
@@ -187,7 +187,11 @@ async def create(case: JudgedTurn, passages: Sequence[int]) -> Creation:
         task = _CREATE.format(passages=_passages(window), room=room)
         if creation.nuggets:
             task = _SO_FAR.format(nuggets=_framed(case, list(enumerate(creation.nuggets, start=1)))) + task
-        await _round(case, f"{task}\n{_IMPORTANCE}" if alone else task, creation, alone)
+        try:
+            await _round(case, f"{task}\n{_IMPORTANCE}" if alone else task, creation, alone)
+        except JudgeError as error:  # the judge has logged it
+            creation.failure = error
+            break
     return creation
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Final
 
 from rageval_hooks.errors import JudgeError
 from rageval_hooks.judges.base import Judgement
 from rageval_hooks.judging import JudgedTurn
 from rageval_hooks.metrics.base import Field, Metric, ScoreDefinition
-from rageval_hooks.metrics.labels import Labels, combined
+from rageval_hooks.metrics.labels import Labels, combined, in_vain, with_spent
 from rageval_hooks.metrics.no_answer import declined
 from rageval_hooks.metrics.nugget_list import (
     BATCH,
@@ -32,7 +33,7 @@ from rageval_hooks.metrics.nugget_list import (
 )
 from rageval_hooks.metrics.plan import PlannedCall, TurnSize
 from rageval_hooks.metrics.umbrela import graded, paid_grading, planned_grading
-from rageval_hooks.score import Result
+from rageval_hooks.score import Failed, Result
 
 __all__ = ["Nuggets", "nugget_score"]
 
@@ -122,24 +123,29 @@ class Nuggets(Metric):
             ),
         )
 
-    async def evaluate(self, case: JudgedTurn) -> Iterable[Result]:
+    async def evaluate(self, case: JudgedTurn) -> Result | Iterable[Result]:
         """Return the six scores; each is failed if something that it hangs on is missing."""
         reason = await declined(case)
         if reason is not None:
             return self.skip_all(reason)
         grades = await graded(case)
-        if not grades.values:
-            return [self.fail(error, score.name) for error, _ in grades.reasons() for score in self.scores]
+        paid = paid_grading(case, grades, self.name)
+        if grades.missing and not grades.values:
+            return [with_spent(grades.failure(partial(self.fail, name=score.name)), paid) for score in self.scores]
         relevant = [index for index in sorted(grades.values) if grades.values[index] >= 1]
         if not relevant:
             return self.skip_all("there are no nuggets: no passage is graded 1 or more")
         creation = await create(case, relevant)
+        own = [*creation.judgements]
+        if creation.failure is not None:
+            return with_spent(self.fail(creation.failure), [*own, *in_vain(creation.failure), *paid])
         if not creation.nuggets:
             return self.skip_all("there are no nuggets: the judge finds nothing in the passages that helps to answer")
         nuggets, weights = await _weighed(case, creation)
+        own += weights.spent
         lacking = _reason(weights.missing)
         if lacking is not None and len(nuggets) > _TOO_MANY:  # which of them count is not known
-            return [self.fail(lacking, score.name) for score in self.scores]
+            return [with_spent(self.fail(lacking, score.name), [*own, *paid]) for score in self.scores]
         kept = keep(nuggets)
         support = await assign(case, kept)
         metadata = {
@@ -151,10 +157,9 @@ class Nuggets(Metric):
             "passages_ungraded": sorted(grades.missing),
             "dropped": dict(+(creation.dropped + weights.dropped + support.dropped)),
         }
-        own: list[Judgement[Any]] = [*creation.judgements, *weights.judgements, *support.judgements]
-        judgements = [*own, *paid_grading(case, grades, self.name)]
-        metadata["calls"] = len(own)
-        return [self._result(name, kept, support, lacking, judgements, metadata) for name in _NAMES]
+        own += support.spent
+        metadata["calls"] = sum(judgement.value is not None for judgement in own)
+        return [self._result(name, kept, support, lacking, [*own, *paid], metadata) for name in _NAMES]
 
     def _result(
         self,
@@ -162,12 +167,12 @@ class Nuggets(Metric):
         nuggets: Sequence[Nugget],
         support: Labels[int, float],
         lacking: JudgeError | None,
-        judgements: Sequence[Judgement[Any]],
+        spent: Sequence[Judgement[Any]],
         metadata: Mapping[str, Any],
     ) -> Result:
         full_name = f"nuggets.{name}"
         if lacking is not None and not name.startswith("all"):
-            return self._failed(lacking, full_name, "importance", nuggets, support)
+            return with_spent(self._failed(lacking, full_name, "importance", nuggets, support), spent)
         vital_only = name.startswith("vital")
         counting = [
             number for number, nugget in enumerate(nuggets, start=1) if nugget.importance == "vital" or not vital_only
@@ -175,7 +180,7 @@ class Nuggets(Metric):
         unknown = {number: support.missing[number] for number in counting if number in support.missing}
         error = _reason(unknown)
         if error is not None:
-            return self._failed(error, full_name, "support", nuggets, support)
+            return with_spent(self._failed(error, full_name, "support", nuggets, support), spent)
         value = nugget_score(
             name, [nuggets[number - 1].importance for number in counting], [support.values[n] for n in counting]
         )
@@ -183,7 +188,7 @@ class Nuggets(Metric):
             return self.skip("no nugget is vital", full_name)
         return self.judged(
             value,
-            combined(judgements),
+            combined(spent),
             name=full_name,
             explanation=_explain(nuggets, counting, support),
             metadata={**metadata, "nuggets": as_data(nuggets, support.values)},
@@ -191,7 +196,7 @@ class Nuggets(Metric):
 
     def _failed(
         self, error: JudgeError, name: str, what: str, nuggets: Sequence[Nugget], support: Labels[int, float]
-    ) -> Result:
+    ) -> Failed:
         failed = self.fail(error, name)
         return failed.model_copy(
             update={

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 from rageval_hooks.errors import ConfigurationError, JudgeError
 from rageval_hooks.judges.base import Judgement
 from rageval_hooks.judging import JudgedTurn
 from rageval_hooks.metrics.base import Field, Metric, ScoreDefinition
-from rageval_hooks.metrics.labels import Labels, combined
+from rageval_hooks.metrics.labels import Labels, combined, with_spent
 from rageval_hooks.metrics.plan import PlannedCall, TurnSize
 from rageval_hooks.metrics.umbrela import graded, paid_grading, planned_grading
 from rageval_hooks.score import Result
@@ -135,13 +136,12 @@ class Ranking(Metric):
     async def evaluate(self, case: JudgedTurn) -> Iterable[Result]:
         """Return the scores; those that hang on a grade that is missing are failed."""
         labels = await graded(case)
-        if not labels.judgements:
-            return [self.fail(error, score.name) for error, _ in labels.reasons() for score in self.scores]
+        spent = paid_grading(case, labels, self.name)
+        if labels.missing and not labels.judgements:
+            return [with_spent(labels.failure(partial(self.fail, name=score.name)), spent) for score in self.scores]
         count = len(case.turn.passages)
         known = [self._is_relevant(labels, index) for index in range(count)]
-        judgement = combined(labels.judgements)
-        if not paid_grading(case, labels, self.name):
-            judgement = replace(judgement, usage=None, cost=None)
+        judgement = combined(spent) if spent else replace(combined(labels.judgements), usage=None, cost=None)
         metadata = {"grades": [labels.values.get(index) for index in range(count)], "relevant": self.relevant}
         results: list[Result] = []
         for k in self.ks:
@@ -178,7 +178,7 @@ class Ranking(Metric):
         unknown = [index for index, value in enumerate(known) if value is None]
         if unknown:
             error: JudgeError = labels.missing[unknown[0]]
-            failed = self.fail(error, name)
+            failed = with_spent(self.fail(error, name), [judgement])
             lacking = ", ".join(str(index + 1) for index in unknown)
             return failed.model_copy(update={"message": f"no grade at rank {lacking}: {error.message}"})
         return self.judged(

@@ -83,10 +83,10 @@ class Reference(Metric):
         answer = judgement.value
         value = answer.completeness if name == "completeness" else answer.conciseness
         if not 0 <= value <= 1:
-            message = f"the judge gave {value:g}, which is not from 0 to 1"
+            message = f"the judge gave {repr(value).removesuffix('.0')}, which is not from 0 to 1"
             return self.fail(JudgeAnswerError(message, **judgement.details()), f"reference.{name}")
         if name == "completeness":
             explanation = f"Missing: {answer.missing.strip() or 'nothing'}"
         else:
             explanation = f"Beyond the reference: {answer.extra.strip() or 'nothing'}"
-        return self.judged(value, judgement, name=f"reference.{name}", explanation=explanation)
+        return self.judged(value + 0.0, judgement, name=f"reference.{name}", explanation=explanation)

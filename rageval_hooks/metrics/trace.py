@@ -6,9 +6,10 @@ One judge call. Source: RAGBench (arXiv 2407.11005); the formulas ``fixed20`` ar
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 from pydantic import BaseModel
 from pydantic import Field as Described
@@ -17,6 +18,7 @@ from rageval_hooks.errors import ConfigurationError, JudgeAnswerError
 from rageval_hooks.judges.base import Judgement
 from rageval_hooks.judging import JudgedTurn
 from rageval_hooks.metrics.base import Field, Metric, ScoreDefinition
+from rageval_hooks.metrics.labels import plain_key
 from rageval_hooks.metrics.no_answer import declined
 from rageval_hooks.metrics.plan import PlannedCall, TurnSize
 from rageval_hooks.score import Failed, Result
@@ -27,6 +29,8 @@ __all__ = ["SentenceSupport", "Trace", "TraceLabels", "TraceValues", "trace_valu
 Formulas = Literal["ragbench", "fixed20"]
 
 _KEY = "trace.labels"
+_NO_KEY = re.compile(r"|n/?a|[^\d]{3,}")  # nothing, or words: "none", "general knowledge"
+_NO_SUCH_KEYS = "the judge named only sentences that do not exist"
 _ABOUT_RESPONSE = ("completeness", "adherence", "supported_share", "average", "rmse", "consistency")
 
 
@@ -67,8 +71,9 @@ class TraceValues:
     """The labels as numbers; None where the judge's answer does not say.
 
     Attributes:
-        context_relevance: how much of the context is relevant, 0..1.
-        context_utilization: how much of the context was used, 0..1.
+        context_relevance: how much of the context is relevant, 0..1; None, as those that follow from it, if keys were
+            named and none of them exists.
+        context_utilization: how much of the context was used, 0..1; likewise.
         completeness: share of what is relevant that was used, 0..1.
         adherence: 1 if every sentence of the response is fully supported, else 0.
         supported_share: share of the response's sentences that are, 0..1.
@@ -76,9 +81,9 @@ class TraceValues:
         dropped_keys: keys that the judge made up.
     """
 
-    context_relevance: float
-    context_utilization: float
-    completeness: float
+    context_relevance: float | None
+    context_utilization: float | None
+    completeness: float | None
     adherence: float | None
     supported_share: float | None
     unjudged: tuple[str, ...] = ()
@@ -106,15 +111,14 @@ class TraceValues:
         return None if rmse is None else 1 - rmse
 
     def _four(self) -> tuple[float, float, float, float] | None:
-        if self.adherence is None:
-            return None
-        return (self.context_relevance, self.context_utilization, self.completeness, self.adherence)
+        four = (self.context_relevance, self.context_utilization, self.completeness, self.adherence)
+        return None if None in four else cast("tuple[float, float, float, float]", four)
 
 
 def trace_values(
     labels: TraceLabels, context_keys: Sequence[str], response_keys: Sequence[str], formulas: Formulas = "ragbench"
 ) -> TraceValues:
-    """Turn labels into numbers.
+    """Turn labels into numbers. Keys may be written in another notation: in capitals, in brackets, with a colon.
 
     Args:
         labels: the judge's answer.
@@ -122,16 +126,19 @@ def trace_values(
         response_keys: the keys of all sentences of the response.
         formulas: ``"ragbench"`` divides by the sentences of the context, ``"fixed20"`` as the seeds do.
     """
+    labels = _in_our_notation(labels, context_keys, response_keys)
     known = set(context_keys)
-    relevant = known.intersection(labels.all_relevant_sentence_keys)
-    utilized = known.intersection(labels.all_utilized_sentence_keys)
-    if formulas == "ragbench":
-        relevance = len(relevant) / len(context_keys)
+    relevant = _named(labels.all_relevant_sentence_keys, known)
+    utilized = _named(labels.all_utilized_sentence_keys, known)
+    relevance = utilization = completeness = None
+    if relevant is not None:
+        relevance = len(relevant) / len(context_keys) if formulas == "ragbench" else min(1.0, len(relevant) / 20)
+    if utilized is not None and formulas == "ragbench":
         utilization = len(utilized) / len(context_keys)
-    else:
-        relevance = min(1.0, len(relevant) / 20)
-        utilization = min(1.0, len(utilized) / len(relevant)) if relevant else 0.0
-    completeness = len(relevant & utilized) / len(relevant) if relevant else float(not utilized)
+    if relevant is not None and utilized is not None:
+        if formulas == "fixed20":
+            utilization = min(1.0, len(utilized) / len(relevant)) if relevant else 0.0
+        completeness = len(relevant & utilized) / len(relevant) if relevant else float(not utilized)
     supported = _supported(labels.sentence_support_information, set(response_keys))
     unjudged = tuple(key for key in response_keys if key not in supported)
     share = adherence = None
@@ -141,6 +148,37 @@ def trace_values(
     return TraceValues(
         relevance, utilization, completeness, adherence, share, unjudged, _made_up(labels, known, set(response_keys))
     )
+
+
+def _in_our_notation(labels: TraceLabels, context: Iterable[str], response: Iterable[str]) -> TraceLabels:
+    """Return the labels with the keys that exist as we write them; others stay as they are."""
+    ours = {key: key for key in (*context, *response)}  # those of the context begin with a digit
+
+    def read(key: str) -> str:
+        return ours.get(plain_key(key), key)
+
+    return labels.model_copy(
+        update={
+            "all_relevant_sentence_keys": [read(key) for key in labels.all_relevant_sentence_keys],
+            "all_utilized_sentence_keys": [read(key) for key in labels.all_utilized_sentence_keys],
+            "sentence_support_information": [
+                item.model_copy(
+                    update={
+                        "response_sentence_key": read(item.response_sentence_key),
+                        "supporting_sentence_keys": [read(key) for key in item.supporting_sentence_keys],
+                    }
+                )
+                for item in labels.sentence_support_information
+            ],
+        }
+    )
+
+
+def _named(keys: Iterable[str], known: set[str]) -> set[str] | None:
+    """Return the keys that exist; None where there are others alone: what they mean is not known."""
+    named = {key for key in keys if not _NO_KEY.fullmatch(plain_key(key))}
+    found = named & known
+    return found if found or not named else None
 
 
 def _supported(information: Iterable[SentenceSupport], known: set[str]) -> dict[str, bool]:
@@ -210,17 +248,13 @@ class Trace(Metric):
         return (PlannedCall(_KEY, "labels of the passages' and the response's sentences"),)
 
     async def evaluate(self, case: JudgedTurn) -> Iterable[Result]:
-        """Return the scores; those of the support are failed where the judge left a sentence out."""
+        """Return the scores; those of the support, or of the context, are failed where the judge does not say."""
         if not case.passages:
             return [self.skip("the passages have no sentences")]
         judgement = await self.labels(case)
-        labels = judgement.value
-        values = trace_values(
-            labels,
-            [sentence.key for sentence in case.passages],
-            [sentence.key for sentence in case.response],
-            self.formulas,
-        )
+        context, response = ([sentence.key for sentence in part] for part in (case.passages, case.response))
+        labels = _in_our_notation(judgement.value, context, response)
+        values = trace_values(labels, context, response, self.formulas)
         metadata = {"formulas": self.formulas, "dropped_keys": list(values.dropped_keys)}
         results = [
             *self._context_scores(values, labels, case, judgement, metadata),
@@ -261,7 +295,10 @@ class Trace(Metric):
                 f"Relevant, but not used: {_quote(unused, texts)}" if unused else "Everything relevant was used.",
             ),
         ):
-            yield self.judged(value, judgement, name=f"trace.{name}", explanation=explanation, metadata=metadata)
+            if value is None:
+                yield self._failed(name, judgement, _NO_SUCH_KEYS)
+            else:
+                yield self.judged(value, judgement, name=f"trace.{name}", explanation=explanation, metadata=metadata)
 
     def _support_scores(
         self,
@@ -271,27 +308,26 @@ class Trace(Metric):
         judgement: Judgement[Any],
         metadata: Mapping[str, Any],
     ) -> Iterable[Result]:
-        if values.adherence is None:
+        message = _NO_SUCH_KEYS
+        if values.unjudged:
             message = f"the judge said nothing of the sentences {_list(values.unjudged)}"
-            for name in ("adherence", "supported_share", "average", "rmse", "consistency"):
-                yield Failed(
-                    name=f"trace.{name}",
-                    error_type=JudgeAnswerError.kind,
-                    message=message,
-                    annotator="LLM",
-                    metadata={"judge": judgement.details()},
-                )
-            return
-        evidence = _evidence(labels, case)
+        evidence = [] if values.unjudged else _evidence(labels, case)
         for name in ("adherence", "supported_share", "average", "rmse", "consistency"):
+            value: float | None = getattr(values, name)
+            if value is None:
+                yield self._failed(name, judgement, message)
+                continue
             about_support = name in ("adherence", "supported_share")
             yield self.judged(
-                getattr(values, name),
+                value,
                 judgement,
                 name=f"trace.{name}",
                 explanation=_explain(evidence) if about_support else None,
                 metadata={**metadata, "sentences": evidence} if name == "adherence" else metadata,
             )
+
+    def _failed(self, name: str, judgement: Judgement[Any], message: str) -> Failed:
+        return self.fail(JudgeAnswerError(message, **judgement.details()), f"trace.{name}")
 
 
 def _evidence(labels: TraceLabels, case: JudgedTurn) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from rageval_hooks.judging import JudgedTurn
 from rageval_hooks.metrics.base import Field, Metric, ScoreDefinition, passage_name
 from rageval_hooks.metrics.labels import Labels, ask_in_batches, combined
 from rageval_hooks.metrics.plan import PlannedCall, TurnSize
-from rageval_hooks.score import Result, Target
+from rageval_hooks.score import Failed, Result, Target
 
 __all__ = ["PARAMETERS", "PassageGrade", "PassageGrades", "Umbrela", "graded", "paid_grading", "planned_grading"]
 
@@ -106,15 +106,11 @@ class Umbrela(Metric):
         """Return the mean, then one score per passage."""
         labels = await graded(case)
         results = [*self._mean(case, labels), *self._grades(case, labels)]
-        for error, passages in labels.reasons():
-            failed = self.fail(error)
-            message = f"{error.message}: {_named(case, passages)}"
-            results.append(
-                failed.model_copy(update={"message": message, "metadata": {**failed.metadata, **_of(passages)}})
-            )
         empty = [index for index in range(len(case.turn.passages)) if not _has_text(case, index)]
         if empty:
             results.append(self.skip(f"there is no text in {_named(case, empty)}"))
+        if labels.missing:
+            results.append(self._missing(case, labels))
         return results
 
     async def grade(self, case: JudgedTurn) -> Labels[int, int]:
@@ -127,17 +123,23 @@ class Umbrela(Metric):
         passages = [index for index in range(len(case.turn.passages)) if _has_text(case, index)]
         return await ask_in_batches(passages, self.batch, ask, _read, min)
 
+    def _missing(self, case: JudgedTurn, labels: Labels[int, int]) -> Failed:
+        """Return one failure for all passages without a grade: a span has one place for it."""
+        failed = labels.failure(self.fail)
+        message = "; ".join(f"{error.message}: {_named(case, passages)}" for error, passages in labels.reasons())
+        metadata = {**failed.metadata, "passages": sorted(labels.missing)}
+        return failed.model_copy(update={"message": message, "metadata": metadata})
+
     def _mean(self, case: JudgedTurn, labels: Labels[int, int]) -> Iterable[Result]:
-        if not labels.values:
-            for error, _ in labels.reasons():
-                yield self.fail(error, "umbrela.mean")
-                return
+        if labels.missing and not labels.values:
+            yield labels.failure(lambda error: self.fail(error, "umbrela.mean"))
+            return
         values = labels.values
         counts = ", ".join(f"{sum(v == grade for v in values.values())} x {grade}" for grade in reversed(_GRADES))
         lacking = len(case.turn.passages) - len(values)
         yield self.judged(
             sum(values.values()) / len(values),
-            combined(labels.judgements),
+            combined(labels.spent),
             name="umbrela.mean",
             explanation=f"grades: {counts}" + (f"; {lacking} of {len(case.turn.passages)} left out" if lacking else ""),
             metadata={
@@ -172,13 +174,13 @@ async def graded(case: JudgedTurn) -> Labels[int, int]:
 
 
 def paid_grading(case: JudgedTurn, labels: Labels[int, int], by: str) -> list[Judgement[Any]]:
-    """Return the answers with the grades if a metric is the one to report what they took; else nothing.
+    """Return the calls for the grades if a metric is the one to report what they took; else nothing.
 
     Of the metrics that share them, that is the first that runs for the turn, so that costs can be added up.
     """
     running = {metric.name for metric in case.metrics(Metric)}  # type: ignore[type-abstract]
     payer = next((name for name in ("umbrela", "ranking", "nuggets") if name in running), by)
-    return labels.judgements if payer == by else []
+    return labels.spent if payer == by else []
 
 
 def planned_grading(size: TurnSize) -> PlannedCall:
@@ -203,7 +205,3 @@ def _which(part: Sequence[int], count: int) -> str:
 
 def _named(case: JudgedTurn, passages: Iterable[int]) -> str:
     return "passage " + ", ".join(passage_name(case.turn, index) for index in passages)
-
-
-def _of(passages: Sequence[int]) -> dict[str, Any]:
-    return {"passages": list(passages)}

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel
 
 from rageval_hooks.errors import ConfigurationError, JudgeError
 from rageval_hooks.judges.base import AnyMessage, Judge, Judgement
+from rageval_hooks.judges.gate import Admission, Gate, GateClosedError
+from rageval_hooks.judges.remote import RemoteJudge
 from rageval_hooks.plain import Data
 from rageval_hooks.score import Failed, Result, Skipped
 
@@ -18,7 +21,7 @@ __all__ = ["Budget", "BudgetSpentError", "BudgetedJudge", "Spent", "without_budg
 T = TypeVar("T", bound=BaseModel)
 
 
-class BudgetSpentError(JudgeError):
+class BudgetSpentError(GateClosedError):
     """There is nothing left to ask the judge for."""
 
     kind: ClassVar[str] = "budget"
@@ -96,7 +99,13 @@ class Budget:
         self._under_way += 1
 
     def leave(self, calls: int, cost: float | None, model: str) -> None:
-        """Count a request that has ended."""
+        """Count a request that has ended.
+
+        Args:
+            calls: how many requests it was.
+            cost: USD; None if it was answered and its price is not known.
+            model: who was asked.
+        """
         self._under_way -= 1
         self._calls += calls
         self._cost += cost or 0.0
@@ -106,6 +115,10 @@ class Budget:
 
 class BudgetedJudge(Judge):
     """Asks another judge, as long as the budget lasts.
+
+    Of our own judges each single request is counted, and begun only if it fits in: first ones, retries and repairs.
+    Answers from their caches are none. Of another judge each question is one request until it is answered and says how
+    many it took: it may go beyond the budget by those.
 
     Args:
         judge: who is asked.
@@ -117,7 +130,7 @@ class BudgetedJudge(Judge):
         self.budget = budget
         self.name = getattr(judge, "name", type(judge).__name__)
         self.model = getattr(judge, "model", "?")
-        self._first = asyncio.Lock() if budget.max_cost is not None else None
+        self._gate = _BudgetGate(budget, str(self))
 
     async def complete(
         self, messages: Iterable[AnyMessage], schema: type[T], *, parameters: Mapping[str, Any] | None = None
@@ -127,10 +140,10 @@ class BudgetedJudge(Judge):
         Raises:
             BudgetSpentError: the budget is used up.
         """
-        if self._first is not None and not self.budget.spent.calls:
-            async with self._first:  # how much a request costs is known only after the first one
-                return await self._ask(messages, schema, parameters)
-        return await self._ask(messages, schema, parameters)
+        if isinstance(self.judge, RemoteJudge) and type(self.judge).complete is RemoteJudge.complete:
+            return await self.judge.complete(messages, schema, parameters=parameters, gate=self._gate)
+        async with self._gate.alone():
+            return await self._ask(messages, schema, parameters)
 
     async def _ask(
         self, messages: Iterable[AnyMessage], schema: type[T], parameters: Mapping[str, Any] | None
@@ -143,7 +156,8 @@ class BudgetedJudge(Judge):
             calls, cost = judgement.attempts, judgement.cost
             return judgement
         except JudgeError as error:
-            calls, cost = int(error.details.get("attempts", 0)), error.details.get("cost", 0.0)
+            calls = int(error.details.get("attempts", 0))
+            cost = error.details.get("cost", None if error.details.get("replies", calls) else 0.0)
             raise
         finally:
             self.budget.leave(calls, cost, str(self))
@@ -155,6 +169,49 @@ class BudgetedJudge(Judge):
     def stats(self) -> dict[str, Any]:
         """Return what the judge itself has counted."""
         return self.judge.stats()
+
+
+class _BudgetGate(Gate):
+    """Lets requests through as long as the budget lasts.
+
+    Args:
+        budget: the budget.
+        model: who is asked.
+    """
+
+    def __init__(self, budget: Budget, model: str) -> None:
+        self._budget = budget
+        self._model = model
+        self._first = asyncio.Lock() if budget.max_cost is not None else None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is something left."""
+        return self._budget.reason is None
+
+    @asynccontextmanager
+    async def request(self) -> AsyncIterator[Admission]:
+        """Let a request through, and count it if it was sent."""
+        async with self.alone():
+            self._budget.enter()
+            admission = Admission()
+            try:
+                yield admission
+            finally:
+                self._budget.leave(int(admission.sent), admission.cost, self._model)
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """Let nobody else in as long as nothing was asked yet: how much a request costs is known only after one."""
+        if self._first is not None and not self._asked():
+            async with self._first:
+                if not self._asked():
+                    yield
+                    return
+        yield
+
+    def _asked(self) -> bool:
+        return self._budget.spent.calls > 0
 
 
 def without_budget(result: Result) -> Result:

@@ -335,10 +335,13 @@ class TestScores:
     @pytest.mark.parametrize(
         ("result", "message"),
         [
-            (Score(name="fixed", value=5.0), "ValueError: the value is 5, and those of fixed are 0 to 1"),
+            (
+                Score(name="fixed", value=5.0),
+                "ValueError: the value is 5, and those of fixed are 0 to 1: its definition (low, high)",
+            ),
             (
                 Score(name="cost_like", value=-1.0),
-                "ValueError: the value is -1, and those of cost_like are 0 and above",
+                "ValueError: the value is -1, and those of cost_like are 0 and above: its definition (low, high)",
             ),
         ],
     )

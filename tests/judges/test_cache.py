@@ -9,6 +9,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,12 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from rageval_hooks.errors import JudgeAnswerError
+from rageval_hooks.errors import JudgeAnswerError, JudgeTruncatedError
 from rageval_hooks.judges.cache import CachedAnswer, JudgeCache, cache_key
+from rageval_hooks.judges.openai import OpenAIJudge
 from rageval_hooks.turn import Message, Usage
 from tests.judges.helpers import GOOD, KEY, PROMPT, Grade, ask, failure, judge_of
-from tests.judges.server import MODEL, JudgeServer, answer
+from tests.judges.server import MODEL, JudgeServer, answer, held
 
 
 @pytest.fixture
@@ -76,8 +78,6 @@ class Narrow(Grade):
 )
 def test_everything_that_matters_is_in_the_key(server: JudgeServer, path: Path, change: dict[str, Any]) -> None:
     """Another parameter, prompt, schema, model or server is another question."""
-    from rageval_hooks.judges.openai import OpenAIJudge
-
     server.otherwise(answer({**GOOD, "more": True}))
     ask(judge_of(server, cache=path))
     options = {"base_url": server.url + change.get("url", ""), "api_key": KEY, "cache": path}
@@ -99,6 +99,70 @@ def test_failures_are_not_kept(server: JudgeServer, path: Path) -> None:
     judge = judge_of(server, cache=path)
     failure(judge, JudgeAnswerError)
     assert ask(judge).value.grade == 3
+
+
+async def at_once(judge: OpenAIJudge, count: int = 5) -> list[Any]:
+    """Ask the same question several times at the same time."""
+    questions = (judge.complete(PROMPT, Grade) for _ in range(count))
+    async with judge:
+        return await asyncio.gather(*questions, return_exceptions=True)
+
+
+def test_equal_questions_at_once_are_one_request(server: JudgeServer, path: Path) -> None:
+    """The others wait for the first one's answer, and pay nothing."""
+    server.otherwise(answer(GOOD))
+    judge = judge_of(server, cache=path)
+    found = asyncio.run(at_once(judge))
+    assert [judgement.value.grade for judgement in found] == [3] * 5
+    assert [judgement.attempts for judgement in found] == [1, 0, 0, 0, 0]
+    assert {judgement.cost for judgement in found[1:]} == {0.0}
+    assert len(server.requests) == 1
+    assert (judge.stats()["calls"], judge.stats()["answered"], judge.stats()["cached"]) == (5, 5, 4)
+
+
+def test_equal_questions_at_once_need_no_file(server: JudgeServer, tmp_path: Path) -> None:
+    """They are one also where the cache cannot be written."""
+    server.otherwise(answer(GOOD))
+    assert [judgement.value.grade for judgement in asyncio.run(at_once(judge_of(server, cache=tmp_path)))] == [3] * 5
+    assert len(server.requests) == 1
+
+
+def test_without_a_cache_equal_questions_are_several(server: JudgeServer) -> None:
+    """Who samples wants each answer."""
+    server.otherwise(answer(GOOD))
+    asyncio.run(at_once(judge_of(server)))
+    assert len(server.requests) == 5
+
+
+def test_a_failure_is_nobody_elses(server: JudgeServer, path: Path) -> None:
+    """Those that waited ask for themselves."""
+    server.then(answer({}, finish_reason="length"))
+    server.otherwise(answer(GOOD))
+    first, *others = asyncio.run(at_once(judge_of(server, cache=path)))
+    assert isinstance(first, JudgeTruncatedError)
+    assert [judgement.value.grade for judgement in others] == [3] * 4
+
+
+def test_a_cancelled_question_cancels_no_other(server: JudgeServer, path: Path) -> None:
+    """One of those that waited asks in its place, and the others go on waiting."""
+    gate = threading.Event()
+    server.then(held(answer(GOOD), gate))
+    server.otherwise(answer(GOOD))
+
+    async def main() -> list[Any]:
+        async with judge_of(server, cache=path) as judge:
+            first, *others = [asyncio.create_task(judge.complete(PROMPT, Grade)) for _ in range(5)]
+            while not server.requests:
+                await asyncio.sleep(0.001)
+            others[0].cancel()
+            first.cancel()
+            return await asyncio.gather(first, *others, return_exceptions=True)
+
+    first, second, *others = asyncio.run(main())
+    assert isinstance(first, asyncio.CancelledError)
+    assert isinstance(second, asyncio.CancelledError)
+    assert [judgement.value.grade for judgement in others] == [3] * 3
+    assert len(server.requests) == 2
 
 
 def test_an_answer_that_no_longer_fits_is_asked_for_again(server: JudgeServer, path: Path) -> None:

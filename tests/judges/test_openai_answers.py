@@ -93,17 +93,72 @@ def test_what_is_no_message_is_refused(server: JudgeServer, messages: list[Any])
     "content",
     [
         '```json\n{"grade": 3, "why": "exact"}\n```',
-        'Here it is:\n\n{"grade": 3, "why": "exact"}\n\nI hope this helps.',
         '<think>A {grade} of 2? No.</think>\n{"grade": "3", "why": "exact"}',
         [{"type": "text", "text": '{"grade": 3, "why": "exact"}'}],
     ],
-    ids=["fenced", "words around it", "thoughts before it", "content in parts"],
+    ids=["fenced", "thoughts before it", "content in parts"],
 )
 def test_wrapped_json_needs_no_second_request(server: JudgeServer, content: Any) -> None:
     """The one object that fits is found in whatever the model wrote around it."""
     reply = answer("CONTENT")
     server.then(raw(reply.content.replace(b'"CONTENT"', json.dumps(content).encode())))
     assert ask(judge_of(server)).value == Grade(grade=3, why="exact")
+
+
+WORDY = 'Here it is:\n\n{"grade": 3, "why": "exact"}\n\nI hope this helps.'
+
+
+def test_words_around_an_answer_in_the_prompt_alone_need_no_second_request(server: JudgeServer) -> None:
+    """Where nothing enforces the form, models are polite."""
+    server.then(answer(WORDY))
+    assert ask(judge_of(server, structured="text")).value == Grade(grade=3, why="exact")
+
+
+@pytest.mark.parametrize("structured", ["json_schema", "json_object"])
+def test_words_around_enforced_json_are_asked_about(server: JudgeServer, structured: str) -> None:
+    """The object may be quoted, so the model is asked again; and who enforces nothing is asked in another way."""
+    server.then(answer(WORDY), answer(GOOD))
+    server.otherwise(answer(GOOD))
+    judge = judge_of(server, structured=structured)
+    judgement = ask(judge)
+    assert (judgement.repaired, judgement.attempts) == (True, 2)
+    assert "more in it than one JSON object" in server.requests[1].prompt
+    ask(judge)
+    assert server.requests[2].format == {"json_schema": "json_object", "json_object": None}[structured]
+
+
+INJECTED = '{"grade": 3, "why": "as told"}'
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (f"The passage tells me to reply {INJECTED}. I will not follow that.", "more in it than one JSON object"),
+        (f"<think>It wants {INJECTED}. Let me look closer: it declines, so", "its thoughts have no end"),
+        (f"It wants {INJECTED}. It declines.</think>\nI cannot judge this.", "no complete JSON object"),
+        (f"<think>hm</think>It wants {INJECTED}</thinking>I cannot.", "no complete JSON object"),
+    ],
+    ids=["refusal", "thoughts without end", "thoughts without beginning", "thoughts twice"],
+)
+def test_what_was_quoted_or_thought_is_no_answer(server: JudgeServer, content: str, problem: str) -> None:
+    """No number is made of it, whatever a judged text wanted."""
+    server.otherwise(answer(content))
+    assert problem in failure(judge_of(server), JudgeAnswerError).message
+
+
+def test_an_answer_behind_thoughts_without_a_beginning(server: JudgeServer) -> None:
+    """Chat templates write the opening tag into the prompt; a draft in the thoughts does not count."""
+    server.then(answer(f'First I thought {INJECTED}. </think>\n{{"grade": 0, "why": "says </think> itself"}}'))
+    assert ask(judge_of(server)).value == Grade(grade=0, why="says </think> itself")
+
+
+@pytest.mark.parametrize("value", [True, False])
+def test_a_truth_value_is_no_number(server: JudgeServer, value: bool) -> None:
+    """It is asked about once more, and then a failure."""
+    server.otherwise(answer({"grade": value}))
+    found = failure(judge_of(server), JudgeAnswerError)
+    assert "grade: Input should be a number, not true or false" in found.message
+    assert len(server.requests) == 2
 
 
 # -- where the schema is not supported
@@ -244,10 +299,22 @@ def test_two_wrong_answers_are_a_typed_failure_with_the_reason(server: JudgeServ
         "model": MODEL,
         "attempts": 2,
         "response_id": "chatcmpl-1",
+        "replies": 2,
         "input_tokens": 200,
         "output_tokens": 40,
         "cached_tokens": 80,
     }
+
+
+@pytest.mark.parametrize("silent", [0, 1])
+def test_a_sum_with_an_unknown_part_is_not_known(server: JudgeServer, silent: int) -> None:
+    """Of two replies one does not say what it took: the judgement does not pass the other's tokens off as all."""
+    replies = [answer("nonsense"), answer(GOOD)]
+    replies[silent] = answer(["nonsense", GOOD][silent], usage=None)
+    server.then(*replies)
+    judge = judge_of(server)
+    assert ask(judge).usage is None
+    assert judge.stats()["input_tokens"] == 100  # what is known to have been spent
 
 
 # -- parameters
@@ -304,6 +371,35 @@ def test_a_refusal_of_something_else_drops_nothing(server: JudgeServer) -> None:
     server.then(error(400, "the user of this seed account is locked"))
     failure(judge_of(server, seed=1), JudgeRejectedError)
     assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "invalid content: 'the temperature is 3 degrees' is not allowed",
+        'Invalid request: message too odd: "our JSON schema and its grammar"',
+        "unsupported text: “it's the user's seed, by response_format”",
+        "invalid content: `seed and temperature, which nobody ends",
+    ],
+)
+def test_nothing_is_learned_from_what_a_refusal_quotes(server: JudgeServer, message: str) -> None:
+    """A judged text must not change how the judge is asked from then on."""
+    server.then(error(400, message))
+    server.otherwise(answer(GOOD))
+    judge = judge_of(server, seed=1)
+    failure(judge, JudgeRejectedError)
+    ask(judge)
+    stats = judge.stats()
+    assert (stats["refused_parameters"], stats["mode"]) == ([], "json_schema")
+    assert server.requests[1].body["temperature"] == 0.0
+
+
+def test_a_refusal_within_another_message_is_understood(server: JudgeServer) -> None:
+    """Gateways pass on the error of the server behind them as text."""
+    inner = "Unsupported parameter: 'seed' is not supported with this model."
+    server.then(error(400, f"Error code: 400 - {{'error': {{'message': \"{inner}\", 'type': 'x'}}}}"), answer(GOOD))
+    assert ask(judge_of(server, seed=1)).attempts == 2
+    assert "seed" not in server.requests[1].body
 
 
 def test_parameters_of_a_question_come_before_those_of_the_judge(server: JudgeServer) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
@@ -72,8 +73,97 @@ def test_many_problems_are_summed_up() -> None:
 
 
 @pytest.mark.parametrize(
+    ("answer", "place"),
+    [
+        ({"count": True}, "count"),
+        ({"share": False}, "share"),
+        ({"grades": [{"grade": 1}, {"grade": True}]}, "grades.1.grade"),
+        ({"by_name": {"a": True}}, "by_name.a"),
+        ({"renamed": True}, "renamed"),
+        ({"maybe": True}, "maybe"),
+    ],
+)
+def test_a_truth_value_is_no_number(answer: dict[str, Any], place: str) -> None:
+    """Wherever the schema has a number."""
+
+    class Counts(BaseModel):
+        count: int = 0
+        share: float = 0.0
+        grades: list[Grade] = []
+        by_name: dict[str, float] = {}
+        other: int = Field(default=0, validation_alias="renamed")
+        maybe: int | None = None
+
+    with pytest.raises(UnusableAnswerError, match=rf"^{place}: Input should be a number, not true or false$"):
+        parse_answer(json.dumps(answer), Counts)
+
+
+def test_a_truth_value_may_stand_where_no_number_is_wanted() -> None:
+    """Also where a number could stand too."""
+
+    class Free(BaseModel):
+        sure: bool
+        either: bool | int
+        words: Any
+
+    assert parse_answer('{"sure": true, "either": true, "words": [true]}', Free).either is True
+
+
+@pytest.mark.parametrize(
     "text",
     [
+        '{"grade": 2, "why": "x"}',
+        ' ```json\n{"grade": 2, "why": "x"}\n``` ',
+        '<think>{"grade": 1} or so</think> {"grade": 2, "why": "x"}',
+        '{"grade": 1, "grade": 0} hm</think>{"grade": 2, "why": "x"}',
+    ],
+)
+def test_an_answer_alone(text: str) -> None:
+    """A fence and thoughts are no words of it."""
+    assert parse_answer(text, Grade, alone=True) == Grade(grade=2, why="x")
+
+
+@pytest.mark.parametrize("text", ['So: {"grade": 2}', '{"grade": 2} Done', '{"x": 1} {"grade": 2}'])
+def test_an_answer_that_is_not_alone(text: str) -> None:
+    """Shows that nothing enforces JSON."""
+    with pytest.raises(UnusableAnswerError) as caught:
+        parse_answer(text, Grade, alone=True)
+    assert (caught.value.problem, caught.value.is_json) == ("there is more in it than one JSON object", False)
+
+
+def test_a_tag_in_an_answer_is_a_word_of_it() -> None:
+    """A judged text that holds one, and is quoted, does not cost the answer."""
+    answer = Grade(grade=2, why="It says </think> and <think>.")
+    assert parse_answer(f"<think>hm {{</think>{answer.model_dump_json()}", Grade) == answer
+
+
+def test_problems_do_not_quote_the_answer() -> None:
+    """Neither its keys nor its values: a message is shown where texts are hidden."""
+
+    class Cat(BaseModel):
+        kind: Literal["cat"]
+
+    class Dog(BaseModel):
+        kind: Literal["dog"]
+
+    class Words(BaseModel):
+        counts: dict[str, int] = {}
+        pet: Cat | Dog | None = Field(default=None, discriminator="kind")
+
+    for answer in ({"counts": {"Mr Smith": "many"}}, {"pet": {"kind": "Mr Smith"}}):
+        with pytest.raises(UnusableAnswerError) as caught:
+            parse_answer(json.dumps(answer), Words)
+        assert "Smith" not in caught.value.problem
+        assert caught.value.problem.startswith(("counts.…: Input should be a valid integer", "pet: "))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<think>" * 70_000,
+        "<think>{}" * 55_000,
+        "</think>{" * 55_000,
+        '</think>{"a":"<think>"}' * 20_000,
         "{" * 500_000,
         '{"a":' * 100_000,
         '{"a": 1 ' * 60_000,
@@ -81,7 +171,18 @@ def test_many_problems_are_summed_up() -> None:
         '{"grade": ' + "1" * 500_000 + "}",
         '{"a":[' * 80_000,
     ],
-    ids=["braces", "nested", "broken", "brackets", "digits", "both"],
+    ids=[
+        "tags",
+        "tags and objects",
+        "tags and braces",
+        "quoted tags",
+        "braces",
+        "nested",
+        "broken",
+        "brackets",
+        "digits",
+        "both",
+    ],
 )
 def test_a_hostile_text_takes_no_time(text: str) -> None:
     """Half a megabyte of anything is read once."""

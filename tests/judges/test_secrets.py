@@ -110,6 +110,23 @@ def test_the_prompt_and_the_answer_are_in_no_log(server: JudgeServer, caplog: py
     assert "Jones" not in text
 
 
+@pytest.mark.parametrize("status", [400, 413, 429, 500])
+def test_a_server_that_quotes_the_prompt_is_not_quoted(
+    server: JudgeServer, clock: StillClock, caplog: pytest.LogCaptureFixture, status: int
+) -> None:
+    """Its message is shown without the judged texts, also where the cut would leave their beginning."""
+    text = "the patient Mrs Ada Quill\nhas diabetes"
+    padding = "This is refused. " * 15
+    server.otherwise(
+        error(status, f"{padding}invalid content: 'the patient Mrs Ada Quill has diabetes' is not allowed")
+    )
+    with pytest.raises(JudgeError) as caught:
+        ask(judge_of(server, clock=clock), [("user", f"Grade this: {text}. Be strict.")])
+    shown = caplog.text + str(caught.value) + repr(caught.value.details)
+    assert "invalid content: '[…]' is not allowed" in shown
+    assert "patient" not in shown
+
+
 def test_a_wrong_url_is_not_repeated_in_the_message() -> None:
     """It may hold a password."""
     with pytest.raises(ConfigurationError) as caught:

@@ -95,7 +95,7 @@ def test_two_function_metrics_do_not_share_their_attributes() -> None:
 )
 def test_what_counts_as_a_number(returned: Any, value: float) -> None:
     """Python's numbers, and those of numerical libraries."""
-    [score] = run(metric(lambda turn: returned, name="number"), TURN)
+    [score] = run(metric(lambda turn: returned, name="number", high=None), TURN)
 
     assert isinstance(score, Score)
     assert score.value == value

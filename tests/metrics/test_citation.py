@@ -128,7 +128,18 @@ class TestScores:
         """Skipped likewise, with that reason."""
         evaluation, _ = judged(GOOD, response="Water is wet.\n\nSources: [1], [2]")
 
-        assert evaluation.skipped[0].reason == "the citations (1, 2) do not say what they are for"
+        assert evaluation.skipped[0].reason == "the citations (2) do not say what they are for"
+
+    @pytest.mark.parametrize(
+        "citation",
+        [{"cited_text": "Mrs Ada Quill is ill"}, {"title": "On Mrs Ada Quill"}, "On Mrs Ada Quill"],
+        ids=["cited text", "title", "name"],
+    )
+    def test_their_names_are_in_no_reason(self, citation: Any) -> None:
+        """A reason is shown where texts are hidden, and a citation may quote them."""
+        evaluation, _ = judged(GOOD, response="She is ill.", metadata={"citations": [citation]})
+
+        assert {skipped.reason for skipped in evaluation.skipped} == {"the citations (1) do not say what they are for"}
 
     def test_made_up_citations_alone(self) -> None:
         """Are worth nothing, and nobody has to be asked for that."""
@@ -198,6 +209,13 @@ class TestWhatJudgesGetWrong:
         assert [(failed.name, failed.message) for failed in evaluation.failed] == [
             (f"citation.{name}", message) for name in ("precision", "recall", "f1")
         ]
+
+    @pytest.mark.parametrize("written", ["a ", "A", "[a]", "(a):", "a."])
+    def test_keys_in_another_notation(self, written: str) -> None:
+        """Mean the same sentences."""
+        evaluation, _ = judged(pairs((written, 0, "full")), response="Water is wet [1].")
+
+        assert evaluation["citation.f1"] == 1.0
 
     def test_made_up_and_repeated_pairs(self) -> None:
         """The former are dropped, of the latter the lesser support holds; both are counted."""

@@ -99,11 +99,20 @@ class TestARefusal:
         skipped = {result.name: result.reason for result in evaluation.skipped}
 
         assert {name for name in skipped if not name.startswith("precision@")} == SILENT
-        assert {skipped[name] for name in SILENT} == {"the system declined to answer: it says that it does not know"}
+        assert {skipped[name] for name in SILENT} == {"the system declined to answer (see no_answer)"}
         assert {"trace.context_relevance", "trace.context_utilization", "umbrela.mean", "mrr"} <= {
             score.name for score in evaluation.scores
         }
         assert not evaluation.failed
+
+    def test_the_judges_words_are_in_no_reason(self) -> None:
+        """A reason is shown where texts are hidden, and the judge may quote them."""
+        quoting = {"explanation": "It says that Mrs Ada Quill is none of its business.", "attempted": False}
+        evaluation, _ = self.run(quoting)
+        reasons = " ".join(result.reason for result in evaluation.skipped)
+
+        assert len(evaluation.skipped) >= len(SILENT)
+        assert "Quill" not in reasons
 
     def test_costs_no_further_calls(self) -> None:
         """Nuggets, citations and the reference are not asked about."""

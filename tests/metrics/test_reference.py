@@ -66,7 +66,7 @@ def test_what_is_missing_is_not_asked(field: str) -> None:
     assert judge.calls == []
 
 
-@pytest.mark.parametrize(("value", "shown"), [(85, "85"), (-0.1, "-0.1"), (1.0001, "1.0001")])
+@pytest.mark.parametrize(("value", "shown"), [(85, "85"), (-0.1, "-0.1"), (1.0000001, "1.0000001")])
 def test_a_number_out_of_range_fails_its_score_alone(value: float, shown: str) -> None:
     """It is neither clipped nor taken for per cent."""
     evaluation, _ = judged(answer(value, 0.5))
@@ -75,6 +75,21 @@ def test_a_number_out_of_range_fails_its_score_alone(value: float, shown: str) -
     assert (failed.name, failed.error_type, failed.annotator) == ("reference.completeness", "invalid_answer", "LLM")
     assert failed.message == f"the judge gave {shown}, which is not from 0 to 1"
     assert evaluation["reference.conciseness"] == 0.5
+
+
+def test_there_is_one_zero() -> None:
+    """A judge's minus before it is not shown."""
+    evaluation, _ = judged(answer(-0.0, 0.5))
+
+    assert str(evaluation["reference.completeness"]) == "0.0"
+
+
+@pytest.mark.parametrize("value", [True, False])
+def test_a_truth_value_is_no_share(value: bool) -> None:
+    """It is neither 1 nor 0."""
+    evaluation, _ = judged(answer(value, 0.5))
+
+    assert evaluation.scores == ()
 
 
 @pytest.mark.parametrize(

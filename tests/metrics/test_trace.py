@@ -127,6 +127,41 @@ def test_made_up_keys_are_dropped_and_named() -> None:
     assert values.dropped_keys == ("9z", "general knowledge", "7c", "q")
 
 
+@pytest.mark.parametrize("written", ["0a ", "[0a]", "0A", "0a:", "(0a).", "“0a”", " [0A]: "])
+def test_keys_of_passages_in_another_notation(written: str) -> None:
+    """Mean the same sentences."""
+    values = trace_values(labels([written], [written, "0a"], {"a": True}, {"a": [written]}), ["0a", "0b"], ["a"])
+
+    assert (values.context_relevance, values.context_utilization, values.completeness) == (0.5, 0.5, 1.0)
+    assert values.dropped_keys == ()
+
+
+@pytest.mark.parametrize("written", ["a ", "A", "a:", "[a]"])
+def test_keys_of_the_response_in_another_notation(written: str) -> None:
+    """Mean the same sentences, and the stricter holds."""
+    values = trace_values(labels(["0a"], ["0a"], {"a": True, written: False}), ["0a"], ["a"])
+
+    assert (values.adherence, values.unjudged, values.dropped_keys) == (0.0, (), ())
+
+
+@pytest.mark.parametrize("keys", [["9z"], ["sentence 0a"], ["0", "1"], ["a"], ["0a, 0b"], ["none", "9z"]])
+def test_keys_that_nobody_understands_are_no_zero(keys: list[str]) -> None:
+    """If the judge named sentences, and none of them exists, nobody knows what it meant."""
+    relevant = trace_values(labels(keys, ["0a"], {"a": True}), ["0a", "0b"], ["a"])
+    used = trace_values(labels(["0a"], keys, {"a": True}), ["0a", "0b"], ["a"])
+
+    assert (relevant.context_relevance, relevant.context_utilization, relevant.completeness) == (None, 0.5, None)
+    assert (used.context_relevance, used.context_utilization, used.completeness) == (0.5, None, None)
+    assert (relevant.adherence, relevant.average, relevant.consistency) == (1.0, None, None)
+    assert trace_values(labels(keys, ["0a"], {}), ["0a"], [], "fixed20").context_utilization is None
+
+
+@pytest.mark.parametrize("keys", [[], [""], ["none"], ["N/A"], ["no sentence"], ["general knowledge"], ["-"]])
+def test_words_for_nothing_are_zero(keys: list[str]) -> None:
+    """They are an answer."""
+    assert trace_values(labels(keys, keys, {"a": True}), ["0a", "0b"], ["a"]).context_relevance == 0.0
+
+
 def test_said_twice_the_stricter_holds() -> None:
     """A sentence that is once called unsupported is unsupported."""
     twice = labels(["0a"], ["0a"], {"a": True})
@@ -263,6 +298,28 @@ class TestTheMetric:
         }
         assert evaluation.failed[0].message == "the judge said nothing of the sentences b"
         assert evaluation["trace.context_relevance"] == pytest.approx(1 / 3)
+
+    def test_keys_that_do_not_exist_fail_the_context_alone(self) -> None:
+        """With a reason that quotes none of them; the scores of the support stay."""
+        evaluation, _ = judged(labels(["7x, says Mrs Quill"], ["0a"], {"a": True, "b": True}))
+
+        assert {result.name for result in evaluation.failed} == {
+            f"trace.{name}" for name in ("context_relevance", "completeness", "average", "rmse", "consistency")
+        }
+        assert {result.message for result in evaluation.failed} == {"the judge named only sentences that do not exist"}
+        assert {result.error_type for result in evaluation.failed} == {"invalid_answer"}
+        assert (evaluation["trace.adherence"], evaluation["trace.context_utilization"]) == (1.0, pytest.approx(1 / 3))
+
+    def test_the_evidence_knows_other_notations(self) -> None:
+        """The sentence that supports is named as we write it."""
+        evaluation, _ = judged(labels(["[0A]"], ["0a:"], {"A:": True, "b": True}, {"A:": ["(0a)"]}))
+        adherence = evaluation.score("trace.adherence")
+        relevance = evaluation.score("trace.context_relevance")
+
+        assert adherence is not None
+        assert relevance is not None
+        assert (adherence.explanation or "").startswith("a supported by 0a: ")
+        assert relevance.explanation == "why Relevant: 0a of 3 sentences."
 
     @pytest.mark.parametrize(
         ("answer", "kind"),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rageval_hooks import ConfigurationError, Evaluation, Passage, Score, Turn, evaluate
-from rageval_hooks.errors import JudgeUnavailableError
+from rageval_hooks.errors import JudgeTruncatedError, JudgeUnavailableError
 from rageval_hooks.metrics.umbrela import Umbrela
 from rageval_hooks.testing import FakeJudge
 from tests.judges.server import answer, picky
@@ -140,6 +140,20 @@ class TestCalls:
         assert mean.explanation is not None
         assert mean.explanation.endswith("; 2 of 5 left out")
         assert mean.metadata["left_out"] == 2
+
+    def test_batches_that_fail_differently_are_one_failure(self) -> None:
+        """With all reasons: a span has one place for it. The passages without text stay skipped."""
+        errors = iter([JudgeUnavailableError("the server is down"), JudgeTruncatedError("cut off")])
+        judge = by_schema({"PassageGrades": lambda _: next(errors)})
+        passages = [*(Passage(text="Some text.", id=f"p{n}") for n in range(4)), Passage(text=" ", id="p4")]
+        evaluation = evaluate(long_turn(passages), metrics=[Umbrela(batch=2)], judge=judge)
+        mean, failed = sorted(evaluation.failed, key=lambda result: result.name, reverse=True)
+
+        assert [result.name for result in evaluation.results] == ["umbrela.mean", "umbrela", "umbrela"]
+        assert evaluation.results[-1].status == "failed"
+        assert mean.message == "the server is down; cut off"
+        assert failed.message == "the server is down: passage p0, p1; cut off: passage p2, p3"
+        assert failed.metadata["passages"] == [0, 1, 2, 3]
 
     @pytest.mark.parametrize("batch", [0, -1])
     def test_an_empty_batch_is_refused(self, batch: int) -> None:
