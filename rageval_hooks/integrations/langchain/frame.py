@@ -31,7 +31,7 @@ _TIME_ORDERED = 7
 """Version of UUIDs that begin with the milliseconds since the epoch. LangChain's own are."""
 
 
-def key_of(run_id: UUID | None) -> Hashable | None:
+def key_of(run_id: Hashable | None) -> Hashable | None:
     """Return the key by which the recorder knows a run: numbers are looked up in a fraction of a UUID's time.
 
     What comes for each run and for each token has ``getattr(run_id, "int", run_id)`` in its place.
