@@ -112,3 +112,21 @@ def test_a_wrong_app_is_one_line(folder: Path) -> None:
     errors = run(folder, "run", "set.csv", "--app", "app:chian", "-o", "out.jsonl", status=2).stderr
 
     assert errors == ("rageval-hooks: --app: app has no 'chian'. Did you mean 'chain'? It has: HERE, ask, chain\n")
+
+
+def test_an_app_that_changes_the_directory(folder: Path) -> None:
+    """The files stand where they were meant to be."""
+    (folder / "elsewhere").mkdir()
+    (folder / "moving.py").write_text("import os\n\nos.chdir('elsewhere')\n\n\ndef ask(question):\n    return 'x'\n")
+    done = run(folder, "run", "set.csv", "--app", "moving:ask", "-o", "out.jsonl")
+
+    assert done.stdout.splitlines()[-1] == "wrote out.jsonl"
+    assert len(records(folder)) == 4
+    assert list((folder / "elsewhere").iterdir()) == []
+
+
+def test_an_app_that_exits_when_it_is_imported(folder: Path) -> None:
+    """Is a wrong one: one line, exit status 2."""
+    (folder / "leaving.py").write_text("import sys\n\nsys.exit(0)\n")
+    errors = run(folder, "run", "set.csv", "--app", "leaving:ask", "-o", "out.jsonl", status=2).stderr
+    assert errors == "rageval-hooks: --app: leaving cannot be imported: SystemExit: 0\n"

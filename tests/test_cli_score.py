@@ -122,10 +122,11 @@ class TestFiles:
         """With runs side by side."""
         file = write_lines(tmp_path / "in.jsonl", [{**rows(1)[0], "id": "q", "run": number} for number in (1, 2)])
         output = tmp_path / "out.csv"
-        run("score", str(file), *LEXICAL, "--columns", "open-rag-eval", "-o", str(output))
+        said = run("score", str(file), *LEXICAL, "--columns", "open-rag-eval", "-o", str(output)).stdout
 
         [row] = table(output)
         assert row["query_id"] == "q"
+        assert "without a column of open-rag-eval, only in .jsonl or in columns of ours: answer_relevance" in said
         assert {"run_1_generation_score_hallucination_score", "run_2_retrieval_score_umbrela_scores"} <= set(row)
 
 
@@ -183,6 +184,14 @@ class TestWhatIsWrong:
         output = tmp_path / "out.jsonl"
         run("score", str(file), *LEXICAL, "--metrics", "answer_relevance", "-o", str(output))
         assert list(values(output)[0]) == ["answer_relevance"]
+
+    def test_no_score_at_all(self, file: Path) -> None:
+        """Is said with a reason, and the status says that nothing came of it."""
+        output = str(file.parent / "out.jsonl")
+        result = run("score", str(file), *LEXICAL, "--metrics", "hhem", "-o", output, status=2)
+
+        assert "0 scores, 6 skipped, 0 failed" in result.stdout
+        assert result.stderr.startswith("rageval-hooks: not one score came out; the first: hhem: ")
 
     def test_a_judge_that_knows_no_answer(self, file: Path) -> None:
         """It stops, and says that it goes on later."""

@@ -23,12 +23,13 @@ def resumable(output: Path) -> Iterator[None]:
     Raises:
         typer.Exit: with status 130 after an interruption, 2 after an error.
     """
+    there = output.absolute()  # an application may change the current directory
     try:
         yield
     except KeyboardInterrupt:
         from rageval_hooks.offline.journal import interruption
 
-        typer.echo(interruption(output), err=True)
+        typer.echo(interruption(output, there), err=True)
         raise typer.Exit(_INTERRUPTED) from None
     except OSError as error:
         typer.echo(f"rageval-hooks: {error}", err=True)

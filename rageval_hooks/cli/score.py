@@ -96,13 +96,23 @@ def score(
             )
     for line in _summary(file, output, scored):
         typer.echo(line)
+    if columns is Columns.open_rag_eval and (missing := _without_place(scored)):
+        typer.echo(f"without a column of open-rag-eval, only in .jsonl or in columns of ours: {', '.join(missing)}")
+    if not scored.results["scored"]:
+        typer.echo(f"rageval-hooks: not one score came out; the first: {scored.why_not}", err=True)
     raise typer.Exit(_status(scored))
 
 
 def _status(scored: Scored) -> int:
-    if scored.results["failed"] and not scored.results["scored"]:
+    if not scored.results["scored"]:
         return 2
     return 1 if scored.bad else 0
+
+
+def _without_place(scored: Scored) -> list[str]:
+    from rageval_hooks.offline.open_rag_eval import has_place
+
+    return sorted(name for name in scored.names if not has_place(name))
 
 
 def _summary(file: Path, outputs: list[Path], scored: Scored) -> list[str]:

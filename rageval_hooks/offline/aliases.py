@@ -12,10 +12,11 @@ from pydantic import ValidationError
 
 from rageval_hooks.errors import TurnError
 from rageval_hooks.offline.records import Record
+from rageval_hooks.offline.wording import with_article
 from rageval_hooks.plain import plain_mapping, plain_value
 from rageval_hooks.turn import ErrorInfo, Passage, Turn
 
-__all__ = ["ALIASES", "check_columns", "explain", "is_missing", "record_from_row"]
+__all__ = ["ALIASES", "check_columns", "explain", "has_column", "is_missing", "record_from_row"]
 
 ALIASES: dict[str, tuple[str, ...]] = {
     "query": ("query", "user_input", "question", "input", "query_text"),
@@ -55,6 +56,13 @@ _IDS = ("id", "passage_id", "chunk_id", "doc_id", "document_id", "node_id", "id_
 _SCORES = ("score", "similarity", "relevance_score", "similarity_score")
 _HUMAN = frozenset({"human", "user"})
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_ITEM = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[}\]])(\s+(?=["'{\[]))?""", re.DOTALL)
+_NO_ERROR = frozenset({"false", "0", "0.0", "no", "none", "null"})
+
+
+def has_column(field: str, columns: Iterable[str]) -> bool:
+    """Whether one of some columns is a field's, under any of its names."""
+    return any(_canonical(name) in ALIASES[field] for name in columns)
 
 
 def check_columns(found: Iterable[str], required: Iterable[str]) -> None:
@@ -64,22 +72,24 @@ def check_columns(found: Iterable[str], required: Iterable[str]) -> None:
         TurnError: a column is missing; the message says which names are accepted, and which columns there are.
     """
     names = list(found)
-    known = {_canonical(name) for name in names}
     for field in required:
-        if not known.intersection(ALIASES[field]):
+        if not has_column(field, names):
             raise TurnError(
                 f"there is no column for the {field}: accepted are {', '.join(ALIASES[field])}; "
                 f"found: {', '.join(names) or '(none)'}"
             )
 
 
-def record_from_row(row: Mapping[str, Any], number: int, required: Iterable[str] = ("query", "response")) -> Record:
+def record_from_row(
+    row: Mapping[str, Any], name: str, required: Iterable[str] = ("query", "response"), *, table: bool = False
+) -> Record:
     """Return the record that a row of a table or a JSON object holds.
 
     Args:
         row: values by column. What no field takes is kept in the turn's metadata.
-        number: names the record if it has no id.
+        name: the record's id if it has none.
         required: fields whose columns must be there.
+        table: whether its cells cannot be lists or objects, and hold these as texts.
 
     Raises:
         TurnError: a column is missing, or a value is none of its field; the message says what is accepted.
@@ -93,8 +103,8 @@ def record_from_row(row: Mapping[str, Any], number: int, required: Iterable[str]
     metadata = {**_metadata(fields.get("metadata")), **plain_mapping(rest)}
     if not is_missing(fields.get("citations")):
         metadata["citations"] = _citations(fields["citations"])
-    error = _text(fields.get("error"), "error")
-    identity = str(number) if is_missing(fields.get("id")) else str(fields["id"]).strip()
+    error = _error(fields.get("error"))
+    identity = name if is_missing(fields.get("id")) else str(fields["id"]).strip()
     try:
         return Record(
             id=identity,
@@ -102,9 +112,9 @@ def record_from_row(row: Mapping[str, Any], number: int, required: Iterable[str]
             turn=Turn(
                 id=identity,
                 query=query,
-                response=_response(fields.get("response")),
-                passages=tuple(_passages(fields.get("passages"))),
-                reference=_reference(fields.get("reference")),
+                response=_response(fields.get("response"), table),
+                passages=tuple(_passages(fields.get("passages"), table)),
+                reference=_reference(fields.get("reference"), table),
                 status="error" if error else "ok",
                 error=ErrorInfo(type="Error", message=error) if error else None,
                 metadata=metadata,
@@ -146,16 +156,25 @@ def _split(row: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _unpacked(value: Any) -> Any:
-    """Return what a text holds if it is JSON, or a list as Python and pandas write it into a table."""
+    """Return what a text holds if it is JSON, or a list as Python, pandas and numpy write it into a table."""
     if not isinstance(value, str) or value.strip()[:1] not in ("[", "{"):
         return value
-    for read in (json.loads, ast.literal_eval):
+    for read in (json.loads, _literal):
         try:
             found = read(value)
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             continue
-        return found if isinstance(found, (list, tuple, dict)) else value
+        return found if isinstance(found, (list, dict)) else value
     return value
+
+
+def _literal(text: str) -> Any:
+    """Return what a text is in Python; items with nothing but a blank between them, as numpy writes them, are several.
+
+    Raises:
+        ValueError: it is nothing; likewise SyntaxError.
+    """
+    return ast.literal_eval(_ITEM.sub(lambda item: item[1] + ("," if item[2] else ""), text.strip()))
 
 
 def _text(value: Any, field: str) -> str:
@@ -165,7 +184,14 @@ def _text(value: Any, field: str) -> str:
         return value
     if isinstance(value, (bool, int, float)):
         return str(value)
-    raise TurnError(f"the {field} is a {_kind(value)}, not a text")
+    raise TurnError(f"the {field} is {_kind(value)}, not a text")
+
+
+def _error(value: Any) -> str:
+    """Return what went wrong; empty where a column says only that nothing did."""
+    if not value or (isinstance(value, str) and value.strip().lower() in _NO_ERROR):
+        return ""
+    return _text(value, "error")
 
 
 def _query(value: Any) -> str:
@@ -181,9 +207,9 @@ def _query(value: Any) -> str:
     return _text(value, "query")
 
 
-def _response(value: Any) -> str:
+def _response(value: Any, table: bool) -> str:
     """Return the answer; open-rag-eval cuts it into parts with citations."""
-    parts = _unpacked(value)
+    parts = _unpacked(value) if table else value
     if isinstance(parts, list) and parts and all(isinstance(part, Mapping) and "text" in part for part in parts):
         return " ".join(" ".join([str(part["text"]), *map(str, part.get("citations") or ())]) for part in parts)
     if isinstance(value, list):
@@ -191,8 +217,11 @@ def _response(value: Any) -> str:
     return _text(value, "response")
 
 
-def _reference(value: Any) -> str | None:
-    value = _unpacked(value)
+def _reference(value: Any, table: bool) -> str | None:
+    """Return the reference answer; of several, as Ragas had them, all."""
+    found = _unpacked(value) if table else value
+    if isinstance(found, list) and all(isinstance(item, str) for item in found):
+        value = found
     if isinstance(value, (list, tuple)):
         value = "\n".join(_text(item, "reference") for item in value)
     return _text(value, "reference") or None
@@ -215,7 +244,7 @@ def _metadata(value: Any) -> dict[str, Any]:
     if is_missing(value):
         return {}
     if not isinstance(value, Mapping):
-        raise TurnError(f"the metadata is a {_kind(value)}, not an object")
+        raise TurnError(f"the metadata is {_kind(value)}, not an object")
     return plain_mapping(value)
 
 
@@ -225,10 +254,10 @@ def _citations(value: Any) -> Any:
     return [{"id": item} if isinstance(item, str) else item for item in value] if isinstance(value, list) else value
 
 
-def _passages(value: Any) -> list[Passage]:
+def _passages(value: Any, table: bool) -> list[Passage]:
     if is_missing(value):
         return []
-    value = _unpacked(value)
+    value = _unpacked_passages(value, table)
     if isinstance(value, str):
         return [Passage(text=value)]
     if isinstance(value, Mapping):
@@ -236,17 +265,26 @@ def _passages(value: Any) -> list[Passage]:
             return [_passage(value, 1)]
         return [_passage({"id": key, "text": text}, number) for number, (key, text) in enumerate(value.items(), 1)]
     if not isinstance(value, (list, tuple)):
-        raise TurnError(f"the passages are a {_kind(value)}: give a list of texts or of objects with a text")
+        raise TurnError(f"the passages are {_kind(value)}: give a list of texts or of objects with a text")
     return [_passage(item, number) for number, item in enumerate(value, 1)]
+
+
+def _unpacked_passages(value: Any, table: bool) -> Any:
+    """Return the passages that a text holds; the text itself where it is one that only looks like a list or object."""
+    found = _unpacked(value)
+    if isinstance(found, list):
+        return found if not found or any(isinstance(item, (str, Mapping)) for item in found) else value
+    if isinstance(value, str) and isinstance(found, Mapping):
+        texts = all(isinstance(text, str) for text in found.values())
+        return found if table and (texts or any(isinstance(found.get(key), str) for key in _TEXTS)) else value
+    return found
 
 
 def _passage(item: Any, number: int) -> Passage:
     if isinstance(item, str):
         return Passage(text=item)
     if not isinstance(item, Mapping):
-        raise TurnError(
-            f"passage {number} is a {_kind(item)}: give a text, or an object with text, id, score, metadata"
-        )
+        raise TurnError(f"passage {number} is {_kind(item)}: give a text, or an object with text, id, score, metadata")
     key = next((key for key in _TEXTS if isinstance(item.get(key), str)), None)
     if key is None:
         raise TurnError(f"passage {number} has no text: accepted are {', '.join(_TEXTS)}; found: {', '.join(item)}")
@@ -272,4 +310,4 @@ def _is_number(value: Any) -> bool:
 
 def _kind(value: Any) -> str:
     names = {dict: "object", list: "list", bool: "truth value", int: "number", float: "number", str: "text"}
-    return names.get(type(value), type(value).__name__)
+    return with_article(names.get(type(value), type(value).__name__))

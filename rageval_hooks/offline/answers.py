@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rageval_hooks.errors import RagevalError
+from rageval_hooks.offline.wording import with_article
 from rageval_hooks.turn import Passage, Turn
 
 __all__ = ["Answer", "UnreadableAnswerError", "collected", "read_answer"]
@@ -38,11 +39,13 @@ class Answer:
     Attributes:
         text: the answer; None if the result has none of its own.
         passages: None if the result says nothing of them.
+        context: what it says of them as one text; that may be all of them in one.
         turn: the whole turn, where the application has made it.
     """
 
     text: str | None = None
     passages: tuple[Passage, ...] | None = None
+    context: str | None = None
     turn: Turn | None = None
 
 
@@ -62,14 +65,16 @@ def read_answer(result: Any) -> Answer:
         UnreadableAnswerError: there is no answer in it; the message says what is accepted.
     """
     if isinstance(result, Turn):
-        return Answer(result.response, result.passages, result)
+        return Answer(result.response, result.passages, turn=result)
     if isinstance(result, str):
         return Answer(str.__str__(result))
     if isinstance(result, tuple) and len(result) == 2:
         return Answer(_text(result[0]), _passages(result[1]))
     text = _text(result)
-    found = next((value for name in _PASSAGE_KEYS if _is_list(value := _field(result, name))), None)
-    return Answer(text, None if found is None else _passages(found))
+    named = [_field(result, name) for name in _PASSAGE_KEYS]
+    found = next((value for value in named if _is_list(value)), None)
+    context = next((value for value in named if isinstance(value, str) and value.strip()), None)
+    return Answer(text, None if found is None else _passages(found), context)
 
 
 def _text(result: Any) -> str:
@@ -88,7 +93,7 @@ def _text(result: Any) -> str:
 
 
 def _kind(value: Any) -> str:
-    return "None" if value is None else f"a {type(value).__name__}"
+    return "None" if value is None else with_article(type(value).__name__)
 
 
 def _is_list(value: Any) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.offline.named import import_named, is_factory
+from rageval_hooks.offline.wording import with_article
 
 __all__ = ["App", "adapt", "load"]
 
@@ -42,7 +43,7 @@ def load(name: str) -> Any:
         return found
     try:
         return found()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigurationError(f"--app: {name}() has failed: {type(error).__name__}: {error}") from error
 
 
@@ -81,7 +82,7 @@ def adapt(target: Any, input_key: str | None = None) -> App:
 
 
 def _kind(value: Any) -> str:
-    return f"the class {value.__qualname__}" if isinstance(value, type) else f"a {type(value).__name__}"
+    return f"the class {value.__qualname__}" if isinstance(value, type) else with_article(type(value).__name__)
 
 
 def _is_runnable(target: Any) -> bool:

@@ -68,13 +68,13 @@ async def ask(app: App, question: str, capture: Capture, timeout: float) -> Aske
 
 
 async def _call(app: App, question: str) -> Any:
-    if app.asynchronous:
-        try:
+    try:
+        if app.asynchronous:
             return await _read(await app.ask(question))
-        except SystemExit as error:  # the application's, not ours
-            raise RuntimeError(f"SystemExit: {error}") from error
-    result = await _in_thread(lambda: collected(app.ask(question)))
-    return await _read(await result) if isinstance(result, Awaitable) else await _read(result)
+        result = await _in_thread(lambda: collected(app.ask(question)))
+        return await _read(await result) if isinstance(result, Awaitable) else await _read(result)
+    except SystemExit as error:  # the application's, not ours
+        raise RuntimeError(f"SystemExit: {error}") from error
 
 
 async def _read(result: Any) -> Any:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.offline.files import atomic_file
+from rageval_hooks.offline.journal import journal_path
 from rageval_hooks.offline.rows import BadRow
 from rageval_hooks.plain import plain_value
 
@@ -21,23 +22,41 @@ __all__ = ["BadRows", "check_apart", "errors_path"]
 
 def errors_path(output: Path) -> Path:
     """Return where the rows go that could not be used, if nobody says otherwise."""
-    return output.with_name(f"{output.stem}.errors.jsonl")
+    return output.with_name(f"{output.name}.errors.jsonl")
 
 
-def check_apart(inputs: Iterable[Path], outputs: Iterable[Path], errors: Path) -> None:
+def check_apart(inputs: Iterable[Path], outputs: Sequence[Path], errors: Path | None = None) -> None:
     """Check, before any work, that nothing which is read is written over.
 
+    Args:
+        inputs: what is read.
+        outputs: what is written. Beside the first stands the journal.
+        errors: the file of the bad rows; None if there is none.
+
     Raises:
-        ConfigurationError: an output or the file of the bad rows is an input, or the latter is an output or cannot be.
+        ConfigurationError: an output, its journal or the file of the bad rows is an input, or they are one another, or
+            the latter cannot be.
     """
     read, written = ({path.resolve() for path in paths} for paths in (inputs, outputs))
+    journal = journal_path(outputs[0]).resolve()
     if read & written:
         name = min(map(str, read & written))
         raise ConfigurationError(f"the output {name} is the input, and would take its place: give it another name")
-    if errors.resolve() in read | written:
+    if journal in read | written:
+        raise ConfigurationError(
+            f"what is done is kept in {journal} meanwhile, and that is the input or an output: give another output"
+        )
+    if errors is not None:
+        _check_errors(errors, read | written | {journal})
+
+
+def _check_errors(errors: Path, others: set[Path]) -> None:
+    if errors.resolve() in others:
         raise ConfigurationError(
             f"{errors} cannot take the bad rows: it is the input or an output. Name another file with --errors"
         )
+    if errors.is_dir():
+        raise ConfigurationError(f"{errors} cannot take the bad rows: it is a folder. Name a file with --errors")
     if not errors.absolute().parent.is_dir():
         raise ConfigurationError(f"--errors: there is no folder {errors.parent}")
 

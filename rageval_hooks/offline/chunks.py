@@ -8,12 +8,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import islice, zip_longest
 
+from rageval_hooks.offline.distinct import distinct
 from rageval_hooks.offline.documents import Document
 from rageval_hooks.plain import Data, Text
 from rageval_hooks.text.sentences import sentence_spans
 from rageval_hooks.text.words import words
 
-__all__ = ["Chunk", "chunks_of", "cut", "spread", "unique_chunks"]
+__all__ = ["Chunk", "chunks_of", "cut", "shared_ids", "spread", "unique_chunks"]
 
 _LEAST_WORDS = 5
 _BLOCKS = re.compile(r"\n\s*\n")
@@ -117,11 +118,25 @@ def _pieces(sentence: str, size: int) -> Iterator[str]:
 
 
 def unique_chunks(chunks: Iterable[Chunk]) -> list[Chunk]:
-    """Return the chunks, of those with the same id the first one."""
-    found: dict[str, Chunk] = {}
+    """Return the chunks, of those with the same id and text the first one.
+
+    An id that stands for several texts, as in files that number each for itself, says nothing: it is made one of its
+    own for each text, with the document's name.
+    """
+    found: dict[tuple[str, str], Chunk] = {}
     for chunk in chunks:
-        found.setdefault(chunk.id, chunk)
-    return list(found.values())
+        found.setdefault((chunk.id, chunk.text), chunk)
+    shared = shared_ids(found.values())
+    ids = distinct([f"{chunk.document}:{chunk.id}" if chunk.id in shared else chunk.id for chunk in found.values()])
+    return [chunk.model_copy(update={"id": new}) for chunk, new in zip(found.values(), ids, strict=True)]
+
+
+def shared_ids(chunks: Iterable[Chunk]) -> set[str]:
+    """Return the ids that chunks with different texts have in common."""
+    texts: dict[str, set[str]] = {}
+    for chunk in chunks:
+        texts.setdefault(chunk.id, set()).add(chunk.text)
+    return {name for name, found in texts.items() if len(found) > 1}
 
 
 def spread(chunks: Sequence[Chunk], limit: int, seed: int) -> list[Chunk]:

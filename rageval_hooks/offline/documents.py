@@ -176,6 +176,8 @@ def _read_lines(path: Path, name: str, library: Library) -> None:
                 continue
             try:
                 library.documents.append(_document(json.loads(line), name, number))
+            except RecursionError:
+                library.problems.append(Problem(f"{name}, line {number}", "it is nested too deeply"))
             except ValueError as error:
                 reason = f"it is no JSON ({error})" if isinstance(error, json.JSONDecodeError) else str(error)
                 library.problems.append(Problem(f"{name}, line {number}", reason))

@@ -9,8 +9,9 @@ from pathlib import Path
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.judges.base import Judge
 from rageval_hooks.judges.resolve import resolve_judge
+from rageval_hooks.offline.bad_rows import check_apart
 from rageval_hooks.offline.budget import Budget, Spent
-from rageval_hooks.offline.chunks import Chunk, chunks_of, spread, unique_chunks
+from rageval_hooks.offline.chunks import Chunk, chunks_of, shared_ids, spread, unique_chunks
 from rageval_hooks.offline.documents import read_documents
 from rageval_hooks.offline.generation import Generated, generate, work_of
 from rageval_hooks.offline.interruptible import run_interruptible
@@ -64,8 +65,8 @@ def run_generate(options: GenerateOptions, say: Say, warn: Say) -> int:
     """
     for output in options.outputs:
         check_output(output, (".jsonl", ".csv"))
-        if any(output.resolve() == Path(source).resolve() for source in options.sources):
-            raise ConfigurationError(f"--output {output} is a source, and would take its place: give it another name")
+    check_apart(map(Path, options.sources), options.outputs)
+    outputs = [output.absolute() for output in options.outputs]  # importing a store may change the current directory
     styles = resolve_styles(options.styles)
     judge = _judge(options)
     chunks, problems = _chunks(options)
@@ -74,17 +75,24 @@ def run_generate(options: GenerateOptions, say: Say, warn: Say) -> int:
     if not chunks:
         why = f" ({problems[0]})" if len(problems) == 1 else f" ({len(problems)} could not be read)" if problems else ""
         raise ConfigurationError(f"there is nothing to ask about in {', '.join(options.sources)}{why}")
+    shared = shared_ids(chunks)
+    chunks = unique_chunks(chunks)
+    if shared:
+        warn(
+            f"{counted(len(shared), 'id')} of chunks, such as {min(shared)!r}, with several texts each: these chunks "
+            "are named document:id, and run finds them by their text"
+        )
     documents = len({chunk.document for chunk in chunks})
     found = len(chunks)
     if options.limit is not None and options.limit < found:
         chunks = spread(chunks, options.limit, options.seed)
     say(f"{len(chunks)} of {counted(found, 'chunk')} of {counted(documents, 'document')}")
-    journal = KeyedJournal(journal_path(options.outputs[0]), work_of(judge), restart=options.restart)
+    journal = KeyedJournal(journal_path(outputs[0]), work_of(judge), restart=options.restart)
     with journal:
         result = _generate(options, styles, judge, chunks, journal, warn)
         if not result.questions:
             raise ConfigurationError("\n".join(["no question came of it:", *result.lines()]))
-        for output in options.outputs:
+        for output in outputs:
             write_questions(output, result.questions)
         if result.complete:
             journal.remove()
@@ -93,7 +101,7 @@ def run_generate(options: GenerateOptions, say: Say, warn: Say) -> int:
     say(f"wrote {', '.join(map(str, options.outputs))}")
     if not result.complete:
         more = " with a larger budget" if result.undone else ""
-        warn(f"run the same command again{more} to go on: what is done is kept in {journal.path}")
+        warn(f"run the same command again{more} to go on: what is done is kept in {journal_path(options.outputs[0])}")
     return 0 if result.complete and not problems else 1
 
 
@@ -115,7 +123,7 @@ def _chunks(options: GenerateOptions) -> tuple[list[Chunk], list[str]]:
     for source in options.sources:
         if _is_object(source):
             chunks += chunks_of_store(source)
-    return unique_chunks(chunks), list(map(str, library.problems))
+    return chunks, list(map(str, library.problems))
 
 
 def _is_object(source: str) -> bool:
@@ -154,5 +162,5 @@ def _generate(
                 )
 
     if len(journal):
-        warn(f"going on from {journal.path}")
+        warn(f"going on from {journal_path(options.outputs[0])}")
     return run_interruptible(work())

@@ -29,10 +29,15 @@ def journal_path(output: Path) -> Path:
     return output.with_name(f"{output.name}.partial.jsonl")
 
 
-def interruption(output: Path) -> str:
-    """Return what to say when the work on an output was interrupted."""
-    path = journal_path(output)
-    kept = f"What is done is in {path}: give the same command again to go on" if path.exists() else "Nothing was done"
+def interruption(output: Path, there: Path) -> str:
+    """Return what to say when the work on an output was interrupted.
+
+    Args:
+        output: as the user has named it.
+        there: where it is.
+    """
+    done = f"What is done is in {journal_path(output)}: give the same command again to go on"
+    kept = done if journal_path(there).exists() else "Nothing was done"
     return f"rageval-hooks: interrupted. {kept}"
 
 
@@ -55,7 +60,7 @@ class JournalFile(ABC):
     Args:
         path: the file; made if there is none.
         work: what decides on the results, as JSON-able data: an existing journal goes on only if it has the same.
-        restart: begin anew, whatever the file holds.
+        restart: begin anew, whatever such a journal holds.
 
     Raises:
         ConfigurationError: it is the journal of other work or of another process, or no journal.
@@ -69,9 +74,7 @@ class JournalFile(ABC):
         self._file: IO[bytes] = open(path, "a+b")  # noqa: SIM115 - closed by close()
         try:
             _lock(self._file, path)
-            if restart:
-                self._file.truncate(0)
-            self._read(json.loads(json.dumps(work)))
+            self._read(json.loads(json.dumps(work)), restart)
         except BaseException:
             self._file.close()
             raise
@@ -132,13 +135,13 @@ class JournalFile(ABC):
         os.fsync(self._file.fileno())
         self._synced = time.monotonic()
 
-    def _read(self, work: Mapping[str, Any]) -> None:
+    def _read(self, work: Mapping[str, Any], restart: bool) -> None:
+        self._file.seek(0)
+        self._check_owner(self._file.readline(), work)
+        if restart:
+            self._file.truncate(0)
         self._file.seek(0)
         for line in self._file:
-            if self._end == 0 and not line.startswith(_BEGINNING[: len(line)]):
-                raise ConfigurationError(
-                    f"{self.path} is in the way: it is no journal of ours. Move it, or give --restart to begin anew"
-                )
             if not line.endswith(b"\n"):
                 break
             if self._end == 0:
@@ -154,19 +157,41 @@ class JournalFile(ABC):
             self._append(json.dumps({"rageval_journal": _FORMAT, "work": work}))
             self._sync()
 
+    def _check_owner(self, line: bytes, work: Mapping[str, Any]) -> None:
+        """Check that a file's first line is not that of something else, which would be lost."""
+        if not line.startswith(_BEGINNING[: len(line)]):
+            raise ConfigurationError(
+                f"{self.path} is in the way: it is no journal of ours. Move it, or give another output"
+            )
+        command = _work_in(line).get("command", work.get("command"))
+        if command != work.get("command"):
+            raise ConfigurationError(
+                f"{self.path} is what rageval-hooks {command} has left when it was interrupted. Give another output, "
+                "or that command again to finish it"
+            )
+
     def _check(self, line: bytes, work: Mapping[str, Any]) -> None:
-        try:
-            header = json.loads(line)
-        except ValueError:
-            header = {}
-        if header.get("rageval_journal") != _FORMAT:
+        before = _work_in(line)
+        if not before:
             raise ConfigurationError(f"{self.path} is no journal of this version: give --restart to begin anew")
-        changed = [name for name in work if header["work"].get(name) != work[name]]
+        changed = [name for name in work if before.get(name) != work[name]]
         if changed:
             raise ConfigurationError(
                 f"{self.path} is what another run left when it was interrupted: it had other {', '.join(changed)}. "
                 "Give the same as then to go on, or --restart to begin anew"
             )
+
+
+def _work_in(line: bytes) -> Mapping[str, Any]:
+    """Return what a journal's first line says of the work; nothing if that is not of this version."""
+    try:
+        header = json.loads(line)
+    except ValueError:
+        return {}
+    work = header.get("work") if header.get("rageval_journal") == _FORMAT else None
+    if not isinstance(work, Mapping):
+        return {}
+    return work if "command" in work else {"command": "score", **work}
 
 
 def _lock(file: IO[bytes], path: Path) -> None:

@@ -52,7 +52,7 @@ def _module(name: str, option: str) -> ModuleType:
                 f"{option}: there is no module {error.name!r}, neither in {os.getcwd()} nor among what is installed"
             ) from None
         raise ConfigurationError(f"{option}: {name} cannot be imported: it needs {error.name!r}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigurationError(f"{option}: {name} cannot be imported: {type(error).__name__}: {error}") from error
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Union
@@ -10,11 +12,20 @@ from typing import Any, Union
 from pydantic import ValidationError
 
 from rageval_hooks.errors import TurnError
-from rageval_hooks.offline.aliases import check_columns, explain, record_from_row
-from rageval_hooks.offline.records import Record
+from rageval_hooks.offline.aliases import check_columns, explain, has_column, record_from_row
+from rageval_hooks.offline.records import Record, holds_turn
 from rageval_hooks.offline.rows import BadRow, Row, columns_of, read_groups, read_rows
 from rageval_hooks.offline.spans import is_export
-from rageval_hooks.offline.table_forms import is_long, is_native, is_wide, long_rows, native_record, wide_rows
+from rageval_hooks.offline.table_forms import (
+    has_their_scores,
+    is_long,
+    is_native,
+    is_wide,
+    long_rows,
+    native_record,
+    their_record,
+    wide_rows,
+)
 from rageval_hooks.offline.traces import read_traces
 from rageval_hooks.score import Evaluation
 
@@ -29,7 +40,8 @@ _PEEK = 100
 def read_items(path: Path, required: Iterable[str] = ("query", "response")) -> Items:
     """Yield what stands in a file: each record, or row that is none, with the line on which it begins.
 
-    Records without an id are named by their number. Of two with the same id and run, the second is bad.
+    Records without an id are named by their number, ``row-2`` where others have ids. Of two with the same id and run,
+    the second is bad.
 
     Args:
         path: the file.
@@ -59,44 +71,69 @@ def _items(path: Path, required: tuple[str, ...]) -> Items:
         return read_traces(path)
     if _is_evaluation(sample):
         return _evaluations(path)
-    everything = chain(first, rows)
-    columns = columns_of(path)
-    if columns is None:
-        found = [row.data for row in first if isinstance(row, Row)]
-        columns = [] if any("turn" in row for row in found) else list(dict.fromkeys(chain.from_iterable(found)))
+    everything: Iterator[Row | BadRow] = chain(first, rows)
+    found = [row.data for row in first if isinstance(row, Row)]
+    table = columns_of(path)
+    columns = list(dict.fromkeys(chain.from_iterable(found))) if table is None else table
+    form = _Form(_make(columns, table is not None), required, "row-" if has_column("id", columns) else "")
     if is_wide(columns):
-        return _each(wide_rows(everything), required)
+        return _each(wide_rows(everything), form)
     if is_long(columns):
-        required = tuple(field for field in required if field != "passages")
-        return _each(long_rows(everything), _checked(path, columns, required))
+        form = replace(form, required=tuple(field for field in required if field != "passages"))
+        everything = long_rows(everything)
+    if not any(map(holds_turn, found)):
+        _check(path, columns, form.required, table is not None)
+    return _each(everything, form)
+
+
+Make = Callable[[Mapping[str, Any], str, tuple[str, ...]], Record]
+
+
+@dataclass(frozen=True)
+class _Form:
+    """How rows become records.
+
+    Attributes:
+        make: makes one of a row, its name if it has no id, and the fields that it must have.
+        required: these fields.
+        prefix: before the number in such a name.
+    """
+
+    make: Make
+    required: tuple[str, ...]
+    prefix: str
+
+
+def _make(columns: list[str], table: bool) -> Make:
+    if has_their_scores(columns):
+        return their_record
     if is_native(columns):
-        return _each(everything, _checked(path, columns, required), native_record)
-    return _each(everything, _checked(path, columns, required))
+        return native_record
+    return partial(record_from_row, table=table or is_wide(columns))
 
 
-def _checked(path: Path, columns: list[str], required: tuple[str, ...]) -> tuple[str, ...]:
-    """Say at once that a column is missing from a whole file."""
-    if columns:
-        try:
-            check_columns(columns, required)
-        except TurnError as error:
+def _check(path: Path, columns: list[str], required: tuple[str, ...], table: bool) -> None:
+    """Say at once that a column is missing from a whole file; where each row has its own, from all that there are."""
+    if not columns:
+        return
+    try:
+        check_columns(columns, required)
+    except TurnError as error:
+        if table:
             raise TurnError(f"{path}: {error}") from None
-    return required
+        everything = chain.from_iterable(row.data for row in read_rows(path) if isinstance(row, Row))
+        _check(path, list(dict.fromkeys(everything)), required, True)
 
 
-Make = Callable[[Mapping[str, Any], int, tuple[str, ...]], Record]
-
-
-def _each(rows: Iterator[Row | BadRow], required: tuple[str, ...], make: Make = record_from_row) -> Items:
+def _each(rows: Iterator[Row | BadRow], form: _Form) -> Items:
     for row in rows:
         if isinstance(row, BadRow):
             yield row.line, row
             continue
         try:
-            yield (
-                row.line,
-                Record.model_validate(row.data) if "turn" in row.data else make(row.data, row.number, required),
-            )
+            ours = holds_turn(row.data)
+            name = f"{form.prefix}{row.number}"
+            yield row.line, Record.model_validate(row.data) if ours else form.make(row.data, name, form.required)
             continue
         except ValidationError as error:
             reason = explain(error)
@@ -106,7 +143,7 @@ def _each(rows: Iterator[Row | BadRow], required: tuple[str, ...], make: Make = 
 
 
 def _is_evaluation(row: Mapping[str, Any]) -> bool:
-    return "turn" in row and "id" not in row
+    return holds_turn(row) and "id" not in row
 
 
 def _evaluations(path: Path) -> Items:

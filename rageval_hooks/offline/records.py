@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from pydantic import Field
 
@@ -10,7 +11,7 @@ from rageval_hooks.plain import Data, Text
 from rageval_hooks.score import Result, Score, is_about_turn
 from rageval_hooks.turn import Turn
 
-__all__ = ["Record"]
+__all__ = ["Record", "holds_turn"]
 
 
 class Record(Data):
@@ -44,3 +45,8 @@ class Record(Data):
     def scores(self) -> Iterator[Score]:
         """Yield the scores of the whole turn."""
         return (result for result in self.results if isinstance(result, Score) and is_about_turn(result))
+
+
+def holds_turn(row: Mapping[str, Any]) -> bool:
+    """Whether a row holds a turn as we write it, and not columns, of which one may have this name too."""
+    return isinstance(row.get("turn"), Mapping)

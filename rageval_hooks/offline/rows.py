@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -68,12 +69,14 @@ def check_file(path: Path) -> None:
     """Check that there is a file.
 
     Raises:
-        ConfigurationError: there is none of that name, or it is a folder.
+        ConfigurationError: there is none of that name, or it is a folder or a pipe.
     """
     if not path.exists():
         raise ConfigurationError(f"there is no file {path}")
     if path.is_dir():
         raise ConfigurationError(f"{path} is a folder, not a file")
+    if not path.is_file():
+        raise ConfigurationError(f"{path} is a pipe or a device: it is read more than once, so give a file")
 
 
 def format_of(path: Path) -> str:
@@ -126,9 +129,9 @@ def columns_of(path: Path) -> list[str] | None:
     kind = format_of(path)
     if kind == "csv":
         with open(path, newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
-            return next(_csv_reader(file, path), [])
+            return _apart(next(_csv_reader(file, path), []), path)
     if kind == "parquet":
-        return [str(name) for name in _open_parquet(path).schema_arrow.names]
+        return _apart([str(name) for name in _open_parquet(path).schema_arrow.names], path)
     return None
 
 
@@ -255,7 +258,7 @@ def _items(document: Any) -> list[Any]:
 def _read_csv(path: Path) -> Iterator[Row | BadRow]:
     with open(path, newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
         reader = _csv_reader(file, path)
-        header: list[str] = next(reader, [])
+        header = _apart(next(reader, []), path)
         number, line = 0, reader.line_num + 1
         while True:
             try:
@@ -270,6 +273,18 @@ def _read_csv(path: Path) -> Iterator[Row | BadRow]:
                 number += 1
                 yield _table_row(header, cells, line, number)
             line = reader.line_num + 1
+
+
+def _apart(header: list[str], path: Path) -> list[str]:
+    """Return the columns of a table, if no two have the same name.
+
+    Raises:
+        TurnError: of such columns only one would be read.
+    """
+    twice = [name for name, count in Counter(header).items() if count > 1 and name.strip()]
+    if twice:
+        raise TurnError(f"{path} has several columns {twice[0]!r}: give each its own name")
+    return header
 
 
 def _csv_reader(file: Any, path: Path) -> Any:
@@ -291,6 +306,7 @@ def _table_row(header: list[str], cells: list[str], line: int, number: int) -> R
 
 def _read_parquet(path: Path) -> Iterator[Row | BadRow]:
     number = 0
+    columns_of(path)  # which are checked
     for batch in _open_parquet(path).iter_batches(batch_size=_BATCH):
         for data in batch.to_pylist():
             number += 1

@@ -6,7 +6,7 @@ import inspect
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,11 +62,14 @@ def run_app(options: RunOptions, say: Say, warn: Say) -> int:
         TurnError: the test set cannot be read, or has no column with questions.
     """
     check_output(options.output, (".jsonl",))
-    bad_rows = BadRows(options.errors or errors_path(options.output), always=options.errors is not None)
-    check_apart([options.data], [options.output], bad_rows.path)
+    errors = options.errors or errors_path(options.output)
+    check_apart([options.data], [options.output], errors)
+    # The application may change the current directory.
+    bad_rows = BadRows(errors.absolute(), always=options.errors is not None)
+    there = replace(options, data=options.data.absolute(), output=options.output.absolute())
     questions, bad = read_questions(options.data)
     with _switched_off():
-        ran = _asked(options, questions, warn)
+        ran = _asked(there, questions, lambda: warn(f"going on from {journal_path(options.output)}"))
     for line in ran.lines():
         say(line)
     with bad_rows:
@@ -74,7 +77,7 @@ def run_app(options: RunOptions, say: Say, warn: Say) -> int:
             bad_rows.add(row)
     if bad:
         warn(
-            f"{counted(len(bad), 'row')} of {options.data} could not be used: {bad_rows.path}"
+            f"{counted(len(bad), 'row')} of {options.data} could not be used: {errors}"
             f" (line {bad[0].line}: {bad[0].reason})"
         )
     say(f"wrote {options.output}")
@@ -93,7 +96,9 @@ def _switched_off() -> Iterator[None]:
             os.environ["RAGEVAL_ENABLED"] = before
 
 
-def _asked(options: RunOptions, questions: list[Question], warn: Say) -> Ran:
+def _asked(options: RunOptions, questions: list[Question], going_on: Callable[[], object]) -> Ran:
+    if options.retry_failed:
+        _check_repeat(options, questions)
     target = load(options.app)
     if not inspect.isawaitable(target):
         adapt(target, options.input_key)  # what is wrong with it is said before anything is written
@@ -105,7 +110,7 @@ def _asked(options: RunOptions, questions: list[Question], warn: Say) -> Ran:
     }
     with KeyedJournal(journal_path(options.output), work, restart=options.restart) as journal:
         if len(journal):
-            warn(f"going on from {journal.path}")
+            going_on()
         if options.retry_failed:
             keep_answers(read_records(options.output), questions, options.repeat, journal)
         ran = run_interruptible(_run(options, questions, target, journal))
@@ -114,11 +119,22 @@ def _asked(options: RunOptions, questions: list[Question], warn: Say) -> Ran:
     return ran
 
 
+def _check_repeat(options: RunOptions, questions: list[Question]) -> None:
+    """Check that no answer of the output would be lost, because it is asked for fewer repetitions than there are."""
+    asked = {question.id for question in questions}
+    most = max((record.run for record in read_records(options.output) if record.id in asked), default=1)
+    if most > options.repeat:
+        raise ConfigurationError(
+            f"{options.output} has answers to {most} repetitions, which --retry-failed would keep only "
+            f"{options.repeat} of: give --repeat {most}, or another output"
+        )
+
+
 async def _run(options: RunOptions, questions: list[Question], target: Any, journal: KeyedJournal) -> Ran:
     if inspect.isawaitable(target):  # a factory that is a coroutine function
         try:
             target = await target
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise ConfigurationError(f"--app: {options.app}() has failed: {type(error).__name__}: {error}") from error
     app = adapt(target, options.input_key)
     with progress_bar("run", len(questions) * options.repeat) as advance:

@@ -178,7 +178,7 @@ def _turn(question: Question, app: App, asked: Asked, started: int) -> Turn:
 def _passages(answer: Answer, turn: Turn) -> tuple[Passage, ...]:
     """Return the passages that the application names, else those that were seen; the latter know more of the same."""
     if answer.passages is None:
-        return turn.passages
+        return turn.passages or (() if answer.context is None else (Passage(text=answer.context),))
     same = [passage.text for passage in answer.passages] == [passage.text for passage in turn.passages]
     return turn.passages if same else answer.passages
 

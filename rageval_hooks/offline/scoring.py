@@ -32,7 +32,7 @@ from rageval_hooks.offline.rows import BadRow, check_file
 from rageval_hooks.offline.score_journal import ScoreJournal
 from rageval_hooks.offline.writers import check_outputs, write_output
 from rageval_hooks.pipeline import Pipeline
-from rageval_hooks.score import Failed, Result, Score
+from rageval_hooks.score import Failed, Result, Score, Skipped, is_about_turn
 from rageval_hooks.threads import DaemonExecutor
 from rageval_hooks.version import __version__
 
@@ -60,6 +60,8 @@ class Scored:
         spent: what the judge took, earlier runs included.
         budget: why the judge was asked no more, if so.
         left_out: questions to the judge that were not asked any more.
+        why_not: why the first result that is no score is none.
+        names: of the scores of whole turns.
     """
 
     turns: int = 0
@@ -71,6 +73,19 @@ class Scored:
     spent: Spent = field(default_factory=Spent)
     budget: str | None = None
     left_out: int = 0
+    why_not: str | None = None
+    names: set[str] = field(default_factory=set)
+
+    def count(self, results: Iterable[Result]) -> None:
+        """Count the results of a turn."""
+        for result in results:
+            self.results[result.status] += 1
+            if isinstance(result, Score):
+                if is_about_turn(result):
+                    self.names.add(result.name)
+            elif self.why_not is None:
+                reason = result.reason if isinstance(result, Skipped) else f"{result.error_type}: {result.message}"
+                self.why_not = f"{result.name}: {reason.removeprefix(f'{result.name}: ')}"
 
 
 class Scoring:
@@ -96,6 +111,8 @@ class Scoring:
         self._names = {score.name for metric in pipeline.metrics for score in metric.scores}
         self._names |= {metric.name for metric in pipeline.metrics}
         self._held: list[tuple[int, Record]] = []
+        self._outages: list[Failed] = []
+        self._answered = False
         self._executor = DaemonExecutor(min(_COMPUTING, concurrency), "rageval-score")
 
     async def run(self, records: Iterable[tuple[int, Record]], advance: Advance) -> None:
@@ -117,9 +134,10 @@ class Scoring:
                 await asyncio.sleep(0)  # let it begin, and let an interruption through
             while running:
                 running = await _first_done(running)
-            self._release()
+            self._end()
         finally:
             await _cancel_others()
+            await asyncio.gather(*running, return_exceptions=True)  # several may have failed, of which one is raised
             self._executor.shutdown()
             if self._judge is not None:
                 await self._judge.aclose()
@@ -148,19 +166,35 @@ class Scoring:
         found = [result for result in record.results if result.metric in names]
         outages = [result for result in found if _is_outage(result)]
         answered = any(isinstance(result, Score) for result in found)
+        self._answered |= answered
         if answered:
             self._release()
         if answered or not outages:
             self._journal.done(index, record, self._budget.spent)
             return
         self._held.append((index, record))
+        self._outages += outages
         if len(self._held) >= _MOST_OUTAGES:
-            kept = "" if self._journal.empty else f"What is scored is kept in {self._journal.path}: "
-            problem = f"the judge {self._judge} does not work: {outages[0].message}"
-            raise JudgeUnavailableError(f"{problem}. {kept}give the same command again to go on")
+            raise self._broken(outages[0])
+
+    def _broken(self, outage: Failed) -> JudgeUnavailableError:
+        kept = "" if self._journal.empty else f"What is scored is kept in {self._journal.path}: "
+        problem = f"the judge {self._judge} does not work: {outage.message}"
+        return JudgeUnavailableError(f"{problem}. {kept}give the same command again to go on")
+
+    def _end(self) -> None:
+        """Note what was held back, unless the judge has answered nothing, and that was not for what it was asked.
+
+        Raises:
+            JudgeUnavailableError: so it is.
+        """
+        if self._outages and not self._answered and not any(map(_is_about_the_request, self._outages)):
+            raise self._broken(self._outages[0])
+        self._release()
 
     def _release(self) -> None:
         """Note the records whose judgements failed: the judge works, so it was them."""
+        self._outages.clear()
         while self._held:
             self._journal.done(*self._held.pop(), self._budget.spent)
 
@@ -191,6 +225,12 @@ class Scoring:
 
 def _is_outage(result: Result) -> TypeGuard[Failed]:
     return isinstance(result, Failed) and result.error_type in _OUTAGES
+
+
+def _is_about_the_request(outage: Failed) -> bool:
+    """Whether the judge did not like this question, rather than any: a provider may refuse a text so."""
+    details = outage.metadata.get("judge")
+    return isinstance(details, Mapping) and details.get("status") in (400, 413, 422)
 
 
 async def _first_done(running: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
@@ -263,7 +303,7 @@ def score_file(
         scored.bad, scored.first_bad = bad.count, bad.first
         for record in journal.records():
             scored.turns += 1
-            scored.results.update(result.status for result in record.results)
+            scored.count(record.results)
         if not scored.turns:
             raise _nothing(path, bad)
         for output in outputs:
@@ -298,6 +338,7 @@ def _settings(pipeline: Pipeline, inputs: Sequence[Path]) -> Mapping[str, Any]:
     settings = pipeline.settings
     patience = CallPolicy.model_fields  # how often and how long the judge is asked may change
     return {
+        "command": "score",
         "version of rageval-hooks": __version__,
         "input": [file_hash(path) for path in inputs],
         "metrics": [f"{metric.name} {metric.version}" for metric in pipeline.metrics],

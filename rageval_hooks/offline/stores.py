@@ -31,7 +31,7 @@ def chunks_of_store(name: str) -> list[Chunk]:
     if is_factory(store):
         try:
             store = store()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise ConfigurationError(f"{name}() has failed: {type(error).__name__}: {error}") from error
         kind = type(store).__name__
     items = _items(store)

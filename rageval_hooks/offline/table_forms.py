@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rageval_hooks.errors import TurnError
-from rageval_hooks.offline.aliases import ALIASES, is_missing, record_from_row
-from rageval_hooks.offline.native_columns import FIXED, LABEL, OPTIONAL, REASON
+from rageval_hooks.offline.aliases import ALIASES, has_column, is_missing, record_from_row
+from rageval_hooks.offline.native_columns import FIXED, LABEL, OPTIONAL, PROBABILITY, REASON, is_known_score
+from rageval_hooks.offline.open_rag_eval import SCORE_COLUMNS, read_scores
 from rageval_hooks.offline.records import Record
 from rageval_hooks.offline.rows import BadRow, Row
 from rageval_hooks.score import Failed, Result, Score, Skipped
 
-__all__ = ["is_long", "is_native", "is_wide", "long_rows", "native_record", "wide_rows"]
+__all__ = [
+    "has_their_scores",
+    "is_long",
+    "is_native",
+    "is_wide",
+    "long_rows",
+    "native_record",
+    "their_record",
+    "wide_rows",
+]
 
 _RUN = re.compile(r"run_(\d+)_(.+)")
 _NO_ANSWER = "NO_ANSWER"
 _API_ERROR = "API_ERROR"
+_ABOUT = frozenset((*FIXED, *OPTIONAL))
 
 
 def is_long(columns: Iterable[str]) -> bool:
@@ -31,9 +42,19 @@ def is_wide(columns: Iterable[str]) -> bool:
     return any((found := _RUN.fullmatch(name)) and found[2] == "generated_answer" for name in columns)
 
 
-def is_native(columns: list[str]) -> bool:
-    """Whether a table is one of ours."""
-    return tuple(columns[: len(FIXED)]) == FIXED
+def is_native(columns: Sequence[str]) -> bool:
+    """Whether a table is one of ours: these have no passages."""
+    return tuple(columns[: len(FIXED)]) == FIXED and not has_column("passages", columns)
+
+
+def has_their_scores(columns: Iterable[str]) -> bool:
+    """Whether a table has scores in open-rag-eval's columns, of one run or of several."""
+    return any(_plain_name(name) in SCORE_COLUMNS for name in columns)
+
+
+def _plain_name(column: str) -> str:
+    found = _RUN.fullmatch(column)
+    return found[2] if found else column
 
 
 def long_rows(rows: Iterable[Row | BadRow]) -> Iterator[Row | BadRow]:
@@ -74,7 +95,7 @@ def _joined(group: list[Row], number: int) -> Row:
 
 
 def wide_rows(rows: Iterable[Row | BadRow]) -> Iterator[Row | BadRow]:
-    """Cut rows into one for each run; their scores are left out."""
+    """Cut rows into one for each run."""
     number = 0
     for row in rows:
         if isinstance(row, BadRow):
@@ -83,12 +104,10 @@ def wide_rows(rows: Iterable[Row | BadRow]) -> Iterator[Row | BadRow]:
         for run, cells in _runs(row.data).items():
             if not is_missing(cells.get("generated_answer")):
                 number += 1
-                names = ("query_id", "query")
-                data = {name: row.data[name] for name in names if name in row.data}
-                passages = cells.get("retrieved_passages")
-                yield Row(
-                    row.line, {**data, "run": run, "response": cells["generated_answer"], "passages": passages}, number
-                )
+                data = {name: row.data[name] for name in ("query_id", "query") if name in row.data}
+                data |= {"run": run, "response": cells["generated_answer"], "passages": cells.get("retrieved_passages")}
+                data |= {name: cells[name] for name in SCORE_COLUMNS if name in cells}
+                yield Row(row.line, data, number)
 
 
 def _runs(row: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
@@ -99,19 +118,45 @@ def _runs(row: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
     return runs
 
 
-def native_record(row: Mapping[str, Any], number: int, required: tuple[str, ...]) -> Record:
-    """Return a record with the scores that a table of ours has for it.
+def their_record(row: Mapping[str, Any], name: str, required: tuple[str, ...]) -> Record:
+    """Return a record with the scores that a table of open-rag-eval, or ours in its form, has for it.
 
     Raises:
         TurnError: a value is none of its column.
     """
-    known = {name: row[name] for name in (*FIXED, *OPTIONAL) if name in row}
-    rank = known.pop("rank", None)
-    record = record_from_row(known, number, required)
-    names = dict.fromkeys(name.removesuffix(LABEL).removesuffix(REASON) for name in row if name not in known)
-    names.pop("rank", None)
-    results = tuple(result for name in names if (result := _result(name, row)) is not None)
+    rest = {column: value for column, value in row.items() if column not in SCORE_COLUMNS}
+    record = record_from_row(rest, name, required, table=True)
+    return record.model_copy(update={"results": read_scores(row, record.turn.passages)})
+
+
+def native_record(row: Mapping[str, Any], name: str, required: tuple[str, ...]) -> Record:
+    """Return a record with the scores that a table of ours has for it; a column that somebody added is metadata.
+
+    Raises:
+        TurnError: a value is none of its column.
+    """
+    scores = _scores_of(row)
+    taken = {"rank", *scores}
+    rest = {column: value for column, value in row.items() if not taken & {column, _score_of(column)}}
+    record = record_from_row(rest, name, required, table=True)
+    results = tuple(result for score in scores if (result := _result(score, row)) is not None)
+    rank = row.get("rank")
     return record.model_copy(update={"results": results, "rank": None if is_missing(rank) else _whole(rank)})
+
+
+def _scores_of(row: Mapping[str, Any]) -> dict[str, None]:
+    """Return the names of the scores in a table, in their order: what we know, or has our columns beside it."""
+    names = dict.fromkeys([*map(_score_of, row), *row])
+    return dict.fromkeys(name for name in names if name not in _ABOUT and _is_score(name, row))
+
+
+def _is_score(name: str, row: Mapping[str, Any]) -> bool:
+    return name + REASON in row or (name in row and (is_known_score(name) or name + LABEL in row))
+
+
+def _score_of(column: str) -> str:
+    """Return the score that a column is of, or is about."""
+    return next((column.removesuffix(end) for end in (LABEL, REASON, PROBABILITY) if column.endswith(end)), column)
 
 
 def _whole(value: Any) -> int:
@@ -122,14 +167,20 @@ def _whole(value: Any) -> int:
 
 
 def _result(name: str, row: Mapping[str, Any]) -> Result | None:
-    value, reason = row.get(name), str(row.get(name + REASON) or "")
+    value: Any = row.get(name)
+    reason = str(row.get(name + REASON) or "")
     if not is_missing(value):
-        label = row.get(name + LABEL)
+        label, probability = row.get(name + LABEL), row.get(name + PROBABILITY)
         try:
-            return Score(name=name, value=float(value), label=None if is_missing(label) else label)  # type: ignore[arg-type]
+            return Score(
+                name=name,
+                value=float(value),
+                label=None if is_missing(label) else str(label),
+                probability=1.0 if is_missing(probability) else float(str(probability)),
+            )
         except (TypeError, ValueError):
             raise TurnError(f"{name} is {value!r}, not a number") from None
     if reason.startswith("failed: "):
         kind, _, message = reason.removeprefix("failed: ").partition(": ")
         return Failed(name=name, error_type=kind or "Error", message=message)
-    return Skipped(name=name, reason=reason.removeprefix("skipped: ")) if reason else None
+    return Skipped(name=name, reason=reason.removeprefix("skipped: ")) if reason.startswith("skipped: ") else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections import Counter
 from collections.abc import Iterable
 from hashlib import blake2b
 from pathlib import Path
@@ -14,9 +13,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from rageval_hooks.errors import ConfigurationError, TurnError
-from rageval_hooks.offline.aliases import ALIASES, check_columns, explain, record_from_row
+from rageval_hooks.offline.aliases import check_columns, explain, has_column, is_missing, record_from_row
+from rageval_hooks.offline.distinct import distinct
 from rageval_hooks.offline.files import atomic_file
-from rageval_hooks.offline.records import Record
+from rageval_hooks.offline.records import Record, holds_turn
 from rageval_hooks.offline.rows import BadRow, Row, columns_of, read_rows
 from rageval_hooks.plain import Data, Text
 
@@ -75,40 +75,43 @@ def read_questions(path: Path) -> tuple[list[Question], list[BadRow]]:
         path: the file; names of columns as for turns, of which only the question is needed.
 
     Returns:
-        The questions in their order, each with an id of its own, and the rows that are none.
+        The questions in their order, each with an id of its own, and the rows that are none. Of records of several
+        runs, each question once.
 
     Raises:
         ConfigurationError: there is no such file, its format is not known, or there is no question in it.
         TurnError: the column with the question is missing, or the file cannot be read.
     """
     columns = columns_of(path)
+    table = columns is not None
     rows = list(read_rows(path))
     good = [row for row in rows if isinstance(row, Row)]
-    if columns is None and good and not any("turn" in row.data for row in good):
+    if columns is None and good and not any(holds_turn(row.data) for row in good):
         columns = list(dict.fromkeys(name for row in good for name in row.data))
     if columns is not None:
         _check(path, columns)
     questions: list[Question] = []
     bad: list[BadRow] = []
-    seen: Counter[str] = Counter()
+    runs: dict[tuple[str, str], set[int]] = {}
     for row in rows:
         if isinstance(row, BadRow):
             bad.append(row)
             continue
         try:
-            question = _question(row)
+            question, run = _question(row, table)
         except (TurnError, ValidationError) as error:
             reason = explain(error) if isinstance(error, ValidationError) else str(error)
             bad.append(BadRow(row.line, reason, dict(row.data)))
             continue
-        seen[question.id] += 1
-        if seen[question.id] > 1:
-            question = question.model_copy(update={"id": f"{question.id}-{seen[question.id]}"})
-        questions.append(question)
+        before = runs.setdefault((question.id, question.question), set())
+        if not before or run in before:
+            questions.append(question)
+        before.add(run)
     if not questions:
         why = f": line {bad[0].line}: {bad[0].reason}" if bad else ": it is empty"
         raise ConfigurationError(f"there is no question in {path}{why}")
-    return questions, bad
+    ids = distinct([question.id for question in questions])
+    return [question.model_copy(update={"id": new}) for question, new in zip(questions, ids, strict=True)], bad
 
 
 def _check(path: Path, columns: Iterable[str]) -> None:
@@ -118,9 +121,11 @@ def _check(path: Path, columns: Iterable[str]) -> None:
         raise TurnError(f"{path}: {error}") from None
 
 
-def _question(row: Row) -> Question:
-    ours = "turn" in row.data
-    record = Record.model_validate(row.data) if ours else record_from_row(row.data, row.number, ("query",))
+def _question(row: Row, table: bool) -> tuple[Question, int]:
+    """Return the question of a row, and which of its runs the row is, in records of an earlier command."""
+    ours = holds_turn(row.data)
+    name = str(row.number)
+    record = Record.model_validate(row.data) if ours else record_from_row(row.data, name, ("query",), table=table)
     turn = record.turn
     if not turn.query.strip():
         raise TurnError("the question is empty")
@@ -128,8 +133,8 @@ def _question(row: Row) -> Question:
     if chunk is None and not ours and len(turn.passages) == 1:
         chunk = turn.passages[0].text
     style = turn.metadata.get("style")
-    named = ours or any(name.strip().lower() in ALIASES["id"] and value for name, value in row.data.items())
-    return Question(
+    named = ours or has_column("id", (name for name, value in row.data.items() if not is_missing(value)))
+    question = Question(
         id=record.id if named else question_id(turn.query, record.target),
         question=turn.query,
         reference=turn.reference,
@@ -138,6 +143,7 @@ def _question(row: Row) -> Question:
         style=style if isinstance(style, str) and style else None,
         chunk=chunk,
     )
+    return question, record.run
 
 
 def check_output(path: Path, endings: Iterable[str]) -> None:

@@ -76,11 +76,17 @@ class _Tree:
 
     def outermost(self, span: ExportedSpan, kinds: Sequence[str]) -> Iterator[ExportedSpan]:
         """Yield the spans of some kinds inside of a span that are in no other such span."""
-        for child in self.children(span):
+        seen = {span.span_id}
+        waiting = self.children(span)[::-1]
+        while waiting:
+            child = waiting.pop()
+            if child.span_id in seen:
+                continue
+            seen.add(child.span_id)
             if child.kind in kinds:
                 yield child
             else:
-                yield from self.outermost(child, kinds)
+                waiting += self.children(child)[::-1]
 
     def roots(self) -> list[ExportedSpan]:
         """Return the spans that are turns: those we have made; else the outermost chains that retrieve."""

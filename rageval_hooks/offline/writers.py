@@ -10,7 +10,7 @@ from typing import Any
 
 from rageval_hooks.errors import ConfigurationError, UnknownNameError
 from rageval_hooks.offline.files import atomic_file, write_records
-from rageval_hooks.offline.native_columns import FIXED, LABEL, OPTIONAL, REASON
+from rageval_hooks.offline.native_columns import FIXED, LABEL, OPTIONAL, PROBABILITY, REASON, is_known_score
 from rageval_hooks.offline.open_rag_eval import Records, open_rag_eval_rows
 from rageval_hooks.offline.records import Record
 from rageval_hooks.score import Failed, Result, Score, is_about_turn
@@ -65,8 +65,9 @@ def write_output(path: Path, records: Records, columns: str = "native") -> None:
 def native_rows(records: Records) -> tuple[list[str], Iterator[Row]]:
     """Return the columns of a table with one row per answer, and its rows.
 
-    Each score of a whole turn has a column of its own name, ``<name>.label`` beside it where there are labels, and
-    ``<name>.reason`` where some are missing: why they are.
+    Each score of a whole turn has a column of its own name, ``<name>.label`` beside it where there are labels,
+    ``<name>.probability`` where some turns were selected by chance, and ``<name>.reason`` where some are missing: why
+    they are. A score of somebody else's metric has one of them in any case: it is what tells it from other columns.
     """
     optional: set[str] = set()
     names: dict[str, set[str]] = {}
@@ -76,7 +77,8 @@ def native_rows(records: Records) -> tuple[list[str], Iterator[Row]]:
             names.setdefault(result.name, set()).update(_cells(result))
     header = [*FIXED, *(name for name in OPTIONAL if name in optional)]
     for name, suffixes in names.items():
-        header += [name + suffix for suffix in ("", LABEL, REASON) if suffix in suffixes]
+        there = suffixes if is_known_score(name) or LABEL in suffixes else suffixes | {REASON}
+        header += [name + suffix for suffix in ("", LABEL, PROBABILITY, REASON) if suffix in there]
     return header, map(_native_row, records())
 
 
@@ -101,7 +103,9 @@ def _native_row(record: Record) -> Row:
 
 def _cells(result: Result) -> Mapping[str, Any]:
     if isinstance(result, Score):
-        return {"": result.value} if result.label is None else {"": result.value, LABEL: result.label}
+        label = {} if result.label is None else {LABEL: result.label}
+        probability = {} if result.probability == 1 else {PROBABILITY: result.probability}
+        return {"": result.value, **label, **probability}
     if isinstance(result, Failed):
         return {REASON: f"failed: {result.error_type}: {result.message}"}
     return {REASON: f"skipped: {result.reason}"}

@@ -86,6 +86,7 @@ class TestFiles:
                 "it has no text under one of text, content, page_content, body; found: title, words",
             ),
             ('{"text": "  "}', "its text is empty"),
+            ('{"text": "x", "y": ' + "[" * 100_000 + "]" * 100_000 + "}", "it is nested too deeply"),
         ],
     )
     def test_a_bad_line_is_said(self, tmp_path: Path, line: str, reason: str) -> None:
@@ -207,8 +208,21 @@ class TestSpread:
 
     def test_one_id_counts_once(self) -> None:
         """The first of the same."""
-        first, second = (Chunk(id="x", text=text, document="a") for text in ("one", "two"))
-        assert unique_chunks([first, second, first]) == [first]
+        first, other = Chunk(id="x", text="one", document="a"), Chunk(id="y", text="two", document="a")
+        again = first.model_copy(update={"document": "b"})
+        assert unique_chunks([first, other, again]) == [first, other]
+
+    def test_files_that_number_each_for_itself(self) -> None:
+        """An id that stands for several texts gets the document's name before it, and none of them is lost."""
+        given = [("a", "0", "one"), ("b", "0", "two"), ("b", "0", "three"), ("b", "1", "four")]
+        found = unique_chunks(Chunk(document=name, id=number, text=text) for name, number, text in given)
+
+        assert [(chunk.id, chunk.text) for chunk in found] == [
+            ("a:0", "one"),
+            ("b:0", "two"),
+            ("b:0-2", "three"),
+            ("1", "four"),
+        ]
 
 
 STORES = """

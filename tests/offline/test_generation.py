@@ -307,7 +307,7 @@ class TestWhatGoesWrong:
         assert bench(output) == 0
         assert bench.warned == []
 
-        with pytest.raises(ConfigurationError, match="is a source"):
+        with pytest.raises(ConfigurationError, match="is the input"):
             bench(output, sources=(str(output),))
         assert len(output.read_text().splitlines()) == 3
 
@@ -354,6 +354,37 @@ class TestWhatGoesWrong:
         source.write_text("")
         with pytest.raises(ConfigurationError, match=r"there is nothing to ask about in .*empty\.md: it is empty"):
             bench(sources=(str(source),))
+
+    def test_files_with_the_same_ids(self, bench: Bench) -> None:
+        """Are all asked about; that their ids say nothing is said."""
+        for name, text in (("a", FACTS[0]), ("b", FACTS[1])):
+            (bench.folder / f"{name}.jsonl").write_text(json.dumps({"id": 0, "text": text}) + "\n")
+        assert bench(sources=tuple(str(bench.folder / f"{name}.jsonl") for name in "ab")) == 0
+
+        assert [(row["chunk_id"], row["chunk"]) for row in bench.rows] == [
+            ("a.jsonl:0", FACTS[0]),
+            ("b.jsonl:0", FACTS[1]),
+        ]
+        assert bench.warned[0].startswith("1 id of chunks, such as '0', with several texts each")
+
+    def test_a_store_that_changes_the_directory(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The test set stands where it was meant to be."""
+        monkeypatch.chdir(bench.folder)
+        monkeypatch.syspath_prepend(bench.folder)
+        (bench.folder / "moving_store.py").write_text(f"import os\n\nos.chdir('documents')\ntexts = {FACTS!r}\n")
+        assert bench(Path("set.jsonl"), sources=("moving_store:texts",)) == 0
+
+        assert len(bench.rows) == 3
+        assert not bench.journal.exists()
+
+    def test_a_source_where_the_journal_would_be(self, bench: Bench) -> None:
+        """Is not taken for one, nor emptied."""
+        bench.journal.write_text(json.dumps({"text": FACTS[0]}) + "\n")
+        before = bench.journal.read_text()
+        for sources in ((str(bench.journal),), (str(bench.folder),)):
+            with pytest.raises(ConfigurationError, match="give another output"):
+                bench(sources=sources, restart=True)
+        assert bench.journal.read_text() == before
 
     def test_a_journal_of_other_work(self, bench: Bench) -> None:
         """Is not mixed in: another judge's answers are others."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
+import os
 import tracemalloc
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -140,6 +141,63 @@ class TestNames:
         ]
         assert not bad
 
+    @pytest.mark.parametrize(
+        ("cell", "texts"),
+        [
+            ("['The pier opened.' 'It cost 41 million.']", ["The pier opened.", "It cost 41 million."]),
+            ("['a'\n \"it's b\"]", ["a", "it's b"]),
+            ("['a, b' 'c]']", ["a, b", "c]"]),
+            ("[{'text': 'a'} {'text': 'b'}]", ["a", "b"]),
+            ("['a', 'b']", ["a", "b"]),
+        ],
+    )
+    def test_a_list_as_numpy_writes_it(self, cell: str, texts: list[str], tmp_path: Path) -> None:
+        """A blank between two texts parts them: what pandas makes of Parquet, as CSV."""
+        [record] = read_records(write_csv(tmp_path / "a.csv", [{**NAMES["ours"], "passages": cell}]))
+        assert [passage.text for passage in record.turn.passages] == texts
+
+    def test_texts_that_look_like_json(self, tmp_path: Path) -> None:
+        """Stay what they are in JSON Lines, and in a table unless they are lists or objects of texts."""
+        mapping, numbers = '{"a": 1}', "[1, 2]"
+        rows = [
+            {**NAMES["ours"], "response": text, "passages": [text], "reference": text} for text in (mapping, numbers)
+        ]
+        rows += [{**NAMES["ours"], "passages": text} for text in (mapping, numbers)]
+        lines, bad = read(write_lines(tmp_path / "a.jsonl", rows))
+        table, _ = read(write_csv(tmp_path / "a.csv", [{**row, "passages": row["passages"][0]} for row in rows[:2]]))
+
+        assert not bad
+        assert [core(record)[1:] for record in lines[:2]] == [
+            (mapping, [mapping], mapping),
+            (numbers, [numbers], numbers),
+        ]
+        assert [core(record)[2] for record in lines[2:]] == [[mapping], [numbers]]
+        assert [core(record)[3] for record in table] == [mapping, numbers]
+
+    @pytest.mark.parametrize("value", [False, 0, "False", "0", None, "", []])
+    def test_an_error_column_that_says_there_was_none(self, value: Any, tmp_path: Path) -> None:
+        """Makes no error of a turn."""
+        [record] = read_records(write_lines(tmp_path / "a.jsonl", [{**NAMES["ours"], "error": value}]))
+        assert (record.turn.status, record.turn.error) == ("ok", None)
+
+    @pytest.mark.parametrize("suffix", ["jsonl", "csv"])
+    def test_a_column_of_turn_numbers(self, suffix: str, tmp_path: Path) -> None:
+        """Is metadata, as any other column."""
+        row = {"question": QUERY, "answer": RESPONSE, "contexts": PASSAGE, "turn": 1}
+        write = write_lines if suffix == "jsonl" else write_csv
+        [record] = read_records(write(tmp_path / f"a.{suffix}", [row]))
+
+        assert record.turn.query == QUERY
+        assert str(record.turn.metadata["turn"]) == "1"
+
+    def test_rows_without_an_id_among_others(self, tmp_path: Path) -> None:
+        """Take none of theirs."""
+        rows = [{**NAMES["ours"], "id": 2}, NAMES["ours"], {**NAMES["ours"], "id": 3}]
+        records, bad = read(write_lines(tmp_path / "a.jsonl", rows))
+
+        assert [record.id for record in records] == ["2", "row-2", "3"]
+        assert not bad
+
     def test_a_conversation_asks_its_last_question(self, tmp_path: Path) -> None:
         """Ragas' multi-turn samples."""
         said = [
@@ -184,6 +242,37 @@ class TestWhatIsWrong:
         assert "no column for the response: accepted are response, answer, actual_output" in str(caught.value)
         assert "found: question, result" in str(caught.value)
 
+    def test_a_column_that_comes_late(self, tmp_path: Path) -> None:
+        """Is there: only the rows without it cannot be used."""
+        early = {"query": QUERY, "response": RESPONSE}
+        path = write_lines(tmp_path / "a.jsonl", [early] * 120 + [NAMES["ours"]] * 2)
+        records, bad = read(path, required=("query", "response", "passages"))
+
+        assert [core(record) for record in records] == [WANTED, WANTED]
+        assert [row.line for row in bad] == list(range(1, 121))
+        assert "no column for the passages" in bad[0].reason
+
+    @pytest.mark.parametrize("suffix", ["csv", "parquet"])
+    def test_two_columns_of_one_name(self, suffix: str, tmp_path: Path) -> None:
+        """Are an error: only one could be read."""
+        import pyarrow
+        import pyarrow.parquet
+
+        path = tmp_path / f"a.{suffix}"
+        names = ["query", "response", "response"]
+        if suffix == "csv":
+            path.write_text(f"{','.join(names)}\nq,first,second\n")
+        else:
+            pyarrow.parquet.write_table(pyarrow.table([pyarrow.array(["x"])] * 3, names=names), path)
+        with pytest.raises(TurnError, match="has several columns 'response'"):
+            list(read_records(path))
+
+    def test_a_pipe(self, tmp_path: Path) -> None:
+        """Is refused, not waited for."""
+        os.mkfifo(tmp_path / "a.jsonl")
+        with pytest.raises(ConfigurationError, match="is a pipe or a device"):
+            list(read_records(tmp_path / "a.jsonl"))
+
     def test_a_required_field_can_be_added(self, tmp_path: Path) -> None:
         """Such as the reference answer that a metric needs."""
         path = write_lines(tmp_path / "a.jsonl", [{"query": QUERY, "response": RESPONSE, "passages": []}])
@@ -195,7 +284,7 @@ class TestWhatIsWrong:
         ("[1]", "not a JSON object"),
         ({**NAMES["ours"], "query": None}, "the query is missing"),
         ({**NAMES["ours"], "query": " "}, "the query is missing"),
-        ({**NAMES["ours"], "query": {"a": 1}}, "the query is a object, not a text"),
+        ({**NAMES["ours"], "query": {"a": 1}}, "the query is an object, not a text"),
         ({**NAMES["ours"], "response": ["a"]}, "the response is a list"),
         ({**NAMES["ours"], "passages": 5}, "the passages are a number"),
         ({**NAMES["ours"], "passages": [5]}, "passage 1 is a number"),
@@ -328,6 +417,17 @@ class TestOpenRagEval:
 
 
 class TestOurOwn:
+    def test_a_table_that_only_begins_like_ours(self, tmp_path: Path) -> None:
+        """Its passages are read, and its other columns are no scores."""
+        given = {"id": "a", "run": 1, "query": QUERY, "response": RESPONSE}
+        with_passages = write_csv(tmp_path / "a.csv", [{**given, "contexts": PASSAGE, "reference": REFERENCE}])
+        with_more = write_csv(tmp_path / "b.csv", [{**given, "model": "gpt-5", "year": 2024, "groundedness": 0.5}])
+        [first], [second] = read_records(with_passages, required=("passages",)), read_records(with_more)
+
+        assert core(first) == WANTED
+        assert second.turn.metadata == {"model": "gpt-5", "year": "2024"}
+        assert [(score.name, score.value) for score in second.scores()] == [("groundedness", 0.5)]
+
     @given(turn=turns)
     def test_records_come_back_as_they_were(self, tmp_path_factory: pytest.TempPathFactory, turn: Turn) -> None:
         """Whatever they hold."""

@@ -183,6 +183,18 @@ class TestWhatIsCaptured:
         assert (record.target, record.rank) == ("c77", 1)
         assert record.turn.timing is not None
 
+    def test_passages_as_one_text(self, bench: Bench) -> None:
+        """Are a passage, unless the retrieval was seen: then it is all of them, joined."""
+        first, _ = bench(fixed({"answer": "In 2019.", "context": "The pier was opened in 2019."}))
+        assert [passage.text for passage in first.turn.passages] == ["The pier was opened in 2019."]
+
+        def joined(question: str) -> dict[str, Any]:
+            found = langchain.retriever().invoke(question)
+            return {"answer": "In 2019.", "context": langchain.join(found)}
+
+        first, _ = bench(joined)
+        assert [passage.id for passage in first.turn.passages] == ["d1", "d2"]
+
     @pytest.mark.parametrize("app", [words, async_words, fixed("In 2019.")], ids=["stream", "async stream", "text"])
     def test_answers_without_passages(self, bench: Bench, app: Any) -> None:
         """Are answers; that no passage was seen is said."""
@@ -383,9 +395,9 @@ class TestErrors:
         ("value", "found"),
         [
             (None, "None"),
-            (7, "a int"),
+            (7, "an int"),
             ({"reply": "x"}, "a mapping with reply"),
-            (("x", 7), "passages are a int"),
+            (("x", 7), "passages are an int"),
             (("x", [{"words": "y"}]), "passage 1 is a dict without a text"),
         ],
     )
@@ -406,7 +418,14 @@ class TestErrors:
         async def leave_later(question: str) -> str:
             sys.exit(3)
 
-        for app in (leave, leave_later):
+        def leave_awaited(question: str) -> Any:
+            return leave_later(question)
+
+        async def leave_in_the_stream(question: str) -> Any:
+            yield "In "
+            sys.exit(3)
+
+        for app in (leave, leave_later, leave_awaited, leave_in_the_stream):
             first, _ = bench(app, status=2)
             assert first.turn.error is not None
             assert first.turn.error.message == "SystemExit: 3"
@@ -416,23 +435,30 @@ class TestErrors:
         bench.data.write_text(f'{json.dumps(ROWS[0])}\nnonsense\n{{"question": " "}}\n')
         assert len(bench(both, status=1)) == 1
 
-        rows = [json.loads(line) for line in (bench.folder / "out.errors.jsonl").read_text().splitlines()]
+        rows = [json.loads(line) for line in (bench.folder / "out.jsonl.errors.jsonl").read_text().splitlines()]
         assert [row["line"] for row in rows] == [2, 3]
         assert rows[0]["row"] == "nonsense"
         assert "2 rows of" in bench.warned[0]
 
         bench.write(ROWS)
         bench(both)
-        assert not (bench.folder / "out.errors.jsonl").exists(), "they are of an earlier run"
+        assert not (bench.folder / "out.jsonl.errors.jsonl").exists(), "they are of an earlier run"
 
-    @pytest.mark.parametrize("name", ["out.jsonl", "out.errors.jsonl"])
+    @pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.errors.jsonl", "out.jsonl.partial.jsonl"])
     def test_the_test_set_is_not_written_over(self, bench: Bench, name: str) -> None:
         """Neither by the answers, nor by the rows that are no questions."""
         bench.data = bench.data.rename(bench.folder / name)
         before = bench.data.read_bytes()
         with pytest.raises(ConfigurationError, match="is the input"):
-            bench(both)
+            bench(both, restart=True)
         assert bench.data.read_bytes() == before
+
+    def test_a_folder_for_the_bad_rows(self, bench: Bench) -> None:
+        """Is said before anything is asked."""
+        (bench.folder / "out.jsonl.errors.jsonl").mkdir()
+        with pytest.raises(ConfigurationError, match="cannot take the bad rows: it is a folder"):
+            bench(both)
+        assert not bench.output.exists()
 
     @pytest.mark.parametrize(
         ("name", "message"),
@@ -440,7 +466,7 @@ class TestErrors:
             ("app", "--app is of the form package.module:object, not 'app'"),
             ("no_such.module:app", "--app: there is no module 'no_such'"),
             ("{module}:ap", "has no 'ap'. Did you mean 'app'? It has: app"),
-            ("{module}:app", "this is a int"),
+            ("{module}:app", "this is an int"),
         ],
     )
     def test_a_wrong_app_is_said_before_any_work(self, bench: Bench, name: str, message: str) -> None:
@@ -473,8 +499,11 @@ class TestErrors:
         def make_now() -> Any:
             raise OSError("no disk")
 
-        for app in (make, make_now):
-            with pytest.raises(ConfigurationError, match=r"app\(\) has failed: OSError: no disk"):
+        def leave() -> Any:
+            sys.exit("no disk")
+
+        for app, kind in ((make, "OSError"), (make_now, "OSError"), (leave, "SystemExit")):
+            with pytest.raises(ConfigurationError, match=rf"app\(\) has failed: {kind}: no disk"):
                 bench(app)
 
     def test_no_column_with_questions(self, bench: Bench) -> None:
@@ -544,6 +573,27 @@ class TestGoingOn:
         assert asked == ["When was the pier opened?", "How long is the ferry's trip?", "When was the pier opened?"]
         assert [record.turn.response for record in records] == ["answer 3", "answer 2"]
 
+    def test_repetitions_are_not_lost(self, bench: Bench) -> None:
+        """What failed is asked again only for as many repetitions as there are answers."""
+        bench(both, repeat=3)
+        before = bench.output.read_bytes()
+        with pytest.raises(ConfigurationError, match=r"has answers to 3 repetitions.*give --repeat 3"):
+            bench(both, repeat=2, retry_failed=True)
+
+        assert bench.output.read_bytes() == before
+        assert len(bench(both, repeat=3, retry_failed=True)) == 6
+
+    @pytest.mark.parametrize("restart", [False, True])
+    def test_what_another_command_has_left(self, bench: Bench, restart: bool) -> None:
+        """Is named, and kept: its answers are paid."""
+        path = journal_path(bench.output)
+        with KeyedJournal(path, {"command": "generate"}) as journal:
+            journal.append("draft", {})
+        before = path.read_bytes()
+        with pytest.raises(ConfigurationError, match=r"is what rageval-hooks generate has left.*another output"):
+            bench(both, restart=restart)
+        assert path.read_bytes() == before
+
     def test_two_at_a_time(self, bench: Bench) -> None:
         """A second process does not write into the first one's journal."""
         path = self.left(bench)
@@ -558,8 +608,9 @@ class TestGoingOn:
         """Something else under the journal's name is left alone."""
         path = journal_path(bench.output)
         path.write_text(notes)
-        with pytest.raises(ConfigurationError, match="is in the way: it is no journal of ours"):
-            bench(both)
+        for restart in (False, True):
+            with pytest.raises(ConfigurationError, match="is in the way: it is no journal of ours"):
+                bench(both, restart=restart)
 
         assert path.read_text() == notes
 
@@ -607,6 +658,42 @@ class TestRecords:
         bench.write([{"query_id": "q1", "query": "a"}, {"query_id": "q1", "query": "b"}])
 
         assert [record.id for record in bench(both)] == ["q1", "q1-2"]
+
+    def test_an_id_is_never_that_of_another_row(self, bench: Bench) -> None:
+        """However the rows are named: each question has its own answer."""
+        bench.write(
+            [{"id": name, "question": text} for name, text in (("a", "first"), ("a", "second"), ("a-2", "third"))]
+        )
+        records = bench(lambda question: f"answer to {question}")
+
+        assert [(record.id, record.turn.query, record.turn.response) for record in records] == [
+            ("a", "first", "answer to first"),
+            ("a-3", "second", "answer to second"),
+            ("a-2", "third", "answer to third"),
+        ]
+
+    def test_ids_of_any_form_are_kept(self, bench: Bench) -> None:
+        """The number 0, and under each name that is accepted elsewhere."""
+        bench.write(
+            [{"id": 0, "question": "a"}, {"Question ID": "A7", "question": "b"}, {"queryId": 5, "question": "c"}]
+        )
+        assert [record.id for record in bench(both)] == ["0", "A7", "5"]
+
+    def test_a_column_of_turn_numbers(self, bench: Bench) -> None:
+        """Makes no record of a row."""
+        bench.write([{"question": "a", "turn": 1}])
+        assert [record.turn.query for record in bench(both)] == ["a"]
+
+    @pytest.mark.parametrize("form", ["records", "table"])
+    def test_repetitions_are_one_question(self, bench: Bench, form: str) -> None:
+        """Records of several runs, or a table of them, are asked once, under their ids."""
+        before = bench(both, repeat=2)
+        if form == "records":
+            bench.data.write_bytes(bench.output.read_bytes())
+        else:
+            bench.write([{"id": r.id, "run": r.run, "question": r.turn.query} for r in before])
+
+        assert [record.id for record in bench(both)] == [record.id for record in before if record.run == 1]
 
     def test_records_can_be_asked_again(self, bench: Bench) -> None:
         """The output of one run is the test set of another."""

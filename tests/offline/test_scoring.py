@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import tracemalloc
 from pathlib import Path
@@ -121,7 +122,7 @@ class TestScores:
         good = rows(2)
         path = write_lines(tmp_path / "in.jsonl", [good[0], "{", {**good[1], "query": None}, good[1]])
         scored, records = score(path)
-        errors = tmp_path / "out.errors.jsonl"
+        errors = tmp_path / "out.jsonl.errors.jsonl"
         entries = [json.loads(line) for line in errors.read_text().splitlines()]
 
         assert [record.id for record in records] == ["q0", "q1"]
@@ -271,15 +272,23 @@ class TestResuming:
 
     def test_the_input_is_not_written_over(self, tmp_path: Path) -> None:
         """Neither by the output, which has not all of its columns, nor by the rows that cannot be used."""
-        for name, output in (("in.csv", "in.csv"), ("out.errors.jsonl", "out.jsonl")):
+        others = (("out.jsonl.errors.jsonl", "out.jsonl"), ("out.jsonl.partial.jsonl", "out.jsonl"))
+        for name, output in (("in.csv", "in.csv"), *others):
             given = tmp_path / name
             given.write_text(
                 "query,response,mine\nWhen?,In 2019.,kept\n" if name == "in.csv" else json.dumps(rows(1)[0])
             )
             before = given.read_bytes()
             with pytest.raises(ConfigurationError, match="is the input"):
-                score(given, output=output)
+                score(given, output=output, restart=True)
             assert given.read_bytes() == before
+
+    def test_bad_rows_of_another_output_stay(self, path: Path) -> None:
+        """Each output has a file of its own for them."""
+        score(write_lines(path.parent / "half.jsonl", [*rows(1), "{"]))
+        [errors] = path.parent.glob("*.errors.jsonl")
+        score(path, output="out.csv")
+        assert errors.exists()
 
     def test_a_place_for_bad_rows_that_is_not_there(self, path: Path) -> None:
         """Is said before any work, not at the first bad row."""
@@ -373,6 +382,43 @@ class TestJudge:
 
         assert (len(working.calls), scored.resumed) == (5, 1)
         assert all(isinstance(adherence(record), Score) for record in records)
+
+    @pytest.mark.parametrize("number", [1, 4])
+    def test_a_judge_that_refuses_a_short_file(self, number: int, tmp_path: Path) -> None:
+        """Does not work either: the turns are left to the next call."""
+        path = write_lines(tmp_path / "in.jsonl", rows(number))
+
+        def refuse(call: FakeCall) -> Any:
+            raise JudgeRejectedError("wrong key", status=401)
+
+        with pytest.raises(JudgeUnavailableError, match="does not work: wrong key"):
+            score(path, FakeJudge(refuse))
+        assert not (tmp_path / "out.jsonl").exists()
+        _, records = score(path, FakeJudge(lambda _: LABELS))
+        assert all(isinstance(adherence(record), Score) for record in records)
+
+    def test_a_question_that_the_judge_does_not_take(self, tmp_path: Path) -> None:
+        """Is a failed score, also where it is the only one."""
+        path = write_lines(tmp_path / "in.jsonl", rows(1))
+
+        def refuse(call: FakeCall) -> Any:
+            raise JudgeRejectedError("the text is not allowed", status=400)
+
+        _, [record] = score(path, FakeJudge(refuse))
+        assert isinstance(adherence(record), Failed)
+
+    def test_several_that_fail_at_once_are_one_error(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        """The others are not left to be complained about when they are thrown away."""
+        path = write_lines(tmp_path / "in.jsonl", rows(8))
+
+        async def refuse(call: FakeCall) -> Any:
+            await asyncio.sleep(0)
+            raise JudgeRejectedError("wrong key", status=401)
+
+        with pytest.raises(JudgeUnavailableError):
+            score(path, FakeJudge(refuse), concurrency=8)
+        gc.collect()
+        assert "never retrieved" not in caplog.text
 
 
 def test_memory_does_not_grow_with_the_rows(tmp_path: Path) -> None:

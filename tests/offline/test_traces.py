@@ -124,6 +124,18 @@ def theirs() -> Trace:
     return list(memory.get_finished_spans())
 
 
+def phoenix_row(number: int, parent: int, kind: str, attributes: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": "step",
+        "span_kind": kind,
+        "parent_id": f"{parent:016x}" if parent else None,
+        "start_time": number,
+        "end_time": number + 1,
+        "attributes": attributes,
+        "context": {"trace_id": "1" * 32, "span_id": f"{number:016x}"},
+    }
+
+
 class TestTraces:
     @pytest.mark.parametrize("export", [otlp, phoenix, table])
     @pytest.mark.parametrize("make", [ours, theirs])
@@ -163,6 +175,21 @@ class TestTraces:
 
         assert len({record.id for record in records}) == 2
         assert [record.turn.query for record in records] == [QUERY, QUERY]
+        assert not bad
+
+    @pytest.mark.parametrize("depth", [0, 1500])
+    def test_spans_around_themselves_and_very_deep_ones(self, depth: int, tmp_path: Path) -> None:
+        """Are turns as any other."""
+        rows = [phoenix_row(1, 0, "CHAIN", {"input": {"value": QUERY}, "output": {"value": "In 2019."}})]
+        rows += [phoenix_row(number, number - 1, "TOOL", {}) for number in range(2, depth + 2)]
+        documents = {"retrieval": {"documents": [{"document": {"content": "The pier."}}]}}
+        rows.append(phoenix_row(depth + 2, depth + 1, "RETRIEVER", documents))
+        if not depth:
+            rows[0]["parent_id"] = rows[0]["context"]["span_id"]
+            rows[0]["attributes"]["rageval"] = {"turn": {"id": "t1"}}
+        [record], bad = read(write_lines(tmp_path / "a.jsonl", rows))
+
+        assert [passage.text for passage in record.turn.passages] == ["The pier."]
         assert not bad
 
     def test_a_trace_without_retrieval_is_no_turn(self, tmp_path: Path) -> None:

@@ -165,6 +165,31 @@ class TestNative:
         assert second.turn.error is not None
         assert "too slow" in second.turn.error.message
 
+    def test_scores_of_other_metrics_are_read_back(self, tmp_path: Path) -> None:
+        """By the column beside them, whatever their names."""
+        path = tmp_path / "a.csv"
+        results = (
+            Score(name="year", value=3.0),
+            Score(name="answer", value=1.0),
+            Score(name="x.probability", value=2.0),
+        )
+        write_output(path, listed([record(results=results)]))
+
+        [read] = read_records(path)
+        assert read.results == results
+        assert read.turn.response == record().turn.response
+
+    def test_the_probability_of_a_sampled_turn(self, tmp_path: Path) -> None:
+        """Is a column where there are some: the report weighs by it."""
+        path = tmp_path / "a.csv"
+        sampled = (Score(name="groundedness", value=0.5, probability=0.1), Score(name="hhem", value=0.5))
+        records = [record(results=sampled), record(id="q2", results=(Score(name="groundedness", value=1.0),))]
+        write_output(path, listed(records))
+
+        assert [row["groundedness.probability"] for row in table(path)] == ["0.1", ""]
+        assert "hhem.probability" not in table(path)[0]
+        assert [item.results for item in read_records(path)] == [item.results for item in records]
+
 
 class TestOpenRagEval:
     def test_a_row_per_question(self, tmp_path: Path) -> None:
@@ -232,6 +257,39 @@ class TestOpenRagEval:
             (("q1", 1), "In 2019,\nsays the sign."),
             (("q1", 2), "In 2019,\nsays the sign."),
         ]
+
+    @pytest.mark.parametrize("runs", [1, 2])
+    def test_its_scores_are_read_back(self, runs: int, tmp_path: Path) -> None:
+        """Grades of passages too; what has no column there is not."""
+        path = tmp_path / "a.csv"
+        given = (*RESULTS, Score(name="groundedness", value=0.5))
+        write_output(path, listed([record(run=run, results=given) for run in range(1, runs + 1)]), "open-rag-eval")
+        found = list(read_records(path))
+
+        assert len(found) == runs
+        for item in found:
+            assert {(r.name, r.value, r.target.index) for r in item.results if isinstance(r, Score)} == {
+                (r.name, r.value, r.target.index) for r in RESULTS if isinstance(r, Score)
+            }
+            assert [score.label for score in item.scores() if score.name == "no_answer"] == ["answered"]
+
+    def test_passages_with_one_id(self, tmp_path: Path) -> None:
+        """Are all there, with their grades."""
+        path = tmp_path / "a.csv"
+        passages = (
+            Passage(text="one", id="d"),
+            Passage(text="two"),
+            Passage(text="three", id="d"),
+            Passage(text="4", id="2"),
+        )
+        grades = tuple(Score(name="umbrela", value=n, target=Target(kind="passage", index=n)) for n in range(4))
+        given = record(results=grades)
+        turn = given.turn.model_copy(update={"passages": passages})
+        write_output(path, listed([given.model_copy(update={"turn": turn})]), "open-rag-eval")
+
+        [row] = table(path)
+        assert json.loads(row["retrieved_passages"]) == {"d": "one", "2-2": "two", "d-2": "three", "2": "4"}
+        assert json.loads(row["retrieval_score_umbrela_scores"]) == {"d": 0, "2-2": 1, "d-2": 2, "2": 3}
 
 
 PLOTTED = {
