@@ -76,7 +76,9 @@ def with_estimated_usage(turn: Turn, *, wait: bool = False) -> Turn:
 
 
 def _lacks_usage(step: Step) -> bool:
-    return step.kind == "llm" and step.usage is None and bool(step.messages or step.output)
+    """Whether a model's tokens are to be estimated: not of a call that failed before it wrote anything."""
+    counts = bool(step.output) or (step.error is None and bool(step.messages))
+    return step.kind == "llm" and step.usage is None and counts
 
 
 def _with_usage(step: Step, wait: bool) -> Step:

@@ -17,6 +17,7 @@ from rageval_hooks import Message, Step, Turn, Usage
 from rageval_hooks import tokens as module
 from rageval_hooks.loading import BackgroundValue
 from rageval_hooks.tokens import count_tokens, load_encoding, with_estimated_usage
+from rageval_hooks.turn import ErrorInfo
 from tests.text.junk import JUNK, anything
 
 
@@ -156,6 +157,7 @@ def step(kind: str = "llm", **fields: object) -> Step:
     return Step.model_validate({"id": "1", "kind": kind, "name": "model", "started_at": 0, "ended_at": 1, **fields})
 
 
+FAILED = ErrorInfo(type="ConnectionError", message="429")
 MESSAGES = (Message(role="user", content="When was the pier opened?"),)
 
 
@@ -173,6 +175,13 @@ def test_a_model_call_that_nobody_counted_is_estimated() -> None:
     assert found.usage == Usage(input_tokens=read + 10, output_tokens=written + 5, source="tiktoken")
 
 
+def test_a_model_call_that_failed_while_it_wrote_is_estimated() -> None:
+    """What it had written was paid for, and so was its prompt."""
+    turn = Turn(steps=(step(messages=MESSAGES, output="In", error=FAILED),))
+
+    assert with_estimated_usage(turn, wait=True).usage is not None
+
+
 @pytest.mark.parametrize(
     "steps",
     [
@@ -180,8 +189,9 @@ def test_a_model_call_that_nobody_counted_is_estimated() -> None:
         (step("retriever", output="text"),),
         (step(usage=Usage(input_tokens=1, output_tokens=1)),),
         (step(),),
+        (step(messages=MESSAGES, error=FAILED),),
     ],
-    ids=["no steps", "no model call", "counted", "no texts"],
+    ids=["no steps", "no model call", "counted", "no texts", "failed"],
 )
 def test_there_may_be_nothing_to_estimate(steps: tuple[Step, ...]) -> None:
     """The turn is returned as it is."""

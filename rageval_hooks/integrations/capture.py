@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
@@ -12,12 +13,14 @@ from rageval_hooks.turn import Passage
 __all__ = [
     "SCORE_KEYS",
     "busy_seconds",
+    "carries",
     "finite",
     "first_string",
     "is_a",
     "mark_shown",
     "or_else",
     "unique_passages",
+    "writer_of",
 ]
 
 P = ParamSpec("P")
@@ -128,6 +131,41 @@ def unique_passages(passages: Iterable[Passage]) -> tuple[Passage, ...]:
     for passage in passages:
         seen.setdefault((passage.id, passage.text), passage)
     return tuple(seen.values())
+
+
+def writer_of(response: str, calls: Sequence[T], text_of: Callable[[T], str]) -> T | None:
+    """Return the model call that wrote a response: others rewrite the question before it, or judge the answer after it.
+
+    It is the last one whose text the response is; else the one that most of the response is by, or that has it as a
+    part of more (a field of an object); None if there is none.
+
+    Args:
+        response: the response.
+        calls: the model calls by start time.
+        text_of: returns what a call wrote.
+    """
+    response = response.strip()
+    writer, most = None, 1
+    for call in calls if response else ():
+        shared = _shared(response, text_of(call).strip())
+        if shared >= most:
+            writer, most = call, shared
+    return writer
+
+
+def _shared(response: str, written: str) -> int:
+    """Return how many characters of a response a model wrote, one more where it wrote all of it and nothing else."""
+    if response == written:
+        return len(response) + 1
+    if carries(response, written):
+        return len(written)
+    return len(response) if response in written or json.dumps(response, ensure_ascii=False)[1:-1] in written else 0
+
+
+def carries(text: str, written: str) -> bool:
+    """Whether a text is what a model wrote, perhaps with more around it: not a word that stands there by chance."""
+    text, written = text.strip(), written.strip()
+    return bool(written) and len(written) >= min(_LEAST_PART, len(text) / 2) and written in text
 
 
 def busy_seconds(intervals: Iterable[tuple[int, int]]) -> float | None:

@@ -7,7 +7,15 @@ from typing import Any
 
 from langchain_core.messages import BaseMessage
 
-from rageval_hooks.integrations.capture import busy_seconds, first_string, mark_shown, unique_passages
+from rageval_hooks.integrations.capture import (
+    busy_seconds,
+    carries,
+    first_string,
+    is_a,
+    mark_shown,
+    unique_passages,
+    writer_of,
+)
 from rageval_hooks.integrations.langchain.values import (
     answer_of,
     as_json,
@@ -15,11 +23,13 @@ from rageval_hooks.integrations.langchain.values import (
     citations_of,
     documents_of,
     generated_text,
-    is_documents,
+    handed_over,
+    is_interrupted,
     model_of,
     passages_of,
     prompt_of,
     query_of,
+    stands_in,
     tool_calls_of,
     tool_text,
     usage_of,
@@ -41,6 +51,7 @@ from rageval_hooks.turn import (
 __all__ = ["turn_from_runs"]
 
 _INTERRUPTS = frozenset({"GraphInterrupt", "NodeInterrupt", "GraphBubbleUp", "ParentCommand"})
+_WAITING = frozenset({"GraphInterrupt", "NodeInterrupt"})
 _CANCELS = frozenset({"CancelledError", "GeneratorExit", "KeyboardInterrupt"})
 _SESSION_KEYS = ("session_id", "thread_id", "conversation_id")
 _OWN_METADATA = ("ls_", "lc_", "langgraph_", "checkpoint_", "__")
@@ -64,11 +75,12 @@ def turn_from_runs(
     """
     root = runs[0]
     ended_at = _end(root, root.started_at)
-    retrievals = _retrievals(runs)
     models = [run for run in runs if run.kind == "llm" and not _inside(run, "retriever")]
-    answering = _answering(models)
+    came_out = _came_out(root, models)
+    answering = _answering(models, came_out)
+    retrievals = _retrievals(runs, answering)
     prompt = prompt_of(answering) if answering is not None else ()
-    retrieved = {id(run): passages_of(run.output) for run in retrievals}
+    retrieved = {id(run): _passages(run) for run in retrievals}
     shown = mark_shown(
         unique_passages(passage for passages in retrieved.values() for passage in passages),
         "\n".join(message.content for message in prompt) if answering is not None else None,
@@ -76,10 +88,10 @@ def turn_from_runs(
     steps = _steps(runs, ended_at, every_step, shown, retrieved, {id(answering): prompt})
     queries = [run.input for run in runs if run.kind == "retriever" and isinstance(run.input, str)]
     query = query_of(root.input) or next(iter(queries), "")
-    status, error = _outcome(root, answering)
+    status, error = _outcome(runs, answering)
     metadata = _run_metadata(runs)
     attributes = attributes or {}
-    response = _response(root, answering)
+    response = _response(root, models, answering, came_out, status)
     return Turn(
         id=root.text_id,
         name=root.name,
@@ -129,11 +141,11 @@ def _inside(run: Run, kind: str) -> bool:
     return any(ancestor.kind == kind for ancestor in run.ancestors())
 
 
-def _retrievals(runs: Sequence[Run]) -> list[Run]:
+def _retrievals(runs: Sequence[Run], answering: Run | None) -> list[Run]:
     """Return the outermost retrievers, and whatever else handed documents over without being one.
 
     A tool may return the documents beside its text (``response_format="content_and_artifact"``), and a plain function
-    may search a vector store by itself; of several such functions in a row the last has the documents that count.
+    or a graph's node may search a vector store by itself.
     """
     retrieving = {id(ancestor) for run in runs if run.kind == "retriever" for ancestor in run.ancestors()}
     found = [
@@ -142,14 +154,58 @@ def _retrievals(runs: Sequence[Run]) -> list[Run]:
         if (run.kind == "retriever" and not _inside(run, "retriever"))
         or (run.kind == "tool" and id(run) not in retrieving and documents_of(run.output))
     ]
-    return found or [run for run in runs[1:] if run.kind == "chain" and is_documents(run.output)][-1:]
+    return found or _searches(runs, answering)
 
 
-def _response(root: Run, answering: Run | None) -> str:
-    """Return the answer: what came out of the root, else what the answering model wrote or had streamed so far."""
-    text = answer_of(root.output)
-    if text or (root.output is not None and not _structured(root.output)):
-        return text
+def _searches(runs: Sequence[Run], answering: Run | None) -> list[Run]:
+    """Return the functions and nodes that handed documents over, of several in a row the last.
+
+    What comes with the answer or after it counts only if there was nothing before.
+    """
+    found = [run for run in runs[1:] if run.kind == "chain" and handed_over(run.output, run.input)]
+    before = [run for run in found if answering is None or _end(run, run.started_at) <= answering.started_at]
+    found = before or found[-1:]
+    return [run for place, run in enumerate(found) if not any(_replaces(later, run) for later in found[place + 1 :])]
+
+
+def _replaces(later: Run, run: Run) -> bool:
+    """Whether a function was given what another one had found, or is the part of it that found it."""
+    return run in later.ancestors() or stands_in(handed_over(run.output, run.input), later.input)
+
+
+def _passages(run: Run) -> list[Passage]:
+    return passages_of(handed_over(run.output, run.input) if run.kind == "chain" else run.output)
+
+
+def _came_out(root: Run, models: Sequence[Run]) -> str:
+    """Return the answer as it came out of the root; empty if there is none to be seen."""
+    streamed = (root.details or {}).get("streamed")
+    pieces = [run.tokens for run in models if run.tokens] if streamed else []
+    text: str = answer_of(root.output, root.input, _texts(models), ["".join(tokens) for tokens in pieces])
+    if is_a(root.output, Mapping) and any(len(tokens) > 1 and text == _last_piece(tokens) for tokens in pieces):
+        return ""  # of events, the last one is what comes out
+    return text
+
+
+def _last_piece(tokens: Sequence[str]) -> str:
+    return next((token for token in reversed(tokens) if token), "")
+
+
+def _texts(models: Sequence[Run]) -> list[str]:
+    """Return what the models wrote that did not ask for tools, the last first."""
+    texts = [generated_text(run.output) for run in reversed(models) if not tool_calls_of(run.output)]
+    return [text for text in texts if text]
+
+
+def _response(root: Run, models: Sequence[Run], answering: Run | None, came_out: str, status: TurnStatus) -> str:
+    """Return the answer: what came out of the root, else what the answering model wrote or had streamed so far.
+
+    Of a graph that waits for somebody only what was written before it did: its state may be that of earlier turns.
+    """
+    if status == "interrupted":
+        return came_out if any(carries(came_out, text) for text in _texts(models)) else ""
+    if came_out or (root.output is not None and not _structured(root.output)):
+        return came_out
     if answering is None:
         return ""
     if answering.tokens and (root.output is None or answering.ended_at is None):
@@ -158,15 +214,24 @@ def _response(root: Run, answering: Run | None) -> str:
 
 
 def _structured(output: Any) -> bool:
-    return not isinstance(output, (str, BaseMessage))
+    return not is_a(output, (str, BaseMessage))
 
 
-def _answering(models: Sequence[Run]) -> Run | None:
-    """Return the model call that wrote the answer: the last one that did not ask for tools."""
+def _answering(models: Sequence[Run], response: str) -> Run | None:
+    """Return the model call that wrote the answer: whose text it is, else the last one that did not ask for tools."""
+    writer = writer_of(response, models, _words)
+    if writer is not None:
+        return writer
     for run in reversed(models):
         if not tool_calls_of(run.output):
             return run
     return models[-1] if models else None
+
+
+def _words(run: Run) -> str:
+    """Return what a model wrote, or what it gave to the tool that stands for a structured answer."""
+    calls = tool_calls_of(run.output)
+    return as_json([call.get("args") for call in calls]) if calls else generated_text(run.output)
 
 
 def _first_token(run: Run | None, since: int) -> float | None:
@@ -175,15 +240,29 @@ def _first_token(run: Run | None, since: int) -> float | None:
     return max(0, run.first_token_at - since) / 1e9
 
 
-def _outcome(root: Run, answering: Run | None) -> tuple[TurnStatus, ErrorInfo | None]:
+def _outcome(runs: Sequence[Run], answering: Run | None) -> tuple[TurnStatus, ErrorInfo | None]:
+    root = runs[0]
+    name = type(root.error).__name__
+    if name in _INTERRUPTS or ((root.error is None or name in _CANCELS) and _waits(runs)):
+        return "interrupted", None
     if root.error is None:
         return ("cancelled" if _stopped_early(root, answering) else "ok"), None
-    name = type(root.error).__name__
-    if name in _INTERRUPTS:
-        return "interrupted", None
     if name in _CANCELS:
         return "cancelled", None
     return "error", _error(root.error)
+
+
+def _waits(runs: Sequence[Run]) -> bool:
+    """Whether a graph waits for a person: LangGraph keeps from its callers what its nodes raise for that."""
+    return is_interrupted(runs[0].output) or any(
+        type(run.error).__name__ in _WAITING and not _is_resumed(run, runs) for run in runs
+    )
+
+
+def _is_resumed(run: Run, runs: Sequence[Run]) -> bool:
+    """Whether a step that waited was run again under the same root, and went through."""
+    ended_at = _end(run, run.started_at)
+    return any(later.name == run.name and later.error is None and later.started_at >= ended_at for later in runs)
 
 
 def _stopped_early(root: Run, answering: Run | None) -> bool:

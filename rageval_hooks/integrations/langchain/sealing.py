@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import is_dataclass, replace
 from typing import Any
 
 from langchain_core.documents import Document
+from langchain_core.load.serializable import Serializable
 from langchain_core.messages import (
     AIMessage,
     AIMessageChunk,
@@ -21,10 +23,12 @@ from langchain_core.messages import (
 )
 from langchain_core.outputs import LLMResult
 from langchain_core.prompt_values import ChatPromptValue
+from pydantic import BaseModel
 
+from rageval_hooks.integrations.capture import is_a, or_else
 from rageval_hooks.integrations.recorder import Run
 
-__all__ = ["SealedDocument", "SealedMessage", "SealedResult", "seal"]
+__all__ = ["SealedDocument", "SealedMessage", "SealedResult", "fields_of", "is_structured_answer", "seal"]
 
 _STEP_KINDS = frozenset({"retriever", "llm", "tool"})
 _ATOMS: frozenset[type] = frozenset({str, int, float, bool, type(None)})
@@ -103,10 +107,19 @@ def seal(runs: Iterable[Run], every_step: bool) -> None:
         every_step: whether chains, prompts and parsers are read too, not only the root and what makes a turn.
     """
     seen: dict[int, Any] = {}
+    runs = list(runs)
+    retriever = any(run.kind == "retriever" for run in runs)
     for run in runs:
-        if every_step or run.kind in _STEP_KINDS or run.parent is None or _hands_documents_over(run.output):
+        if (
+            every_step
+            or run.kind in _STEP_KINDS
+            or run.parent is None
+            or (not retriever and run.kind == "chain" and _hands_documents_over(run.output))
+        ):
             run.input = _prompts(run.input) if _is_model_call(run) else _copy(run.input, _DEPTH, seen)
             run.output = _copy(run.output, _DEPTH, seen)
+            if run.parent is None:
+                run.output = _structured(run.output)
         else:
             run.input = run.output = None
 
@@ -131,8 +144,49 @@ def _is_message(value: Any) -> bool:
     return type(value) in _USUAL_MESSAGES or isinstance(value, BaseMessage)
 
 
+@or_else(())
+def fields_of(value: Any) -> Sequence[Any]:
+    """Return what stands in a mapping, in a graph's command, or in a state of a class of the application's own."""
+    state = value.update if _is_command(value) else value
+    if is_a(state, Mapping):
+        return list(state.values())
+    return list(vars(state).values()) if is_dataclass(state) or is_structured_answer(state) else ()
+
+
+@or_else(False)
+def _is_command(value: Any) -> bool:
+    """Whether a value is what a node of LangGraph returns that says where to go on, with a change of the state."""
+    return type(value).__name__ == "Command" and hasattr(value, "update")
+
+
+@or_else(False)
+def is_structured_answer(value: Any) -> bool:
+    """Whether a value is of a pydantic class of the application's own."""
+    return isinstance(value, BaseModel) and not isinstance(value, (Serializable, LLMResult))
+
+
+@or_else(False)
 def _hands_documents_over(output: Any) -> bool:
-    return isinstance(output, list) and bool(output) and isinstance(output[0], Document)
+    """Whether a run's output has a list of documents, which is looked at by its first."""
+    values = (output, *fields_of(output))
+    return any(is_a(value, (list, tuple)) and bool(value) and _is_document(value[0]) for value in values)
+
+
+def _is_document(item: Any) -> bool:
+    return is_a(item, Document) or (is_a(item, tuple) and len(item) == 2 and is_a(item[0], Document))
+
+
+def _structured(output: Any) -> Any:
+    """Copy an answer of a pydantic class, or those that stand in a mapping."""
+    return {key: _model(value) for key, value in output.items()} if type(output) is dict else _model(output)
+
+
+def _model(value: Any) -> Any:
+    if not is_structured_answer(value):
+        return value
+    copied = value.model_copy()
+    vars(copied).update({name: _plain(item) for name, item in vars(copied).items()})
+    return copied
 
 
 def _copy(value: Any, depth: int, seen: dict[int, Any]) -> Any:
@@ -166,7 +220,11 @@ def _how(value: Any) -> Callable[[Any], Any] | None:
     ):
         if isinstance(value, base):
             return copier
-    return None
+    return _command if _is_command(value) else None
+
+
+def _command(command: Any) -> Any:
+    return replace(command, update=_copy(command.update, _DEPTH, {}))
 
 
 def _document(document: Document) -> Document:

@@ -9,9 +9,16 @@ from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage, convert_to_messages
 from langchain_core.outputs import LLMResult
 from langchain_core.prompt_values import PromptValue
+from pydantic import BaseModel
 
-from rageval_hooks.integrations.capture import SCORE_KEYS, finite, first_string, is_a, or_else
-from rageval_hooks.integrations.langchain.sealing import SealedDocument, SealedMessage, SealedResult
+from rageval_hooks.integrations.capture import SCORE_KEYS, carries, finite, first_string, is_a, or_else
+from rageval_hooks.integrations.langchain.sealing import (
+    SealedDocument,
+    SealedMessage,
+    SealedResult,
+    fields_of,
+    is_structured_answer,
+)
 from rageval_hooks.integrations.recorder import Run
 from rageval_hooks.plain import json_text
 from rageval_hooks.text.annotations import annotations_from_blocks
@@ -25,11 +32,13 @@ __all__ = [
     "content_text",
     "documents_of",
     "generated_text",
-    "is_documents",
+    "handed_over",
+    "is_interrupted",
     "model_of",
     "passages_of",
     "prompt_of",
     "query_of",
+    "stands_in",
     "tool_calls_of",
     "tool_text",
     "usage_of",
@@ -43,22 +52,57 @@ _MESSAGE_KEYS = ("messages", "chat_history", "history")
 _ROLES = {"human": "user", "ai": "assistant", "AIMessageChunk": "assistant", "HumanMessageChunk": "user"}
 
 
-@or_else(False)
-def is_documents(value: Any) -> bool:
-    """Whether a value is a list of documents, and not an empty one."""
-    return isinstance(value, list) and bool(value) and all(isinstance(item, _DOCUMENTS) for item in value)
-
-
 @or_else(())
 def documents_of(output: Any) -> Sequence[Any]:
     """Return the documents in what a retriever, a tool or a function returned."""
-    if isinstance(output, ToolMessage):
+    return [item[0] if _is_scored(item) else item for item in _found_in(output)]
+
+
+@or_else(())
+def handed_over(output: Any, given: Any) -> Sequence[Any]:
+    """Return the documents in what a function returned, or a graph's node, unless it was given them just so.
+
+    What passes a state on has not searched; what leaves some out, or brings them into another order, has.
+
+    Args:
+        output: what it returned.
+        given: what it was given.
+    """
+    before = [_identities(found) for found in _lists_in(given)]
+    return next((found for found in _lists_in(output) if _identities(found) not in before), ())
+
+
+@or_else(False)
+def stands_in(found: Sequence[Any], given: Any) -> bool:
+    """Whether a function was given any of the documents that another one had found."""
+    known = {identity for documents in _lists_in(given) for identity in _identities(documents)}
+    return not known.isdisjoint(_identities(found))
+
+
+def _lists_in(value: Any) -> list[Sequence[Any]]:
+    """Return the lists of documents in a value, or in its fields, perhaps with scores beside the documents."""
+    return [item for item in (value, *fields_of(value)) if _is_found(item)]
+
+
+@or_else(False)
+def _is_found(value: Any) -> bool:
+    if not isinstance(value, (list, tuple)) or not value:
+        return False
+    return all(is_a(item, _DOCUMENTS) or _is_scored(item) for item in value)
+
+
+def _identities(found: Sequence[Any]) -> list[tuple[Any, str]]:
+    documents = (item[0] if _is_scored(item) else item for item in found)
+    return [(document.id, document.page_content) for document in documents]
+
+
+def _found_in(output: Any) -> Sequence[Any]:
+    """Return what was found, as it stands in the output of a retriever, a tool or a function."""
+    if is_a(output, ToolMessage):
         output = output.artifact
-    if isinstance(output, Mapping):
-        output = next((value for value in output.values() if is_documents(value)), None)
-    if isinstance(output, (list, tuple)):
-        return [item[0] if _is_scored(item) else item for item in output if is_a(item, _DOCUMENTS) or _is_scored(item)]
-    return ()
+    if is_a(output, (list, tuple)):
+        return [item for item in output if is_a(item, _DOCUMENTS) or _is_scored(item)]
+    return next((found for found in fields_of(output) if _is_found(found)), ())
 
 
 @or_else(False)
@@ -68,10 +112,12 @@ def _is_scored(item: Any) -> bool:
 
 def passages_of(output: Any) -> list[Passage]:
     """Return what a retriever, a tool or a function returned as passages, with ids, metadata and scores."""
-    if is_a(output, ToolMessage):
-        output = output.artifact
-    scores = {id(item[0]): item[1] for item in output if _is_scored(item)} if is_a(output, (list, tuple)) else {}
-    return [_passage(document, scores.get(id(document))) for document in documents_of(output)]
+    return [_passage(*item) if _is_scored(item) else _passage(item, None) for item in _passages_in(output)]
+
+
+@or_else(())
+def _passages_in(output: Any) -> Sequence[Any]:
+    return _found_in(output)
 
 
 def _passage(document: Document | SealedDocument, score: Any) -> Passage:
@@ -98,24 +144,47 @@ def query_of(value: Any) -> str:
     if isinstance(value, BaseMessage):
         return content_text(value.content)
     if isinstance(value, Mapping):
-        for key in _QUERY_KEYS:
-            found = query_of(value.get(key))
-            if found:
-                return found
-        for key in _MESSAGE_KEYS:
-            found = _last_human(value.get(key) or ())
-            if found:
-                return found
-        strings = [item for item in value.values() if is_a(item, str) and item]
-        return strings[0] if len(strings) == 1 else ""
+        return next(filter(None, (query_of(value.get(key)) for key in _QUERY_KEYS)), "") or _asked_in(value)
     if isinstance(value, (list, tuple)):
         return _last_human(value)
     return ""
 
 
+def _asked_in(fields: Mapping[Any, Any]) -> str:
+    """Return the question in a mapping that has it under no known key: in a history, or beside one.
+
+    A history that ends with an answer is the one until now: then the only string is what is asked.
+    """
+    histories = [(key, _messages(fields.get(key), key)) for key in _MESSAGE_KEYS]
+    open_ones = [said for _, said in histories if not _is_answered(said)]
+    strings = [text for text in _strings(fields) if text]
+    return (
+        next(filter(None, map(_last_human, open_ones)), "")
+        or (strings[0] if len(strings) == 1 else "")
+        or next((_last_human(said) for key, said in histories if said and (not strings or key == "messages")), "")
+    )
+
+
+def _strings(fields: Mapping[Any, Any]) -> list[str]:
+    return [item for key, item in fields.items() if is_a(item, str) and key not in _MESSAGE_KEYS]
+
+
+def _messages(value: Any, key: str) -> Sequence[Any]:
+    """Return the messages under a key; a text is one only as ``messages``, else it is a history as text."""
+    if is_a(value, (list, tuple)):
+        return list(value)
+    return () if value is None or (key != "messages" and is_a(value, str)) else (value,)
+
+
+@or_else(False)
+def _is_answered(messages: Sequence[Any]) -> bool:
+    [last] = convert_to_messages(messages[-1:])
+    return isinstance(last, AIMessage) and not last.tool_calls
+
+
 @or_else("")
-def _last_human(messages: Any) -> str:
-    for message in reversed(messages if isinstance(messages, (list, tuple)) else [messages]):
+def _last_human(messages: Sequence[Any]) -> str:
+    for message in reversed(messages):
         said = _as_human(message)
         if said is not None:
             return content_text(said.content)
@@ -130,31 +199,102 @@ def _as_human(message: Any) -> HumanMessage | None:
 
 
 @or_else("")
-def answer_of(value: Any) -> str:
-    """Return the answer in whatever came out of the root; empty if there is none to be seen."""
+def answer_of(value: Any, given: Any = None, written: Sequence[str] = (), streamed: Sequence[str] = ()) -> str:
+    """Return the answer in whatever came out of the root; empty if there is none to be seen.
+
+    Args:
+        value: what came out.
+        given: what went in: what was only passed through is no answer.
+        written: what the models of the turn wrote, the last first.
+        streamed: of that, what a stream's reader was given piece by piece: the last thing that he was given may then be
+            something else.
+    """
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, BaseMessage):
         return content_text(value.content)
     if isinstance(value, Mapping):
-        for key in _ANSWER_KEYS:
-            if is_a(value.get(key), (str, BaseMessage)):
-                return answer_of(value[key])
-        for key in _MESSAGE_KEYS:
-            if is_a(value.get(key), (list, tuple)):
-                return _last_answer(value[key])
-        strings = [item for item in value.values() if is_a(item, str) and item]
-        return strings[0] if len(strings) == 1 else ""
+        known = _under_known_key(value, given)
+        return known if known is not None else _answer_in(value, given, written, streamed)
     if isinstance(value, (list, tuple)):
-        return _last_answer(value)
-    return ""
+        return _new_answer(value, given)
+    return _answer_in_object(value) if is_structured_answer(value) else ""
 
 
-def _last_answer(messages: Sequence[Any]) -> str:
+def _answer_in_object(value: BaseModel) -> str:
+    known = _under_known_key(dict(value), None)
+    return as_json(value.model_dump(mode="json")) if known is None else known
+
+
+def _under_known_key(fields: Mapping[Any, Any], given: Any) -> str | None:
+    """Return the answer under a key that says so, if there is one that was not passed through."""
+    for key in _ANSWER_KEYS:
+        item = fields.get(key)
+        if is_a(item, (str, BaseMessage)) or is_structured_answer(item):
+            text: str = answer_of(item)
+            if not text or text != answer_of(_field(given, key)):
+                return text
+    return None
+
+
+@or_else(None)
+def _field(value: Any, key: str) -> Any:
+    return value.get(key) if isinstance(value, Mapping) else None
+
+
+def _answer_in(fields: Mapping[Any, Any], given: Any, written: Sequence[str], streamed: Sequence[str]) -> str:
+    """Return the answer in a mapping that has it under no known key: in a history, or beside one.
+
+    What a model of the turn wrote comes first, and then what was added to the messages.
+    """
+    said = {key: _new_answer(fields.get(key), _field(given, key), fields) for key in _MESSAGE_KEYS}
+    passed = {query_of(given), *(_strings(given) if is_a(given, Mapping) else ())}
+    strings = [answer_of(item) for item in fields.values() if is_a(item, (str, AIMessage))]
+    strings = [text for text in strings if text and text not in passed]
+    return (
+        next((text for text in said.values() if any(carries(text, one) for one in written)), "")
+        or next((text for one in written for text in strings if text.strip() == one.strip()), "")
+        or next((text for one in written for text in strings if carries(text, one)), "")
+        or said["messages"]
+        or (strings[0] if len(strings) == 1 and not _is_aside(strings[0], streamed) else "")
+        or ("" if written else next(filter(None, said.values()), ""))
+    )
+
+
+def _is_aside(text: str, streamed: Sequence[str]) -> bool:
+    """Whether a text is less than what was streamed, and not taken out of it: the word that a stream is done."""
+    return any(len(text) < len(one) and as_json(text) not in one and not _is_part(text, one) for one in streamed)
+
+
+def _is_part(text: str, whole: str) -> bool:
+    return " " in text and text in whole
+
+
+def _new_answer(messages: Any, before: Any, fields: Mapping[Any, Any] | None = None) -> str:
+    """Return the last answer of some messages, unless it stood in them before."""
+    answer = _last_answer(messages, fields or {})
+    return "" if answer and answer == _last_answer(before, {}) else answer
+
+
+@or_else("")
+def _last_answer(messages: Any, fields: Mapping[Any, Any]) -> str:
+    """Return what was answered to the last human message: by the model, or by a tool that answers in its place."""
+    if not is_a(messages, (list, tuple)) or not messages:
+        return ""
+    if is_a(messages[-1], ToolMessage):
+        return answer_of(fields.get("structured_response")) or content_text(messages[-1].content)
     for message in reversed(messages):
+        if is_a(message, HumanMessage):
+            return ""
         if is_a(message, AIMessage) and not message.tool_calls:
             return content_text(message.content)
     return ""
+
+
+@or_else(False)
+def is_interrupted(output: Any) -> bool:
+    """Whether a graph's output says that it waits for somebody."""
+    return isinstance(output, Mapping) and "__interrupt__" in output
 
 
 def content_text(content: Any) -> str:
@@ -240,6 +380,8 @@ def model_of(run: Run) -> str | None:
 def usage_of(run: Run) -> Usage | None:
     """Return the tokens that the provider counted for a model's run."""
     reported = getattr(_message(run.output), "usage_metadata", None)
+    if reported and reported.get("total_cost") == 0:  # so LangChain marks what came from its own cache
+        return Usage(input_tokens=0, output_tokens=0)
     if reported:
         return _counted(
             reported.get("input_tokens"),

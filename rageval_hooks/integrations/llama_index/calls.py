@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rageval_hooks.integrations.capture import writer_of
 from rageval_hooks.integrations.llama_index.components import method_of
 from rageval_hooks.integrations.llama_index.context import inside
 from rageval_hooks.integrations.llama_index.usage import usage_of
@@ -34,11 +35,19 @@ def _delegates(outer: Run, inner: Run) -> bool:
     )
 
 
-def answering_call(root: Run, calls: Sequence[Run]) -> Run | None:
-    """Return the model call that wrote the answer: the last one that did not ask for tools.
+def answering_call(root: Run, calls: Sequence[Run], response: str) -> Run | None:
+    """Return the model call that wrote the answer: whose text it is, else the last one that did not ask for tools.
 
     Query and chat engines may judge the answer afterwards: there it is the last one inside a synthesizer.
+
+    Args:
+        root: the root.
+        calls: the model calls by start time.
+        response: what came out of the root; empty if there is no answer to be seen in it.
     """
+    writer = writer_of(response, calls, generated_text)
+    if writer is not None:
+        return writer
     if root.kind in ("query", "chat"):
         calls = [call for call in calls if inside(call, "synthesizer", "writer")] or calls
     for call in reversed(calls):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from rageval_hooks.integrations.llama_index.values import Snapshot
 from rageval_hooks.integrations.recorder import Run
 
-__all__ = ["context_of", "inside", "nodes_after", "nodes_before"]
+__all__ = ["context_of", "inside", "nodes_after", "nodes_before", "repetitions"]
 
 
 def inside(run: Run, *kinds: str) -> bool:
@@ -53,9 +53,16 @@ def context_of(runs: Sequence[Run]) -> Snapshot:
     stages: list[_Stage] = []
     given: list[_Stage] = []
     retrieved: set[str] = set()
+    again: set[str] = set()
+    repeated = repetitions(runs)
     for run in _in_order(runs):
+        if id(run) in repeated:
+            again |= _ids(nodes_after(run) or ())
+            continue
         if run.kind == "synthesizer":
             stage = _Stage(nodes_before(run), run.parent, used=True)
+            if stage.ids <= again:
+                continue
             replaced = [old for old in stages if not old.used and old.ids & stage.ids]
             if not replaced and not stage.ids & retrieved:
                 replaced = [old for old in stages if not old.used and old.ids and old.parent is run.parent]
@@ -68,6 +75,28 @@ def context_of(runs: Sequence[Run]) -> Snapshot:
             retrieved |= stage.ids
         stages = [old for old in stages if old not in replaced] + [stage]
     return tuple(node for stage in stages or given for node in stage.nodes)
+
+
+def repetitions(runs: Sequence[Run]) -> set[int]:
+    """Return the identities of the retrievals that only found, under new ids, what had been found before.
+
+    So an evaluator works that a query engine asks whether it is to try again: it makes an index of the passages of the
+    answer, and has that asked with a prompt of its own.
+    """
+    texts: set[str] = set()
+    ids: set[str] = set()
+    found = set()
+    for run in _in_order(runs):
+        nodes = nodes_after(run) if run.kind == "retriever" else None
+        if not nodes:
+            continue
+        again, known = {text for _, _, text in nodes}, _ids(nodes)
+        if again <= texts and not known & ids:
+            found.add(id(run))
+        else:
+            texts |= again
+            ids |= known
+    return found
 
 
 def _in_order(runs: Sequence[Run]) -> list[Run]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rageval_hooks.integrations.capture import busy_seconds, first_string, mark_shown, or_else, unique_passages
 from rageval_hooks.integrations.llama_index.calls import answering_call, counted_calls, generated_text, model_name
-from rageval_hooks.integrations.llama_index.context import context_of, inside, nodes_after
+from rageval_hooks.integrations.llama_index.context import context_of, inside, nodes_after, repetitions
 from rageval_hooks.integrations.llama_index.steps import steps_of, with_mark
 from rageval_hooks.integrations.llama_index.values import (
     Made,
@@ -48,7 +48,8 @@ def turn_from_events(
     ended_at = _end(root, root.started_at)
     calls = counted_calls(runs)
     answers = [call for call in calls if not inside(call, "retriever", "reranker")]
-    answering = answering_call(root, answers)
+    came_out = _came_out(root, runs)
+    answering = answering_call(root, answers, came_out)
     retrievals = [
         run for run in runs if run.kind in ("retriever", "reranker") and not inside(run, "retriever", "reranker")
     ]
@@ -56,7 +57,7 @@ def turn_from_events(
     context = passages_of(context_of(runs), made)
     marked = _marked([*context, *_retrieved(retrievals, made)], answers, answering)
     query = query_of(arguments_of(root.input)) or _asked(calls)
-    queries = [query_of(arguments_of(run.input)) for run in runs if run.kind == "retriever"]
+    queries = _retrieval_queries(runs, answers)
     steps = steps_of(runs, calls, ended_at, marked, every_step, made)
     tags = _tags(runs)
     attributes = attributes or {}
@@ -67,7 +68,7 @@ def turn_from_events(
         framework="llama_index",
         query=query,
         passages=tuple(with_mark(passage, marked) for passage in unique_passages(context)),
-        response=_response(root, runs, answering),
+        response=_response(root, answering, came_out),
         retrieval_queries=tuple(dict.fromkeys(text for text in queries if text.strip() not in ("", query.strip()))),
         prompt=messages_of(answering.input) if answering is not None else (),
         usage=Usage.sum(step.usage for step in steps),
@@ -121,18 +122,30 @@ def _asked(calls: Sequence[Run]) -> str:
     return said[-1] if said else ""
 
 
-def _response(root: Run, runs: Sequence[Run], answering: Run | None) -> str:
-    """Return the answer: what came out of the root, else what was streamed to the caller, else what the model wrote."""
-    text = answer_of(root.output)
-    if text or root.kind == "retriever":
+def _came_out(root: Run, runs: Sequence[Run]) -> str:
+    """Return the answer as it came out of the root, or was streamed to the caller."""
+    text: str = answer_of(root.output)
+    if text or type(root.output) is not Streamed:
         return text
-    if type(root.output) is Streamed:
-        for run in reversed(runs):
-            if run.tokens and type(run.output) is Streamed and run.output == root.output:
-                return "".join(run.tokens)
-    elif root.output is not None and not _is_chat_stream(root.output):
-        return ""
-    return generated_text(answering) if answering is not None else ""
+    streams = (run for run in reversed(runs) if type(run.output) is Streamed and run.output == root.output)
+    return next(("".join(run.tokens) for run in streams if run.tokens), "")
+
+
+def _retrieval_queries(runs: Sequence[Run], answers: Sequence[Run]) -> list[str]:
+    """Return what retrievers were asked, without the prompts by which an evaluator had an answer judged."""
+    repeated = repetitions(runs)
+    written = [text for text in map(generated_text, answers) if text] if repeated else []
+    asked = [(run, query_of(arguments_of(run.input))) for run in runs if run.kind == "retriever"]
+    return [text for run, text in asked if not (id(run) in repeated and any(answer in text for answer in written))]
+
+
+def _response(root: Run, answering: Run | None, came_out: str) -> str:
+    """Return the answer: what came out of the root, else what the model wrote."""
+    if came_out or root.kind == "retriever" or answering is None:
+        return came_out
+    if root.output is None or type(root.output) is Streamed or _is_chat_stream(root.output):
+        return generated_text(answering)
+    return ""
 
 
 @or_else(False)
