@@ -14,6 +14,7 @@ import pytest
 import rageval_hooks
 from tests.exporters.test_providers import Collector, collector  # noqa: F401 - a fixture
 from tests.judges.server import JudgeServer, answer
+from tests.offline.scored import record, write
 from tests.test_judge_stage import LABELS
 
 COMMAND = [str(Path(sys.executable).parent / "rageval-hooks")]
@@ -36,6 +37,25 @@ def test_the_version() -> None:
 def test_a_wrong_option_is_said() -> None:
     """With what is valid."""
     assert "'default', 'lexical'" in run("demo", "--models", "huge", status=2).stderr
+
+
+def test_a_link_to_itself_is_said(tmp_path: Path) -> None:
+    """In one line, with status 2, wherever it is met."""
+    loop = tmp_path / "loop.jsonl"
+    loop.symlink_to(loop)
+    for arguments in (["report", str(loop)], ["run", str(loop), "--app", "json:loads", "-o", str(loop)]):
+        said = run(*arguments, status=2).stderr
+        assert len(said.splitlines()) == 1
+
+
+def test_an_unexpected_error_is_no_broken_bound(tmp_path: Path) -> None:
+    """Its traceback is shown, with status 2: 1 says that a bound was not kept."""
+    (tmp_path / "jinja2.py").write_text("raise KeyError('a broken installation')\n")
+    scores = write(tmp_path / "s.jsonl", [record(scores={"cost": 1})])
+    page = tmp_path / "r.html"
+    said = run("report", str(scores), "--output", str(page), status=2, PYTHONPATH=str(tmp_path)).stderr
+    assert "Traceback" in said
+    assert "a broken installation" in said
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+import traceback
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -14,6 +15,7 @@ from rageval_hooks.cli.plot import plot
 from rageval_hooks.cli.report import report
 from rageval_hooks.cli.run import run
 from rageval_hooks.cli.score import score
+from rageval_hooks.cli.streams import forgive_encodings
 from rageval_hooks.errors import RagevalError
 from rageval_hooks.version import __version__
 
@@ -54,9 +56,34 @@ app.command()(plot)
 
 
 def main() -> None:
-    """Run the command line; what is wrong is one line on standard error and exit status 2."""
+    """Run the command line; what is wrong is one line on standard error and exit status 2.
+
+    The status 1 is for commands to say that they have found something; an error of ours has its traceback, and 2.
+    """
+    forgive_encodings()
     try:
         app()
-    except RagevalError as error:
-        typer.echo(f"rageval-hooks: {error}", err=True)
-        sys.exit(2)
+    except (RagevalError, OSError) as error:
+        _fail(error)
+    except RuntimeError as error:
+        if "Symlink loop" not in str(error):  # as pathlib says it
+            _fail_unexpectedly()
+        _fail(error)
+    except Exception:
+        _fail_unexpectedly()
+
+
+def _fail(error: Exception) -> NoReturn:
+    typer.echo(f"rageval-hooks: {_without_controls(str(error))}", err=True)
+    sys.exit(2)
+
+
+def _fail_unexpectedly() -> NoReturn:
+    traceback.print_exc()
+    sys.exit(2)
+
+
+def _without_controls(text: str) -> str:
+    from rageval_hooks.offline.shown import shown
+
+    return shown(text)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import typer
 
+from rageval_hooks.cli.streams import for_stream, leave_stdout
 from rageval_hooks.errors import ConfigurationError, ExportError
 
 if TYPE_CHECKING:
@@ -50,7 +53,7 @@ def run_report(
 
     Raises:
         ConfigurationError: an option or a file is wrong.
-        typer.Exit: with status 1, a bound is not kept or a score got worse.
+        typer.Exit: with status 1, a bound is not kept or a score got worse; with 2, it cannot be told whether one did.
     """
     from rageval_hooks.offline.gates import regressions, shortfalls
     from rageval_hooks.offline.report import build_report
@@ -58,11 +61,11 @@ def run_report(
     if baseline is not None:
         if not 0 < alpha < 1:
             raise ConfigurationError(f"--alpha is a probability between 0 and 1, and {alpha:g} is not")
-        files = [baseline, *(file for file in files if file.resolve() != baseline.resolve())]
+        files = [baseline, *(file for file in files if not _is_same(file, baseline))]
         if len(files) < 2:
             raise ConfigurationError(f"{baseline} is compared with itself: name the file to check, too")
     if metrics:
-        metrics = [*metrics, *(name for name in bounds if name not in metrics and name != "answered")]
+        metrics = list(dict.fromkeys((*metrics, *bounds)))
     _check_output(output, files)
     form = format or _format_of(output)
     report = build_report(
@@ -78,16 +81,16 @@ def run_report(
     )
     _write(report, form, output)
     checked = report.model_copy(update={"files": report.files[1:]}) if baseline is not None else report
-    lines = shortfalls(checked, bounds)
+    failed, untold = shortfalls(checked, bounds), list[str]()
     if baseline is not None:
-        worse, notes = regressions(report, alpha)
-        lines += worse
-        for note in notes:
+        found = regressions(report, alpha)
+        failed, untold = [*failed, *found.worse], list(found.untold)
+        for note in found.notes:
             _say(note)
-    for line in lines:
+    for line in (*failed, *untold):
         _say(line)
-    if lines:
-        raise typer.Exit(1)
+    if failed or untold:
+        raise typer.Exit(1 if failed else 2)
 
 
 def run_plot(
@@ -155,7 +158,7 @@ def _check_output(output: Path | None, files: Sequence[Path]) -> None:
     """Say before any work that the output cannot be written."""
     if output is None:
         return
-    if output.resolve() in [file.resolve() for file in files]:
+    if any(_is_same(output, file) for file in files):
         raise ConfigurationError(f"--output {output} is a file to report on, and would take its place")
     if output.is_dir():
         raise ConfigurationError(f"--output names a file, and {output} is a folder")
@@ -163,31 +166,45 @@ def _check_output(output: Path | None, files: Sequence[Path]) -> None:
         raise ConfigurationError(f"--output {output}: there is no folder {output.absolute().parent}")
 
 
+def _is_same(one: Path, other: Path) -> bool:
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
 def _write(report: Report, format: str, output: Path | None) -> None:
-    from rageval_hooks.exporters.console import make_console
-    from rageval_hooks.offline.report_text import print_tables, to_markdown
+    if output is not None:
+        _write_file(output, _text(report, format).encode())
+        return
+    try:
+        if format == "table" and sys.stdout.isatty():
+            _print(report, sys.stdout)
+        else:
+            sys.stdout.write(for_stream(_text(report, format), format, sys.stdout))
+        sys.stdout.flush()
+    except BrokenPipeError:  # nobody reads on: the bounds are checked all the same
+        leave_stdout()
 
+
+def _text(report: Report, format: str) -> str:
     if format == "table":
-        if output is None:
-            print_tables(report, make_console(sys.stdout))
-            return
-        from io import StringIO
-
         buffer = StringIO()
-        print_tables(report, make_console(buffer))
-        text = buffer.getvalue()
-    elif format == "markdown":
-        text = to_markdown(report)
-    elif format == "json":
-        text = report.model_dump_json(indent=2) + "\n"
-    else:
-        from rageval_hooks.offline.html import to_html
+        _print(report, buffer)
+        return buffer.getvalue()
+    if format == "markdown":
+        from rageval_hooks.offline.report_text import to_markdown
 
-        text = to_html(report)
-    if output is None:
-        typer.echo(text, nl=False)
-    else:
-        _write_file(output, text.encode())
+        return to_markdown(report)
+    if format == "json":
+        return report.model_dump_json(indent=2) + "\n"
+    from rageval_hooks.offline.html import to_html
+
+    return to_html(report)
+
+
+def _print(report: Report, stream: TextIO) -> None:
+    from rageval_hooks.exporters.console import make_console
+    from rageval_hooks.offline.report_text import print_tables
+
+    print_tables(report, make_console(stream))
 
 
 def _write_file(output: Path, content: bytes) -> None:
@@ -202,7 +219,9 @@ def _write_file(output: Path, content: bytes) -> None:
 
 
 def _say(line: str) -> None:
-    typer.echo(f"rageval-hooks: {line}", err=True)
+    from rageval_hooks.offline.shown import flat
+
+    typer.echo(f"rageval-hooks: {flat(line)}", err=True)
 
 
 def _watch(records: Iterable[Record], path: Path) -> Iterator[Record]:

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from rageval_hooks.metrics.base import Direction
+from rageval_hooks.offline.changed import ChangedTurn, find_texts, most_changed
 from rageval_hooks.offline.directions import direction_of, worse
-from rageval_hooks.offline.records import Record
 from rageval_hooks.offline.statistics import Paired, Resampling, holm, paired, sums
 from rageval_hooks.offline.tallies import Tally
-from rageval_hooks.plain import Data
+from rageval_hooks.offline.values import Values, words_of
+from rageval_hooks.plain import Data, clean_text
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["ChangedTurn", "Comparison", "ScoreChange", "compare_files", "find_changed"]
+__all__ = ["ChangedTurn", "Comparison", "Loss", "OtherMakers", "ScoreChange", "compare_files", "find_changed"]
+
+_MOST_LOST = 0.5
+
+
+class OtherMakers(Data):
+    """Versions and models that made a score in two files, where they are not the same: its means do not compare."""
+
+    before: tuple[str, ...]
+    after: tuple[str, ...]
 
 
 class ScoreChange(Data):
@@ -29,12 +38,14 @@ class ScoreChange(Data):
         test: the paired test; None where no question has a value in both files.
         p_worse: probability of a change at least as bad if nothing had changed, adjusted (Holm) for the number of
             scores that were compared; None without a test.
+        makers: who made the score in either file, if others did in the one than in the other.
     """
 
     name: str
     direction: Direction
     test: Paired | None = None
     p_worse: float | None = None
+    makers: OtherMakers | None = None
 
     @property
     def is_worse(self) -> bool:
@@ -42,24 +53,31 @@ class ScoreChange(Data):
         return self.test is not None and worse(self.test.difference, self.direction)
 
 
-class ChangedTurn(Data):
-    """A question whose score changed much.
+class Loss(Data):
+    """A score that questions have in the first file, and not in the second.
 
     Attributes:
-        id: of the question.
-        before: mean of its values in the first file.
-        after: in the second.
-        query: the question.
-        response_before: its first answer in the first file.
-        response_after: in the second.
+        name: of the score.
+        had: questions in both files that have a value in the first.
+        lost: how many of them have none in the second. Where the score is sampled, one that was not drawn is not lost.
+        values: how many the second file has.
+        skipped: results of the second file that were skipped.
+        failed: results of the second file that failed.
+        reason: the most frequent reason of these.
     """
 
-    id: str
-    before: float
-    after: float
-    query: str = ""
-    response_before: str = ""
-    response_after: str = ""
+    name: str
+    had: int
+    lost: int
+    values: int
+    skipped: int
+    failed: int
+    reason: str = ""
+
+    @property
+    def too_much(self) -> bool:
+        """Whether what is left says nothing of the whole: no values, or fewer than half of those that there were."""
+        return not self.values or self.lost > _MOST_LOST * self.had
 
 
 class Comparison(Data):
@@ -71,10 +89,12 @@ class Comparison(Data):
         before_path: where it is.
         after_path: where it is.
         common: questions that both have.
+        different: ids that both have for different questions; they are left out.
         only_before: questions that only the first has.
         only_after: questions that only the second has.
         scores: those that both have, in the order of the first.
         only_in_one: names of the scores that only one of them has.
+        losses: scores that some questions of the first have, and not in the second.
         changed_by: the score by which turns changed most.
         changed: these turns, the greatest change for the worse first.
     """
@@ -88,8 +108,32 @@ class Comparison(Data):
     only_after: int
     scores: tuple[ScoreChange, ...]
     only_in_one: tuple[str, ...] = ()
+    different: int = 0
+    losses: tuple[Loss, ...] = ()
     changed_by: str | None = None
     changed: tuple[ChangedTurn, ...] = ()
+
+    def loss_in_words(self, loss: Loss) -> str:
+        """Return in words what the second file lacks."""
+        counts = ((loss.failed, "failed"), (loss.skipped, "skipped"))
+        why = " and ".join(f"{count} {word}" for count, word in counts if count) or "it was not computed"
+        why += f": {loss.reason}" if loss.reason else ""
+        if not loss.values:
+            return f"{loss.name} has no value in {self.after} ({why})"
+        return (
+            f"{loss.name} has no value in {self.after} for {loss.lost} of the {loss.had} questions that have one in"
+            f" {self.before} ({why})"
+        )
+
+    def makers_in_words(self, change: ScoreChange) -> str:
+        """Return in words who made a score in the one file and in the other."""
+        makers = change.makers
+        if makers is None:
+            return f"{change.name} was made by the same in both"
+        return (
+            f"in {self.before} it was made by {' and '.join(makers.before)}, in {self.after} by"
+            f" {' and '.join(makers.after)}, and their means do not compare"
+        )
 
 
 def compare_files(
@@ -113,75 +157,79 @@ def compare_files(
         most: how many changed turns to name.
     """
     names = [name for name in before.values if name in after.values and (not metrics or name in metrics)]
+    shared = before.ids.keys() & after.ids.keys()
+    same = {key for key in shared if before.asks_the_same(after, key)}
     changes: list[ScoreChange] = []
     turns: tuple[ChangedTurn, ...] = ()
     for name in names:
         direction = direction_of(name, before.values[name].metric, lower)
-        ids, first, second, weights = _pairs(before, after, name)
+        ids, first, second, weights = _pairs(before, after, name, same)
         test = paired(first, second, weights, how) if ids else None
-        changes.append(ScoreChange(name=name, direction=direction, test=test))
+        makers = _other_makers(before.values[name], after.values[name])
+        changes.append(ScoreChange(name=name, direction=direction, test=test, makers=makers))
         if name == changed_by:
-            turns = _most_changed(ids, first, second, direction, most)
-    common = len(before.ids.keys() & after.ids.keys())
+            turns = most_changed(ids, first, second, direction, most)
     return Comparison(
         before=before.name,
         after=after.name,
-        before_path=before.path,
-        after_path=after.path,
-        common=common,
-        only_before=len(before.ids) - common,
-        only_after=len(after.ids) - common,
+        before_path=clean_text(before.path),
+        after_path=clean_text(after.path),
+        common=len(same),
+        different=len(shared) - len(same),
+        only_before=len(before.ids) - len(shared),
+        only_after=len(after.ids) - len(shared),
         scores=_adjusted(changes),
         only_in_one=tuple(name for name in dict.fromkeys((*before.values, *after.values)) if name not in names)
         if not metrics
         else (),
+        losses=tuple(
+            loss
+            for loss in (_loss(before, after, name, same) for name in before.values if not metrics or name in metrics)
+            if loss.lost or not loss.values
+        ),
         changed_by=changed_by,
         changed=turns,
     )
 
 
-def find_changed(comparison: Comparison) -> Comparison:
+def find_changed(comparison: Comparison, before: Tally, after: Tally) -> Comparison:
     """Return the comparison with the texts of the turns that changed: reads the files a second time."""
-    wanted = {turn.id for turn in comparison.changed}
-    if not wanted:
-        return comparison
-    before, after = (_first_records(path, wanted) for path in (comparison.before_path, comparison.after_path))
-    return comparison.model_copy(
-        update={
-            "changed": tuple(
-                turn.model_copy(
-                    update={
-                        "query": before[turn.id].turn.query,
-                        "response_before": before[turn.id].turn.response,
-                        "response_after": after[turn.id].turn.response,
-                    }
-                )
-                for turn in comparison.changed
-                if turn.id in before and turn.id in after
-            )
-        }
+    return comparison.model_copy(update={"changed": find_texts(comparison.changed, before.path, after.path)})
+
+
+def _other_makers(before: Values, after: Values) -> OtherMakers | None:
+    if before.is_comparable(after):
+        return None
+    first, second = (tuple(map(words_of, values.makers)) for values in (before, after))
+    return OtherMakers(before=first, after=second)
+
+
+def _loss(before: Tally, after: Tally, name: str, same: Collection[str]) -> Loss:
+    values = after.values.get(name)
+    had = _with_value(before, name).intersection(same)
+    lost = had - (_with_value(after, name) if values else set())
+    if before.values[name].sampled or (values and values.sampled):
+        lost &= after.without(name)
+    skipped, failed = after.missing(name)
+    reason = next((reason for reason, _ in (failed or skipped).most_common(1)), "")
+    return Loss(
+        name=name,
+        had=len(had),
+        lost=len(lost),
+        values=len(values) if values else 0,
+        skipped=skipped.total(),
+        failed=failed.total(),
+        reason=reason,
     )
 
 
-def _first_records(path: str, wanted: Iterable[str]) -> dict[str, Record]:
-    from rageval_hooks.offline.files import read_records
-
-    missing, found = set(wanted), {}
-    for record in read_records(Path(path), on_bad=_ignore):
-        if record.id in missing:
-            missing.remove(record.id)
-            found[record.id] = record
-            if not missing:
-                break
-    return found
-
-
-def _ignore(row: object) -> None:
-    """The first reading has complained of it."""
+def _with_value(file: Tally, name: str) -> set[str]:
+    ids, questions = list(file.ids), file.questions
+    return {ids[index] for index in questions[file.values[name].rows].tolist()}
 
 
 def _pairs(
-    before: Tally, after: Tally, name: str
+    before: Tally, after: Tally, name: str, same: Collection[str]
 ) -> tuple[list[str], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Return the questions with a value in both files, their values (mean over runs) and weights.
 
@@ -190,7 +238,7 @@ def _pairs(
     import numpy as np
 
     first, second = (_by_question(file, name) for file in (before, after))
-    ids = [key for key in first if key in second]
+    ids = [key for key in first if key in second and key in same]
     both = np.array([(*first[key], *second[key]) for key in ids], dtype=np.float64).reshape(-1, 4)
     return ids, both[:, 0], both[:, 2], both[:, 1] * both[:, 3]
 
@@ -206,23 +254,6 @@ def _by_question(file: Tally, name: str) -> dict[str, tuple[float, float]]:
     ids = list(file.ids)
     values, weights = (total / weight).tolist(), (weight / counts).tolist()
     return {ids[index]: (values[k], weights[k]) for k, index in enumerate(present.tolist())}
-
-
-def _most_changed(
-    ids: Sequence[str],
-    before: NDArray[np.float64],
-    after: NDArray[np.float64],
-    direction: Direction,
-    most: int,
-) -> tuple[ChangedTurn, ...]:
-    import numpy as np
-
-    change = after - before
-    greatest = [index for index in np.argsort(-np.abs(change), kind="stable")[:most].tolist() if change[index]]
-    greatest.sort(key=lambda index: change[index] if direction == "higher" else -change[index])
-    return tuple(
-        ChangedTurn(id=ids[index], before=float(before[index]), after=float(after[index])) for index in greatest
-    )
 
 
 def _adjusted(changes: Sequence[ScoreChange]) -> tuple[ScoreChange, ...]:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from rageval_hooks.errors import MissingDependencyError
-from rageval_hooks.exporters.console import format_value
 from rageval_hooks.offline.plots import Ink, Panel, draw, panels, to_svg
 from rageval_hooks.offline.report import Report
 from rageval_hooks.offline.report_tables import Table, comparison_tables, file_tables
+from rageval_hooks.offline.shown import show_value, shown
 from rageval_hooks.version import __version__
 
 __all__ = ["to_html"]
@@ -39,8 +39,8 @@ def to_html(report: Report, title: str = "RAG evaluation") -> str:
         from markupsafe import Markup
     except ImportError as error:
         raise MissingDependencyError("jinja2", "offline", "a page of a report") from error
-    environment = Environment(loader=FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True)
-    environment.filters["number"] = format_value
+    environment = Environment(loader=FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True, finalize=_clean)
+    environment.filters["number"] = show_value
     level = report.resampling.level
     return environment.get_template("report.html.j2").render(
         title=title,
@@ -59,6 +59,11 @@ def to_html(report: Report, title: str = "RAG evaluation") -> str:
     )
 
 
+def _clean(value: Any) -> Any:
+    """A text of a file, as one that a page may hold; markup of ours is one already."""
+    return shown(value) if type(value) is str else value
+
+
 def _named(table: Table, file: str = "") -> Any:
     """Shorten a table's title under the heading of its file."""
     return replace(table, title=table.title.removeprefix(f"{file}: ").capitalize() if file else table.title)
@@ -74,4 +79,4 @@ def _inline(panel: Panel, level: float, number: int) -> str:
     body = re.sub(r'\b(id="|xlink:href="#|url\(#)', rf"\g<1>p{number}-", body)
     for colour, meant in _ON_PAGE.items():
         body = body.replace(colour, meant)
-    return f'<svg {box} role="img" aria-label="{escape(panel.description)}"{end}{body}'
+    return f'<svg {box} role="img" aria-label="{escape(shown(panel.description))}"{end}{body}'

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from rageval_hooks.errors import MissingDependencyError
-from rageval_hooks.exporters.console import format_value
 from rageval_hooks.metrics.base import Direction
 from rageval_hooks.offline.report import Report, ScoreRow
+from rageval_hooks.offline.shown import cut_to_width, flat, short_value
 from rageval_hooks.offline.statistics import Spread
 
 if TYPE_CHECKING:
@@ -30,10 +30,13 @@ Kind = Literal["all", "scores", "consistency"]
 
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
 _MOST_COLUMNS = 3
-_PANEL_WIDTH = 4.2  # inches, as all sizes here
+_PANEL_WIDTH = 4.2  # inches, as all sizes here; wider where names or numbers need it
+_MARGIN = 0.45
 _ROW_HEIGHT = 0.56
 _FRAME_HEIGHT = 0.85
-_TITLE, _NAME = 46, 18  # characters that fit
+_TITLE, _NAME = 46, 18  # columns of text, of which a wide character takes two
+_SIZES = {"heading": 11, "title": 10, "name": 9, "numbers": 7.5}  # points
+_LARGE, _HUGE = 1e5, 1e15
 _MEASURES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L", "bertscore": "BERTScore"}
 _STYLE: dict[str, Any] = {
     "svg.hashsalt": "rageval-hooks",
@@ -89,11 +92,11 @@ def words(found: Spread | None, shape: str = "box") -> str:
     """Return the numbers of a row in words."""
     if found is None:
         return "no values"
-    text = f"mean {format_value(found.mean)}"
+    text = f"mean {short_value(found.mean)}"
     if found.interval is not None:
-        text += f" [{format_value(found.interval.low)}, {format_value(found.interval.high)}]"
+        text += f" [{short_value(found.interval.low)}, {short_value(found.interval.high)}]"
     if shape == "box":
-        text += f", median {format_value(found.median)}"
+        text += f", median {short_value(found.median)}"
     return f"{text}, n = {found.count}"
 
 
@@ -176,12 +179,14 @@ def draw(shown: Sequence[Panel], level: float, *, heading: bool = True, ink: Ink
         lines = math.ceil(len(shown) / columns)
         height = _FRAME_HEIGHT + _ROW_HEIGHT * max(len(panel.rows) for panel in shown)
         legend = 0.6 if heading else 0.0
-        figure = Figure(figsize=(_PANEL_WIDTH * columns, height * lines + legend), layout="constrained")
+        name = _fitted(shown[0].rows[0][0], _TITLE) if heading and len(shown[0].rows) == 1 else ""
+        width = max(_width(shown) * columns, _inches(name, "heading") + _MARGIN)
+        figure = Figure(figsize=(width, height * lines + legend), layout="constrained")
         for place, panel in enumerate(shown, 1):
             _draw_panel(figure.add_subplot(lines, columns, place), panel, ink)
         if heading:
-            if len(shown[0].rows) == 1:
-                figure.suptitle(_fitted(shown[0].rows[0][0], _TITLE), fontsize=11)
+            if name:
+                figure.suptitle(name, fontsize=_SIZES["heading"])
             figure.supxlabel(
                 f"box: quartiles and median; line: least to greatest;{' ' if columns > 1 else chr(10)}"
                 f"diamond: mean with {level:.0%} interval",
@@ -220,42 +225,69 @@ def _style(ink: Ink) -> Iterator[None]:
         yield
 
 
+def _width(shown: Sequence[Panel]) -> float:
+    """How wide a panel has to be: as its names and, beside them, its title or numbers."""
+    names = max(_inches(name, "name") for panel in shown for name in _names(panel))
+    titles = [_inches(_title(panel), "title", "bold") for panel in shown]
+    numbers = [_inches(words(found, panel.shape), "numbers") for panel in shown for _, found in panel.rows]
+    return max(_PANEL_WIDTH, names + max(titles + numbers) + _MARGIN)
+
+
+def _inches(text: str, part: str, weight: str = "normal") -> float:
+    """How wide a text is."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import TextPath
+
+    if not text:
+        return 0.0
+    drawn = TextPath((0, 0), text, size=_SIZES[part], prop=FontProperties(weight=weight))
+    return max(0.0, float(drawn.get_extents().width)) / 72
+
+
+def _names(panel: Panel) -> list[str]:
+    return [_fitted(name, _NAME) if len(panel.rows) > 1 else "" for name, _ in panel.rows]
+
+
+def _title(panel: Panel) -> str:
+    known = not panel.unit or panel.unit in panel.title
+    return _fitted(panel.title if known else f"{panel.title} ({panel.unit})", _TITLE)
+
+
 def _draw_panel(axes: Axes, panel: Panel, ink: Ink) -> None:
+    from matplotlib.ticker import EngFormatter
+
     number = len(panel.rows)
     for place, (_, found) in enumerate(panel.rows):
         colour = _COLOURS[place % len(_COLOURS)]
         y = number - 1 - place
         if found is not None:
             (_draw_box if panel.shape == "box" else _draw_bar)(axes, y, found, colour, ink)
-        axes.annotate(
+        numbers = axes.annotate(
             words(found, panel.shape),
             (0, y),
             xycoords=axes.get_yaxis_transform(),
             xytext=(0, 11),
             textcoords="offset points",
-            fontsize=7.5,
+            fontsize=_SIZES["numbers"],
             va="bottom",
         )
-    axes.set_yticks(range(number), [_fitted(name, _NAME) if number > 1 else "" for name, _ in reversed(panel.rows)])
+        numbers.set_in_layout(False)  # the panel is as wide as they are
+    axes.set_yticks(range(number), list(reversed(_names(panel))), fontsize=_SIZES["name"])
     axes.set_ylim(-0.5, number - 0.15)
     axes.tick_params(axis="y", length=0)
     if panel.bounded:
         axes.set_xlim(-0.02, 1.02)
     axes.grid(axis="x", color=ink.faint, linewidth=0.6)
     axes.set_axisbelow(True)
-    known = not panel.unit or panel.unit in panel.title
-    title = panel.title if known else f"{panel.title} ({panel.unit})"
-    axes.set_title(_fitted(title, _TITLE), loc="left", fontsize=10, fontweight="bold")
+    if _LARGE <= max(map(abs, axes.get_xlim())) < _HUGE:
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.set_title(_title(panel), loc="left", fontsize=_SIZES["title"], fontweight="bold")
     if panel.direction == "lower":
         axes.set_xlabel("← lower is better", fontsize=7.5, loc="left")
 
 
-def _fitted(name: str, length: int) -> str:
-    """A name that is too long, without its middle: its ends tell it from the others."""
-    if len(name) <= length:
-        return name
-    end = length // 2
-    return f"{name[: length - end - 1]}…{name[-end:]}"
+def _fitted(name: str, width: int) -> str:
+    return cut_to_width(flat(name), width)
 
 
 def _draw_box(axes: Axes, y: float, found: Spread, colour: str, ink: Ink) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -16,8 +16,10 @@ from rageval_hooks.offline.directions import definition_of, direction_of
 from rageval_hooks.offline.evidence import ShownTurn, show_turn
 from rageval_hooks.offline.likeness import Likeness, likeness
 from rageval_hooks.offline.statistics import Resampling, Spread, Variation, spread, variation
-from rageval_hooks.offline.tallies import NO_ANSWER, Tally, Values, Watch, check_names, read_tallies
-from rageval_hooks.plain import Data
+from rageval_hooks.offline.tallies import NO_ANSWER, Tally, Watch, check_names, read_tallies
+from rageval_hooks.offline.values import Values, words_of
+from rageval_hooks.offline.wording import counted
+from rageval_hooks.plain import Data, clean_text
 
 if TYPE_CHECKING:
     from rageval_hooks.offline.bertscore import BertScore
@@ -54,6 +56,7 @@ class ScoreRow(Data):
         labelled: values with the label ``pass`` or ``fail``.
         passed: share of these that pass; None if there are none.
         sampled: whether some values stand for more than one turn.
+        makers: the versions and models that made it, in words, where there are several.
         repeats: how much it varies between answers to one question; None without repeats.
     """
 
@@ -67,6 +70,7 @@ class ScoreRow(Data):
     labelled: int = 0
     passed: float | None = None
     sampled: bool = False
+    makers: tuple[str, ...] = ()
     repeats: Variation | None = None
 
 
@@ -116,7 +120,7 @@ class FileReport(Data):
         path: as given.
         records: answers.
         questions: distinct ones.
-        runs: the highest number of a run; more than 1 where questions were repeated.
+        runs: the most answers that a question has; more than 1 where questions were repeated.
         bad: rows that could not be used.
         errors: answers that failed, by type.
         scores: in the order of the file.
@@ -163,7 +167,7 @@ class Report(Data):
 
 
 def build_report(
-    paths: Sequence[str | Path],
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     metrics: Sequence[str] = (),
     worst: int = 10,
@@ -178,8 +182,8 @@ def build_report(
     """Read files of records and say what is in them.
 
     Args:
-        paths: of the files; the first is what the others are compared with.
-        metrics: the scores to report; all by default.
+        paths: of the files, or of one file; the first is what the others are compared with.
+        metrics: the scores to report; all by default. ``answered`` is the share of questions answered.
         worst: how many of the worst, and of the most changed turns to show.
         worst_by: the score that says which turns are the worst; the most telling one by default.
         compare: whether to compare the first file with the others.
@@ -190,7 +194,8 @@ def build_report(
         complain: called with a line for every row that could not be used.
 
     Raises:
-        ConfigurationError: a file is missing, empty or has no scores; the files have no scores in common.
+        ConfigurationError: a file is missing, empty or has no scores; the files have no scores in common, or only ids
+            that stand for other questions.
         UnknownNameError: no file has a score of that name.
     """
     try:
@@ -198,7 +203,8 @@ def build_report(
     except ImportError as error:
         raise MissingDependencyError("numpy", "offline", "a report") from error
     how = resampling or Resampling()
-    files = read_tallies(paths, worst=worst, lower=lower, watch=watch)
+    given = [paths] if isinstance(paths, (str, os.PathLike)) else paths
+    files = read_tallies(given, worst=worst, lower=lower, watch=watch)
     for file in files:
         if not file.names() and not file.ranks:
             raise ConfigurationError(
@@ -207,6 +213,7 @@ def build_report(
         if complain:
             for line in file.complaints:
                 complain(line)
+    metrics = _resolved(metrics, files)
     check_names([*metrics, *([worst_by] if worst_by else [])], files)
     if compare:
         _check_common(files)
@@ -214,14 +221,23 @@ def build_report(
     if not worst_by and metrics and shown not in metrics:
         shown = metrics[0]
     comparisons = [
-        find_changed(compare_files(files[0], other, metrics, shown, lower, how, worst))
+        find_changed(compare_files(files[0], other, metrics, shown, lower, how, worst), files[0], other)
         for other in (files[1:] if compare else ())
     ]
+    for comparison in comparisons:
+        _check_questions(comparison, complain)
     return Report(
         files=tuple(_file_report(file, metrics, shown, lower, how, scorer) for file in files),
         comparisons=tuple(comparisons),
         resampling=how,
     )
+
+
+def _resolved(metrics: Sequence[str], files: Sequence[Tally]) -> list[str]:
+    """Return the names of scores, with that of the score that says which questions were answered."""
+    own = any("answered" in file.names() for file in files)
+    known = any(NO_ANSWER in file.names() for file in files)
+    return [NO_ANSWER if name == "answered" and known and not own else name for name in metrics]
 
 
 def _check_common(files: Sequence[Tally]) -> None:
@@ -230,7 +246,34 @@ def _check_common(files: Sequence[Tally]) -> None:
             one, two = (", ".join(file.values) or "none" for file in (files[0], other))
             raise ConfigurationError(
                 f"{files[0].path} and {other.path} have no scores in common: the first has {one}; the second has {two}"
+                f"{_why_none(files[0], other)}"
             )
+
+
+def _why_none(file: Tally, other: Tally) -> str:
+    for name in file.values:
+        skipped, failed = other.missing(name)
+        if skipped or failed:
+            [(reason, _)] = (failed or skipped).most_common(1)
+            return f" ({name}: {failed.total()} failed, {skipped.total()} skipped: {reason})"
+    return ""
+
+
+def _check_questions(comparison: Comparison, complain: Callable[[str], None] | None) -> None:
+    """Say how many ids stand for other questions: rows without ids are named by their numbers."""
+    if not comparison.different:
+        return
+    paths = f"{comparison.before_path} and {comparison.after_path}"
+    if not comparison.common:
+        raise ConfigurationError(
+            f"{paths} have {counted(comparison.different, 'id')} in common, and every one stands for another question"
+            " in each: nothing can be compared. Rows without an id are named by their number: give them ids"
+        )
+    if complain:
+        complain(
+            f"{paths}: {comparison.different} of {comparison.different + comparison.common} common ids stand for"
+            " another question in each, and are not compared"
+        )
 
 
 def _file_report(
@@ -246,7 +289,7 @@ def _file_report(
     answered = next((row for row in rows if row.name == NO_ANSWER), None)
     return FileReport(
         name=file.name,
-        path=file.path,
+        path=clean_text(file.path),
         records=file.records,
         questions=len(file.ids),
         runs=file.runs,
@@ -280,7 +323,8 @@ def _score_row(file: Tally, name: str, lower: Sequence[str], how: Resampling) ->
         failed=_missing(failed),
         labelled=values.labelled if values else 0,
         passed=values.passed if values else None,
-        sampled=bool(values and (values.weights > 1).any()),
+        sampled=bool(values and values.sampled),
+        makers=tuple(map(words_of, values.makers)) if values and len(values.makers) > 1 else (),
         repeats=repeats,
     )
 

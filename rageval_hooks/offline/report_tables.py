@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rageval_hooks.exporters.console import format_value
 from rageval_hooks.offline.comparison import Comparison, ScoreChange
 from rageval_hooks.offline.report import FileReport, Missing, Report, ScoreRow
+from rageval_hooks.offline.shown import flat, show_value
 from rageval_hooks.offline.statistics import Interval
 
 __all__ = ["Table", "comparison_tables", "file_tables", "to_tables"]
@@ -38,6 +38,17 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Make everything fit to be shown: on one line, without control characters."""
+        cleaned = {
+            "title": flat(self.title),
+            "header": tuple(map(flat, self.header)),
+            "rows": tuple(tuple(map(flat, row)) for row in self.rows),
+            "notes": tuple(map(flat, self.notes)),
+        }
+        for name, value in cleaned.items():
+            object.__setattr__(self, name, value)
 
     def is_text(self, column: int) -> bool:
         """Whether a column holds texts and not numbers."""
@@ -95,10 +106,10 @@ def _score_row(row: ScoreRow) -> tuple[str, ...]:
         return (label, *[_NOTHING] * 4, "0", *counts)
     return (
         label,
-        format_value(found.mean),
+        show_value(found.mean),
         _interval(found.interval),
-        format_value(found.median),
-        _NOTHING if found.deviation is None else format_value(found.deviation),
+        show_value(found.median),
+        _NOTHING if found.deviation is None else show_value(found.deviation),
         f"{found.count}",
         *counts,
     )
@@ -121,6 +132,9 @@ def _score_notes(file: FileReport) -> Iterable[str]:
         yield f"Up to {file.runs} answers to each question: intervals are over questions."
     if any(row.sampled for row in file.scores):
         yield "Scores of sampled turns are weighted by 1 / probability."
+    for row in file.scores:
+        if row.makers:
+            yield f"{row.name} was made by {' and '.join(row.makers)}: a mean of what does not compare."
     if file.errors:
         errors = ", ".join(f"{number} {kind}" for kind, number in file.errors.items())
         yield f"Answers that failed: {errors}."
@@ -156,9 +170,9 @@ def _repeats(file: FileReport) -> Iterable[Table]:
     rows = [
         (
             row.name,
-            format_value(row.repeats.mean),
-            format_value(row.repeats.variance),
-            _NOTHING if row.repeats.coefficient is None else format_value(row.repeats.coefficient),
+            show_value(row.repeats.mean),
+            show_value(row.repeats.variance),
+            _NOTHING if row.repeats.coefficient is None else show_value(row.repeats.coefficient),
             f"{row.repeats.questions}",
             f"{row.repeats.undefined}" if row.repeats.undefined else "",
         )
@@ -184,8 +198,8 @@ def _likeness(file: FileReport) -> Iterable[Table]:
             rows.append((item.name, *[_NOTHING] * 4, "0", f"{item.left_out}"))
             notes.append(f"{item.name}: {item.reason}.")
             continue
-        deviation = _NOTHING if found.deviation is None else format_value(found.deviation)
-        numbers = (format_value(found.mean), _interval(found.interval), format_value(found.median), deviation)
+        deviation = _NOTHING if found.deviation is None else show_value(found.deviation)
+        numbers = (show_value(found.mean), _interval(found.interval), show_value(found.median), deviation)
         rows.append((item.name, *numbers, f"{found.count}", f"{item.left_out}" if item.left_out else ""))
         if item.model:
             notes.append(f"{item.name}: {item.model}.")
@@ -211,7 +225,7 @@ def _documents(file: FileReport) -> Iterable[Table]:
         (
             item.document,
             f"{item.records}",
-            *(format_value(item.means[name]) if name in item.means else _NOTHING for name in names),
+            *(show_value(item.means[name]) if name in item.means else _NOTHING for name in names),
         )
         for item in order[:_MOST_DOCUMENTS]
     )
@@ -224,7 +238,7 @@ def _worst(file: FileReport) -> Iterable[Table]:
         rows = tuple(
             (
                 turn.id if file.runs == 1 else f"{turn.id}, run {turn.run}",
-                format_value(turn.value),
+                show_value(turn.value),
                 _short(turn.query),
                 _short(turn.response),
             )
@@ -251,8 +265,12 @@ def _comparison(comparison: Comparison, level: float) -> Table:
             f"Left out: {comparison.only_before} questions only in {comparison.before},"
             f" {comparison.only_after} only in {comparison.after}."
         )
+    if comparison.different:
+        notes.append(f"Left out: {comparison.different} ids that both have for different questions.")
     if comparison.only_in_one:
         notes.append(f"Scores that only one of them has: {', '.join(comparison.only_in_one)}.")
+    notes += [f"{comparison.loss_in_words(loss)}." for loss in comparison.losses]
+    notes += [f"{change.name}: {comparison.makers_in_words(change)}." for change in comparison.scores if change.makers]
     names = (comparison.before, comparison.after)
     if max(map(len, names)) > _LONGEST_NAME:
         names = ("before", "after")
@@ -271,8 +289,8 @@ def _change_row(change: ScoreChange) -> tuple[str, ...]:
         return (label, *[_NOTHING] * 6, "0")
     return (
         label,
-        format_value(test.before),
-        format_value(test.after),
+        show_value(test.before),
+        show_value(test.after),
         _signed(test.difference),
         _interval(test.interval, signed=True),
         _probability(test.p),
@@ -286,8 +304,8 @@ def _changed(comparison: Comparison) -> Iterable[Table]:
         rows = tuple(
             (
                 turn.id,
-                format_value(turn.before),
-                format_value(turn.after),
+                show_value(turn.before),
+                show_value(turn.after),
                 *(_short(text, 60) for text in (turn.query, turn.response_before, turn.response_after)),
             )
             for turn in comparison.changed
@@ -314,12 +332,12 @@ def _count(missing: Missing) -> str:
 def _interval(interval: Interval | None, *, signed: bool = False) -> str:
     if interval is None:
         return _NOTHING
-    show = _signed if signed else format_value
+    show = _signed if signed else show_value
     return f"{show(interval.low)} … {show(interval.high)}"
 
 
 def _signed(value: float) -> str:
-    return f"{'+' if value > 0 else ''}{format_value(value)}"
+    return f"{'+' if value > 0 else ''}{show_value(value)}"
 
 
 def _probability(p: float) -> str:
@@ -327,5 +345,5 @@ def _probability(p: float) -> str:
 
 
 def _short(text: str, length: int = _LONGEST_TEXT) -> str:
-    flat = " ".join(text.split())
-    return flat if len(flat) <= length else flat[: length - 1] + "…"
+    line = flat(text)
+    return line if len(line) <= length else line[: length - 1] + "…"

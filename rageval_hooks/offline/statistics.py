@@ -1,13 +1,15 @@
 """Means, intervals and paired tests, seeded, over questions: repeated answers to one are not independent.
 
 The interval is the bias-corrected and accelerated bootstrap (Efron 1987) of a ratio estimator; the test flips the signs
-of the differences (Fisher's permutation test for pairs); several tests together are adjusted after Holm (1979).
+of the differences (Fisher's permutation test for pairs), in all ways for few questions, else at random, and what is too
+rare for that is bounded after Chernoff (1952); several tests together are adjusted after Holm (1979).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +30,12 @@ _MOST_UNITS = 10_000
 """Beyond so many questions, random blocks of them are resampled: the same interval, in bounded time."""
 
 _MOST_FLIPPED = 2_000
-_MOST_EXACT = 14
+_MOST_EXACT = 20
 _FLIPS = 10_000
+_MORE_FLIPS, _MOST_FLIPS_CELLS = 200_000, 40_000_000
+_FEW_HITS = 20
+"""Of fewer hits among the first flips, more are drawn: the rarer something is, the more it takes to say how rare."""
+
 _CELLS = 2_000_000
 
 
@@ -272,7 +278,8 @@ def _levels(drawn: Floats, total: Floats, weight: Floats, level: float) -> list[
     below = float((drawn < middle).mean() + (drawn == middle).mean() / 2)
     edge = 0.5 / len(drawn)
     bias = normal.inv_cdf(min(1 - edge, max(edge, below)))
-    without = (total.sum() - total) / (weight.sum() - weight)  # the jackknife
+    rest = weight.sum() - weight  # the jackknife; one that outweighs all the others by far leaves nothing
+    without = np.divide(total.sum() - total, rest, out=np.full_like(total, middle), where=rest > 0)
     away = without.mean() - without
     scale = float((away**2).sum()) ** 1.5
     acceleration = float((away**3).sum()) / (6 * scale) if scale > 0 else 0.0
@@ -293,29 +300,72 @@ def _sign_flips(weighed: Floats, seed: int) -> tuple[float, float, float]:
         return 1.0, 1.0, 1.0
     random = np.random.default_rng(seed)
     values, _ = _blocks(values, np.ones_like(values), _MOST_FLIPPED, random)
-    found: float = values.sum()
+    found = float(values.sum())
     slack = 1e-12 * float(np.abs(values).sum())
     if len(values) <= _MOST_EXACT:
-        bits = (np.arange(2 ** len(values))[:, None] >> np.arange(len(values))) & 1
-        flipped = (1 - 2 * bits) @ values
-        extra = 0
-    else:
-        shapes = _shapes(_FLIPS, len(values))
-        flipped = np.concatenate([(1 - 2 * random.integers(0, 2, shape, np.int8)) @ values for shape in shapes])
-        extra = 1  # the observed signs are one of the possible ones
-    counted = len(flipped) + extra
-    return tuple(  # type: ignore[return-value]
-        min(1.0, (int(hits.sum()) + extra) / counted)
-        for hits in (
-            np.abs(flipped) >= abs(found) - slack,
-            flipped <= found + slack,
-            flipped >= found - slack,
-        )
-    )
+        whole = 2 ** len(values)
+        both, lower, higher = (hits / whole for hits in _hits(_all_sums(values), found, slack))
+        return both, lower, higher
+    bound = _tail_bound(np.abs(values), abs(found) - slack)
+    both, lower, higher = _random_shares(values, found, slack, bound, random)
+    if found < 0:
+        return min(both, 2 * bound), min(lower, bound), higher
+    return min(both, 2 * bound), lower, min(higher, bound)
+
+
+def _random_shares(values: Floats, found: float, slack: float, bound: float, random: Any) -> Iterator[float]:
+    """The shares of random signs that give such a sum, of more of them where it is rare and not known to be rarer."""
+    counts = _random_hits(values, found, slack, _FLIPS, random)
+    drawn, more = _FLIPS, min(_MORE_FLIPS, _MOST_FLIPS_CELLS // len(values))
+    if min(counts) < _FEW_HITS and bound > 1 / more:
+        counts, drawn = _random_hits(values, found, slack, more, random), more
+    return ((count + 1) / (drawn + 1) for count in counts)  # the observed signs are one of the possible ones
+
+
+def _random_hits(values: Floats, found: float, slack: float, flips: int, random: Any) -> list[int]:
+    import numpy as np
+
+    counts = [0, 0, 0]
+    for shape in _shapes(flips, len(values)):
+        flipped = (1 - 2 * random.integers(0, 2, shape, np.int8)) @ values
+        counts = [count + hits for count, hits in zip(counts, _hits(flipped, found, slack), strict=True)]
+    return counts
+
+
+def _hits(flipped: Floats, found: float, slack: float) -> tuple[int, int, int]:
+    """How many sums are as far from 0 as the one that was found, as low, as high."""
+    import numpy as np
+
+    as_far, as_low, as_high = np.abs(flipped) >= abs(found) - slack, flipped <= found + slack, flipped >= found - slack
+    return int(as_far.sum()), int(as_low.sum()), int(as_high.sum())
+
+
+def _all_sums(values: Floats) -> Floats:
+    """The sums under all patterns of signs."""
+    import numpy as np
+
+    sums = np.zeros(1)
+    for value in values:
+        sums = np.concatenate((sums + value, sums - value))
+    return sums
+
+
+def _tail_bound(sizes: Floats, least: float) -> float:
+    """What the probability of a sum of at least ``least`` under random signs cannot exceed (Chernoff 1952).
+
+    The bound holds for every tilt; the best of many is taken. Where all signs are alike it is the probability itself,
+    one in two to the number of questions.
+    """
+    import numpy as np
+
+    least, sizes = least / sizes.max(), sizes / sizes.max()
+    tilts = np.logspace(-3, 6, 181)[:, None] / math.sqrt((sizes**2).mean())
+    tilted = tilts * sizes
+    logarithms = (tilted + np.log1p(np.exp(-2 * tilted)) - math.log(2)).sum(axis=1) - tilts[:, 0] * least
+    return min(1.0, max(sys.float_info.min, math.exp(float(logarithms.min()))))
 
 
 def _blocks(total: Floats, weight: Floats, most: int, random: Any) -> tuple[Floats, Floats]:
-
     if len(total) <= most:
         return total, weight
     places = random.permutation(len(total)) % most

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import heapq
+import os
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rageval_hooks.errors import ConfigurationError, UnknownNameError
 from rageval_hooks.offline.directions import direction_of, metric_of
 from rageval_hooks.offline.records import Record
+from rageval_hooks.offline.rows import check_file
+from rageval_hooks.offline.shown import flat
+from rageval_hooks.offline.values import Values, numbers, out_of_range
 from rageval_hooks.score import Failed, Score, Skipped, is_about_turn
+from rageval_hooks.text.words import fold
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,7 +25,7 @@ if TYPE_CHECKING:
 
     from rageval_hooks.offline.files import BadRow
 
-__all__ = ["NO_ANSWER", "Tally", "Values", "Watch", "check_names", "file_names", "read_tallies"]
+__all__ = ["NO_ANSWER", "Tally", "Watch", "check_names", "file_names", "read_tallies"]
 
 NO_ANSWER = "no_answer"
 """The score that says whether a turn attempts an answer: 1 if it does."""
@@ -31,56 +36,6 @@ Watch = Callable[[Iterable[Record], Path], Iterable[Record]]
 _FAVOURITES = ("groundedness", "trace.adherence", "trace.supported_share", "hhem", "reference.completeness")
 _MOST_REASONS = 1000
 _MOST_COMPLAINTS = 5
-
-
-class Values:
-    """The values of one score: each with its weight and its row.
-
-    Attributes:
-        metric: the metric that made it, as far as the records say.
-        labelled: how many have the label ``pass`` or ``fail``.
-    """
-
-    def __init__(self, metric: str | None) -> None:
-        self.metric = metric
-        self.labelled = 0
-        self._weight_of = {"pass": 0.0, "fail": 0.0}
-        self._values = array("d")
-        self._weights = array("d")
-        self._rows = array("q")
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def add(self, score: Score, row: int) -> None:
-        """Take in one score."""
-        self._values.append(score.value)
-        self._weights.append(1 / score.probability)
-        self._rows.append(row)
-        if score.label is not None and score.label in self._weight_of:
-            self._weight_of[score.label] += 1 / score.probability
-            self.labelled += 1
-
-    @property
-    def passed(self) -> float | None:
-        """Share of those with a label that pass, each with its weight; None without labels."""
-        total = sum(self._weight_of.values())
-        return self._weight_of["pass"] / total if total else None
-
-    @property
-    def values(self) -> NDArray[np.float64]:
-        """The values, in the order of the file."""
-        return _numbers(self._values)
-
-    @property
-    def weights(self) -> NDArray[np.float64]:
-        """Of each value: 1 / the probability with which its turn was selected."""
-        return _numbers(self._weights)
-
-    @property
-    def rows(self) -> NDArray[np.int64]:
-        """Of each value: the number of its record in the file, from 0."""
-        return _numbers(self._rows)
 
 
 class Tally:
@@ -94,7 +49,6 @@ class Tally:
 
     Attributes:
         records: how many.
-        runs: the highest number of a run.
         ids: of the questions, each with its number.
         values: by the score's name, in the order of the file.
         skipped: reasons by name of the score or metric.
@@ -111,7 +65,6 @@ class Tally:
         self.name = name
         self.path = path
         self.records = 0
-        self.runs = 1
         self.ids: dict[str, int] = {}
         self.values: dict[str, Values] = {}
         self.skipped: dict[str, Counter[str]] = {}
@@ -123,7 +76,9 @@ class Tally:
         self.bad = 0
         self.complaints: list[str] = []
         self._lower = tuple(lower)
+        self._queries = array("q")
         self._questions = array("q")
+        self._without: dict[str, array[int]] = {}
         self._document_of = array("q")
         self._most_worst = worst
         self._worst: dict[str, list[tuple[float, int, Record]]] = {}
@@ -132,7 +87,8 @@ class Tally:
         """Take in one record."""
         row = self.records
         self.records += 1
-        self.runs = max(self.runs, record.run)
+        if record.id not in self.ids:
+            self._queries.append(_fingerprint(record.turn.query))
         self._questions.append(self.ids.setdefault(record.id, len(self.ids)))
         document = record.document
         self._document_of.append(-1 if document is None else self.documents.setdefault(document, len(self.documents)))
@@ -145,9 +101,9 @@ class Tally:
             if isinstance(result, Score):
                 self._add_score(result, row, record)
             elif isinstance(result, Skipped):
-                _count(self.skipped, result.name, result.reason)
+                self._add_missing(self.skipped, result.name, result.reason, row)
             else:
-                _count(self.failed, result.name, _failure(result))
+                self._add_missing(self.failed, result.name, _failure(result), row)
 
     def complain(self, bad: BadRow) -> None:
         """Take note of a row that cannot be used."""
@@ -163,7 +119,15 @@ class Tally:
         else:
             self.ranks[record.rank] += 1
 
+    def _add_missing(self, table: dict[str, Counter[str]], name: str, reason: str, row: int) -> None:
+        _count(table, name, reason)
+        self._without.setdefault(name, array("q")).append(row)
+
     def _add_score(self, score: Score, row: int, record: Record) -> None:
+        wrong = out_of_range(score)
+        if wrong is not None:
+            self._add_missing(self.failed, score.name, wrong, row)
+            return
         values = self.values.get(score.name)
         if values is None:
             values = self.values[score.name] = Values(score.metric or metric_of(score.name))
@@ -178,14 +142,21 @@ class Tally:
             heapq.heapreplace(worst, (badness, -row, record))
 
     @property
+    def runs(self) -> int:
+        """The most answers that a question has."""
+        import numpy as np
+
+        return int(np.bincount(self.questions).max()) if self.records else 0
+
+    @property
     def questions(self) -> NDArray[np.int64]:
         """Of each record: the number of its question."""
-        return _numbers(self._questions)
+        return numbers(self._questions)
 
     @property
     def document_of(self) -> NDArray[np.int64]:
         """Of each record: the number of its source document; -1 where it has none."""
-        return _numbers(self._document_of)
+        return numbers(self._document_of)
 
     def worst(self, score: str) -> list[Record]:
         """Return the turns with the worst values of a score, the worst first."""
@@ -202,13 +173,25 @@ class Tally:
 
     def missing(self, name: str) -> tuple[Counter[str], Counter[str]]:
         """Return why a score was skipped and failed; what befell its whole metric counts too."""
-        metric = self.values[name].metric if name in self.values else None
-        names = {name} if metric is None else {name, metric}
+        names = self._befalls(name)
         skipped, failed = (
-            sum((table.get(one, Counter()) for one in sorted(names)), Counter())
-            for table in (self.skipped, self.failed)
+            sum((table.get(one, Counter()) for one in names), Counter()) for table in (self.skipped, self.failed)
         )
         return skipped, failed
+
+    def without(self, name: str) -> set[str]:
+        """Return the ids of the questions for which a score, or its whole metric, was skipped or failed."""
+        ids, questions = list(self.ids), self._questions
+        return {ids[questions[row]] for one in self._befalls(name) for row in self._without.get(one, ())}
+
+    def _befalls(self, name: str) -> list[str]:
+        metric = self.values[name].metric if name in self.values else metric_of(name)
+        return [name] if metric is None else sorted({name, metric})
+
+    def asks_the_same(self, other: Tally, id: str) -> bool:
+        """Whether an id that both files have stands for the same question in both, as far as they say."""
+        mine, others = self._queries[self.ids[id]], other._queries[other.ids[id]]
+        return mine == others or not mine or not others
 
     def favourite(self) -> str | None:
         """Return the score that says most about a turn, of those that are there."""
@@ -219,7 +202,7 @@ class Tally:
 
 
 def read_tallies(
-    paths: Sequence[str | Path],
+    paths: Sequence[str | os.PathLike[str]],
     *,
     worst: int = 10,
     lower: Sequence[str] = (),
@@ -240,8 +223,7 @@ def read_tallies(
 
     found = []
     for name, path in zip(file_names(paths), map(Path, paths), strict=True):
-        if not path.is_file():
-            raise ConfigurationError(f"there is no file {path}")
+        check_file(path)
         tally = Tally(name, str(path), worst=worst, lower=lower)
         records = read_records(path, on_bad=tally.complain)
         for record in watch(records, path) if watch else records:
@@ -253,14 +235,14 @@ def read_tallies(
     return found
 
 
-def file_names(paths: Sequence[str | Path]) -> list[str]:
+def file_names(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
     """Return short names for files: as much of the ends of their paths as tells them apart."""
-    parts = [Path(path).resolve().with_suffix("").parts for path in paths]
+    parts = [Path(os.path.realpath(path)).with_suffix("").parts for path in paths]
     names = []
     for index, mine in enumerate(parts):
         others = [other for place, other in enumerate(parts) if place != index]
         length = next((n for n in range(1, len(mine)) if all(mine[-n:] != other[-n:] for other in others)), None)
-        names.append("/".join(mine[-length:]) if length else str(paths[index]))
+        names.append(flat("/".join(mine[-length:]) if length else str(paths[index])))
     return names
 
 
@@ -276,10 +258,10 @@ def check_names(names: Iterable[str], tallies: Iterable[Tally]) -> None:
             raise UnknownNameError("score", name, valid)
 
 
-def _numbers(values: array[Any]) -> NDArray[Any]:
-    import numpy as np
-
-    return np.frombuffer(values, dtype=np.float64 if values.typecode == "d" else np.int64).copy()
+def _fingerprint(query: str) -> int:
+    """What equal questions have in common, white space and case aside; 0 for an empty one."""
+    words = fold(query).split()
+    return hash(" ".join(words)) if words else 0
 
 
 def _count(table: dict[str, Counter[str]], name: str, reason: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -105,3 +106,38 @@ def test_any_values_can_be_drawn(tmp_path: Path, values: list[float]) -> None:
     records = [record(f"q{k}", scores={"my_score": value}) for k, value in enumerate(values)]
     shown = panels(build_report([write(tmp_path / "a.jsonl", records)]))
     assert f"n = {len(values)}" in texts(to_svg(draw(shown, 0.95)))
+
+
+@pytest.mark.filterwarnings("ignore:Glyph .* missing from")
+def test_texts_do_not_overlap(tmp_path: Path) -> None:
+    """Wide names, long titles and large numbers: each panel has the room that it needs, and an axis of its own."""
+    names = ["这是一个很长的文件名比较测试", *(f"baseline-2026-01-01-a-very-long-name-{end}" for end in "ab")]
+    scores = ("a" * 80, "名前のスコア" * 9, "groundedness", "W" * 60, "tokens")
+    report = build_report(
+        [
+            write(
+                tmp_path / f"{name}.jsonl",
+                [record(f"q{k}", scores=dict.fromkeys(scores, 1234567.891 * k + 1)) for k in range(9)],
+            )
+            for name in names
+        ]
+    )
+    figure = draw(panels(report), 0.95)
+    canvas = pytest.importorskip("matplotlib.backends.backend_agg").FigureCanvasAgg(figure)
+    canvas.draw()
+    boxes = [
+        text.get_window_extent(canvas.get_renderer())
+        for axes in figure.axes
+        for text in (*axes.texts, axes.title, axes._left_title, *axes.get_yticklabels())  # type: ignore[attr-defined]
+        if text.get_text()
+    ]
+
+    assert len(boxes) == 5 * (3 + 1 + 3)
+    assert [one for one in boxes if one.x0 < 0 or one.x1 > figure.bbox.x1] == []
+    assert [(one, other) for k, one in enumerate(boxes) for other in boxes[:k] if _overlap(one, other)] == []
+    assert all(axes.get_position().width > 0.15 for axes in figure.axes)
+    assert "mean 4.94M" in texts(to_svg(draw(panels(report), 0.95)))
+
+
+def _overlap(one: Any, other: Any) -> bool:
+    return bool(one.x0 < other.x1 and other.x0 < one.x1 and one.y0 < other.y1 and other.y0 < one.y1)

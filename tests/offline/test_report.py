@@ -236,6 +236,26 @@ def test_repeats_show_how_consistent_the_system_is(tmp_path: Path) -> None:
     assert row.spread.interval.low == pytest.approx(row.spread.interval.high)
 
 
+def test_the_number_of_a_run_is_no_count(tmp_path: Path) -> None:
+    """A file with the seventh run alone has one answer to each question."""
+    report = report_of(tmp_path, *(record(f"q{k}", 7, scores={"cost": 1}) for k in range(3)))
+    assert report.files[0].runs == 1
+    assert "answers to each question" not in to_markdown(report)
+
+
+def test_one_file_may_be_given_alone(tmp_path: Path) -> None:
+    """Its path as a text, too."""
+    path = write(tmp_path / "a.jsonl", [record(scores={"cost": 1})])
+    assert build_report(str(path)) == build_report(path) == build_report([path])
+
+
+def test_values_of_several_models_in_one_file(tmp_path: Path) -> None:
+    """Their mean says little; the models are named."""
+    scores = [Score(name="hhem", value=0.5, model=model) for model in ("one", "two")]
+    report = report_of(tmp_path, *(record(f"q{k}", 1, score) for k, score in enumerate(scores)))
+    assert "hhem was made by version 1, one and version 1, two" in to_markdown(report)
+
+
 def test_how_alike_repeated_answers_are(tmp_path: Path) -> None:
     """ROUGE's F1 over the questions with several answers, in whatever order the records come; errors are no answers."""
     answers = {"q1": ("the pier is old", "the pier is old"), "q2": ("the pier is old", "a b c d"), "q3": ("x", "")}

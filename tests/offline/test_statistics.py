@@ -135,6 +135,32 @@ def test_mean_and_interval_stay_within_the_values(values: list[float], data: st.
     assert min(values) - slack <= found.interval.low <= found.interval.high <= max(values) + slack
 
 
+def test_a_turn_that_outweighs_all_the_others() -> None:
+    """It leaves nothing to the rest, and every number is one."""
+    found = of([0.2, 0.4, 0.9], weights=[1e30, 1.0, 1.0])
+    assert found.mean == pytest.approx(0.2)
+    assert found.interval is not None
+    assert found.interval.low == pytest.approx(0.2)
+    assert found.interval.high <= 0.9
+
+
+def _all_patterns(differences: np.ndarray) -> tuple[float, float, float]:
+    """The p-values by counting, in whole numbers, how many patterns of signs give each sum."""
+    patterns = {0: 1}
+    for size in map(int, np.abs(differences)):
+        grown: dict[int, int] = {}
+        for total, number in patterns.items():
+            for other in (total + size, total - size):
+                grown[other] = grown.get(other, 0) + number
+        patterns = grown
+    found, whole = int(differences.sum()), 2 ** len(differences)
+    both, low, high = (
+        sum(number for total, number in patterns.items() if hit(total)) / whole
+        for hit in (lambda s: abs(s) >= abs(found), lambda s: s <= found, lambda s: s >= found)
+    )
+    return both, low, high
+
+
 class TestPaired:
     def test_few_questions_are_tested_exactly(self) -> None:
         """Five of five worse: 2 of 32 patterns of signs are as extreme, 1 of 32 as low."""
@@ -145,6 +171,32 @@ class TestPaired:
         assert (found.p, found.p_lower, found.p_higher) == (2 / 32, 1 / 32, 1.0)
         assert found.interval is not None
         assert found.interval.high < 0
+
+    @pytest.mark.parametrize(("count", "shift"), [(1, -1), (14, -0.5), (20, 0.4), (21, -1), (30, -0.2), (60, 0.9)])
+    def test_it_agrees_with_a_count_of_all_patterns(
+        self, random: np.random.Generator, count: int, shift: float
+    ) -> None:
+        """Exactly up to 20 questions, else to the precision of the flips; never below by more, however rare."""
+        differences = np.round(random.normal(shift, 1, count) * 20)
+        found = paired(np.zeros(count), differences, np.ones(count), HOW)
+        for p, truth in zip((found.p, found.p_lower, found.p_higher), _all_patterns(differences), strict=True):
+            if count <= 20:
+                assert p == truth
+            else:
+                assert truth - 4 * math.sqrt(truth / 1e4) <= p <= 1.2 * truth + 3e-4
+
+    @pytest.mark.parametrize("count", [5, 15, 20, 21, 100, 1000])
+    def test_a_change_of_every_question_is_as_rare_as_it_is(self, count: int) -> None:
+        """One pattern of 2^n is as low, and no number of flips keeps p from being so."""
+        found = paired(np.ones(count), np.linspace(0.1, 0.5, count), np.ones(count), HOW)
+        assert found.p_lower == pytest.approx(2.0**-count, rel=1e-3)
+        assert found.p == pytest.approx(2.0 ** (1 - count), rel=1e-3)
+
+    def test_rare_false_alarms_are_rare(self, random: np.random.Generator) -> None:
+        """Without an effect, p is below 0.001 no more than about once in a thousand times."""
+        draws = random.normal(size=(2000, 25))
+        alarms = sum(paired(np.zeros(25), row, np.ones(25), Resampling(resamples=100)).p_lower < 0.001 for row in draws)
+        assert alarms <= 7
 
     def test_it_agrees_with_scipy(self, random: np.random.Generator) -> None:
         """On a difference that is neither clear nor absent."""
