@@ -357,10 +357,11 @@ def _within_range(result: Result, definition: ScoreDefinition | None) -> Result:
     if definition is None or not isinstance(result, Score) or definition.contains(result.value):
         return result
     bound = "and above" if definition.high is None else f"to {definition.high:g}"
+    valid = f"those of {result.name} are {definition.low:g} {bound}: its definition (low, high)"
     return Failed(
         name=result.name,
         error_type="ValueError",
-        message=f"the value is {result.value:g}, and those of {result.name} are {definition.low:g} {bound}: its definition (low, high)",
+        message=f"the value is {result.value:g}, and {valid}",
         annotator=result.annotator,
         metric=result.metric,
     )

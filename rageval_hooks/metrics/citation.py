@@ -101,6 +101,7 @@ class Citation(Metric):
     """
 
     name: ClassVar[str] = "citation"
+    version: ClassVar[str] = "2"
     scores: ClassVar[tuple[ScoreDefinition, ...]] = (
         ScoreDefinition(
             name="citation.precision",

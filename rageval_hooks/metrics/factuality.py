@@ -46,6 +46,7 @@ class EntityConsistency(Metric):
     """Share of the response's named entities that the context has too; numbers and dates by their value."""
 
     name: ClassVar[str] = "entity_consistency"
+    version: ClassVar[str] = "2"
     scores: ClassVar[tuple[ScoreDefinition, ...]] = (
         ScoreDefinition(name="entity_consistency", description="share of the response's named entities in the context"),
     )
@@ -80,6 +81,7 @@ class FactualAccuracy(Metric):
     """
 
     name: ClassVar[str] = "factual_accuracy"
+    version: ClassVar[str] = "2"
     scores: ClassVar[tuple[ScoreDefinition, ...]] = (
         ScoreDefinition(name="factual_accuracy", description="mean of semantic grounding and entity consistency"),
     )

@@ -81,6 +81,7 @@ class UnsupportedFacts(Metric):
     """
 
     name: ClassVar[str] = "unsupported_facts"
+    version: ClassVar[str] = "2"
     scores: ClassVar[tuple[ScoreDefinition, ...]] = (
         ScoreDefinition(
             name="unsupported_facts",
@@ -88,7 +89,7 @@ class UnsupportedFacts(Metric):
             direction="lower",
             high=None,
             unit="facts",
-            thresholds=(Threshold(value=0, models=(None,), accuracy=(0.525, 0.731), sets=_SUPPORT),),
+            thresholds=(Threshold(value=0, models=(None,), accuracy=(0.525, 0.744), sets=_SUPPORT),),
         ),
     )
     requires: ClassVar[tuple[Field, ...]] = _NEEDS

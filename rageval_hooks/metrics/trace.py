@@ -217,6 +217,7 @@ class Trace(Metric):
     """
 
     name: ClassVar[str] = "trace"
+    version: ClassVar[str] = "2"
     scores: ClassVar[tuple[ScoreDefinition, ...]] = tuple(
         ScoreDefinition(
             name=f"trace.{name}", description=description, direction="lower" if name == "rmse" else "higher"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,6 +22,10 @@ _RANGE: Final = re.compile(r"(\d{1,3})\s?[-–—]\s?(\d{1,3})")
 _LONGEST_RANGE: Final = 50
 _ID_LIKE: Final = re.compile(r"(?=.*(?:[\d_]|://|\w\.[a-z]{2,5}$))(?=.*[^\W_])[^\s\[\]]{2,}")
 _WORDS_ID: Final = re.compile(r"(?=.*[./:#-])(?=.*[^\W_])[^\s\[\]]{2,}")  # where ids have no digits: pier-history
+_ADDRESS: Final = re.compile(r"://|\A[^@]*\w\.[a-z]{2,5}\Z")
+_PREFIX: Final = re.compile(r"([^\W\d_]+)[^\sa-zA-Z]\S*")
+_ID_WORDS: Final = frozenset("doc document source src passage ref reference context chunk snippet node file".split())
+_LONG_NAME: Final = 8
 _TIME: Final = re.compile(r"\d{1,2}(?::\d{2}){1,2}")
 _NUMBERED_SOURCE: Final = re.compile(r"Source (\d{1,3}):\s")  # LlamaIndex's citation engine puts it before each node
 _SOURCES: Final = ("source", "file_name", "file_path", "url", "title", "doc_id", "document_id")
@@ -81,8 +85,9 @@ def find_citations(
     In the text, ``[n]`` is the n-th passage from 1 (or the one that begins with "Source n:", as LlamaIndex's citation
     engine numbers them); any other token in brackets is a passage's ``id``, or its metadata's ``source`` (file name,
     URL, title), exactly. A number that no passage has is a made-up citation, and so is a token that looks like an id
-    where the passages have ids. ``[2019]``, ``[12:30]``, ``[sic]``, links, images and indexes in code are none. A
-    marker at the beginning of a sentence belongs to the sentence before it in the same line.
+    where the passages have ids: like theirs, like an address or a file. ``[2019]``, ``[12:30]``, ``[10/10]``,
+    ``[COVID-19]``, ``[sic]``, links, images and indexes in code are none. A marker at the beginning of a sentence
+    belongs to the sentence before it in the same line, unless it is the subject, as in "[2] says".
 
     Args:
         response: the response.
@@ -152,8 +157,9 @@ class _Parts:
         self._sentences = sentences
         self._spans = _Spans(sentence.span for sentence in sentences)
         self._keys: list[dict[object, CitedKey]] = [{} for _ in sentences]
+        self._words = words = _blanked(response, markers)
+        self._subject_lines = _Spans(_subject_lines(response, words))
         # Where the first letter or digit of each stands that is no marker's; None where there is none.
-        words = _blanked(response, markers)
         self._begins = [
             next((at for at in range(*sentence.span) if words[at].isalnum()), None) for sentence in sentences
         ]
@@ -167,10 +173,16 @@ class _Parts:
         if number is None or self._spans.find(marker[0]) is None:
             return number
         begin = self._begins[number]
-        leading = begin is None or marker[0] < begin
+        leading = begin is None or (marker[0] < begin and not self._is_subject(marker, begin))
         if leading and number and "\n" not in self._response[self._sentences[number - 1].span[1] : marker[0]]:
             return number - 1
         return number
+
+    def _is_subject(self, marker: Span, begin: int) -> bool:
+        """Whether a marker is what its sentence is about, as in "[2] says", and belongs to no other one."""
+        between = self._words[marker[1] : begin]
+        in_lower_case = self._words[begin].islower() and not between.strip()
+        return in_lower_case and self._subject_lines.find(marker[0]) is not None
 
     def overlapping(self, place: Span) -> Iterable[int]:
         """Return which sentences a piece of the response touches."""
@@ -191,6 +203,16 @@ class _Parts:
         )
 
 
+def _subject_lines(response: str, words: str) -> Iterator[Span]:
+    """Yield the lines in which a marker before a word in lower case is a subject: with capitals, or a marker first."""
+    start = 0
+    for line in response.split("\n"):
+        first, end = start + len(line) - len(line.lstrip()), start + len(line)
+        if any(map(str.isupper, words[start:end])) or words[first:end][:1] == " ":
+            yield start, end
+        start = end + 1
+
+
 def _blanked(text: str, spans: Iterable[Span]) -> str:
     """Return a text with spaces instead of some pieces of it."""
     pieces, position = [], 0
@@ -199,6 +221,43 @@ def _blanked(text: str, spans: Iterable[Span]) -> str:
             pieces += [text[position:start], " " * (end - max(start, position))]
             position = end
     return "".join([*pieces, text[position:]])
+
+
+class _Shapes:
+    """What the names of passages look like.
+
+    Args:
+        ids: their ids.
+        names: these, and their sources.
+    """
+
+    def __init__(self, ids: Iterable[str], names: Iterable[str]) -> None:
+        known = list(names)
+        self._prefixes = _ID_WORDS.union(filter(None, map(_prefix, known)))
+        self._outlines = {outline for name in known for outline in _outlines(name)}
+        self._of_words = any(_WORDS_ID.fullmatch(name) and not _ID_LIKE.fullmatch(name) for name in ids)
+
+    def have(self, token: str) -> bool:
+        """Whether a token looks like the name of a passage, so that it is a made-up one."""
+        if not _ID_LIKE.fullmatch(token):
+            return self._of_words and _WORDS_ID.fullmatch(token) is not None
+        if _ADDRESS.search(token) or "_" in token:
+            return True
+        return _prefix(token) in self._prefixes or not self._outlines.isdisjoint(_outlines(token))
+
+
+def _prefix(name: str) -> str:
+    """The letters that a name begins with: "doc" of "doc-12"; none of a title."""
+    found = _PREFIX.fullmatch(name)
+    return found[1].casefold() if found else ""
+
+
+def _outlines(name: str) -> Iterable[str]:
+    """A name with other letters and digits: "aaa-9" of "doc-12"; of long names that mix both, "xxxxxxxx"."""
+    if any(map(str.isdigit, name)):
+        yield re.sub(r"\d+", "9", re.sub(r"[a-z]", "a", re.sub(r"[A-Z]", "A", name)))
+    if len(name) >= _LONG_NAME and any(map(str.isalpha, name)) and any(map(str.isdigit, name)):
+        yield re.sub(r"[^\W_]", "x", name)
 
 
 class _Names:
@@ -213,14 +272,13 @@ class _Names:
                 self._named.setdefault(passage.id, []).append(index)
             if match := _NUMBERED_SOURCE.match(passage.text):
                 self._numbers.setdefault(int(match[1]), index)
-        self._id_like = [_ID_LIKE] if self._named else []
-        if any(_WORDS_ID.fullmatch(name) and not _ID_LIKE.fullmatch(name) for name in self._named):
-            self._id_like.append(_WORDS_ID)
+        ids = list(self._named)
         for field_name in _SOURCES:
             for index, passage in enumerate(passages):
                 value = passage.metadata.get(field_name)
                 if isinstance(value, str) and value and index not in self._named.setdefault(value, []):
                     self._named[value].append(index)
+        self._shapes = _Shapes(ids, self._named) if ids else None
         self.numbered = bool(self._numbers)
 
     def is_known(self, token: str) -> bool:
@@ -272,7 +330,7 @@ class _Names:
             return [self._number(number) for number in range(int(match[1]), int(match[2]) + 1)]
         if token.isdigit() or _TIME.fullmatch(token):
             return []
-        return [CitedKey(token)] if any(form.fullmatch(token) for form in self._id_like) else []
+        return [CitedKey(token)] if self._shapes and self._shapes.have(token) else []
 
     def _number(self, number: int, token: str | None = None) -> CitedKey:
         """Return the passage of a number: as the passages are numbered, by place from 1, else as an id."""

@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from rageval_hooks.text.numbers import ORDINALS
 from rageval_hooks.text.sentences import Span
 from rageval_hooks.text.words import Blocked
 
-__all__ = ["MONTHS", "Date", "find_ambiguous_dates", "find_dates"]
+__all__ = ["MONTHS", "Date", "find_ambiguous_dates", "find_dates", "loose_dates", "month_number"]
 
 Date = tuple[int | None, int, int | None]  # year, month, day
 
@@ -29,11 +30,32 @@ _DATES: Final = tuple(
     for pattern in (
         r"(?<!\d)(?P<year>[12]\d{3})[-/.](?P<month>[01]?\d)[-/.](?P<day>[0-3]?\d)(?!\d)",
         r"(?<!\d)(?P<year>[12]\d{3})\s?[年년]\s?(?P<month>[01]?\d)\s?[月월](?:\s?(?P<day>[0-3]?\d)\s?[日일])?",
-        rf"(?<![A-Za-z]){_MONTH} {_DAY}(?![\d.])(?:,? {_YEAR})?",
+        rf"(?<![A-Za-z]){_MONTH} {_DAY}(?!\d|\.\d|,\d{{3}}(?!\d))(?:,? {_YEAR})?",
         rf"(?<!\d){_DAY}(?: of)? {_MONTH}(?:,? {_YEAR})?",
         rf"(?<![A-Za-z]){_MONTH},? {_YEAR}",
     )
 )
+_ORDINAL_DAYS: Final[Mapping[str, int]] = {
+    **ORDINALS,
+    **{f"twenty-{word}": 20 + day for word, day in ORDINALS.items() if day < 10},
+    "thirtieth": 30,
+    "thirty-first": 31,
+}
+_SPELLED_DAY: Final = "|".join(sorted(_ORDINAL_DAYS, key=len, reverse=True))
+_ONE_DAY: Final = rf"(?:the )?(?:[0-3]?\d(?:st|nd|rd|th)?|{_SPELLED_DAY})(?![^\W_]|\.\d|,\d{{3}}(?!\d))"
+_DAYS: Final = rf"(?P<days>{_ONE_DAY}(?:(?:\s?[-–/&,]|,? (?:and|or|to|through|until))\s?{_ONE_DAY}){{0,5}})"
+_LOOSE_MONTH: Final = re.compile(
+    rf"(?<![^\W_])(?:(?P<full>{'|'.join(MONTHS)})|jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec)(?![^\W_])\.?",
+    re.IGNORECASE,
+)
+_YEAR_BEHIND: Final = r"(?:\s?,?\s?(?:of |in )?(?P<year>[12]\d{3})(?!\d))?"
+_DAYS_BEFORE: Final = re.compile(rf"(?<![\d.,/-]){_DAYS}\s?(?:of )?\Z", re.IGNORECASE)
+_DAYS_BEHIND: Final = re.compile(rf"(?:[,\s]\s?(?:on )?{_DAYS})?{_YEAR_BEHIND}", re.IGNORECASE)
+_ONLY_YEAR: Final = re.compile(_YEAR_BEHIND, re.IGNORECASE)
+_DAY_NAME: Final = re.compile(rf"\d+|{_SPELLED_DAY}", re.IGNORECASE)
+_ALSO_VERBS: Final = ("march", "may")
+_WINDOW: Final = 60
+
 _SLASH_DATE: Final = re.compile(r"(?<!\d)([0-3]?\d)[/.]([0-3]?\d)[/.]([12]\d{3})(?!\d)")
 
 
@@ -63,3 +85,38 @@ def find_ambiguous_dates(text: str) -> Iterator[tuple[int, int, tuple[Date, ...]
         readings = tuple((year, m, d) for m, d in {(one, two), (two, one)} if 1 <= m <= 12 and 1 <= d <= 31)
         if readings:
             yield found.start(), found.end(), readings
+
+
+def loose_dates(text: str) -> set[Date]:
+    """Dates as somebody who has read a text may state them, more than :func:`find_dates` is sure of.
+
+    In lower case, with ordinals in words, of lists and ranges ("March 5 and 7, 2019"), and a month that stands alone.
+    """
+    dates: set[Date] = set()
+    for found in _LOOSE_MONTH.finditer(text):
+        a, b = found.span()
+        number = _MONTH_NUMBER[found.group()[:3].casefold()]
+        before = _DAYS_BEFORE.search(text[max(0, a - _WINDOW) : a])
+        behind = (_ONLY_YEAR if before else _DAYS_BEHIND).match(text, b, b + _WINDOW)
+        year = int(behind["year"]) if behind and behind["year"] else None
+        listed = before["days"] if before else behind and behind["days"]
+        days = [day for name in _DAY_NAME.findall(listed or "") if 1 <= (day := _day_number(name)) <= 31]
+        dates.update((year, number, day) for day in days)
+        if not days and (year is not None or _is_month_name(found)):
+            dates.add((year, number, None))
+    return dates
+
+
+def month_number(text: str) -> int | None:
+    """The month that a text names, and nothing else: "May", "Sept."."""
+    found = _LOOSE_MONTH.fullmatch(text.strip())
+    return _MONTH_NUMBER[found.group()[:3].casefold()] if found else None
+
+
+def _is_month_name(found: re.Match[str]) -> bool:
+    name: str | None = found["full"]
+    return name is not None and (name[0].isupper() or name.casefold() not in _ALSO_VERBS)
+
+
+def _day_number(name: str) -> int:
+    return int(name) if name.isdigit() else _ORDINAL_DAYS.get(name.casefold(), 0)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final, Literal, NamedTuple
 
-from rageval_hooks.text.dates import MONTHS, Date, find_ambiguous_dates, find_dates
-from rageval_hooks.text.numbers import ORDINALS, find_numbers, number_readings
+from rageval_hooks.text.dates import MONTHS, Date, find_ambiguous_dates, find_dates, loose_dates, month_number
+from rageval_hooks.text.numbers import find_numbers, is_ordinal, supported_numbers, two_numbers
 from rageval_hooks.text.sentences import Span, sentence_spans
 from rageval_hooks.text.words import STOP_WORDS, Blocked, Word, blank_marks, fold, stem, words
 
@@ -26,10 +27,17 @@ _CODE: Final = re.compile(
     r"(?<![^\W_])(?:[^\W\d_]{1,12}-?\d{1,12}[^\W_]{0,12}|\d{1,6}[^\W\d_]{1,6}\d[^\W_]{0,8})(?![^\W_])"
 )
 
+_ACRONYM: Final = re.compile(r"((?:[^\W\d_]\.?){2,6})(?:[’']s)?")
+_LONGEST_ACRONYM: Final = 6
+_LINKING: Final = frozenset(" \u00a0\n-&\"'“”‘’")
+"""What may stand between two words of a name, up to three characters of it."""
+
 _TITLES: Final = frozenset("mr mrs ms mx dr prof sir dame lord lady rev hon gen col capt lt sgt st jr sr".split())
 _NAME_LINKS: Final = frozenset(
     "of the de la le du des del della di da dos van von der den ter bin ibn al el y e &".split()
 )
+_BETWEEN_INITIALS: Final = _NAME_LINKS | frozenset("and for on in to at by with".split())
+_SMALL: Final = frozenset(map(str, range(11)))
 
 
 class Fact(NamedTuple):
@@ -53,45 +61,92 @@ class FactIndex:
     dates: frozenset[Date]
     codes: frozenset[str]
     keys: frozenset[str]
+    """The words, the months of dates, and ordinals as ``3th``."""
     initials: frozenset[str]
+    """Of names: what an acronym may stand for."""
+    acronyms: frozenset[str]
+    texts: tuple[str, ...]
+    """What was read, for what has no words."""
 
     @property
     def sets(self) -> tuple[frozenset[Any], ...]:
-        """All of it."""
-        return self.numbers, self.dates, self.codes, self.keys, self.initials
+        """All of it but the texts."""
+        return self.numbers, self.dates, self.codes, self.keys, self.initials, self.acronyms
 
 
 def index_facts(text: str) -> FactIndex:
     """Everything a passage can support, in the forms that :func:`unsupported_facts` looks up."""
-    numbers: set[str] = set()
-    for _, _, readings, _ in find_numbers(text):
-        numbers.update(readings)
-    keys: set[str] = set()
+    found = list(words(text))
+    dates = loose_dates(text) | {date for _, _, date in find_dates(text)}
+    for _, _, readings in find_ambiguous_dates(text):
+        dates.update(readings)
+    keys = {word.key for word in found}
+    keys.update(_month_key(month) for _, month, _ in dates)
+    numbers, ordinals = supported_numbers(text)
+    keys.update(map(_ordinal_key, ordinals))
     codes = {_code(found.group()) for found in _CODE.finditer(text)}
-    initials: set[str] = set()
-    previous: Word | None = None
-    run = ""
-    for word in words(text):
-        keys.add(word.key)
-        if word.kind == "number":
-            numbers.update(number_readings(text[word.start : word.end].rstrip("stndrh")))
-            if previous is not None and previous.kind in ("word", "acronym") and word.start - previous.end <= 1:
-                codes.add(_code(text[previous.start : word.end]))
-        raw = text[word.start : word.end]
-        near = previous is not None and word.start - previous.end <= 2
-        if raw[0].isupper() and word.kind == "word":
-            run = run + raw[0] if near else raw[0]
-            if 2 <= len(run) <= 6:
-                initials.add(run.casefold())
-        elif not (near and word.key in _NAME_LINKS):
-            run = ""
-        if word.kind == "acronym":
-            initials.add(word.key.casefold())
-        previous = word
-    dates = {date for _, _, date in find_dates(text)}
-    for _, _, readings_of_date in find_ambiguous_dates(text):
-        dates.update(readings_of_date)
-    return FactIndex(frozenset(numbers), frozenset(dates), frozenset(codes), frozenset(keys), frozenset(initials))
+    codes.update(_spaced_codes(text, found))
+    return FactIndex(
+        numbers=frozenset(numbers),
+        dates=frozenset(dates),
+        codes=frozenset(codes),
+        keys=frozenset(keys),
+        initials=frozenset(_initials(text, found)),
+        acronyms=frozenset(_letters(text[w.start : w.end]) for w in found if w.kind == "acronym"),
+        texts=(text,),
+    )
+
+
+def _month_key(month: int) -> str:
+    return stem(MONTHS[month - 1].casefold())
+
+
+def _ordinal_key(number: str) -> str:
+    """What "first" and "1st" have in common."""
+    return f"{number}th"
+
+
+def _spaced_codes(text: str, found: Sequence[Word]) -> Iterator[str]:
+    """Yield "GPT 4" as a code too."""
+    for word, number in pairwise(found):
+        if number.kind == "number" and word.kind in ("word", "acronym") and number.start - word.end <= 1:
+            yield _code(text[word.start : number.end])
+
+
+def _initials(text: str, found: Sequence[Word]) -> Iterator[str]:
+    """Yield the initials of the names that a text may hold: of words with capitals, function words between them.
+
+    A name may begin behind each function word: "Findings in Acute Care" gives FAC and AC.
+    """
+    runs: list[str] = []
+    end, alone = 0, False
+    for word in found:
+        raw, gap = text[word.start : word.end], text[end : word.start]
+        if not (_LINKING.issuperset(gap) and len(gap) <= 3) and not (alone and gap in (".", ". ")):
+            runs = []
+        if word.kind == "word" and _is_between(raw):
+            runs = [*runs, ""] if runs and runs[-1] else runs
+        elif word.kind == "word" and raw[0].isupper():
+            runs = [run + raw[0] for run in runs or [""] if len(run) < _LONGEST_ACRONYM]
+            yield from (run.casefold() for run in runs if len(run) > 1)
+        elif gap != "-":
+            runs = []
+        end, alone = word.end, len(raw) == 1
+
+
+def _is_between(raw: str) -> bool:
+    folded = fold(raw)
+    return len(raw) > 1 and (folded in _BETWEEN_INITIALS or (raw[0].isupper() and folded in STOP_WORDS))
+
+
+def _letters(raw: str) -> str:
+    return raw.replace(".", "").casefold()
+
+
+def _acronym(text: str) -> str | None:
+    """The letters of an acronym, "NATO", "U.S." or "NGOs"; None for what is none."""
+    found = _ACRONYM.fullmatch(text.removesuffix("s") if text[-2:-1].isupper() else text)
+    return _letters(found[1]) if found and found[1].isupper() else None
 
 
 def _code(raw: str) -> str:
@@ -124,7 +179,7 @@ def find_facts(text: str, sentences: Sequence[Span] | None = None) -> list[Fact]
             result.append(Fact(*found.span(), "code", raw, (_code(raw),)))
     blocked = Blocked(taken + codes)
     for a, b, values, spelled in find_numbers(masked):
-        if blocked.hits(a, b) or (spelled and (len(values[0]) < 2 or values[0] == "10" or _is_ordinal(text[a:b]))):
+        if blocked.hits(a, b) or (spelled and (values[0].lstrip("-") in _SMALL or is_ordinal(text[a:b]))):
             continue
         if text[b : b + 1] == "s" or text[a:b].endswith("s"):
             values += ("decade",)
@@ -134,10 +189,6 @@ def find_facts(text: str, sentences: Sequence[Span] | None = None) -> list[Fact]
         rest[a:b] = " " * (b - a)
     result.extend(_names("".join(rest), sentence_spans(text) if sentences is None else sentences))
     return sorted(result)
-
-
-def _is_ordinal(text: str) -> bool:
-    return re.split(r"[\s-]", fold(text))[-1] in ORDINALS
 
 
 def _names(text: str, sentences: Sequence[Span]) -> Iterator[Fact]:
@@ -183,16 +234,24 @@ def merge_indexes(indexes: Iterable[FactIndex]) -> FactIndex:
         frozenset().union(*(part.codes for part in parts)),
         frozenset().union(*(part.keys for part in parts)),
         frozenset().union(*(part.initials for part in parts)),
+        frozenset().union(*(part.acronyms for part in parts)),
+        tuple(text for part in parts for text in part.texts),
     )
 
 
 def unsupported_facts(stated: Iterable[Fact], index: FactIndex) -> list[Fact]:
-    """The facts that no passage has. Facts with the same forms are reported once."""
+    """The facts that no passage has. The same fact, in whatever notation, is reported once."""
     missing: dict[tuple[object, ...], Fact] = {}
     for fact in stated:
         if not _supported(fact, index):
-            missing.setdefault((fact.kind, fact.forms, fact.dates), fact)
+            missing.setdefault(_identity(fact), fact)
     return list(missing.values())
+
+
+def _identity(fact: Fact) -> tuple[object, ...]:
+    if fact.kind == "number":
+        return fact.kind, fact.forms[0], fact.forms[-1] == "decade"
+    return fact.kind, fact.forms, fact.dates
 
 
 def _supported(fact: Fact, index: FactIndex) -> bool:
@@ -202,13 +261,15 @@ def _supported(fact: Fact, index: FactIndex) -> bool:
         if fact.forms[-1] == "decade" and fact.forms[0].endswith("0"):
             decade = fact.forms[0][:-1]
             return any(decade + digit in index.numbers for digit in "0123456789")
-        return any(form in index.numbers for form in fact.forms)
+        apart = two_numbers(fact.text)
+        return any(form in index.numbers for form in fact.forms) or (bool(apart) and index.numbers.issuperset(apart))
     if fact.kind == "code":
         return any(form in index.codes or form in index.keys for form in fact.forms)
-    if len(fact.forms) == 1 and fact.forms[0].casefold() in index.initials:
-        return True
     letters = "".join(form[0] for form in fact.forms).casefold()
-    if len(letters) > 2 and letters in index.initials:
+    if len(letters) > 2 and letters in index.acronyms:
+        return True
+    acronym = _acronym(fact.text)
+    if acronym is not None and (acronym in index.initials or acronym in index.acronyms):
         return True
     return all(form in index.keys or _demonym_found(form, index.keys) for form in fact.forms)
 
@@ -230,16 +291,14 @@ def _demonym_found(form: str, keys: frozenset[str]) -> bool:
 
 
 def _date_supported(date: Date, index: FactIndex) -> bool:
+    """Whether a passage has the day or month; its year may stand elsewhere, unless another one stands with it."""
     year, month, day = date
     for other_year, other_month, other_day in index.dates:
         if other_month != month or (day is not None and other_day != day):
             continue
         if year is None or other_year == year or (other_year is None and str(year) in index.numbers):
             return True
-    if index.dates:
-        return False
-    named = stem(MONTHS[month - 1].casefold()) in index.keys
-    return named and all(part is None or str(part) in index.numbers for part in (year, day))
+    return False
 
 
 _NUMERIC_LABELS: Final = frozenset("DATE TIME PERCENT MONEY QUANTITY CARDINAL ORDINAL".split())
@@ -248,17 +307,50 @@ _NUMERIC_LABELS: Final = frozenset("DATE TIME PERCENT MONEY QUANTITY CARDINAL OR
 def entity_supported(text: str, label: str, index: FactIndex) -> bool:
     """Whether the passages have a named entity of the response.
 
-    Numbers and dates are compared by value, names by their words, titles such as "Dr." apart.
+    Numbers, dates and ordinals are compared by value, names by their words, titles such as "Dr." apart; what has no
+    words that say something ("The Who", an emoji) as it is written.
 
     Args:
         text: the entity's text.
         label: its kind as spaCy names it.
         index: what the passages state.
     """
-    stated: list[Fact] = []
     if label in _NUMERIC_LABELS:
         stated = [fact for fact in find_facts("x " + text) if fact.kind != "name"]
-    if not stated:
-        keys = tuple(word.key for word in words(text) if word.key not in STOP_WORDS and word.key not in _TITLES)
-        stated = [Fact(0, len(text), "name", text, keys)] if keys else []
-    return not unsupported_facts(stated, index)
+        if stated:
+            return not unsupported_facts(stated, index)
+        month = month_number(text)
+        if month is not None:
+            return _month_supported(month, index)
+    name = _entity_name(text)
+    return not unsupported_facts([name], index) if name else _is_written(text, index)
+
+
+def _month_supported(month: int, index: FactIndex) -> bool:
+    also_a_verb = MONTHS[month - 1] == "May"
+    return any(other == month for _, other, _ in index.dates) or (not also_a_verb and _month_key(month) in index.keys)
+
+
+def _entity_name(text: str) -> Fact | None:
+    """The words of an entity that say something; None if there are none."""
+    ordinals = [(a, b, _ordinal_key(values[0])) for a, b, values, _ in find_numbers(text) if is_ordinal(text[a:b])]
+    blocked = Blocked((a, b) for a, b, _ in ordinals)
+    kept = [
+        (word.start, word.end, word.key)
+        for word in words(text)
+        if not (word.key in STOP_WORDS or word.key in _TITLES or blocked.hits(word.start, word.end))
+    ]
+    kept = sorted(kept + ordinals)
+    if not kept:
+        return None
+    start, end = kept[0][0], kept[-1][1]
+    return Fact(start, end, "name", text[start:end], tuple(key for _, _, key in kept))
+
+
+def _is_written(text: str, index: FactIndex) -> bool:
+    """Whether a passage has these very characters, whatever their case."""
+    parts = [re.escape(part) for part in fold(text).split()]
+    if not parts:
+        return True
+    pattern = re.compile(r"(?<!\w)" * parts[0][0].isalnum() + r"\s+".join(parts) + r"(?!\w)" * parts[-1][-1].isalnum())
+    return any(pattern.search(fold(passage)) for passage in index.texts)

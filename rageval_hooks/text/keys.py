@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rageval_hooks.text.sentences import Span, sentence_spans
@@ -43,23 +43,33 @@ def letters(index: int) -> str:
 
 
 def key_passages(passages: Iterable[str]) -> list[KeyedSentence]:
-    """Cut passages into sentences with keys: the passage's number from 0, then letters."""
+    """Cut passages into sentences with keys: the passage's number from 0, then letters.
+
+    What has no letter or digit in it, a rule or the fence of a block, has no key.
+    """
     return [
         KeyedSentence(f"{number}{letters(index)}", _one_line(text, span), number, span)
         for number, text in enumerate(passages)
-        for index, span in enumerate(sentence_spans(text))
+        for index, span in enumerate(_said(text, sentence_spans(text)))
     ]
 
 
 def key_response(response: str, sentences: Sequence[Span] | None = None) -> list[KeyedSentence]:
-    """Cut a response into sentences with keys: letters.
+    """Cut a response into sentences with keys: letters. What has no letter or digit in it has no key.
 
     Args:
         response: the response.
         sentences: its sentences, if they are known.
     """
     spans = sentence_spans(response) if sentences is None else sentences
-    return [KeyedSentence(letters(index), _one_line(response, span), None, span) for index, span in enumerate(spans)]
+    return [
+        KeyedSentence(letters(index), _one_line(response, span), None, span)
+        for index, span in enumerate(_said(response, spans))
+    ]
+
+
+def _said(text: str, spans: Iterable[Span]) -> Iterator[Span]:
+    return (span for span in spans if any(map(str.isalnum, text[span[0] : span[1]])))
 
 
 def _one_line(text: str, span: Span) -> str:

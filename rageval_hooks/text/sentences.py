@@ -20,6 +20,7 @@ _STOP: Final = re.compile(
     rf"(?P<closers>(?:[{_CLOSERS}]|[ \u00a0\u202f]»)*)"
     r"(?P<cited>(?:[ ]?\[\^?\d{1,3}(?:[,–-] ?\d{1,3}){0,9}\]|[¹²³⁴-⁹⁰]{1,3})*)"
 )
+_MARKER: Final = re.compile(r"\[\^?\d{1,3}\]")
 _LIST_ITEM: Final = re.compile(r"\s*(?:[-*+•·–—>|#]|\(?(?:\d{1,3}|[A-Za-z]|[ivxIVX]{1,5})[.)]{1,2}(?:\s|$)|```)")
 _BREAKS: Final = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
 _BULLETS: Final = "•●▪‣◦"  # also in mid-line, where a list was flattened
@@ -41,6 +42,7 @@ _NUMBERED: Final = frozenset(
 )
 # May end a sentence or not: the next word decides.
 _UNDECIDED: Final = frozenset("inc corp co ltd llc bros dept jr sr etc ave blvd rd univ assn govt esq plc".split())
+_SHORTENED: Final = _ABBREVIATIONS | _NUMBERED | _UNDECIDED
 _STARTERS: Final = frozenset(
     "the a an this that these those it its he she his her we our they their you your i my there here "
     "in on at by for from with when while after before during if as since although because until "
@@ -91,6 +93,7 @@ def _blocks(text: str) -> Iterator[Span]:
 
 def _split_block(text: str, start: int, end: int) -> Iterator[Span]:
     caseless = not any(map(str.isupper, text[start:end])) if end - start < 10_000 else False
+    cites_first = not caseless or _MARKER.match(text, start, end) is not None
     begin = start
     marker = _LIST_ITEM.match(text, start, end)
     first_stop = marker.end() if marker else start
@@ -98,7 +101,9 @@ def _split_block(text: str, start: int, end: int) -> Iterator[Span]:
         cut = stop.end()
         if cut >= end:
             break
-        if cut <= begin or not _ends_sentence(text, stop, end, caseless):
+        if cites_first and (led := _before_subject(text, stop, end)):
+            cut = led
+        elif cut <= begin or not _ends_sentence(text, stop, end, caseless):
             continue
         yield begin, cut
         begin = cut
@@ -106,6 +111,19 @@ def _split_block(text: str, start: int, end: int) -> Iterator[Span]:
             begin += 1
     if begin < end:
         yield begin, end
+
+
+def _before_subject(text: str, stop: re.Match[str], end: int) -> int | None:
+    """Where a sentence ends before a marker that begins the next one, as in "It is so. [2] says"; None if it does not.
+
+    Elsewhere a marker behind a full stop belongs to what it follows.
+    """
+    at = stop["cited"].rfind(" [")
+    if at < 0 or stop["marks"] not in (".", "?") or not text[stop.end() : stop.end() + 2].strip().islower():
+        return None
+    before = _word_before(text, stop.start())
+    doubtful = len(before) < 2 or not before.isalnum() or before.casefold() in _SHORTENED
+    return None if doubtful or not _next_word(text, stop.end(), end).islower() else stop.start("cited") + at
 
 
 def _ends_sentence(text: str, stop: re.Match[str], end: int, caseless: bool) -> bool:

@@ -69,6 +69,12 @@ def cited(response: str, passages: Any = PASSAGES, given: Any = None) -> list[li
         ("It is red [[1]](https://example.org).", [[(0,)]]),
         ("As [1] says, it is red.", [[(0,)]]),
         ("- It is red [1]\n- It is wet [2]", [[(0,)], [(1,)]]),
+        ("[1] says apples are blue. [2] says pears are red.", [[(0,)], [(1,)]]),
+        ("By [1], Apples are blue. [2] says pears are red.", [[(0,)], [(1,)]]),
+        ("Apples are blue. [1] [2] says pears are red.", [[(0,)], [(1,)]]),
+        ("Apples are blue. [1][2] say pears are red.", [[], [(0,), (1,)]]),
+        ("apples are blue. [1] pears are red. [2]", [[(0,)], [(1,)]]),
+        ("Summary:\napples are blue. [doc-1] pears are red. [doc-2]", [[], [(0,)], [(1,)]]),
     ],
 )
 def test_markers(response: str, expected: Any) -> None:
@@ -94,6 +100,44 @@ def test_an_answer_in_a_block_of_text_keeps_its_citations(language: str) -> None
 def test_words_that_an_editor_puts_in_are_no_made_up_ids(word: str) -> None:
     """The passages' ids have digits, and these have none, or are times."""
     assert cited(f"The [{word}] fee is red [doc-1].") == [[(0,)]]
+
+
+@pytest.mark.parametrize(
+    "token",
+    ["2010-2012", "2019-09-01", "COVID-19", "$4.2m", "10/10", "1.5", "95%", "user@x.com", "v2.0", "4th", "+5", "CO2"],
+)
+def test_numbers_that_an_editor_puts_in_are_no_made_up_ids(token: str) -> None:
+    """They do not look like the passages' ids, so a response that has them alone has no citations."""
+    assert not cite(f"The works took years [{token}]. They ended on time [{token}].").any
+
+
+@pytest.mark.parametrize(
+    ("own", "made_up"),
+    [
+        ("doc-1", "doc_9"),
+        ("doc-1", "src-12"),
+        ("doc-1", "source-2"),
+        ("pier-history", "pier-2"),
+        ("2019-09-01", "2019-09-02"),
+        ("4.1", "4.7"),
+        ("550e8400-e29b", "67c1a9d3-0b7f"),
+        ("a3f9c2d1", "b7e1d0aa9"[:8]),
+        ("water.pdf", "fire-2.pdf"),
+        ("doc-1", "https://made.up/x"),
+    ],
+)
+def test_a_made_up_id_looks_like_the_others(own: str, made_up: str) -> None:
+    """By its first letters, its outline, or since it is an address or a file."""
+    passages = (Passage(text="It is old.", id=own),)
+
+    assert cited(f"It is old [{own}]. It is new [{made_up}].", passages) == [[(0,)], [made_up]]
+
+
+def test_a_title_with_a_hyphen_does_not_make_words_ids() -> None:
+    """The ids have digits: what has none is a word."""
+    passages = (Passage(text="It is old.", id="doc-1", metadata={"title": "Non-profit"}),)
+
+    assert cited("It is [his/her] pier [doc-1].", passages) == [[(0,)]]
 
 
 @pytest.mark.parametrize("made_up", ["pier-age", "history/pier"])

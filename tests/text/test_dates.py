@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rageval_hooks.text.dates import MONTHS, Date, find_ambiguous_dates, find_dates
+from rageval_hooks.text.dates import MONTHS, Date, find_ambiguous_dates, find_dates, loose_dates, month_number
 from tests.text.junk import anything
 
 
@@ -45,6 +45,9 @@ def test_notations_of_one_day(text: str) -> None:
         ("4 July", (None, 7, 4)),
         ("2020年3月", (2020, 3, None)),
         ("May 5", (None, 5, 5)),
+        ("It was on May 5.", (None, 5, 5)),
+        ("It was on May 5. 20 came.", (None, 5, 5)),
+        ("It was on May 5,2020", (None, 5, 5)),
     ],
 )
 def test_parts_of_a_date(text: str, expected: Date) -> None:
@@ -52,7 +55,10 @@ def test_parts_of_a_date(text: str, expected: Date) -> None:
     assert [found for _, _, found in find_dates(text)] == [expected]
 
 
-@pytest.mark.parametrize("text", ["It may 5 times", "Marching 3 miles", "2020-13-40", "1234567-03-03", "May it be so"])
+@pytest.mark.parametrize(
+    "text",
+    ["It may 5 times", "Marching 3 miles", "2020-13-40", "1234567-03-03", "May it be so", "May 5.5", "In May 12,000"],
+)
 def test_what_is_no_date(text: str) -> None:
     """Verbs, impossible months and longer numbers are not taken for dates."""
     assert list(find_dates(text)) == []
@@ -73,6 +79,33 @@ def test_day_and_month_in_either_order(text: str, readings: set[Date]) -> None:
     assert {reading for _, _, found in find_ambiguous_dates(text) for reading in found} == readings
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("March 5 and 7, 2019", {(2019, 3, 5), (2019, 3, 7)}),
+        ("5–7 March 2019", {(2019, 3, 5), (2019, 3, 7)}),
+        ("on the first and the twenty-second of March", {(None, 3, 1), (None, 3, 22)}),
+        ("march 3 , 2020", {(2020, 3, 3)}),
+        ("sept 2020", {(2020, 9, None)}),
+        ("in March", {(None, 3, None)}),
+        ("March 7. It has 5 rooms", {(None, 3, 7)}),
+        ("March came with 5 men", {(None, 3, None)}),
+        ("it may, on a march", set()),
+        ("jan met mar", set()),
+        ("the fıfth March", {(None, 3, None)}),
+    ],
+)
+def test_dates_that_a_text_supports(text: str, expected: set[Date]) -> None:
+    """Lists and ranges of days, words, lower case, a month alone; but not numbers from another sentence."""
+    assert loose_dates(text) == expected
+
+
+@pytest.mark.parametrize(("text", "month"), [("May", 5), ("Sept.", 9), ("june", 6), ("May 5", None), ("", None)])
+def test_the_name_of_a_month(text: str, month: int | None) -> None:
+    """In full or short, and nothing beside it."""
+    assert month_number(text) == month
+
+
 @given(st.dates(date(1000, 1, 1), date(2999, 12, 31)))
 def test_a_day_is_read_back_from_each_notation(day: date) -> None:
     """Whatever the day, its English and ISO notations give it back."""
@@ -80,6 +113,15 @@ def test_a_day_is_read_back_from_each_notation(day: date) -> None:
 
     for text in (str(day), f"{month} {day.day}, {day.year}", f"{day.day} {month[:3]} {day.year}"):
         assert [found for _, _, found in find_dates(text)] == [(day.year, day.month, day.day)]
+
+
+@given(anything())
+def test_dates_that_any_text_supports_are_dates(text: str) -> None:
+    """Every part is in its range, whatever the text."""
+    for year, month, day in loose_dates(text):
+        assert year is None or 1000 <= year <= 2999
+        assert 1 <= month <= 12
+        assert day is None or 1 <= day <= 31
 
 
 @given(anything())

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rageval_hooks.text.numbers import find_numbers, number_readings
+from rageval_hooks.text.numbers import find_numbers, number_readings, supported_numbers
 from tests.text.junk import anything
 
 
@@ -30,6 +30,12 @@ from tests.text.junk import anything
         ("3.11.7", ("3.11.7",)),
         ("10:30", ("10:30",)),
         ("١٢٣", ("123",)),
+        (".50", ("0.5",)),
+        ("1 000 000", ("1000000",)),
+        ("1 000,5", ("1000.5",)),
+        ("2½", ("2.5",)),
+        ("2 ¾", ("2.75",)),
+        ("⅓", ("1/3",)),
     ],
 )
 def test_readings_of_figures(figures: str, readings: tuple[str, ...]) -> None:
@@ -69,6 +75,17 @@ def test_a_decimal_comma_reads_like_a_decimal_point(number: object) -> None:
         ("1 million and 2 thousand", [("1 million", "1000000"), ("2 thousand", "2000")]),
         ("FIVE times", [("FIVE", "5")]),
         ("the often wondering boneyard", []),
+        ("at -40 or −5.5", [("-40", "-40"), ("−5.5", "-5.5")]),
+        ("minus 5 and (-3bn)", [("minus 5", "-5"), ("-3bn", "-3000000000")]),
+        ("a result of -$5 million", [("-$5 million", "-5000000")]),
+        ("5-10 of COVID-19", [("5", "5"), ("10", "10"), ("19", "19")]),
+        ("5 -10", [("5", "5"), ("10", "10")]),
+        ("at -0 and .5, but .5.6", [("-0", "0"), (".5", "0.5"), ("5.6", "5.6")]),
+        ("1 000 000 of 33 45 120 200", [("1 000 000", "1000000"), *((n, n) for n in ("33", "45", "120", "200"))]),
+        ("in 2019 300 people", [("2019", "2019"), ("300", "300")]),
+        ("2½ million", [("2½ million", "2500000")]),
+        ("one hundred hundred", [("one hundred", "100"), ("hundred", "100")]),
+        ("nineteen hundred thousand", [("nineteen hundred thousand", "1900000")]),
     ],
 )
 def test_numbers_of_a_text(text: str, expected: list[tuple[str, str]]) -> None:
@@ -88,3 +105,45 @@ def test_numbers_stand_in_order_and_apart(text: str) -> None:
         assert readings
         assert all(readings)
         end = stop
+
+
+@pytest.mark.parametrize("text", ["hundred " * 2_300, "7 " + "trillion " * 2_300, "million and " * 2_300])
+def test_a_row_of_magnitudes_is_no_giant(text: str) -> None:
+    """Nobody counts that far; a number of thousands of digits is no fact."""
+    values = [value for _, _, readings, _ in find_numbers(text) for value in readings]
+
+    assert values
+    assert max(map(len, values)) < 500
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "supported"),
+    [
+        ("1.5 million", "1.5", True),
+        ("at 10:30", "30", True),
+        ("½ of it", "0.5", True),
+        ("2 1/2 cups", "2.5", True),
+        ("two and a half", "2.5", True),
+        ("on 3/4/2020", "0.75", False),
+        ("it fell by 5", "-5", True),
+        ("it fell to 5", "-5", False),
+        ("a loss of 5", "-5", True),
+        ("5 degrees below zero", "-5", True),
+        ("5 degrees", "-5", False),
+        ("12 300 jets", "300", True),
+        ("12 000 jets", "12", False),
+        ("fıve and a half", "0.5", False),
+    ],
+)
+def test_numbers_that_a_text_supports(text: str, value: str, supported: bool) -> None:
+    """Its parts, fractions in any notation, and losses as negative numbers."""
+    assert (value in supported_numbers(text)[0]) is supported
+
+
+@given(anything())
+def test_what_any_text_supports_is_what_it_states(text: str) -> None:
+    """No reading of a number is lost."""
+    values, ordinals = supported_numbers(text)
+
+    assert ordinals <= values
+    assert values.issuperset(value for _, _, readings, _ in find_numbers(text) for value in readings)
