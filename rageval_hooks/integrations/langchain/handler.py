@@ -16,7 +16,7 @@ from langchain_core.outputs import LLMResult
 from rageval_hooks.integrations import handover
 from rageval_hooks.integrations.handover import running_loop
 from rageval_hooks.integrations.langchain.frame import FRAMEWORK, key_of, running_retriever
-from rageval_hooks.integrations.langchain.sealing import seal
+from rageval_hooks.integrations.langchain.sealing import seal, seal_documents
 from rageval_hooks.integrations.langchain.values import content_text
 from rageval_hooks.integrations.nested import turn_of
 from rageval_hooks.integrations.recorder import Recording, Run, shared_recorder
@@ -242,7 +242,7 @@ class TurnHandler(BaseCallbackHandler):
 
     def on_retriever_end(self, documents: Sequence[Document], *, run_id: UUID, **kwargs: Any) -> None:
         """Record what a retriever returned."""
-        _end_sync(run_id, documents, None)
+        _end_sync(run_id, seal_documents(documents), None)
 
     def on_retriever_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """Record that a retriever has ended with an exception."""

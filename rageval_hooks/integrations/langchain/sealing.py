@@ -28,7 +28,15 @@ from pydantic import BaseModel
 from rageval_hooks.integrations.capture import is_a, or_else
 from rageval_hooks.integrations.recorder import Run
 
-__all__ = ["SealedDocument", "SealedMessage", "SealedResult", "fields_of", "is_structured_answer", "seal"]
+__all__ = [
+    "SealedDocument",
+    "SealedMessage",
+    "SealedResult",
+    "fields_of",
+    "is_structured_answer",
+    "seal",
+    "seal_documents",
+]
 
 _STEP_KINDS = frozenset({"retriever", "llm", "tool"})
 _ATOMS: frozenset[type] = frozenset({str, int, float, bool, type(None)})
@@ -93,6 +101,16 @@ class SealedResult:
         self.message: SealedMessage | None = SealedMessage(message) if _is_message(message) else None
         self.text: str = getattr(generation, "text", None) or ""
         self.llm_output = result.llm_output
+
+
+def seal_documents(documents: Any) -> Any:
+    """Return what a retriever found, as it is now: an application may cut documents in place before the prompt."""
+    if type(documents) is not list:
+        return documents
+    try:
+        return [SealedDocument(item) if type(item) is Document else _copy(item, 1, {}) for item in documents]
+    except Exception:
+        return list(documents)  # a class that cannot be copied
 
 
 def seal(runs: Iterable[Run], every_step: bool) -> None:
@@ -250,6 +268,7 @@ _HOW: dict[type, Callable[[Any], Any] | None] = {
     **dict.fromkeys(_USUAL_MESSAGES, _message),
     **{container: container for container in _CONTAINERS},
     Document: SealedDocument,
+    SealedDocument: None,
     LLMResult: SealedResult,
     ChatPromptValue: _prompt,
 }

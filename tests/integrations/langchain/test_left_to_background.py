@@ -144,3 +144,26 @@ def test_somebody_who_is_called_has_the_turn_when_the_call_returns() -> None:
     with rageval_hooks.instrument(metrics=[], exporters=[], on_evaluation=seen.append):
         lcel("fine").invoke("When?")
         assert [evaluation.turn.response for evaluation in seen] == ["fine"]
+
+
+@pytest.mark.parametrize("settings", [{}, {"on_evaluation": lambda evaluation: None}], ids=["later", "at once"])
+def test_passages_that_are_cut_in_place_before_the_prompt(settings: Any) -> None:
+    """They are what the retriever found; that the prompt has but a part of them, or none, is told."""
+    found = [Document(page_content=text * 8) for text in ("The pier was opened in 2019. ", "Cows like clover. ")]
+    texts = [document.page_content for document in found]
+
+    def cut(documents: list[Document]) -> str:
+        documents[0].page_content = documents[0].page_content[:60]
+        del documents[1:]
+        return "\n".join(document.page_content for document in documents)
+
+    exporter = InMemoryExporter()
+    with rageval_hooks.instrument(metrics=[], exporters=[exporter], **settings) as handle:
+        (retriever(found) | RunnableLambda(cut) | RunnableLambda(lambda text: [HumanMessage(text)]) | model()).invoke(
+            "When?"
+        )
+        assert handle.flush(10)
+
+    [turn] = [evaluation.turn for evaluation in exporter.evaluations]
+    assert [passage.text for passage in turn.passages] == texts
+    assert [passage.prompt_share for passage in turn.passages] == [pytest.approx(60 / len(texts[0]), abs=0.02), 0.0]
