@@ -357,7 +357,7 @@ def _within_range(result: Result, definition: ScoreDefinition | None) -> Result:
     if definition is None or not isinstance(result, Score) or definition.contains(result.value):
         return result
     bound = "and above" if definition.high is None else f"to {definition.high:g}"
-    valid = f"those of {result.name} are {definition.low:g} {bound}: its definition (low, high)"
+    valid = f"{result.name} is {definition.low:g} {bound}: give its range where it is made, such as high=None"
     return Failed(
         name=result.name,
         error_type="ValueError",

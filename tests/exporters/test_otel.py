@@ -337,11 +337,12 @@ class TestScores:
         [
             (
                 Score(name="fixed", value=5.0),
-                "ValueError: the value is 5, and those of fixed are 0 to 1: its definition (low, high)",
+                "ValueError: the value is 5, and fixed is 0 to 1: give its range where it is made, such as high=None",
             ),
             (
                 Score(name="cost_like", value=-1.0),
-                "ValueError: the value is -1, and those of cost_like are 0 and above: its definition (low, high)",
+                "ValueError: the value is -1, and cost_like is 0 and above: give its range"
+                " where it is made, such as high=None",
             ),
         ],
     )
