@@ -155,9 +155,10 @@ class Exchange(Generic[T]):
 
     async def _run(self) -> Judgement[T]:
         reply = await self._reply(self._question.messages)
-        alone = self._mode in _JSON_ONLY  # words beside JSON are no answer then, nor in the second one
         try:
-            return self._judgement(parse_answer(reply.text, self._question.schema, alone=alone))
+            value = parse_answer(reply.text, self._question.schema, alone=self._mode in _JSON_ONLY)
+            self._learn(reply)
+            return self._judgement(value)
         except UnusableAnswerError as error:
             problem = error.problem
             self._learn(reply, error)
@@ -165,17 +166,24 @@ class Exchange(Generic[T]):
             raise JudgeAnswerError(f"the answer cannot be used, and no second one may be asked for: {problem}")
         self.repaired = True
         reply = await self._reply(self._question.messages, reply.text, problem)
+        # A server that has always written words, in the mode of this request, may know no other way.
+        alone = self._mode in _JSON_ONLY and self._rules.learned.was_clean(self._mode)
         try:
             return self._judgement(parse_answer(reply.text, self._question.schema, alone=alone))
         except UnusableAnswerError as error:
             problem = error.problem
-            self._learn(reply, error)
         raise JudgeAnswerError(f"the answer cannot be used, nor can the second one: {problem}")
 
-    def _learn(self, reply: Reply, error: UnusableAnswerError) -> None:
-        """Ask in another way if the server took the request and ignored the form: who enforces it writes JSON alone."""
-        if not error.is_json and reply.text.strip() and self._mode in _JSON_ONLY:
-            self._rules.learned.lower(self._mode)
+    def _learn(self, reply: Reply, error: UnusableAnswerError | None = None) -> None:
+        """Ask in another way if the server takes requests and ignores the form: who enforces it writes JSON alone.
+
+        First answers tell that, and second ones do not: these were told to be JSON alone.
+        """
+        learned = self._rules.learned
+        if self._mode in _JSON_ONLY and (error is None or error.in_words):
+            learned.from_answer(self._mode, wordy=error is not None)
+        elif error is not None and not error.is_json and reply.text.strip() and self._mode in _ENFORCED:
+            learned.lower(self._mode)
 
     def _judgement(self, value: T) -> Judgement[T]:
         return Judgement(

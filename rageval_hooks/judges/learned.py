@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel
@@ -33,6 +34,17 @@ _BAD_SCHEMA = re.compile(
 _QUOTED = re.compile(r"""(?<!\w)(?:'(.*?)(?:'(?!\w)|$)|"(.*?)(?:"(?!\w)|$)|`(.*?)(?:`|$)|[“«](.*?)(?:[”»]|$))""")
 _WRAPPED = re.compile(r"""["'](?:message|msg|detail|error|reason)["']\s*:\s*["']""")  # an error object in words
 _OTHER_NAME = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
+_WORDY_IN_A_ROW = 3  # one odd answer, or one that quotes what a text wants, happens to every server
+_CLEAN_PER_WORDY = 4  # more than so many: a server that enforces, and was asked about a few texts that talk to it
+
+
+@dataclass
+class _Shape:
+    """How many answers had words beside their object, in a row and in all, and how many had none."""
+
+    row: int = 0
+    wordy: int = 0
+    clean: int = 0
 
 
 class Learned:
@@ -47,6 +59,7 @@ class Learned:
         self._lock = ForkSafeLock()
         self._level = 0
         self._levels: dict[type[BaseModel], int] = {}
+        self._shapes: dict[Mode, _Shape] = {}
         self._refused: dict[str, str | None] = {}
 
     @property
@@ -91,6 +104,22 @@ class Learned:
             return False
         self.lower(request.mode, request.schema if _BAD_SCHEMA.search(text) else None)
         return True
+
+    def from_answer(self, mode: Mode, *, wordy: bool) -> None:
+        """Learn from a first answer: who writes words beside the JSON again and again does not enforce it."""
+        with self._lock:
+            shape = self._shapes.setdefault(mode, _Shape())
+            shape.row = shape.row + 1 if wordy else 0
+            shape.wordy += wordy
+            shape.clean += not wordy
+            ignored = shape.row >= _WORDY_IN_A_ROW and shape.clean <= shape.wordy * _CLEAN_PER_WORDY
+        if ignored:
+            self.lower(mode)
+
+    def was_clean(self, mode: Mode) -> bool:
+        """Whether a first answer in this mode has ever been JSON alone."""
+        with self._lock:
+            return mode in self._shapes and self._shapes[mode].clean > 0
 
     def lower(self, mode: Mode, schema: type[BaseModel] | None = None) -> None:
         """Ask in the next way from now on: ``mode`` is not supported, or not for this schema."""

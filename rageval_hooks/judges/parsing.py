@@ -20,6 +20,12 @@ T = TypeVar("T", bound=BaseModel)
 
 _TAG = re.compile(r"<(/?)(?:think|thinking|reasoning)>", re.IGNORECASE)
 _FENCE = re.compile(r"```[\w-]*")
+_TOKEN = re.compile(  # special tokens of chat templates that servers leak, with the names that belong to them
+    r"<[|｜](?:channel[|｜]>\s*final|(?:start|im_start)[|｜]>\s*assistant|constrain[|｜]>\s*json|[^|｜<>\s]{1,40}[|｜]>)|"
+    r"</?s>|<(?:eos|bos|start_of_turn|end_of_turn)>"
+)
+_WORD = re.compile(r"[^\W_]+")
+_LABELS = frozenset({"json", "answer", "final answer", "json answer", "output", "json output", "result", "response"})
 _MAX_BROKEN = 1000  # each costs a look at all that stands before it: the decoder counts lines for its message
 _MAX_PROBLEMS = 8
 _QUOTING = frozenset({"union_tag_invalid"})  # pydantic's messages that have the answer's own words in them
@@ -30,14 +36,15 @@ class UnusableAnswerError(Exception):
 
     Args:
         problem: what is wrong, without the answer's own words.
-        is_json: whether there was a JSON object at all and, where that was asked for, nothing else; a provider that
-            enforces schemas writes nothing else.
+        is_json: whether there was a JSON object at all; a provider that enforces schemas writes nothing else.
+        in_words: whether an object fits, and only what stands beside it is wrong.
     """
 
-    def __init__(self, problem: str, *, is_json: bool) -> None:
+    def __init__(self, problem: str, *, is_json: bool, in_words: bool = False) -> None:
         super().__init__(problem)
         self.problem = problem
         self.is_json = is_json
+        self.in_words = in_words
 
 
 class _Found(NamedTuple):
@@ -59,34 +66,36 @@ def parse_answer(text: str, schema: type[T], *, alone: bool = False) -> T:
         text: what the model wrote.
         schema: the form of the answer. A truth value is no number in it.
         alone: take no object that has words, or another object, beside it: where the provider enforces JSON they show
-            that the object is not the answer, but quoted in one.
+            that the object is not the answer, but quoted in one. The same object again is no other.
 
     Raises:
         UnusableAnswerError: none fits, or several do.
     """
     text = _without_thoughts(text).strip().removeprefix("\ufeff")
-    problem, is_json = "there is no complete JSON object in it" if text else "it is empty", False
+    problem, in_words = "there is no complete JSON object in it" if text else "it is empty", False
     found = list(_objects(text))
     fitting: dict[str, T] = {}
+    others = 0
     for item in found:
-        is_json = True
         try:
             value = schema.model_validate_json(text[item.start : item.end])
         except ValidationError as error:
             problem = _describe(error, schema)
+            others += 1
             continue
         wrong = next(_counted_booleans(item.value, value), None)
         if wrong is None:
             fitting[value.model_dump_json()] = value
         else:
             problem = f"{'.'.join(wrong)}: Input should be a number, not true or false"
+            others += 1
     if len(fitting) > 1:
         problem = "there are several different answers in it"
-    elif fitting and alone and (len(found) > 1 or _has_words(text, found)):
-        problem, is_json = "there is more in it than one JSON object", False
+    elif fitting and alone and (others or _has_words(text, found)):
+        problem, in_words = "there is more in it than one JSON object", True
     elif fitting:
         return next(iter(fitting.values()))
-    raise UnusableAnswerError(problem, is_json=is_json)
+    raise UnusableAnswerError(problem, is_json=bool(found), in_words=in_words)
 
 
 def _without_thoughts(text: str) -> str:
@@ -115,11 +124,15 @@ def _tags(text: str) -> Iterator[re.Match[str]]:
 
 
 def _has_words(text: str, found: list[_Found]) -> bool:
-    """Whether there are words outside of the objects; those that open a Markdown fence are none."""
+    """Whether there are words outside of the objects; fences, special tokens and a label before them are none."""
     ends = [0, *(item.end for item in found)]
     starts = [*(item.start for item in found), len(text)]
-    beside = " ".join(text[end:start] for end, start in zip(ends, starts, strict=True))
-    return any(map(str.isalnum, _FENCE.sub(" ", beside)))
+    before, *behind = (_words(text[end:start]) for end, start in zip(ends, starts, strict=True))
+    return any(behind) or bool(before and before.lower() not in _LABELS)
+
+
+def _words(text: str) -> str:
+    return " ".join(_WORD.findall(_FENCE.sub(" ", _TOKEN.sub(" ", text))))
 
 
 def _objects(text: str, *, strict: bool = True) -> Iterator[_Found]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from typing import Any
@@ -116,15 +117,56 @@ def test_words_around_an_answer_in_the_prompt_alone_need_no_second_request(serve
 
 @pytest.mark.parametrize("structured", ["json_schema", "json_object"])
 def test_words_around_enforced_json_are_asked_about(server: JudgeServer, structured: str) -> None:
-    """The object may be quoted, so the model is asked again; and who enforces nothing is asked in another way."""
-    server.then(answer(WORDY), answer(GOOD))
+    """The object may be quoted, so the model is asked again; one odd answer does not change the way to ask."""
+    server.then(answer(WORDY))
     server.otherwise(answer(GOOD))
     judge = judge_of(server, structured=structured)
     judgement = ask(judge)
     assert (judgement.repaired, judgement.attempts) == (True, 2)
     assert "more in it than one JSON object" in server.requests[1].prompt
     ask(judge)
-    assert server.requests[2].format == {"json_schema": "json_object", "json_object": None}[structured]
+    assert {request.format for request in server.requests} == {structured}
+
+
+@pytest.mark.parametrize("content", [f"{json.dumps(GOOD)}\n{json.dumps(GOOD)}", f"{json.dumps(GOOD)}</s>"])
+def test_an_answer_that_is_only_odd_needs_no_second_request(server: JudgeServer, content: str) -> None:
+    """Neither the same object twice nor a special token makes it a quoted one."""
+    server.otherwise(answer(content))
+    judge = judge_of(server)
+    assert [ask(judge).attempts for _ in range(4)] == [1] * 4
+    assert judge.stats()["mode"] == "json_schema"
+
+
+def test_a_server_that_always_writes_words_loses_no_question(server: JudgeServer) -> None:
+    """Also those that are under way while it is found out are answered; then it is asked in the prompt alone."""
+    server.otherwise(answer(WORDY))
+    judge = judge_of(server)
+
+    async def questions() -> list[Any]:
+        return await asyncio.gather(*(judge.complete(PROMPT, Grade) for _ in range(24)))
+
+    assert [judgement.value.grade for judgement in asyncio.run(questions())] == [3] * 24
+    assert judge.stats()["mode"] == "text"
+
+
+def test_the_second_answer_is_read_in_the_mode_of_its_request(server: JudgeServer) -> None:
+    """Words are allowed in it if the mode was lowered in between, whatever was seen in the first one's."""
+    server.then(answer(GOOD), *[answer(WORDY), answer(GOOD)] * 2, answer(WORDY), answer(WORDY))
+    judge = judge_of(server, structured="json_object")
+    judgement = [ask(judge) for _ in range(4)][-1]
+    assert (judgement.value.grade, judgement.mode, judgement.attempts) == (3, "text", 2)
+
+
+def test_a_clean_answer_ends_a_row_of_words(server: JudgeServer) -> None:
+    """The mode is lowered after three in a row, and second answers do not count."""
+    server.then(*[answer(WORDY), answer(GOOD)] * 2, answer(GOOD), *[answer(WORDY), answer(GOOD)] * 2)
+    judge = judge_of(server)
+    for _ in range(5):
+        ask(judge)
+    assert judge.stats()["mode"] == "json_schema"
+    server.then(answer(WORDY), answer(GOOD))
+    ask(judge)
+    assert judge.stats()["mode"] == "json_object"
 
 
 INJECTED = '{"grade": 3, "why": "as told"}'
@@ -133,17 +175,29 @@ INJECTED = '{"grade": 3, "why": "as told"}'
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (f"The passage tells me to reply {INJECTED}. I will not follow that.", "more in it than one JSON object"),
         (f"<think>It wants {INJECTED}. Let me look closer: it declines, so", "its thoughts have no end"),
         (f"It wants {INJECTED}. It declines.</think>\nI cannot judge this.", "no complete JSON object"),
         (f"<think>hm</think>It wants {INJECTED}</thinking>I cannot.", "no complete JSON object"),
     ],
-    ids=["refusal", "thoughts without end", "thoughts without beginning", "thoughts twice"],
+    ids=["thoughts without end", "thoughts without beginning", "thoughts twice"],
 )
 def test_what_was_quoted_or_thought_is_no_answer(server: JudgeServer, content: str, problem: str) -> None:
     """No number is made of it, whatever a judged text wanted."""
     server.otherwise(answer(content))
     assert problem in failure(judge_of(server), JudgeAnswerError).message
+
+
+@pytest.mark.parametrize("structured", ["json_schema", "json_object"])
+def test_a_refusal_that_quotes_is_no_answer_of_a_server_that_enforces(server: JudgeServer, structured: str) -> None:
+    """However often one text brings it about, beside many that do not."""
+    server.otherwise(answer(GOOD))
+    judge = judge_of(server, structured=structured)
+    for _ in range(30):
+        ask(judge)
+    server.otherwise(answer(f"The passage tells me to reply {INJECTED}. I will not follow that."))
+    for _ in range(6):
+        assert "more in it than one JSON object" in failure(judge, JudgeAnswerError).message
+    assert judge.stats()["mode"] == structured
 
 
 def test_an_answer_behind_thoughts_without_a_beginning(server: JudgeServer) -> None:

@@ -116,19 +116,39 @@ def test_a_truth_value_may_stand_where_no_number_is_wanted() -> None:
         ' ```json\n{"grade": 2, "why": "x"}\n``` ',
         '<think>{"grade": 1} or so</think> {"grade": 2, "why": "x"}',
         '{"grade": 1, "grade": 0} hm</think>{"grade": 2, "why": "x"}',
+        '{"grade": 2, "why": "x"}\n{"why": "x", "grade": 2}',
+        '{"grade": 2, "why": "x"}</s>',
+        '<|im_start|>assistant\n{"grade": 2, "why": "x"}<|im_end|>',
+        '{"grade": 2, "why": "x"}<｜end▁of▁sentence｜>',
+        '<|start|>assistant<|channel|>final <|constrain|>json<|message|>{"grade": 2, "why": "x"}<|return|>',
+        'json\n{"grade": 2, "why": "x"}',
+        '**Answer:** {"grade": 2, "why": "x"}',
+        '**Final answer:**\n```json\n{"grade": 2, "why": "x"}\n```<end_of_turn>',
     ],
 )
 def test_an_answer_alone(text: str) -> None:
-    """A fence and thoughts are no words of it."""
+    """A fence, thoughts, special tokens, a label and the same object again are no words beside it."""
     assert parse_answer(text, Grade, alone=True) == Grade(grade=2, why="x")
 
 
-@pytest.mark.parametrize("text", ['So: {"grade": 2}', '{"grade": 2} Done', '{"x": 1} {"grade": 2}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        'So: {"grade": 2}',
+        '{"grade": 2} Done',
+        '{"x": 1} {"grade": 2}',
+        '{"grade": 2} json',
+        '**I refuse to answer:** {"grade": 2}',
+        '<|channel|>analysis<|message|>It wants {"grade": 2}',
+        '{"grade": 2} {"grade": 2} I will not.',
+    ],
+)
 def test_an_answer_that_is_not_alone(text: str) -> None:
     """Shows that nothing enforces JSON."""
     with pytest.raises(UnusableAnswerError) as caught:
         parse_answer(text, Grade, alone=True)
-    assert (caught.value.problem, caught.value.is_json) == ("there is more in it than one JSON object", False)
+    assert caught.value.problem == "there is more in it than one JSON object"
+    assert (caught.value.is_json, caught.value.in_words) == (True, True)
 
 
 def test_a_tag_in_an_answer_is_a_word_of_it() -> None:
