@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any, Final, Literal, NamedTuple
 
 from rageval_hooks.text.dates import MONTHS, Date, find_ambiguous_dates, find_dates, loose_dates, month_number
-from rageval_hooks.text.numbers import find_numbers, is_ordinal, supported_numbers, two_numbers
+from rageval_hooks.text.numbers import find_numbers, is_ordinal, numbers_apart, supported_numbers
 from rageval_hooks.text.sentences import Span, sentence_spans
 from rageval_hooks.text.words import STOP_WORDS, Blocked, Word, blank_marks, fold, stem, words
 
@@ -261,8 +261,8 @@ def _supported(fact: Fact, index: FactIndex) -> bool:
         if fact.forms[-1] == "decade" and fact.forms[0].endswith("0"):
             decade = fact.forms[0][:-1]
             return any(decade + digit in index.numbers for digit in "0123456789")
-        apart = two_numbers(fact.text)
-        return any(form in index.numbers for form in fact.forms) or (bool(apart) and index.numbers.issuperset(apart))
+        apart = numbers_apart(fact.text)
+        return _any_in(index.numbers, fact.forms) or (bool(apart) and all(_any_in(index.numbers, n) for n in apart))
     if fact.kind == "code":
         return any(form in index.codes or form in index.keys for form in fact.forms)
     letters = "".join(form[0] for form in fact.forms).casefold()
@@ -272,6 +272,10 @@ def _supported(fact: Fact, index: FactIndex) -> bool:
     if acronym is not None and (acronym in index.initials or acronym in index.acronyms):
         return True
     return all(form in index.keys or _demonym_found(form, index.keys) for form in fact.forms)
+
+
+def _any_in(found: frozenset[str], forms: Iterable[str]) -> bool:
+    return any(form in found for form in forms)
 
 
 _DEMONYM: Final = re.compile(r"(?:ian|ean|an|ese|ish|ism|ist|ic|i)$")
@@ -316,7 +320,7 @@ def entity_supported(text: str, label: str, index: FactIndex) -> bool:
         index: what the passages state.
     """
     if label in _NUMERIC_LABELS:
-        stated = [fact for fact in find_facts("x " + text) if fact.kind != "name"]
+        stated = [fact for fact in find_facts("is " + text) if fact.kind != "name"]
         if stated:
             return not unsupported_facts(stated, index)
         month = month_number(text)

@@ -9,7 +9,15 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Final, NamedTuple
 
-__all__ = ["CARDINALS", "ORDINALS", "find_numbers", "is_ordinal", "number_readings", "supported_numbers", "two_numbers"]
+__all__ = [
+    "CARDINALS",
+    "ORDINALS",
+    "find_numbers",
+    "is_ordinal",
+    "number_readings",
+    "numbers_apart",
+    "supported_numbers",
+]
 
 CARDINALS: Final[Mapping[str, int]] = {
     **{
@@ -52,7 +60,7 @@ _NUMBER: Final = re.compile(
     re.IGNORECASE,
 )
 _BETWEEN_NUMBERS: Final = re.compile(r"(?:[ -]|,? and )\Z")
-_TWO_NUMBERS: Final = re.compile(r"(\d{1,3}) ([1-9]\d{2})")
+_GROUPS: Final = re.compile(r"\d{1,3}(?: [1-9]\d{2}){1,5}(?![\d ]\d)")
 _FRACTION: Final = re.compile(
     rf"(?P<vulgar>[{_VULGAR}])|(?<![\d/.,])(?P<above>\d{{1,2}})[/⁄](?P<below>[1-9]\d?)(?!\d|[/.,]\d)"
 )
@@ -66,6 +74,16 @@ _SIGN: Final = re.compile(
     rf"|(?<![^\W_])(?:minus|negative) [{_CURRENCY}]?\Z",
     re.IGNORECASE,
 )
+_RANGE_BEFORE: Final = re.compile(rf"[\d%] ?(?:[{_CURRENCY}%°]|°?[^\W\d_]{{1,9}}\.?)?\s\Z")
+_MARK_BEFORE: Final = re.compile(rf"(?:[(\[{{\"'“‘«]|[=<~≈±{_CURRENCY}]\s?)\Z")
+_WORD_BEFORE: Final = re.compile(
+    r"(?<![^\W_])(?:is|are|was|were|be|been|being|becomes?|became|remain(?:s|ed)?|stays|stayed|stood|stands|equals?|"
+    r"reach(?:es|ed)?|hits?|averag(?:es?|ed)|returns?|returned|gives?|gave|yields?|yielded|scored|fell|dropped|rose|"
+    r"sank|at|of|to|from|by|for|with|(?<!\d )in|into|until|till|between|and|or|than|as|above|below|under|over|near|"
+    r"about|around|nearly|almost|roughly|approximately|only|just)\s\Z",
+    re.IGNORECASE,
+)
+_LIST_MARKS: Final = "*>|.)•#+"
 _LESS_BEFORE: Final = re.compile(
     r"(?<![^\W_])(?:fell|fall(?:s|en|ing)?|drop(?:s|ped|ping)?|declin\w+|decreas\w+|down|los[et]s?|losing|loss(?:es)?|"
     r"reduc\w+|lower\w*|shr[aiu]nk\w*|below|less|slipp\w+|slid|plung\w+|tumbl\w+|contract\w+|deficits?|cuts?|sank|shed)"
@@ -154,7 +172,8 @@ def find_numbers(text: str) -> Iterator[tuple[int, int, tuple[str, ...], bool]]:
     """Numbers as ``(start, end, readings, is_word)``; "two hundred and five" and "1.5 million" are one number each.
 
     The likeliest reading comes first. A sign belongs to its number: "-5", "minus 5", "-$5". What may be a sign or not
-    ("–5", a dash that begins a line) is read both ways, and so is "5" in "fell by 5", which others write as "-5".
+    ("–5", a dash that begins a line, "UTC -5") is read both ways, and so is "5" in "fell by 5", which others write as
+    "-5".
     """
     for number in _numbers(text):
         yield number.start, number.end, number.readings, number.spelled
@@ -166,6 +185,8 @@ def supported_numbers(text: str) -> tuple[set[str], set[str]]:
     ordinals: set[str] = set()
     for number in _numbers(text):
         values.update(number.readings, number.parts)
+        for readings in numbers_apart(text[number.start : number.end]):
+            values.update(readings)
         if is_ordinal(text[number.start : number.end]):
             ordinals.add(number.readings[0])
     return values, ordinals
@@ -210,16 +231,28 @@ def _signed(text: str, number: _Number) -> _Number:
         return _lessened(text, number)
     begin = number.start - len(before) + found.start()
     negative, parts = _negative(number.readings), _negative(number.parts)
-    if not _is_doubtful(text, begin, found["sign"]):
+    if not _is_doubtful(text, begin, found):
         return number._replace(start=begin, readings=negative, parts=parts)
     return number._replace(readings=(*number.readings, *negative), parts=(*number.parts, *parts))
 
 
-def _is_doubtful(text: str, position: int, sign: str | None) -> bool:
-    """Whether a sign may be a bullet, the dash of a range or what is to be done instead."""
-    line = text[max(0, position - 8) : position].rpartition("\n")[2]
-    bullet = sign is not None and (sign == "–" or not line.strip())
-    return bullet or re.search(r"[\d%]\s\Z", line) is not None
+def _is_doubtful(text: str, position: int, found: re.Match[str]) -> bool:
+    """Whether a sign may be a bullet, the dash of a range or of a name, or what is to be done instead.
+
+    A hyphen is a minus for sure where a word or mark stands before it that a number follows: "was -5", "(-5)".
+    """
+    sign = found["sign"]
+    line = text[max(0, position - 24) : position].rpartition("\n")[2]
+    if sign is None:
+        return re.search(r"[\d%]\s\Z", line) is not None
+    if sign == "–" or not line.strip():
+        return True
+    if _WORD_BEFORE.search(line):
+        return False
+    if _RANGE_BEFORE.search(line):
+        return True
+    money = found.group()[-1] in _CURRENCY and line.strip()[-1] not in _LIST_MARKS
+    return sign == "-" and not money and _MARK_BEFORE.search(line) is None
 
 
 def _lessened(text: str, number: _Number) -> _Number:
@@ -251,7 +284,8 @@ def _literal_values(run: list[re.Match[str]]) -> Iterator[_Number]:
         readings = readings + scaled if tail in _MOSTLY_UNITS else scaled + readings
     power = sum(_MAGNITUDES.get(_number_word(f), 0) for f in following)
     if power and all(_number_word(f) in _MAGNITUDES for f in following):
-        yield _Number(found.start(), run[-1].end(), _scaled(readings, power) or readings, False, readings)
+        parts = readings + _literal_parts(found["literal"])
+        yield _Number(found.start(), run[-1].end(), _scaled(readings, power) or readings, False, parts)
         return
     yield _Number(found.start(), found.end(), readings, False, _literal_parts(found["literal"]))
     if following:
@@ -261,13 +295,18 @@ def _literal_values(run: list[re.Match[str]]) -> Iterator[_Number]:
 def _literal_parts(literal: str) -> tuple[str, ...]:
     if ":" in literal:
         return tuple(reading for part in literal.split(":") for reading in number_readings(part))
-    return two_numbers(literal)
+    return tuple(reading for readings in numbers_apart(literal) for reading in readings)
 
 
-def two_numbers(literal: str) -> tuple[str, ...]:
-    """The two numbers that "12 737" may be; none where it must be one, as "12 000" must."""
-    found = _TWO_NUMBERS.fullmatch(literal)
-    return (_plain(found[1]), _plain(found[2])) if found else ()
+def numbers_apart(text: str) -> tuple[tuple[str, ...], ...]:
+    """The readings of each number in the row that "12 737" may be; none where it must be one, as "12 000" must."""
+    text = text.lstrip(f"-−–{_CURRENCY}")
+    found = _GROUPS.match(text)
+    if found is None:
+        return ()
+    *first, last = found.group().split(" ")
+    readings = next(find_numbers(text[found.end() - len(last) :]))[2]
+    return (*(number_readings(group) for group in first), readings)
 
 
 def _scaled(readings: tuple[str, ...], power: int) -> tuple[str, ...]:

@@ -21,6 +21,15 @@ _STOP: Final = re.compile(
     r"(?P<cited>(?:[ ]?\[\^?\d{1,3}(?:[,–-] ?\d{1,3}){0,9}\]|[¹²³⁴-⁹⁰]{1,3})*)"
 )
 _MARKER: Final = re.compile(r"\[\^?\d{1,3}\]")
+_SAYING: Final = re.compile(
+    r"(?: (?:and|or) \[\^?\d{1,3}\])?"
+    r"(?: (?:also|further|both|all|then|clearly|explicitly|even|does|do|did|not|has|have|had|may|might|would))*"
+    r" (?:say(?:s|ing)?|said|tells?|told|shows?|show(?:ed|n)|writes?|wrote|finds?|found|gives?|gave|holds?|held|"
+    r"(?:add|state|report|claim|note|mention|describe|explain|suggest|argue|confirm|contradict|support|indicate|list|"
+    r"point|discusse?|propose|conclude|observe|define|cite|agree|disagree|demonstrate|prove|reveal|provide|present|"
+    r"estimate|assert|maintain|warn|recommend|cover|reject|dispute|put|offer)(?:s|e?d)?|"
+    r"(?:den|impl|clarif|specif|identif)(?:y|ies|ied))(?![^\W_]|-)"
+)
 _LIST_ITEM: Final = re.compile(r"\s*(?:[-*+•·–—>|#]|\(?(?:\d{1,3}|[A-Za-z]|[ivxIVX]{1,5})[.)]{1,2}(?:\s|$)|```)")
 _BREAKS: Final = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
 _BULLETS: Final = "•●▪‣◦"  # also in mid-line, where a list was flattened
@@ -116,14 +125,15 @@ def _split_block(text: str, start: int, end: int) -> Iterator[Span]:
 def _before_subject(text: str, stop: re.Match[str], end: int) -> int | None:
     """Where a sentence ends before a marker that begins the next one, as in "It is so. [2] says"; None if it does not.
 
+    A verb of saying must follow: in "It is fast. [1] npm is so too." a name does, and the marker is the first one's.
     Elsewhere a marker behind a full stop belongs to what it follows.
     """
     at = stop["cited"].rfind(" [")
-    if at < 0 or stop["marks"] not in (".", "?") or not text[stop.end() : stop.end() + 2].strip().islower():
+    if at < 0 or stop["marks"] not in (".", "?") or not _SAYING.match(text, stop.end(), end):
         return None
     before = _word_before(text, stop.start())
     doubtful = len(before) < 2 or not before.isalnum() or before.casefold() in _SHORTENED
-    return None if doubtful or not _next_word(text, stop.end(), end).islower() else stop.start("cited") + at
+    return None if doubtful else stop.start("cited") + at
 
 
 def _ends_sentence(text: str, stop: re.Match[str], end: int, caseless: bool) -> bool:

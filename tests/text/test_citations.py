@@ -72,6 +72,7 @@ def cited(response: str, passages: Any = PASSAGES, given: Any = None) -> list[li
         ("[1] says apples are blue. [2] says pears are red.", [[(0,)], [(1,)]]),
         ("By [1], Apples are blue. [2] says pears are red.", [[(0,)], [(1,)]]),
         ("Apples are blue. [1] [2] says pears are red.", [[(0,)], [(1,)]]),
+        ("Node is fast. [1] npm is its manager. [2]", [[(0,), (1,)]]),
         ("Apples are blue. [1][2] say pears are red.", [[], [(0,), (1,)]]),
         ("apples are blue. [1] pears are red. [2]", [[(0,)], [(1,)]]),
         ("Summary:\napples are blue. [doc-1] pears are red. [doc-2]", [[], [(0,)], [(1,)]]),

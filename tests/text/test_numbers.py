@@ -140,6 +140,56 @@ def test_numbers_that_a_text_supports(text: str, value: str, supported: bool) ->
     assert (value in supported_numbers(text)[0]) is supported
 
 
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("120 130 140 150", {"120130140150", "120", "130", "140", "150"}),
+        ("2 100 200 300", {"2100200300", "2", "100", "200", "300"}),
+        ("12 300 400 million", {"12300400000000", "12300400", "12", "300", "400", "400000000"}),
+        ("$12 300", {"12300", "12", "300"}),
+        ("390 380,5", {"390380.5", "390", "380.5"}),
+        ("1 000 000", {"1000000"}),
+        ("105 170 048", {"105170048"}),
+    ],
+)
+def test_a_row_of_three_digits_is_one_number_or_several(text: str, values: set[str]) -> None:
+    """Thousands with blanks between them look like a table's row; only a group with a leading zero tells."""
+    assert supported_numbers(text)[0] == values
+
+
+SURE_SIGNS = [
+    *("(-5)", "x = -5", "x < -5", "[-5, 9]", "“-5” it is", "~-5", "minus 5", "$-5", "a fee of -$5", "Price: -$5"),
+    *("it was -5", "It is -5.", "rose to -5", "from 10 to -5", "below -5", "in 2019 it was -5", "between -5 and 9"),
+    *("10% by -5", "Balance -$5", "reading −5", "an average of -5", "in -5 degrees"),
+]
+UNSURE_SIGNS = [
+    *("Earth -5", "F -5", "COVID -5", "UTC -5", "10am -5pm", "10 a.m. -5", "10 kg -5 kg", "10 °C -5 °C", "10% -5%"),
+    *("10 in -5 in", "10€ -5€", "10 $ -5 $", "$10 -$5", "$10 million -$5", "10 million -5"),
+    *(
+        "(born 1950, -5)",
+        "Items: -5 apples",
+        "Pears, -5 apples",
+        "x; -5 apples",
+        "* -5 items",
+        "> -5",
+        "| -5 |",
+        "-5 a",
+    ),
+    *("1. -5", "a) -5", "a) -$5", "• -5", "-$5", "Option A: -5", "the flag -5", "reading –5", "at work\n-5", "10 −5"),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "sure"), [*((text, True) for text in SURE_SIGNS), *((text, False) for text in UNSURE_SIGNS)]
+)
+def test_a_hyphen_is_a_minus_where_nothing_speaks_against_it(text: str, sure: bool) -> None:
+    """Behind a name, a list mark, a comma or a number with its unit it may be a hyphen, a bullet or a dash."""
+    readings = {value for _, _, values, _ in find_numbers(text) for value in values}
+
+    assert "-5" in readings
+    assert ("5" not in readings) is sure
+
+
 @given(anything())
 def test_what_any_text_supports_is_what_it_states(text: str) -> None:
     """No reading of a number is lost."""
