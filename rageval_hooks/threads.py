@@ -119,11 +119,15 @@ class InProgress:
         self._threads.pop(number, None)
 
     def wait(self, timeout: float) -> bool:
-        """Wait for what is in progress now on other threads; returns False if that takes longer than ``timeout`` s."""
+        """Wait for what is in progress now; returns False if that takes longer than ``timeout`` seconds.
+
+        Called by something that is in progress itself, it does not wait: two of these would wait for each other.
+        """
         end = time.monotonic() + timeout
-        here = threading.get_ident()
-        others = [number for number, thread in list(self._threads.items()) if thread != here]
-        while any(number in self._threads for number in others):
+        begun = dict(self._threads)
+        if threading.get_ident() in begun.values():
+            return True
+        while any(number in self._threads for number in begun):
             if time.monotonic() >= end:
                 return False
             time.sleep(_LOOK)

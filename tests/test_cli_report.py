@@ -421,6 +421,49 @@ class TestFailOnRegression:
         done = run("report", table, "--fail-on-regression", files[0])
         assert (done.status, "t: groundedness is worse than in v1" in done.errors) == (1, True)
 
+    def test_another_model_for_a_few_questions(self, run, tmp_path: Path) -> None:
+        """These are left out, and counted; with more than half of them it cannot be told."""
+
+        def scored(name: str, moved: int, value: float) -> Path:
+            made = [Score(name="mrr", value=value, version="1", model=f"m-{k < moved}") for k in range(30)]
+            return write(tmp_path / f"{name}.jsonl", [record(f"q{k}", 1, score) for k, score in enumerate(made)])
+
+        old = scored("old", 0, 0.9)
+        done = run("report", scored("new", 1, 0.5), "--fail-on-regression", old)
+        assert done.status == 1
+        assert "mrr is compared without 1 question for which another version or model made it" in done.errors
+        assert "mrr is worse than in old" in done.errors
+        assert "n = 29" in done.errors
+        assert run("report", scored("half", 15, 0.9), "--fail-on-regression", old).status == 0
+        done = run("report", scored("most", 16, 0.5), "--fail-on-regression", old)
+        assert (done.status, "their means do not compare" in done.errors) == (2, True)
+
+    def test_a_score_for_which_nobody_had_to_be_asked(self, run, tmp_path: Path) -> None:
+        """Compares with what a model has made, if the files have the model in common."""
+
+        def scored(name: str, asked: int) -> Path:
+            made = [Score(name="mrr", value=0.9, version="2", model="m" if k < asked else None) for k in range(30)]
+            return write(tmp_path / f"{name}.jsonl", [record(f"q{k}", 1, score) for k, score in enumerate(made)])
+
+        old = scored("old", 30)
+        done = run("report", scored("new", 10), "--fail-on-regression", old)
+        assert (done.status, done.errors) == (0, "")
+        assert run("report", scored("none", 0), "--fail-on-regression", old).status == 2
+
+    def test_a_column_of_numbers_that_is_named(self, run, tmp_path: Path) -> None:
+        """Is a score, with nothing beside it; one with a word in it is none."""
+        table = tmp_path / "t.csv"
+        rows = [f"q{k},1,question q{k},an answer,0.5,{k},{'x' if k else 1}" for k in range(3)]
+        table.write_text("\n".join(["id,run,query,response,mrr,mine,note", *rows]), encoding="utf-8")
+
+        done = run("report", table, "--fail-under", "mine=3")
+        assert (done.status, "mine is 1.000" in done.errors) == (1, True)
+        assert run("report", table, "--metrics", "mine").status == 0
+        assert run("plot", table, "--metrics", "mine", "-o", tmp_path / "p.svg").status == 0
+        done = run("report", table, "--metrics", "note")
+        assert (done.status, "note" in done.errors) == (2, True)
+        assert "mine" not in run("report", table).output
+
     def test_many_scores_and_a_small_alpha(self, run, tmp_path: Path) -> None:
         """All questions got worse in every score: found, however strict the test."""
         files = [

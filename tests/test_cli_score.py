@@ -200,6 +200,15 @@ class TestWhatIsWrong:
         assert "the judge openai:judge-model does not work" in result.stderr
         assert "give the same command again to go on" in result.stderr
 
+    def test_a_judge_that_knows_no_answer_beside_local_scores(self, tmp_path: Path) -> None:
+        """These are written; the status says that the judge does not work."""
+        file = write_lines(tmp_path / "in.jsonl", rows(1))
+        with JudgeServer() as server:
+            result = Scoring(server, file).run(status=2)
+        assert "the judge openai:judge-model does not work" in result.stderr
+        assert "The other scores are written" in result.stderr
+        assert list(values(tmp_path / "out.jsonl")[0]) == ["groundedness"]
+
 
 class Scoring:
     """A run with a judge at a local server."""

@@ -78,6 +78,7 @@ def run_report(
         scorer=_scorer(encoder),
         watch=_watch,
         complain=_say,
+        bounded=list(bounds),
     )
     _write(report, form, output)
     checked = report.model_copy(update={"files": report.files[1:]}) if baseline is not None else report

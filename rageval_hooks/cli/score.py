@@ -70,7 +70,8 @@ def score(
 ) -> None:
     """Score the turns of a file. An interrupted run goes on where it stopped, if the command is given again.
 
-    Exit status: 0 when all rows were scored, 1 when some could not be used, 2 when nothing could be done.
+    Exit status: 0 when all rows were scored, 1 when some could not be used, 2 when nothing could be done, or
+    the judge does not work.
     """
     from rageval_hooks.offline.progress import progress_bar
     from rageval_hooks.offline.rows import count_rows
@@ -100,11 +101,13 @@ def score(
         typer.echo(f"without a column of open-rag-eval, only in .jsonl or in columns of ours: {', '.join(missing)}")
     if not scored.results["scored"]:
         typer.echo(f"rageval-hooks: not one score came out; the first: {scored.why_not}", err=True)
+    elif scored.broken:
+        typer.echo(f"rageval-hooks: {scored.broken}. The other scores are written", err=True)
     raise typer.Exit(_status(scored))
 
 
 def _status(scored: Scored) -> int:
-    if not scored.results["scored"]:
+    if scored.broken or not scored.results["scored"]:
         return 2
     return 1 if scored.bad else 0
 

@@ -32,6 +32,8 @@ SCORE_KEYS = ("relevance_score", "score", "_score", "similarity_score", "similar
 
 _LEAST_PART = 24
 _MOST_WORK = 50_000_000
+_WORDS = re.compile(r"\w+")
+_MARKS = re.compile(r"\[[^\]\s]{1,12}\]|[*_`#>]")
 _SPACE = re.compile(r"(?:\s|\\[nrt])+")  # escaped white space too: a tool's answer may be JSON
 
 
@@ -136,29 +138,42 @@ def unique_passages(passages: Iterable[Passage]) -> tuple[Passage, ...]:
 def writer_of(response: str, calls: Sequence[T], text_of: Callable[[T], str]) -> T | None:
     """Return the model call that wrote a response: others rewrite the question before it, or judge the answer after it.
 
-    It is the last one whose text the response is; else the one that most of the response is by, or that has it as a
-    part of more (a field of an object); None if there is none.
+    It is the last one whose text the response is, but for capitals, white space, and marks of Markdown and citations.
+    If there is none, it is the last call of all if that shares its words with the response; else the one that most of
+    the response is by, or that has it as a part of more (a field of an object). None if there is no such call either.
 
     Args:
         response: the response.
         calls: the model calls by start time.
         text_of: returns what a call wrote.
     """
-    response = response.strip()
-    writer, most = None, 1
-    for call in calls if response else ():
-        shared = _shared(response, text_of(call).strip())
-        if shared >= most:
-            writer, most = call, shared
-    return writer
+    wanted = _bare(response)
+    if not wanted or not calls:
+        return None
+    texts = [text_of(call).strip() for call in calls]
+    same = [call for call, text in zip(calls, texts, strict=True) if _bare(text) == wanted]
+    if same:
+        return same[-1]
+    words, last = set(_WORDS.findall(wanted)), set(_WORDS.findall(_bare(texts[-1])))
+    if 2 * len(words & last) >= len(words) or (last and 5 * len(words & last) >= 4 * len(last)):
+        return calls[-1]
+    shares = [_shared(response.strip(), text) for text in texts]
+    most = max(shares)
+    return (
+        None if not most else next(call for call, share in zip(calls[::-1], shares[::-1], strict=True) if share == most)
+    )
+
+
+def _bare(text: str) -> str:
+    return " ".join(_MARKS.sub(" ", text).casefold().split())
 
 
 def _shared(response: str, written: str) -> int:
-    """Return how many characters of a response a model wrote, one more where it wrote all of it and nothing else."""
-    if response == written:
-        return len(response) + 1
+    """Return how many characters of a response a model wrote."""
     if carries(response, written):
         return len(written)
+    if len(response) < _LEAST_PART and " " not in response:
+        return 0  # a word stands there by chance
     return len(response) if response in written or json.dumps(response, ensure_ascii=False)[1:-1] in written else 0
 
 

@@ -53,30 +53,18 @@ def hand_over(function: Callable[..., Any], *args: Any) -> Future[Any]:
         # Anew each time: exit handlers run last-in first-out, and this one must come before the worker's drain.
         atexit.unregister(_at_exit)
         atexit.register(_at_exit)
-    job = _Job(copy_context(), function, args)
-    future = job.future = inline_executor().submit(job)
+    future = inline_executor().submit(_call, copy_context(), function, *args)
     _pending.add(future)
     future.add_done_callback(_pending.discard)
     return future
 
 
-class _Job:
-    """A function to be called on another thread, which may wait for all others that were handed over."""
-
-    __slots__ = ("_args", "_context", "_function", "future")
-
-    def __init__(self, context: Context, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        self._context = context
-        self._function = function
-        self._args = args
-        self.future: Future[Any] | None = None
-
-    def __call__(self) -> Any:
-        _here.job = self
-        try:
-            return self._context.run(self._function, *self._args)
-        finally:
-            _here.job = None
+def _call(context: Context, function: Callable[..., Any], *args: Any) -> Any:
+    _here.handed_over = True
+    try:
+        return context.run(function, *args)
+    finally:
+        _here.handed_over = False
 
 
 _here = threading.local()
@@ -85,10 +73,9 @@ _here = threading.local()
 def settle(timeout: float) -> bool:
     """Wait until everything that was handed over is done; returns False if that took longer than ``timeout`` s.
 
-    Called by something that was handed over itself, it does not wait for that.
+    Called by something that was handed over itself, it does not wait: two of these would wait for each other.
     """
-    job: _Job | None = getattr(_here, "job", None)
-    return not wait([future for future in list(_pending) if job is None or future is not job.future], timeout).not_done
+    return getattr(_here, "handed_over", False) or not wait(list(_pending), timeout).not_done
 
 
 def flush(pipeline: Pipeline, timeout: float) -> bool:

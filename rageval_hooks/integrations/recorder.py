@@ -23,6 +23,9 @@ __all__ = ["STRAGGLING_SECONDS", "Framework", "Recorder", "Recording", "Run", "s
 _logger = logging.getLogger(__name__)
 
 _REMEMBERED = 8192
+_PARTS = frozenset(
+    {"llm", "retriever", "reranker", "tool", "embedding", "prompt", "parser", "synthesizer", "model", "writer"}
+)
 STRAGGLING_SECONDS = 120
 """So long after the end of a turn what its runs start counts as part of it, unless they have ended well."""
 
@@ -224,7 +227,7 @@ class Recorder:
         """
         around = self._table.get(parent_id)
         if around is None or explicit or run_id in self._table or len(self.frameworks) > 1:
-            placed = self._place(owner, run_id, parent_id, explicit, framework)
+            placed = self._place(owner, run_id, parent_id, explicit, framework, kind in _PARTS)
             if placed is None:
                 return None
             if isinstance(placed, str):
@@ -250,9 +253,24 @@ class Recorder:
         return run
 
     def _place(
-        self, owner: Pipeline, run_id: Hashable, parent_id: Hashable | None, explicit: bool, framework: Framework | None
+        self,
+        owner: Pipeline,
+        run_id: Hashable,
+        parent_id: Hashable | None,
+        explicit: bool,
+        framework: Framework | None,
+        part: bool,
     ) -> tuple[Recording, Run | None] | Literal["root"] | None:
-        """Return what is around a run that is about to start, or that it is a root; None if it is not recorded."""
+        """Return what is around a run that is about to start, or that it is a root; None if it is not recorded.
+
+        Args:
+            owner: the pipeline of the handler that saw it.
+            run_id: its id.
+            parent_id: the id of the run around it.
+            explicit: whether the handler was attached to this very chain.
+            framework: whose run it is.
+            part: whether it is of a kind that is mostly part of something: a late one is no turn of its own.
+        """
         seen = self._table.get(run_id)
         if seen is not None and not (explicit and _passed_over(seen, owner)):
             if explicit:
@@ -261,7 +279,7 @@ class Recorder:
         around = None
         if parent_id is not None:
             around = self._table.get(parent_id)
-            if around is None and self.goes_on(parent_id):
+            if around is None and (self.goes_on(parent_id) or (part and self.has_ended(parent_id))):
                 self.remember([run_id])  # for what it starts in its turn
                 return None
         foreign = self.surrounding(framework)

@@ -51,6 +51,9 @@ ALIASES: dict[str, tuple[str, ...]] = {
 }
 """What a field of a record is called: here, in Ragas (new and old), in DeepEval, in open-rag-eval and seed 003."""
 
+_THEIR_CELLS = frozenset({"generated_answer", "retrieved_passages"})
+"""Columns of open-rag-eval that hold lists and objects as texts, in whatever file."""
+
 _TEXTS = ("text", "content", "page_content", "passage", "chunk", "document", "body")
 _IDS = ("id", "passage_id", "chunk_id", "doc_id", "document_id", "node_id", "id_")
 _SCORES = ("score", "similarity", "relevance_score", "similarity_score")
@@ -94,7 +97,7 @@ def record_from_row(
     Raises:
         TurnError: a column is missing, or a value is none of its field; the message says what is accepted.
     """
-    fields, rest = _split(row)
+    fields, rest, packed = _split(row)
     if not all(field in fields for field in required):
         check_columns(row, required)
     query = _query(fields.get("query"))
@@ -112,8 +115,8 @@ def record_from_row(
             turn=Turn(
                 id=identity,
                 query=query,
-                response=_response(fields.get("response"), table),
-                passages=tuple(_passages(fields.get("passages"), table)),
+                response=_response(fields.get("response"), table or "response" in packed),
+                passages=tuple(_passages(fields.get("passages"), table or "passages" in packed)),
                 reference=_reference(fields.get("reference"), table),
                 status="error" if error else "ok",
                 error=ErrorInfo(type="Error", message=error) if error else None,
@@ -141,18 +144,20 @@ def _canonical(name: str) -> str:
     return _CAMEL.sub("_", str(name).strip()).lower().replace(" ", "_").replace("-", "_")
 
 
-def _split(row: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the values by field, and those of no field by their own names."""
+def _split(row: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], set[str]]:
+    """Return the values by field, those of no field by their own names, and the fields that open-rag-eval packs."""
     names = {_canonical(name): name for name in reversed(list(row))}
     fields: dict[str, Any] = {}
-    used = set()
+    used, packed = set(), set()
     for field, aliases in ALIASES.items():
         there = [names[alias] for alias in aliases if alias in names]
         if there:
             chosen = next((name for name in there if not is_missing(row[name])), there[0])
             fields[field] = row[chosen]
             used.add(chosen)
-    return fields, {name: value for name, value in row.items() if name not in used and not is_missing(value)}
+            if _canonical(chosen) in _THEIR_CELLS:
+                packed.add(field)
+    return fields, {name: value for name, value in row.items() if name not in used and not is_missing(value)}, packed
 
 
 def _unpacked(value: Any) -> Any:
@@ -209,8 +214,9 @@ def _query(value: Any) -> str:
 
 def _response(value: Any, table: bool) -> str:
     """Return the answer; open-rag-eval cuts it into parts with citations."""
-    parts = _unpacked(value) if table else value
-    if isinstance(parts, list) and parts and all(isinstance(part, Mapping) and "text" in part for part in parts):
+    parts = _unpacked(value)
+    needed = {"text"} if table or isinstance(value, list) else {"text", "citations"}
+    if isinstance(parts, list) and parts and all(isinstance(part, Mapping) and needed <= part.keys() for part in parts):
         return " ".join(" ".join([str(part["text"]), *map(str, part.get("citations") or ())]) for part in parts)
     if isinstance(value, list):
         raise TurnError("the response is a list, not a text")

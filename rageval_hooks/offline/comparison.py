@@ -10,7 +10,8 @@ from rageval_hooks.offline.changed import ChangedTurn, find_texts, most_changed
 from rageval_hooks.offline.directions import direction_of, worse
 from rageval_hooks.offline.statistics import Paired, Resampling, holm, paired, sums
 from rageval_hooks.offline.tallies import Tally
-from rageval_hooks.offline.values import Values, words_of
+from rageval_hooks.offline.values import words_of
+from rageval_hooks.offline.wording import counted
 from rageval_hooks.plain import Data, clean_text
 
 if TYPE_CHECKING:
@@ -38,7 +39,9 @@ class ScoreChange(Data):
         test: the paired test; None where no question has a value in both files.
         p_worse: probability of a change at least as bad if nothing had changed, adjusted (Holm) for the number of
             scores that were compared; None without a test.
-        makers: who made the score in either file, if others did in the one than in the other.
+        makers: who made the score in either file, if others did in the one than in the other for most questions.
+        left_out: questions with a value in both files that are left out, because others made it in the one than in the
+            other.
     """
 
     name: str
@@ -46,6 +49,7 @@ class ScoreChange(Data):
     test: Paired | None = None
     p_worse: float | None = None
     makers: OtherMakers | None = None
+    left_out: int = 0
 
     @property
     def is_worse(self) -> bool:
@@ -135,6 +139,13 @@ class Comparison(Data):
             f" {' and '.join(makers.after)}, and their means do not compare"
         )
 
+    def left_out_in_words(self, change: ScoreChange) -> str:
+        """Return in words which questions a score is not compared for."""
+        return (
+            f"{change.name} is compared without {counted(change.left_out, 'question')} for which another version or"
+            f" model made it in {self.after} than in {self.before}"
+        )
+
 
 def compare_files(
     before: Tally,
@@ -163,10 +174,10 @@ def compare_files(
     turns: tuple[ChangedTurn, ...] = ()
     for name in names:
         direction = direction_of(name, before.values[name].metric, lower)
-        ids, first, second, weights = _pairs(before, after, name, same)
+        others, makers = _made_by_others(before, after, name, same)
+        ids, first, second, weights = _pairs(before, after, name, same - others)
         test = paired(first, second, weights, how) if ids else None
-        makers = _other_makers(before.values[name], after.values[name])
-        changes.append(ScoreChange(name=name, direction=direction, test=test, makers=makers))
+        changes.append(ScoreChange(name=name, direction=direction, test=test, makers=makers, left_out=len(others)))
         if name == changed_by:
             turns = most_changed(ids, first, second, direction, most)
     return Comparison(
@@ -197,11 +208,32 @@ def find_changed(comparison: Comparison, before: Tally, after: Tally) -> Compari
     return comparison.model_copy(update={"changed": find_texts(comparison.changed, before.path, after.path)})
 
 
-def _other_makers(before: Values, after: Values) -> OtherMakers | None:
-    if before.is_comparable(after):
-        return None
-    first, second = (tuple(map(words_of, values.makers)) for values in (before, after))
-    return OtherMakers(before=first, after=second)
+def _made_by_others(
+    before: Tally, after: Tally, name: str, same: Collection[str]
+) -> tuple[set[str], OtherMakers | None]:
+    """Return the questions for which others made a score in the one file than in the other; none if these are most.
+
+    Then, and where no question has a value in both, it is returned who made the score instead.
+    """
+    mine, others = before.values[name], after.values[name]
+    if mine.is_comparable(others):
+        return set(), None
+    matches = mine.matches(others)
+    first, second = (_makers_by_question(file, name) for file in (before, after))
+    both = first.keys() & second.keys() & set(same)
+    unlike = {key for key in both if not all(second[key] <= matches[maker] for maker in first[key])}
+    if both and len(both) - len(unlike) >= _MOST_LOST * len(both):
+        return unlike, None
+    makers_before, makers_after = (tuple(map(words_of, values.makers)) for values in (mine, others))
+    return set(), OtherMakers(before=makers_before, after=makers_after)
+
+
+def _makers_by_question(file: Tally, name: str) -> dict[str, set[int]]:
+    values, ids = file.values[name], list(file.ids)
+    found: dict[str, set[int]] = {}
+    for question, maker in zip(file.questions[values.rows].tolist(), values.made_by, strict=True):
+        found.setdefault(ids[question], set()).add(maker)
+    return found
 
 
 def _loss(before: Tally, after: Tally, name: str, same: Collection[str]) -> Loss:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -26,6 +26,7 @@ def read_records(
     path: str | os.PathLike[str],
     *,
     required: Iterable[str] = ("query", "response"),
+    scores: Collection[str] = (),
     on_bad: Callable[[BadRow], None] | None = None,
 ) -> Iterator[Record]:
     """Yield the records of a file, one at a time.
@@ -36,13 +37,14 @@ def read_records(
     Args:
         path: the file.
         required: fields that a row of columns must have.
+        scores: columns of a table of ours that are scores, if they hold numbers alone, whatever stands beside them.
         on_bad: called with each row that cannot be used; by default such a row is an error.
 
     Raises:
         ConfigurationError: there is no such file, or its format is not known.
         TurnError: a column is missing, the file is unreadable, or a row cannot be used and there is no ``on_bad``.
     """
-    for _, item in read_items(Path(path), required):
+    for _, item in read_items(Path(path), required, scores):
         if isinstance(item, Record):
             yield item
         elif on_bad is not None:

@@ -97,7 +97,8 @@ def regressions(report: Report, alpha: float) -> Regressions:
     """Look for scores that are significantly worse than in the baseline.
 
     Whether a score is worse cannot be told if it has no value in the new file, none for more than half of the questions
-    that have one in the baseline, no question with a value in both, or if another version or model made it.
+    that have one in the baseline, no question with a value in both, or if another version or model made it for more
+    than half of these.
 
     Args:
         report: its first file is the baseline.
@@ -127,6 +128,7 @@ def regressions(report: Report, alpha: float) -> Regressions:
         notes += [
             f"{comparison.after}: {comparison.loss_in_words(loss)}" for loss in comparison.losses if not loss.too_much
         ]
+        notes += [f"{comparison.after}: {comparison.left_out_in_words(change)}" for change in sound if change.left_out]
         notes += _too_few(comparison, sound, alpha)
     for file in report.files[1:]:
         new = _without_values(report.files[0], file)

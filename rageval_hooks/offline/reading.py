@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
@@ -23,6 +23,7 @@ from rageval_hooks.offline.table_forms import (
     is_wide,
     long_rows,
     native_record,
+    numeric_columns,
     their_record,
     wide_rows,
 )
@@ -37,7 +38,7 @@ Items = Iterator[tuple[int, Item]]
 _PEEK = 100
 
 
-def read_items(path: Path, required: Iterable[str] = ("query", "response")) -> Items:
+def read_items(path: Path, required: Iterable[str] = ("query", "response"), scores: Collection[str] = ()) -> Items:
     """Yield what stands in a file: each record, or row that is none, with the line on which it begins.
 
     Records without an id are named by their number, ``row-2`` where others have ids. Of two with the same id and run,
@@ -46,13 +47,14 @@ def read_items(path: Path, required: Iterable[str] = ("query", "response")) -> I
     Args:
         path: the file.
         required: fields that rows with columns must have.
+        scores: columns of a table of ours that are scores, if they hold numbers alone, whatever stands beside them.
 
     Raises:
         ConfigurationError: there is no such file, or its format is not known.
         TurnError: a column is missing, or the file cannot be read at all.
     """
     seen: dict[tuple[str, int], int] = {}
-    for line, item in _items(path, tuple(required)):
+    for line, item in _items(path, tuple(required), scores):
         if isinstance(item, Record):
             before = seen.get(item.key)
             if before is not None:
@@ -63,7 +65,7 @@ def read_items(path: Path, required: Iterable[str] = ("query", "response")) -> I
         yield line, item
 
 
-def _items(path: Path, required: tuple[str, ...]) -> Items:
+def _items(path: Path, required: tuple[str, ...], scores: Collection[str]) -> Items:
     rows = read_rows(path)
     first = list(islice(rows, _PEEK))
     sample = next((row.data for row in first if isinstance(row, Row)), {})
@@ -75,7 +77,8 @@ def _items(path: Path, required: tuple[str, ...]) -> Items:
     found = [row.data for row in first if isinstance(row, Row)]
     table = columns_of(path)
     columns = list(dict.fromkeys(chain.from_iterable(found))) if table is None else table
-    form = _Form(_make(columns, table is not None), required, "row-" if has_column("id", columns) else "")
+    named = numeric_columns(scores, read_rows(path)) if is_native(columns) and set(scores) & set(columns) else ()
+    form = _Form(_make(columns, table is not None, named), required, "row-" if has_column("id", columns) else "")
     if is_wide(columns):
         return _each(wide_rows(everything), form)
     if is_long(columns):
@@ -104,11 +107,11 @@ class _Form:
     prefix: str
 
 
-def _make(columns: list[str], table: bool) -> Make:
+def _make(columns: list[str], table: bool, scores: Collection[str]) -> Make:
     if has_their_scores(columns):
         return their_record
     if is_native(columns):
-        return native_record
+        return partial(native_record, scores=scores)
     return partial(record_from_row, table=table or is_wide(columns))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -178,6 +178,7 @@ def build_report(
     scorer: BertScore | None = None,
     watch: Watch | None = None,
     complain: Callable[[str], None] | None = None,
+    bounded: Collection[str] = (),
 ) -> Report:
     """Read files of records and say what is in them.
 
@@ -192,6 +193,7 @@ def build_report(
         scorer: compares repeated answers by BERTScore, too; None leaves that out.
         watch: sees the records go by, to show progress.
         complain: called with a line for every row that could not be used.
+        bounded: more names of scores. A column of numbers in a table that is named here or in ``metrics`` is a score.
 
     Raises:
         ConfigurationError: a file is missing, empty or has no scores; the files have no scores in common, or only ids
@@ -204,7 +206,7 @@ def build_report(
         raise MissingDependencyError("numpy", "offline", "a report") from error
     how = resampling or Resampling()
     given = [paths] if isinstance(paths, (str, os.PathLike)) else paths
-    files = read_tallies(given, worst=worst, lower=lower, watch=watch)
+    files = read_tallies(given, worst=worst, lower=lower, watch=watch, scores={*metrics, *bounded})
     for file in files:
         if not file.names() and not file.ranks:
             raise ConfigurationError(

@@ -271,6 +271,7 @@ def _comparison(comparison: Comparison, level: float) -> Table:
         notes.append(f"Scores that only one of them has: {', '.join(comparison.only_in_one)}.")
     notes += [f"{comparison.loss_in_words(loss)}." for loss in comparison.losses]
     notes += [f"{change.name}: {comparison.makers_in_words(change)}." for change in comparison.scores if change.makers]
+    notes += [f"{comparison.left_out_in_words(change)}." for change in comparison.scores if change.left_out]
     names = (comparison.before, comparison.after)
     if max(map(len, names)) > _LONGEST_NAME:
         names = ("before", "after")

@@ -69,6 +69,8 @@ def run_app(options: RunOptions, say: Say, warn: Say) -> int:
     there = replace(options, data=options.data.absolute(), output=options.output.absolute())
     questions, bad = read_questions(options.data)
     with _switched_off():
+        if options.retry_failed:
+            _check_repeat(options, questions)
         ran = _asked(there, questions, lambda: warn(f"going on from {journal_path(options.output)}"))
     for line in ran.lines():
         say(line)
@@ -97,8 +99,6 @@ def _switched_off() -> Iterator[None]:
 
 
 def _asked(options: RunOptions, questions: list[Question], going_on: Callable[[], object]) -> Ran:
-    if options.retry_failed:
-        _check_repeat(options, questions)
     target = load(options.app)
     if not inspect.isawaitable(target):
         adapt(target, options.input_key)  # what is wrong with it is said before anything is written

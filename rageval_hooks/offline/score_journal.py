@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,11 @@ class ScoreJournal(JournalFile):
         for place in self._places if order is None else map(self._places.__getitem__, order):
             if place != _NOWHERE:
                 yield Record.model_validate(self._line_at(place)["record"])
+
+    def has_results(self, wanted: Callable[[Iterable[Result]], bool]) -> bool:
+        """Whether the results of one record, or of one metric for it, are as wanted. Reads the records until it is."""
+        parts = (results for found in self._parts.values() for results in found.values())
+        return any(map(wanted, parts)) or any(wanted(record.results) for record in self.records())
 
     def _note(self, entry: str, spent: Spent) -> int:
         self._entries += 1

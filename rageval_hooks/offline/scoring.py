@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from rageval_hooks.analysis import TurnAnalysis
 from rageval_hooks.errors import (
     ConfigurationError,
+    JudgeAnswerError,
     JudgeRateLimitedError,
+    JudgeRefusedError,
     JudgeRejectedError,
+    JudgeTruncatedError,
     JudgeUnavailableError,
     TurnError,
 )
@@ -43,6 +46,7 @@ __all__ = ["Scored", "Scoring", "score_file"]
 
 _COMPUTING = 2
 _OUTAGES = frozenset(error.kind for error in (JudgeUnavailableError, JudgeRejectedError, JudgeRateLimitedError))
+_ANSWERS = frozenset(error.kind for error in (JudgeAnswerError, JudgeRefusedError, JudgeTruncatedError))
 _MOST_OUTAGES = 5
 
 
@@ -61,6 +65,7 @@ class Scored:
         budget: why the judge was asked no more, if so.
         left_out: questions to the judge that were not asked any more.
         why_not: why the first result that is no score is none.
+        broken: what is wrong with the judge, if it has answered nothing, and other scores came out.
         names: of the scores of whole turns.
     """
 
@@ -74,6 +79,7 @@ class Scored:
     budget: str | None = None
     left_out: int = 0
     why_not: str | None = None
+    broken: str | None = None
     names: set[str] = field(default_factory=set)
 
     def count(self, results: Iterable[Result]) -> None:
@@ -96,11 +102,15 @@ class Scoring:
         journal: where the results go.
         budget: how much the judge may take.
         concurrency: turns at a time.
+
+    Attributes:
+        broken: what is wrong with the judge, if it has answered nothing, and other scores came out.
     """
 
     def __init__(self, pipeline: Pipeline, journal: ScoreJournal, budget: Budget, concurrency: int) -> None:
         if concurrency < 1:
             raise ConfigurationError(f"concurrency is {concurrency}: it is a whole number from 1")
+        self.broken: str | None = None
         self._pipeline = pipeline
         self._journal = journal
         self._budget = budget
@@ -112,7 +122,9 @@ class Scoring:
         self._names |= {metric.name for metric in pipeline.metrics}
         self._held: list[tuple[int, Record]] = []
         self._outages: list[Failed] = []
-        self._answered = False
+        self._answered = bool(self._asking) and journal.has_results(
+            lambda results: any(map(_is_answer, self._asked(results)))
+        )
         self._executor = DaemonExecutor(min(_COMPUTING, concurrency), "rageval-score")
 
     async def run(self, records: Iterable[tuple[int, Record]], advance: Advance) -> None:
@@ -163,9 +175,9 @@ class Scoring:
             JudgeUnavailableError: one record after the other has failed so.
         """
         names = {metric.name for metric in asking}
-        found = [result for result in record.results if result.metric in names]
+        found = [result for result in self._asked(record.results) if result.metric in names]
         outages = [result for result in found if _is_outage(result)]
-        answered = any(isinstance(result, Score) for result in found)
+        answered = any(map(_is_answer, found))
         self._answered |= answered
         if answered:
             self._release()
@@ -179,18 +191,35 @@ class Scoring:
 
     def _broken(self, outage: Failed) -> JudgeUnavailableError:
         kept = "" if self._journal.empty else f"What is scored is kept in {self._journal.path}: "
-        problem = f"the judge {self._judge} does not work: {outage.message}"
-        return JudgeUnavailableError(f"{problem}. {kept}give the same command again to go on")
+        return JudgeUnavailableError(f"{self._problem(outage)}. {kept}give the same command again to go on")
+
+    def _problem(self, outage: Failed) -> str:
+        return f"the judge {self._judge} does not work: {outage.message}"
 
     def _end(self) -> None:
-        """Note what was held back, unless the judge has answered nothing, and that was not for what it was asked.
+        """Note what was held back, unless the judge has answered nothing, and there is nothing else.
 
         Raises:
-            JudgeUnavailableError: so it is.
+            JudgeUnavailableError: so it is, and that was not for what it was asked.
         """
         if self._outages and not self._answered and not any(map(_is_about_the_request, self._outages)):
-            raise self._broken(self._outages[0])
+            if not self._has_scores():
+                raise self._broken(self._outages[0])
+            self.broken = self._problem(self._outages[0])
         self._release()
+
+    def _has_scores(self) -> bool:
+        """Whether a score came out, of those that were asked for."""
+
+        def has_score(results: Iterable[Result]) -> bool:
+            return any(isinstance(found, Score) and {found.metric, found.name} & self._names for found in results)
+
+        return any(has_score(record.results) for _, record in self._held) or self._journal.has_results(has_score)
+
+    def _asked(self, results: Iterable[Result]) -> list[Result]:
+        """Return the results for which the judge may have been asked."""
+        names = {metric.name for metric in self._asking}
+        return [result for result in results if result.metric in names]
 
     def _release(self) -> None:
         """Note the records whose judgements failed: the judge works, so it was them."""
@@ -225,6 +254,11 @@ class Scoring:
 
 def _is_outage(result: Result) -> TypeGuard[Failed]:
     return isinstance(result, Failed) and result.error_type in _OUTAGES
+
+
+def _is_answer(result: Result) -> bool:
+    """Whether the judge works: it has answered, if only something that cannot be used."""
+    return isinstance(result, Score) or (isinstance(result, Failed) and result.error_type in _ANSWERS)
 
 
 def _is_about_the_request(outage: Failed) -> bool:
@@ -282,7 +316,8 @@ def score_file(
     Raises:
         ConfigurationError: a setting is wrong, or an interrupted run was of something else.
         TurnError: the file cannot be read, a column is missing, or no row of it can be used.
-        JudgeUnavailableError: the judge does not work; what is done is in the journal.
+        JudgeUnavailableError: the judge does not work, and not one score came out, or it was given up; what is done
+            is in the journal.
         OSError: something cannot be written.
         KeyboardInterrupt: what is done is in the journal; the same call goes on.
     """
@@ -299,7 +334,8 @@ def score_file(
         with bad_rows as bad:
             items = read_items(path, required) if context is None else read_conversation(path, context)
             records = _records(items, bad)
-            run_interruptible(Scoring(pipeline, journal, budget, concurrency).run(records, advance))
+            scoring = Scoring(pipeline, journal, budget, concurrency)
+            run_interruptible(scoring.run(records, advance))
         scored.bad, scored.first_bad = bad.count, bad.first
         for record in journal.records():
             scored.turns += 1
@@ -309,6 +345,7 @@ def score_file(
         for output in outputs:
             write_output(output, journal.records, columns)
         journal.remove()
+    scored.broken = scoring.broken
     scored.spent, scored.left_out = budget.spent, budget.refused
     scored.budget = budget.reason if budget.refused else None
     return scored

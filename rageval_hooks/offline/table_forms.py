@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rageval_hooks.errors import TurnError
@@ -21,6 +22,7 @@ __all__ = [
     "is_wide",
     "long_rows",
     "native_record",
+    "numeric_columns",
     "their_record",
     "wide_rows",
 ]
@@ -129,25 +131,48 @@ def their_record(row: Mapping[str, Any], name: str, required: tuple[str, ...]) -
     return record.model_copy(update={"results": read_scores(row, record.turn.passages)})
 
 
-def native_record(row: Mapping[str, Any], name: str, required: tuple[str, ...]) -> Record:
+def native_record(row: Mapping[str, Any], name: str, required: tuple[str, ...], scores: Collection[str] = ()) -> Record:
     """Return a record with the scores that a table of ours has for it; a column that somebody added is metadata.
+
+    Args:
+        row: values by column.
+        name: the record's id if it has none.
+        required: fields whose columns must be there.
+        scores: columns that are scores, whatever stands beside them.
 
     Raises:
         TurnError: a value is none of its column.
     """
-    scores = _scores_of(row)
-    taken = {"rank", *scores}
+    names = _scores_of(row, scores)
+    taken = {"rank", *names}
     rest = {column: value for column, value in row.items() if not taken & {column, _score_of(column)}}
     record = record_from_row(rest, name, required, table=True)
-    results = tuple(result for score in scores if (result := _result(score, row)) is not None)
+    results = tuple(result for score in names if (result := _result(score, row)) is not None)
     rank = row.get("rank")
     return record.model_copy(update={"results": results, "rank": None if is_missing(rank) else _whole(rank)})
 
 
-def _scores_of(row: Mapping[str, Any]) -> dict[str, None]:
-    """Return the names of the scores in a table, in their order: what we know, or has our columns beside it."""
+def _scores_of(row: Mapping[str, Any], named: Collection[str] = ()) -> dict[str, None]:
+    """Return the names of the scores in a table, in order: what we know, was named, or has our columns beside it."""
     names = dict.fromkeys([*map(_score_of, row), *row])
-    return dict.fromkeys(name for name in names if name not in _ABOUT and _is_score(name, row))
+    return dict.fromkeys(name for name in names if name not in _ABOUT and (name in named or _is_score(name, row)))
+
+
+def numeric_columns(names: Iterable[str], rows: Iterable[Row | BadRow]) -> frozenset[str]:
+    """Return which of some columns may be scores: they hold numbers, in every row that has something there."""
+    left, found = {name for name in names if name not in _ABOUT}, set[str]()
+    for data in (row.data for row in rows if isinstance(row, Row)):
+        there = {name for name in left if not is_missing(data.get(name))}
+        found |= there
+        left -= {name for name in there if not _is_number(data[name])}
+    return frozenset(left & found)
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        return math.isfinite(float(value))
+    except (TypeError, ValueError, OverflowError):
+        return False
 
 
 def _is_score(name: str, row: Mapping[str, Any]) -> bool:

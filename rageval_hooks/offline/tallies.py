@@ -6,7 +6,7 @@ import heapq
 import os
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -207,6 +207,7 @@ def read_tallies(
     worst: int = 10,
     lower: Sequence[str] = (),
     watch: Watch | None = None,
+    scores: Collection[str] = (),
 ) -> list[Tally]:
     """Read files of records.
 
@@ -215,6 +216,7 @@ def read_tallies(
         worst: how many turns to keep whole, per score and file, the worst ones.
         lower: scores of which lower is better, beside those that are known to be so.
         watch: sees the records go by.
+        scores: columns of a table that are scores, if they hold numbers alone.
 
     Raises:
         ConfigurationError: there is no such file, or it is empty.
@@ -225,7 +227,7 @@ def read_tallies(
     for name, path in zip(file_names(paths), map(Path, paths), strict=True):
         check_file(path)
         tally = Tally(name, str(path), worst=worst, lower=lower)
-        records = read_records(path, on_bad=tally.complain)
+        records = read_records(path, scores=scores, on_bad=tally.complain)
         for record in watch(records, path) if watch else records:
             tally.add(record)
         if not tally.records:

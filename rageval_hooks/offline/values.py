@@ -55,6 +55,8 @@ class Values:
         self._values = array("d")
         self._weights = array("d")
         self._rows = array("q")
+        self._made_by = array("b")
+        self._numbers: dict[Maker, int] = {}
 
     def __len__(self) -> int:
         return len(self._values)
@@ -64,8 +66,7 @@ class Values:
         self._values.append(score.value)
         self._weights.append(1 / score.probability)
         self._rows.append(row)
-        if len(self.makers) < _MOST_MAKERS:
-            self.makers[_maker(score)] = None
+        self._made_by.append(self._number(_maker(score)))
         if score.label is not None and score.label in self._weight_of:
             self._weight_of[score.label] += 1 / score.probability
             self.labelled += 1
@@ -76,6 +77,23 @@ class Values:
             if mine != others and _UNSAID not in mine | others:
                 return False
         return True
+
+    def matches(self, other: Values) -> list[frozenset[int]]:
+        """Return for each maker which makers of another file have the same version and model.
+
+        A score that no model was asked for is what any model would have left of it, if the two files have a maker in
+        common. Those that are too many to be told apart match nothing.
+        """
+        alike = bool(self.makers.keys() & other.makers.keys())
+        found = [
+            frozenset(k for k, theirs in enumerate(other.makers) if _match(mine, theirs, alike)) for mine in self.makers
+        ]
+        return [*found, frozenset()]
+
+    @property
+    def made_by(self) -> list[int]:
+        """Of each value: which of :attr:`makers` made it; beyond them, one that is too many."""
+        return self._made_by.tolist()
 
     @property
     def sampled(self) -> bool:
@@ -103,6 +121,14 @@ class Values:
         """Of each value: the number of its record in the file, from 0."""
         return numbers(self._rows)
 
+    def _number(self, maker: Maker) -> int:
+        """Return which one a maker is; those that come after the most that are kept are one."""
+        number = self._numbers.get(maker)
+        if number is None and len(self.makers) < _MOST_MAKERS:
+            number = self._numbers[maker] = len(self.makers)
+            self.makers[maker] = None
+        return _MOST_MAKERS if number is None else number
+
 
 def numbers(values: array[Any]) -> NDArray[Any]:
     """Return numbers as an array of their own."""
@@ -115,6 +141,12 @@ def _maker(score: Score) -> Maker:
     """What a table does not say is not known; a model that a record says to be none, is none."""
     said = score.model_fields_set
     return (score.version if "version" in said else _UNSAID, score.model if "model" in said else _UNSAID)
+
+
+def _match(one: Maker, other: Maker, alike: bool) -> bool:
+    same_version = one[0] == other[0] or _UNSAID in (one[0], other[0])
+    same_model = one[1] == other[1] or _UNSAID in (one[1], other[1])
+    return same_version and (same_model or (alike and None in (one[1], other[1])))
 
 
 def _parts(values: Values) -> tuple[set[str | None], set[str | None]]:

@@ -415,6 +415,20 @@ class TestOpenRagEval:
         assert [(r.key, r.turn.response) for r in records] == [(("q", 1), "Answer 1 [1]"), (("q", 2), "Answer 2 [1]")]
         assert records[0].turn.passages == (Passage(text=PASSAGE, id="[1]"),)
 
+    def test_its_cells_in_json_lines(self, tmp_path: Path) -> None:
+        """Are what they hold, under its names; an answer in parts with citations is one under any name."""
+        parts = json.dumps([{"text": "Answer", "citations": ["[1]"]}])
+        theirs = {"query": QUERY, "generated_answer": parts, "retrieved_passages": json.dumps({"1": PASSAGE})}
+        [record] = read_records(write_lines(tmp_path / "a.jsonl", [theirs]))
+        assert record.turn.response == "Answer [1]"
+        assert record.turn.passages == (Passage(text=PASSAGE, id="1"),)
+
+        other = {"query": QUERY, "answer": parts, "contexts": '{"1": "a text"}'}
+        code = {"query": QUERY, "answer": '[{"text": "of JSON"}]'}
+        first, second = read_records(write_lines(tmp_path / "b.jsonl", [other, code]))
+        assert (first.turn.response, second.turn.response) == ("Answer [1]", '[{"text": "of JSON"}]')
+        assert first.turn.passages == (Passage(text='{"1": "a text"}'),)
+
 
 class TestOurOwn:
     def test_a_table_that_only_begins_like_ours(self, tmp_path: Path) -> None:

@@ -573,12 +573,13 @@ class TestGoingOn:
         assert asked == ["When was the pier opened?", "How long is the ferry's trip?", "When was the pier opened?"]
         assert [record.turn.response for record in records] == ["answer 3", "answer 2"]
 
-    def test_repetitions_are_not_lost(self, bench: Bench) -> None:
-        """What failed is asked again only for as many repetitions as there are answers."""
+    def test_repetitions_are_not_lost(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What failed is asked again only for as many repetitions as there are answers; the path is as given."""
         bench(both, repeat=3)
         before = bench.output.read_bytes()
-        with pytest.raises(ConfigurationError, match=r"has answers to 3 repetitions.*give --repeat 3"):
-            bench(both, repeat=2, retry_failed=True)
+        monkeypatch.chdir(bench.output.parent)
+        with pytest.raises(ConfigurationError, match=r"^out.jsonl has answers to 3 repetitions.*give --repeat 3"):
+            bench(both, output=Path("out.jsonl"), repeat=2, retry_failed=True)
 
         assert bench.output.read_bytes() == before
         assert len(bench(both, repeat=3, retry_failed=True)) == 6

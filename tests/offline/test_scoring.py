@@ -12,7 +12,15 @@ from typing import Any
 import pytest
 
 from rageval_hooks import ConfigurationError, Score, Skipped, metric
-from rageval_hooks.errors import JudgeRateLimitedError, JudgeRejectedError, JudgeUnavailableError, TurnError
+from rageval_hooks.errors import (
+    JudgeAnswerError,
+    JudgeRateLimitedError,
+    JudgeRefusedError,
+    JudgeRejectedError,
+    JudgeTruncatedError,
+    JudgeUnavailableError,
+    TurnError,
+)
 from rageval_hooks.judges.fake import FakeCall
 from rageval_hooks.offline.files import read_records
 from rageval_hooks.offline.journal import journal_path
@@ -385,17 +393,58 @@ class TestJudge:
 
     @pytest.mark.parametrize("number", [1, 4])
     def test_a_judge_that_refuses_a_short_file(self, number: int, tmp_path: Path) -> None:
-        """Does not work either: the turns are left to the next call."""
+        """Does not work either: the turns are left to the next call, if nothing else came out."""
         path = write_lines(tmp_path / "in.jsonl", rows(number))
 
         def refuse(call: FakeCall) -> Any:
             raise JudgeRejectedError("wrong key", status=401)
 
         with pytest.raises(JudgeUnavailableError, match="does not work: wrong key"):
-            score(path, FakeJudge(refuse))
+            score(path, FakeJudge(refuse), metrics=())
         assert not (tmp_path / "out.jsonl").exists()
-        _, records = score(path, FakeJudge(lambda _: LABELS))
+        _, records = score(path, FakeJudge(lambda _: LABELS), metrics=())
         assert all(isinstance(adherence(record), Score) for record in records)
+
+    def test_local_scores_are_not_lost_with_the_judge(self, tmp_path: Path) -> None:
+        """They are written, and it is said that the judge does not work."""
+        path = write_lines(tmp_path / "in.jsonl", rows(2))
+
+        def refuse(call: FakeCall) -> Any:
+            raise JudgeRejectedError("wrong key", status=401)
+
+        scored, records = score(path, FakeJudge(refuse))
+        assert "does not work: wrong key" in (scored.broken or "")
+        assert [[found.name for found in record.scores()] for record in records] == [["words"]] * 2
+        assert all(isinstance(adherence(record), Failed) for record in records)
+
+    def test_the_last_turn_always_fails(self, path: Path) -> None:
+        """After an interruption, too: what the judge has answered before says that it works."""
+
+        def dying(call: FakeCall) -> Any:
+            if "pier 5" in call.prompt:
+                raise KeyboardInterrupt
+            return LABELS
+
+        def failing(call: FakeCall) -> Any:
+            raise JudgeUnavailableError("HTTP 500")
+
+        with pytest.raises(KeyboardInterrupt):
+            score(path, FakeJudge(dying), metrics=(), concurrency=1)
+        scored, records = score(path, FakeJudge(failing), metrics=(), concurrency=1)
+
+        assert (scored.turns, scored.resumed, scored.broken) == (6, 5, None)
+        assert [type(adherence(record)) for record in records] == [Score] * 5 + [Failed]
+
+    @pytest.mark.parametrize("kind", [JudgeAnswerError, JudgeRefusedError, JudgeTruncatedError])
+    def test_an_answer_that_cannot_be_used(self, kind: type[Exception], path: Path) -> None:
+        """Is one: the judge works, and an outage beside it is a failure of its turn."""
+
+        def useless(call: FakeCall) -> Any:
+            raise (JudgeUnavailableError if "pier 5" in call.prompt else kind)("no")
+
+        scored, records = score(path, FakeJudge(useless), metrics=())
+        assert (scored.turns, scored.broken) == (6, None)
+        assert all(isinstance(adherence(record), Failed) for record in records)
 
     def test_a_question_that_the_judge_does_not_take(self, tmp_path: Path) -> None:
         """Is a failed score, also where it is the only one."""

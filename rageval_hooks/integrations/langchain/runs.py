@@ -162,10 +162,29 @@ def _searches(runs: Sequence[Run], answering: Run | None) -> list[Run]:
 
     What comes with the answer or after it counts only if there was nothing before.
     """
-    found = [run for run in runs[1:] if run.kind == "chain" and handed_over(run.output, run.input)]
+    chains = [run for run in runs[1:] if run.kind == "chain"]
+    found = [run for run in chains if handed_over(run.output, run.input)]
     before = [run for run in found if answering is None or _end(run, run.started_at) <= answering.started_at]
     found = before or found[-1:]
-    return [run for place, run in enumerate(found) if not any(_replaces(later, run) for later in found[place + 1 :])]
+    found = [run for place, run in enumerate(found) if not any(_replaces(later, run) for later in found[place + 1 :])]
+    if not found:  # the application has searched before, and handed the documents in
+        return [run for run in chains if is_a(run.output, list) and documents_of(run.output)][-1:]
+    return found if len(found) == 1 or answering is None else _without_discarded(found, answering)
+
+
+def _without_discarded(found: list[Run], answering: Run) -> list[Run]:
+    """Leave out searches of which nothing was shown to the model, where a later one has taken their place."""
+    prompt = "\n".join(message.content for message in prompt_of(answering))
+    shown = [any(passage.in_prompt for passage in mark_shown(_passages(run), prompt)) for run in found]
+    return [
+        run
+        for place, run in enumerate(found)
+        if shown[place]
+        or not any(
+            shown[later] and found[later].started_at >= _end(run, run.started_at)
+            for later in range(place + 1, len(found))
+        )
+    ]
 
 
 def _replaces(later: Run, run: Run) -> bool:
@@ -174,7 +193,7 @@ def _replaces(later: Run, run: Run) -> bool:
 
 
 def _passages(run: Run) -> list[Passage]:
-    return passages_of(handed_over(run.output, run.input) if run.kind == "chain" else run.output)
+    return passages_of((handed_over(run.output, run.input) or run.output) if run.kind == "chain" else run.output)
 
 
 def _came_out(root: Run, models: Sequence[Run]) -> str:
@@ -182,7 +201,8 @@ def _came_out(root: Run, models: Sequence[Run]) -> str:
     streamed = (root.details or {}).get("streamed")
     pieces = [run.tokens for run in models if run.tokens] if streamed else []
     text: str = answer_of(root.output, root.input, _texts(models), ["".join(tokens) for tokens in pieces])
-    if is_a(root.output, Mapping) and any(len(tokens) > 1 and text == _last_piece(tokens) for tokens in pieces):
+    piece = is_a(root.output, Mapping) and any(len(tokens) > 1 and text == _last_piece(tokens) for tokens in pieces)
+    if piece and not {"type", "event"}.isdisjoint(root.output):
         return ""  # of events, the last one is what comes out
     return text
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from langchain_core.documents import Document
@@ -48,6 +48,7 @@ _DOCUMENTS = (Document, SealedDocument)
 _MESSAGES = (BaseMessage, SealedMessage)
 _QUERY_KEYS = ("input", "question", "query", "user_input", "prompt", "text")
 _ANSWER_KEYS = ("answer", "output", "result", "response", "output_text", "text", "generation", "content")
+_EVENT_KEYS = ("type", "event")
 _MESSAGE_KEYS = ("messages", "chat_history", "history")
 _ROLES = {"human": "user", "ai": "assistant", "AIMessageChunk": "assistant", "HumanMessageChunk": "user"}
 
@@ -153,16 +154,21 @@ def query_of(value: Any) -> str:
 def _asked_in(fields: Mapping[Any, Any]) -> str:
     """Return the question in a mapping that has it under no known key: in a history, or beside one.
 
-    A history that ends with an answer is the one until now: then the only string is what is asked.
+    A history that ends with an answer is the one until now: then the only string is what is asked. What stands beside
+    ``messages`` is none.
     """
-    histories = [(key, _messages(fields.get(key), key)) for key in _MESSAGE_KEYS]
-    open_ones = [said for _, said in histories if not _is_answered(said)]
+    histories = {key: _messages(fields.get(key), key) for key in _MESSAGE_KEYS}
+    asked = {key: _last_human(said) for key, said in histories.items()}
     strings = [text for text in _strings(fields) if text]
     return (
-        next(filter(None, map(_last_human, open_ones)), "")
+        next((asked[key] for key, said in histories.items() if asked[key] and _is_open(key, said)), "")
         or (strings[0] if len(strings) == 1 else "")
-        or next((_last_human(said) for key, said in histories if said and (not strings or key == "messages")), "")
+        or ("" if strings else next(filter(None, asked.values()), ""))
     )
+
+
+def _is_open(key: str, said: Sequence[Any]) -> bool:
+    return key == "messages" or not _is_answered(said)
 
 
 def _strings(fields: Mapping[Any, Any]) -> list[str]:
@@ -214,27 +220,41 @@ def answer_of(value: Any, given: Any = None, written: Sequence[str] = (), stream
     if isinstance(value, BaseMessage):
         return content_text(value.content)
     if isinstance(value, Mapping):
-        known = _under_known_key(value, given)
-        return known if known is not None else _answer_in(value, given, written, streamed)
+        known = _under_known_key(value, given, _is_said)
+        if known is None:
+            known = _answer_in(value, given, written, streamed) or _under_known_key(value, given, _is_object)
+        return known or ""
     if isinstance(value, (list, tuple)):
-        return _new_answer(value, given)
+        return _new_answer(value, given, given)
     return _answer_in_object(value) if is_structured_answer(value) else ""
 
 
 def _answer_in_object(value: BaseModel) -> str:
-    known = _under_known_key(dict(value), None)
+    fields = dict(value)
+    known = _under_known_key(fields, None, _is_said)
+    if known is None:
+        known = _under_known_key(fields, None, _is_object)
     return as_json(value.model_dump(mode="json")) if known is None else known
 
 
-def _under_known_key(fields: Mapping[Any, Any], given: Any) -> str | None:
+def _under_known_key(fields: Mapping[Any, Any], given: Any, is_answer: Callable[[str, Any], bool]) -> str | None:
     """Return the answer under a key that says so, if there is one that was not passed through."""
     for key in _ANSWER_KEYS:
         item = fields.get(key)
-        if is_a(item, (str, BaseMessage)) or is_structured_answer(item):
+        if is_answer(key, item):
             text: str = answer_of(item)
             if not text or text != answer_of(_field(given, key)):
                 return text
     return None
+
+
+def _is_said(key: str, item: Any) -> bool:
+    """Whether what stands under a key that says so is an answer for sure; an object may be a verdict on one."""
+    return is_a(item, (str, BaseMessage)) or (key == "answer" and is_structured_answer(item))
+
+
+def _is_object(_key: str, item: Any) -> bool:
+    return bool(is_structured_answer(item))
 
 
 @or_else(None)
@@ -247,10 +267,11 @@ def _answer_in(fields: Mapping[Any, Any], given: Any, written: Sequence[str], st
 
     What a model of the turn wrote comes first, and then what was added to the messages.
     """
-    said = {key: _new_answer(fields.get(key), _field(given, key), fields) for key in _MESSAGE_KEYS}
+    said = {key: _new_answer(fields.get(key), _field(given, key), given, fields) for key in _MESSAGE_KEYS}
     passed = {query_of(given), *(_strings(given) if is_a(given, Mapping) else ())}
     strings = [answer_of(item) for item in fields.values() if is_a(item, (str, AIMessage))]
     strings = [text for text in strings if text and text not in passed]
+    streamed = streamed if _is_event(fields, given) else ()
     return (
         next((text for text in said.values() if any(carries(text, one) for one in written)), "")
         or next((text for one in written for text in strings if text.strip() == one.strip()), "")
@@ -259,6 +280,11 @@ def _answer_in(fields: Mapping[Any, Any], given: Any, written: Sequence[str], st
         or (strings[0] if len(strings) == 1 and not _is_aside(strings[0], streamed) else "")
         or ("" if written else next(filter(None, said.values()), ""))
     )
+
+
+def _is_event(fields: Mapping[Any, Any], given: Any) -> bool:
+    """Whether a mapping looks like one of a stream's events, the last of which is what comes out."""
+    return any(key in fields and fields[key] != _field(given, key) for key in _EVENT_KEYS)
 
 
 def _is_aside(text: str, streamed: Sequence[str]) -> bool:
@@ -270,25 +296,53 @@ def _is_part(text: str, whole: str) -> bool:
     return " " in text and text in whole
 
 
-def _new_answer(messages: Any, before: Any, fields: Mapping[Any, Any] | None = None) -> str:
-    """Return the last answer of some messages, unless it stood in them before."""
-    answer = _last_answer(messages, fields or {})
-    return "" if answer and answer == _last_answer(before, {}) else answer
-
-
 @or_else("")
-def _last_answer(messages: Any, fields: Mapping[Any, Any]) -> str:
-    """Return what was answered to the last human message: by the model, or by a tool that answers in its place."""
+def _new_answer(messages: Any, before: Any, given: Any, fields: Mapping[Any, Any] | None = None) -> str:
+    """Return the last answer of some messages, unless it stood in them before.
+
+    Args:
+        messages: what came out.
+        before: the messages that went in.
+        given: all that went in.
+        fields: what came out beside the messages.
+    """
     if not is_a(messages, (list, tuple)) or not messages:
         return ""
-    if is_a(messages[-1], ToolMessage):
-        return answer_of(fields.get("structured_response")) or content_text(messages[-1].content)
-    for message in reversed(messages):
-        if is_a(message, HumanMessage):
-            return ""
-        if is_a(message, AIMessage) and not message.tool_calls:
-            return content_text(message.content)
-    return ""
+    return _last_answer(_added(messages, _messages(before, "messages"), query_of(given)), fields or {})
+
+
+def _added(messages: Sequence[Any], before: Sequence[Any], query: str) -> Sequence[Any]:
+    """Return the messages after those that were given, and after what was asked.
+
+    A graph may have the messages of earlier turns before those that it was given.
+    """
+    said, told = _said(messages), _said(before)
+    start = len(told) if told and said[: len(told)] == told else 0
+    if told and not start and said[-1:] == told[-1:] and (len(said) <= len(told) or said[-len(told) :] == told):
+        return ()
+    places = [place for place, message in enumerate(messages) if is_a(message, HumanMessage)]
+    asked = {query, _last_human(before)} - {""}
+    known = [place for place in places if content_text(messages[place].content) in asked]
+    if known or not start:
+        start = max(start, *(place + 1 for place in (known or places)[-1:]), 0)
+    return messages[start:]
+
+
+@or_else(())
+def _said(messages: Sequence[Any]) -> Sequence[tuple[str, str]]:
+    """Return who has said what."""
+    converted = convert_to_messages(messages)
+    return [(_ROLES.get(message.type, message.type), content_text(message.content)) for message in converted]
+
+
+def _last_answer(messages: Sequence[Any], fields: Mapping[Any, Any]) -> str:
+    """Return what was answered: by the model, perhaps beside a call, or by a tool that answers in its place."""
+    spoken = [message for message in messages if is_a(message, (AIMessage, ToolMessage))]
+    said = [message for message in spoken if is_a(message, AIMessage)]
+    if spoken and is_a(spoken[-1], ToolMessage):
+        beside = content_text(said[-1].content) if said else ""
+        return answer_of(fields.get("structured_response")) or beside or content_text(spoken[-1].content)
+    return next((content_text(message.content) for message in reversed(said) if not message.tool_calls), "")
 
 
 @or_else(False)

@@ -26,7 +26,8 @@ from langchain_core.runnables import RunnableGenerator, RunnableLambda, Runnable
 from langchain_core.runnables.config import ContextThreadPoolExecutor
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import START, StateGraph
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, Send, interrupt
 from pydantic import BaseModel
 
@@ -74,7 +75,10 @@ def answer(question: str, documents: list[Document], text: Any = ANSWER, **field
 QUESTIONS: dict[str, tuple[Any, str]] = {
     "beside a history": ({"message": QUESTION, "history": EARLIER}, QUESTION),
     "before a history": ({"history": EARLIER, "message": QUESTION}, QUESTION),
-    "beside messages that end with an answer": ({"ask": QUESTION, "messages": EARLIER}, QUESTION),
+    "in messages that end with an answer, beside a setting": (
+        {"messages": EARLIER, "language": "en"},
+        "What is Hallay?",
+    ),
     "beside a history as text": ({"message": QUESTION, "chat_history": "Human: Hello"}, QUESTION),
     "at the end of the messages": ({"messages": [*EARLIER, HumanMessage(QUESTION)], "language": "German"}, QUESTION),
     "at the end of a history": ({"chat_history": [*EARLIER, ("human", QUESTION)], "language": "German"}, QUESTION),
@@ -162,6 +166,87 @@ def test_a_summary_beside_the_messages_is_no_answer(captured: Captured) -> None:
 
     turn = captured.turn
     assert (turn.response, shown(turn)) == (ANSWER, [True, True])
+
+
+def test_an_object_beside_the_answer_is_none(captured: Captured) -> None:
+    """A verdict, say, under a key that could be an answer's."""
+    chain = lcel() | RunnableLambda(lambda text: {"output": Opening(year=1, what="verdict"), "reply": text})
+    chain.invoke(QUESTION)
+
+    assert captured.turn.response == ANSWER
+
+
+def test_a_fixed_answer_that_was_given_before(captured: Captured) -> None:
+    """It was added once more to the history."""
+    told = [HumanMessage(QUESTION), AIMessage("Sorry.")]
+
+    def respond(given: dict[str, Any]) -> dict[str, Any]:
+        retriever().invoke(given["message"])
+        return {"chat_history": [*given["chat_history"], HumanMessage(given["message"]), AIMessage("Sorry.")]}
+
+    RunnableLambda(respond).invoke({"message": QUESTION, "chat_history": told})
+
+    assert captured.turn.response == "Sorry."
+
+
+@pytest.mark.parametrize("passed_on", [EARLIER, EARLIER[1:]])
+def test_a_history_that_is_passed_on_has_no_answer(captured: Captured, passed_on: Any) -> None:
+    """All of it, or the end of it: nothing was added."""
+
+    def respond(given: dict[str, Any]) -> dict[str, Any]:
+        retriever().invoke(given["message"])
+        return {"chat_history": passed_on}
+
+    RunnableLambda(respond).invoke({"message": QUESTION, "chat_history": EARLIER})
+
+    assert captured.turn.response == ""
+
+
+def conversation(*nodes: Any, **fields: Any) -> Any:
+    """A graph whose state is its messages."""
+    builder: Any = StateGraph(MessagesState)
+    for number, node in enumerate(nodes):
+        builder.add_node(str(number), node).add_edge(str(number - 1) if number else START, str(number))
+    return builder.compile(**fields)
+
+
+@pytest.mark.parametrize("memory", [False, True])
+@pytest.mark.parametrize("written", [False, True])
+def test_an_answer_before_a_message_in_a_persons_name(captured: Captured, written: bool, memory: bool) -> None:
+    """A critic's, say, that the graph itself has added."""
+
+    def respond(state: Any) -> Any:
+        documents = retriever().invoke(QUESTION)
+        return {"messages": [AIMessage(answer(QUESTION, documents) if written else ANSWER)]}
+
+    def criticize(state: Any) -> Any:
+        return {"messages": [HumanMessage(model("Good.").invoke("Good?").text if written else "Good.")]}
+
+    compiled = conversation(respond, criticize, checkpointer=InMemorySaver() if memory else None)
+    for _ in range(2):
+        compiled.invoke({"messages": [("human", QUESTION)]}, {"configurable": {"thread_id": "1"}})
+
+    assert [turn.response for turn in captured.turns] == [ANSWER, ANSWER]
+
+
+@tool
+def finish(query: str) -> str:
+    """End it."""
+    return "done"
+
+
+@pytest.mark.parametrize(("text", "response"), [(ANSWER, ANSWER), ("", "done")])
+def test_an_answer_beside_a_last_call_of_a_tool(captured: Captured, text: str, response: str) -> None:
+    """The tool's text is the answer only if the model wrote none."""
+
+    def respond(state: Any) -> Any:
+        found = join(retriever().invoke(QUESTION))
+        call = AIMessage(text, tool_calls=[{"name": "finish", "args": {"query": "x"}, "id": "1"}])
+        return {"messages": [model(call).invoke(found)]}
+
+    conversation(respond, ToolNode([finish])).invoke({"messages": [("human", QUESTION)]})
+
+    assert captured.turn.response == response
 
 
 # --------------------------------------------------------------------------- graphs that wait
@@ -621,7 +706,7 @@ def test_the_last_event_of_a_stream_is_not_the_answer(captured: Captured, last: 
             prompt = {"context": join(retriever().invoke(question)), "question": question}
             for chunk in (PROMPT | model()).stream(prompt):
                 if chunk.text:
-                    yield {"text": chunk.text}
+                    yield {"type": "token", "text": chunk.text}
             if last is not None:
                 yield last
 
@@ -636,6 +721,24 @@ def test_a_streamed_object_is_the_answer(captured: Captured) -> None:
     list(chain.stream(QUESTION))
 
     assert captured.turn.response == "In 2019."
+
+
+REPLACED: dict[str, tuple[Any, str]] = {
+    "by fixed words": (lambda message: {"final": "Unknown."}, "Unknown."),
+    "by fixed words beside a type that was given": (lambda message: {"type": "faq", "final": "Unknown."}, "Unknown."),
+    "by its last word": (lambda message: {"answer": message.text.split()[-1]}, "2019."),
+}
+
+
+@pytest.mark.parametrize("way", ["invoke", "stream"])
+@pytest.mark.parametrize(("replace", "response"), REPLACED.values(), ids=REPLACED.keys())
+def test_a_text_that_is_replaced_is_no_answer(captured: Captured, replace: Any, response: str, way: str) -> None:
+    """What came out is, also where the reader of a stream was given it: it is no event."""
+    chain = (lambda given: given["question"]) | retriever() | join | model() | replace
+    given = {"question": QUESTION, "type": "faq"}
+    chain.invoke(given) if way == "invoke" else list(chain.stream(given))
+
+    assert captured.turn.response == response
 
 
 def test_a_call_that_failed_used_no_tokens(captured: Captured) -> None:
