@@ -18,7 +18,7 @@ from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.integrations.langchain import CallbackHandler
 from rageval_hooks.integrations.recorder import shared_recorder
 from rageval_hooks.testing import InMemoryExporter
-from tests.integrations.langchain.fakes import lcel
+from tests.integrations.langchain.fakes import lcel, model
 from tests.integrations.llama_index.fakes import index, llm
 
 QUESTION = "When was the pier opened?"
@@ -118,6 +118,26 @@ def test_a_flush_from_within_does_not_wait_for_itself() -> None:
     assert max(waited) < 4
 
 
+def test_flushes_from_within_do_not_wait_for_each_other() -> None:
+    """Several calls at once, each of which flushes in ``on_evaluation``."""
+    waited = []
+
+    def flush(evaluation: Evaluation) -> None:
+        started = time.monotonic()
+        handle.flush(5)
+        waited.append(time.monotonic() - started)
+
+    async def main() -> None:
+        await asyncio.gather(*(lcel().ainvoke(QUESTION) for _ in range(3)))
+
+    handle = instrumented(InMemoryExporter(), on_evaluation=flush)
+    with handle:
+        asyncio.run(main())
+
+    assert len(waited) == 3
+    assert max(waited) < 4
+
+
 # --------------------------------------------------------------------------- work that outlives its turn
 
 
@@ -163,6 +183,31 @@ def test_a_worker_that_was_started_within_a_turn(ask: Any) -> None:
         "first",
         *(f"later {number}" for number in range(5)),
     ]
+
+
+def test_a_late_model_call_is_no_turn() -> None:
+    """A task that nobody waits for, and that has not called the model when the turn ends: a part, not a question."""
+    exporter = InMemoryExporter()
+
+    async def main() -> None:
+        async def late() -> None:
+            await asyncio.sleep(0.1)
+            await model().ainvoke("A late thought.")
+
+        async def first(question: str) -> Any:
+            nonlocal task
+            task = asyncio.create_task(late())
+            return await lcel().ainvoke(question)
+
+        task: Any = None
+        await RunnableLambda(first).ainvoke(QUESTION)
+        await task
+
+    with instrumented(exporter) as handle:
+        asyncio.run(main())
+        assert handle.flush(10)
+
+    assert [evaluation.turn.query for evaluation in exporter.evaluations] == [QUESTION]
 
 
 @pytest.mark.parametrize("sample_rate", [0.0, 0.5, 1.0])

@@ -24,6 +24,7 @@ from rageval_hooks.integrations.langchain.values import (
     documents_of,
     generated_text,
     handed_over,
+    is_event,
     is_interrupted,
     model_of,
     passages_of,
@@ -201,9 +202,8 @@ def _came_out(root: Run, models: Sequence[Run]) -> str:
     streamed = (root.details or {}).get("streamed")
     pieces = [run.tokens for run in models if run.tokens] if streamed else []
     text: str = answer_of(root.output, root.input, _texts(models), ["".join(tokens) for tokens in pieces])
-    piece = is_a(root.output, Mapping) and any(len(tokens) > 1 and text == _last_piece(tokens) for tokens in pieces)
-    if piece and not {"type", "event"}.isdisjoint(root.output):
-        return ""  # of events, the last one is what comes out
+    if is_event(root.output, root.input) and any(len(tokens) > 1 and text == _last_piece(tokens) for tokens in pieces):
+        return ""
     return text
 
 

@@ -33,6 +33,7 @@ __all__ = [
     "documents_of",
     "generated_text",
     "handed_over",
+    "is_event",
     "is_interrupted",
     "model_of",
     "passages_of",
@@ -271,7 +272,7 @@ def _answer_in(fields: Mapping[Any, Any], given: Any, written: Sequence[str], st
     passed = {query_of(given), *(_strings(given) if is_a(given, Mapping) else ())}
     strings = [answer_of(item) for item in fields.values() if is_a(item, (str, AIMessage))]
     strings = [text for text in strings if text and text not in passed]
-    streamed = streamed if _is_event(fields, given) else ()
+    streamed = streamed if is_event(fields, given) else ()
     return (
         next((text for text in said.values() if any(carries(text, one) for one in written)), "")
         or next((text for one in written for text in strings if text.strip() == one.strip()), "")
@@ -282,9 +283,12 @@ def _answer_in(fields: Mapping[Any, Any], given: Any, written: Sequence[str], st
     )
 
 
-def _is_event(fields: Mapping[Any, Any], given: Any) -> bool:
-    """Whether a mapping looks like one of a stream's events, the last of which is what comes out."""
-    return any(key in fields and fields[key] != _field(given, key) for key in _EVENT_KEYS)
+@or_else(False)
+def is_event(output: Any, given: Any) -> bool:
+    """Whether an output looks like one of a stream's events, the last of which is what comes out."""
+    return isinstance(output, Mapping) and any(
+        key in output and output[key] != _field(given, key) for key in _EVENT_KEYS
+    )
 
 
 def _is_aside(text: str, streamed: Sequence[str]) -> bool:
