@@ -25,7 +25,7 @@ test: $(VENV)/.installed-test
 
 # Against a real Phoenix server and a real browser.
 e2e: $(VENV)/.installed-e2e
-	$(BIN)/python -m pytest tests/e2e tests/offline/test_html.py
+	$(BIN)/python -m pytest tests/e2e tests/offline/report/render/test_html.py
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

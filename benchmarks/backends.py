@@ -115,7 +115,7 @@ def _rank(exact: Path, small: Path, directory: Path, sets: list[str], limit: int
     from scipy.stats import kendalltau, spearmanr
     from validity import read_set
 
-    from rageval_hooks.pipeline import Pipeline
+    from rageval_hooks.online.pipeline import Pipeline
 
     lines = []
     for name in sets:

@@ -246,8 +246,8 @@ def _run(models: Models, given: argparse.Namespace) -> None:
     import torch
     from _straightforward import StraightforwardModels, score
 
-    from rageval_hooks.pipeline import Pipeline
-    from rageval_hooks.threads import model_executor
+    from rageval_hooks.online.pipeline import Pipeline
+    from rageval_hooks.runtime.executors import model_executor
 
     torch.set_num_threads(CORES)
     model_executor().submit(torch.set_num_threads, CORES).result()

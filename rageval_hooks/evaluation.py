@@ -86,7 +86,7 @@ def _evaluate(
     judge: Any,
     thresholds: Mapping[str, float | None] | str | None,
 ) -> list[Evaluation]:
-    from rageval_hooks.pipeline import Pipeline  # here, so that importing rageval_hooks stays light
+    from rageval_hooks.online.pipeline import Pipeline  # here, so that importing rageval_hooks stays light
 
     pipeline = Pipeline.build(
         metrics=metrics,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rageval_hooks.exporters.base import Exporter
     from rageval_hooks.metrics.base import Metric
-    from rageval_hooks.pipeline import OnEvaluation, Pipeline
+    from rageval_hooks.online.pipeline import OnEvaluation, Pipeline
     from rageval_hooks.settings import ModelSettings, SpanSelection
 
 __all__ = ["Instrumentation", "instrument"]
@@ -43,7 +43,7 @@ class Instrumentation:
 
     def flush(self, timeout: float = 30.0) -> bool:
         """Wait until every turn so far is evaluated and delivered; False if that took longer than ``timeout`` s."""
-        from rageval_hooks.integrations.handover import flush
+        from rageval_hooks.integrations.capture.deferred import flush
 
         return flush(self.pipeline, timeout)
 
@@ -60,7 +60,7 @@ class Instrumentation:
         """
         if self._closed:
             return True
-        from rageval_hooks.integrations.handover import settle
+        from rageval_hooks.integrations.capture.deferred import settle
 
         self._closed, self.active = True, False
         _detach(self)
@@ -69,7 +69,7 @@ class Instrumentation:
 
     def stats(self) -> dict[str, Any]:
         """Return what was counted: turns, results by status, errors, queues, models, runs under way."""
-        from rageval_hooks.integrations.recorder import shared_recorder
+        from rageval_hooks.integrations.capture.recorder import shared_recorder
 
         recorder = shared_recorder()
         return {**self.pipeline.stats(), "open_runs": len(recorder), "given_up": recorder.given_up}
@@ -136,7 +136,7 @@ def instrument(
         ConfigurationError: a name is unknown, a value is out of its range, or two settings contradict each other; the
             message says what is valid.
     """
-    from rageval_hooks.pipeline import Pipeline  # here, so that importing rageval_hooks stays light
+    from rageval_hooks.online.pipeline import Pipeline  # here, so that importing rageval_hooks stays light
 
     given = {
         "metrics": metrics,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_origin
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from rageval_hooks.errors import ConfigurationError, UnknownNameError
 
@@ -111,9 +111,8 @@ def _builtin(base: type[Any], package: str) -> dict[str, type[Any]]:
         for value in vars(module).values():
             if (
                 isinstance(value, type)
-                and get_origin(value) is None  # tuple[int] is a type, too, on Python 3.10
                 and issubclass(value, base)
-                and value.__module__ == module.__name__
+                and value.__module__.startswith(module.__name__)
                 and not inspect.isabstract(value)
                 and isinstance(name := getattr(value, "name", None), str)
             ):

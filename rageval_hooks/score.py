@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Union
 
 from pydantic import Field
 
-from rageval_hooks.plain import Data, Metadata, Text
+from rageval_hooks.runtime.jsonable import Data, Metadata, Text
 from rageval_hooks.turn import Turn
 
 __all__ = ["Annotator", "Evaluation", "Failed", "Result", "Score", "Skipped", "Stage", "Target", "is_about_turn"]

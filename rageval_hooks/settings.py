@@ -23,7 +23,7 @@ from pydantic import (
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from rageval_hooks.errors import ConfigurationError, UnknownNameError
-from rageval_hooks.plain import Data
+from rageval_hooks.runtime.jsonable import Data
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rageval_hooks.plain import Data, Metadata, Text, string_of
+from rageval_hooks.runtime.jsonable import Data, Metadata, Text, string_of
 
 __all__ = [
     "ErrorInfo",

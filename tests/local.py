@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rageval_hooks import Passage, Turn
-from rageval_hooks.analysis import TurnAnalysis
 from rageval_hooks.metrics.base import Metric, compute
+from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models import Models
 from rageval_hooks.score import Result, Skipped
 from rageval_hooks.settings import LEXICAL, ModelSettings

@@ -12,8 +12,8 @@ from opentelemetry.sdk.trace import TracerProvider
 
 import rageval_hooks
 from rageval_hooks import ConfigurationError, Evaluation, UnknownNameError
+from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.langchain import CallbackHandler
-from rageval_hooks.integrations.recorder import shared_recorder
 from rageval_hooks.metrics.base import REGISTRY as METRICS
 from rageval_hooks.settings import ModelSettings
 from rageval_hooks.testing import InMemoryExporter

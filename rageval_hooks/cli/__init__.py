@@ -84,6 +84,6 @@ def _fail_unexpectedly() -> NoReturn:
 
 
 def _without_controls(text: str) -> str:
-    from rageval_hooks.offline.shown import shown
+    from rageval_hooks.text.formatting import shown
 
     return shown(text)

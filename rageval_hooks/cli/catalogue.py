@@ -12,7 +12,7 @@ import typer
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.metrics.base import REGISTRY, Metric, ScoreDefinition, Threshold
-from rageval_hooks.metrics.plan import Plan, SharedCall, TurnSize, plan_calls
+from rageval_hooks.metrics.support.plan import Plan, SharedCall, TurnSize, plan_calls
 
 __all__ = ["find_metrics", "markdown", "print_metrics", "print_plan"]
 

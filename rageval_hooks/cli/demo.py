@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -10,14 +10,14 @@ import typer
 __all__ = ["demo"]
 
 
-class Tier(str, Enum):
+class Tier(StrEnum):
     """Which models the demo uses."""
 
     default = "default"
     lexical = "lexical"
 
 
-class Framework(str, Enum):
+class Framework(StrEnum):
     """With which framework the demo's application is built."""
 
     langchain = "langchain"

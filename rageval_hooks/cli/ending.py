@@ -27,7 +27,7 @@ def resumable(output: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        from rageval_hooks.offline.journal import interruption
+        from rageval_hooks.offline.jobs.journal import interruption
 
         typer.echo(interruption(output, there), err=True)
         raise typer.Exit(_INTERRUPTED) from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -10,7 +10,7 @@ import typer
 __all__ = ["metrics"]
 
 
-class Form(str, Enum):
+class Form(StrEnum):
     """How the list is written."""
 
     table = "table"
@@ -40,7 +40,7 @@ def metrics(
     """List the metrics: what their scores mean, and what they need; or the judge calls that some of them take."""
     from rageval_hooks.cli.catalogue import print_metrics, print_plan
     from rageval_hooks.errors import ConfigurationError
-    from rageval_hooks.metrics.plan import TurnSize
+    from rageval_hooks.metrics.support.plan import TurnSize
 
     if as_json and as_markdown:
         raise ConfigurationError("--json and --markdown are two forms of the same list: choose one")

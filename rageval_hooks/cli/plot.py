@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +13,7 @@ from rageval_hooks.cli.options import BertScoreLayer, BertScoreModel, Level, Low
 __all__ = ["plot"]
 
 
-class Plots(str, Enum):
+class Plots(StrEnum):
     """What is plotted."""
 
     all = "all"
@@ -40,7 +40,7 @@ def plot(
     """Draw box plots of scored files, with mean, median and interval; questions answered; variation over repeats."""
     from rageval_hooks.cli.report import split_names
     from rageval_hooks.cli.reporting import run_plot
-    from rageval_hooks.offline.statistics import Resampling
+    from rageval_hooks.offline.report.statistics import Resampling
 
     run_plot(
         files,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +13,7 @@ from rageval_hooks.cli.options import BertScoreLayer, BertScoreModel, Level, Low
 __all__ = ["report", "split_names"]
 
 
-class Format(str, Enum):
+class Format(StrEnum):
     """How a report is written."""
 
     table = "table"
@@ -55,8 +55,8 @@ def report(
 ) -> None:
     """Say what is in scored files: means with intervals, ranks, documents, repeats, the worst turns, differences."""
     from rageval_hooks.cli.reporting import run_report
-    from rageval_hooks.offline.gates import parse_bounds
-    from rageval_hooks.offline.statistics import Resampling
+    from rageval_hooks.offline.report.gates import parse_bounds
+    from rageval_hooks.offline.report.statistics import Resampling
 
     run_report(
         files,

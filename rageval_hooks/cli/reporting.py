@@ -15,11 +15,11 @@ from rageval_hooks.cli.streams import for_stream, leave_stdout
 from rageval_hooks.errors import ConfigurationError, ExportError
 
 if TYPE_CHECKING:
-    from rageval_hooks.offline.bertscore import BertScore
-    from rageval_hooks.offline.plots import Kind
-    from rageval_hooks.offline.records import Record
-    from rageval_hooks.offline.report import Report
-    from rageval_hooks.offline.statistics import Resampling
+    from rageval_hooks.offline.records.record import Record
+    from rageval_hooks.offline.report.bertscore import BertScore
+    from rageval_hooks.offline.report.render.plots import Kind
+    from rageval_hooks.offline.report.report import Report
+    from rageval_hooks.offline.report.statistics import Resampling
 
 __all__ = ["run_plot", "run_report"]
 
@@ -55,8 +55,8 @@ def run_report(
         ConfigurationError: an option or a file is wrong.
         typer.Exit: with status 1, a bound is not kept or a score got worse; with 2, it cannot be told whether one did.
     """
-    from rageval_hooks.offline.gates import regressions, shortfalls
-    from rageval_hooks.offline.report import build_report
+    from rageval_hooks.offline.report.gates import regressions, shortfalls
+    from rageval_hooks.offline.report.report import build_report
 
     if baseline is not None:
         if not 0 < alpha < 1:
@@ -109,8 +109,8 @@ def run_plot(
     Raises:
         ConfigurationError: an option or a file is wrong, or there is nothing to draw.
     """
-    from rageval_hooks.offline.plots import draw, panels, to_png, to_svg
-    from rageval_hooks.offline.report import build_report
+    from rageval_hooks.offline.report.render.plots import draw, panels, to_png, to_svg
+    from rageval_hooks.offline.report.report import build_report
 
     if output.suffix.lower() not in _PLOTS:
         raise ConfigurationError(f"--output ends with {' or '.join(_PLOTS)}, and {output} does not")
@@ -137,7 +137,7 @@ def run_plot(
 def _scorer(encoder: tuple[str, int | None] | None) -> BertScore | None:
     if encoder is None:
         return None
-    from rageval_hooks.offline.bertscore import load_bertscore
+    from rageval_hooks.offline.report.bertscore import load_bertscore
 
     model, layers = encoder
     return load_bertscore(model, layers=layers)
@@ -191,25 +191,25 @@ def _text(report: Report, format: str) -> str:
         _print(report, buffer)
         return buffer.getvalue()
     if format == "markdown":
-        from rageval_hooks.offline.report_text import to_markdown
+        from rageval_hooks.offline.report.render.text import to_markdown
 
         return to_markdown(report)
     if format == "json":
         return report.model_dump_json(indent=2) + "\n"
-    from rageval_hooks.offline.html import to_html
+    from rageval_hooks.offline.report.render.html import to_html
 
     return to_html(report)
 
 
 def _print(report: Report, stream: TextIO) -> None:
     from rageval_hooks.exporters.console import make_console
-    from rageval_hooks.offline.report_text import print_tables
+    from rageval_hooks.offline.report.render.text import print_tables
 
     print_tables(report, make_console(stream))
 
 
 def _write_file(output: Path, content: bytes) -> None:
-    from rageval_hooks.offline.files import atomic_file
+    from rageval_hooks.offline.records.files import atomic_file
 
     try:
         with atomic_file(output) as file:
@@ -220,14 +220,14 @@ def _write_file(output: Path, content: bytes) -> None:
 
 
 def _say(line: str) -> None:
-    from rageval_hooks.offline.shown import flat
+    from rageval_hooks.text.formatting import flat
 
     typer.echo(f"rageval-hooks: {flat(line)}", err=True)
 
 
 def _watch(records: Iterable[Record], path: Path) -> Iterator[Record]:
     """Show on a terminal how far the reading is."""
-    from rageval_hooks.offline.progress import progress_bar
+    from rageval_hooks.offline.jobs.progress import progress_bar
 
     total = _lines(path) if sys.stderr.isatty() and path.suffix.lower() == ".jsonl" else None
     with progress_bar(f"reading {path.name}", total) as advance:

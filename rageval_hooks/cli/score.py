@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,12 +11,12 @@ import typer
 from rageval_hooks.cli.ending import resumable
 
 if TYPE_CHECKING:
-    from rageval_hooks.offline.scoring import Scored
+    from rageval_hooks.offline.scoring.scoring import Scored
 
 __all__ = ["score"]
 
 
-class Columns(str, Enum):
+class Columns(StrEnum):
     """How the columns of a CSV file are named."""
 
     native = "native"
@@ -73,10 +73,10 @@ def score(
     Exit status: 0 when all rows were scored, 1 when some could not be used, 2 when nothing could be done, or
     the judge does not work.
     """
-    from rageval_hooks.offline.progress import progress_bar
-    from rageval_hooks.offline.rows import count_rows
-    from rageval_hooks.offline.scoring import score_file
-    from rageval_hooks.offline.setup import build_pipeline, required_fields
+    from rageval_hooks.offline.jobs.progress import progress_bar
+    from rageval_hooks.offline.records.rows import count_rows
+    from rageval_hooks.offline.scoring.scoring import score_file
+    from rageval_hooks.offline.scoring.setup import build_pipeline, required_fields
 
     with resumable(output[0]):
         pipeline = build_pipeline(metrics, models, judge, judge_options, threshold or [], concurrency)
@@ -113,13 +113,13 @@ def _status(scored: Scored) -> int:
 
 
 def _without_place(scored: Scored) -> list[str]:
-    from rageval_hooks.offline.open_rag_eval import has_place
+    from rageval_hooks.offline.records.open_rag_eval import has_place
 
     return sorted(name for name in scored.names if not has_place(name))
 
 
 def _summary(file: Path, outputs: list[Path], scored: Scored) -> list[str]:
-    from rageval_hooks.offline.wording import counted
+    from rageval_hooks.text.wording import counted
 
     before = f" ({scored.resumed} of them before an interruption)" if scored.resumed else ""
     counts = scored.results

@@ -22,7 +22,7 @@ from rageval_hooks.demo.handbook import QUESTIONS, Question
 from rageval_hooks.errors import ConfigurationError, ExportError, MissingDependencyError, ModelUnavailableError
 from rageval_hooks.exporters.console import make_console, score_table, turn_tree
 from rageval_hooks.exporters.content import ContentPolicy
-from rageval_hooks.exporters.phoenix import PhoenixAutoExporter
+from rageval_hooks.exporters.phoenix.exporter import PhoenixAutoExporter
 from rageval_hooks.instrumentation import instrument
 from rageval_hooks.models import AnyEmbedder, Models, Role
 from rageval_hooks.models.sources import on_this_machine

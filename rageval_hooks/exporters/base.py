@@ -9,8 +9,9 @@ from rageval_hooks.plugins import Registry
 from rageval_hooks.score import Evaluation
 
 if TYPE_CHECKING:
+    from typing import Self
+
     from opentelemetry.trace import TracerProvider
-    from typing_extensions import Self
 
     from rageval_hooks.settings import Settings
 

@@ -11,15 +11,17 @@ from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped
 from rageval_hooks.settings import Settings
+from rageval_hooks.text.formatting import format_value
 from rageval_hooks.turn import Passage, Step, Turn, Usage
 
 if TYPE_CHECKING:
+    from typing import Self
+
     from opentelemetry.trace import TracerProvider
     from rich.console import Console, RenderableType
     from rich.table import Table
     from rich.text import Text
     from rich.tree import Tree
-    from typing_extensions import Self
 
 __all__ = ["ConsoleExporter", "make_console", "score_table", "turn_tree"]
 
@@ -169,15 +171,6 @@ def score_table(results: Sequence[Result], policy: ContentPolicy) -> Table:
             why = f"{result.error_type}: {policy.quote(result.message, policy.everything)}"
             table.add_row(_text(result.name), "-", "failed", _text(why))
     return table
-
-
-def format_value(value: float) -> str:
-    """Return a number with the digits that matter: three for shares, none for whole numbers."""
-    if value == int(value) and abs(value) >= 2:
-        return f"{int(value)}"
-    if value and abs(value) < 0.001:
-        return f"{value:.2g}"
-    return f"{value:.3f}"
 
 
 def _seconds(value: float) -> str:

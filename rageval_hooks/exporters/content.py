@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 
 from rageval_hooks.exporters.semconv import REDACTED
-from rageval_hooks.plain import Data
+from rageval_hooks.runtime.jsonable import Data
 from rageval_hooks.turn import Step, StepKind
 
 __all__ = ["ContentPolicy"]

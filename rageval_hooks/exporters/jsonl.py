@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.exporters.content import ContentPolicy
-from rageval_hooks.exporters.hiding import hide
+from rageval_hooks.exporters.masking import hide
 from rageval_hooks.score import Evaluation
 from rageval_hooks.settings import Settings
 
 if TYPE_CHECKING:
+    from typing import Self
+
     from opentelemetry.trace import TracerProvider
-    from typing_extensions import Self
 
 __all__ = ["JsonlExporter"]
 

@@ -7,7 +7,7 @@ import os
 import threading
 from collections import OrderedDict
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -16,7 +16,6 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 from opentelemetry.trace import TracerProvider as AnyTracerProvider
-from typing_extensions import Self
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.exporters.attributes import (
@@ -33,7 +32,7 @@ from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.exporters.console import ConsoleExporter
 from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.exporters.semconv import EVALUATION_RESULT_EVENT, EXCEPTION_EVENT
-from rageval_hooks.randomness import ids_like
+from rageval_hooks.runtime.ids import ids_like
 from rageval_hooks.score import Evaluation, is_about_turn
 from rageval_hooks.settings import Settings, SpanSelection
 from rageval_hooks.turn import Step, StepKind, Turn

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Union
 
 from rageval_hooks.errors import TurnError
-from rageval_hooks.integrations.capture import SCORE_KEYS
+from rageval_hooks.integrations.capture.passages import SCORE_KEYS
 from rageval_hooks.turn import Passage, Turn
 
 __all__ = ["Context", "turns_from_conversation"]

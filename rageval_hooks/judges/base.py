@@ -15,7 +15,7 @@ from rageval_hooks.plugins import Registry
 from rageval_hooks.turn import Message, Usage
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 __all__ = ["REGISTRY", "AnyMessage", "Judge", "Judgement", "Mode", "as_messages"]
 

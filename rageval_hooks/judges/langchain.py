@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import BaseModel, SecretStr
 
 from rageval_hooks.errors import ConfigurationError, MissingDependencyError
-from rageval_hooks.judges.backend import Backend, Reply, Request
 from rageval_hooks.judges.base import Mode
-from rageval_hooks.judges.blocking import CallThreads
-from rageval_hooks.judges.policy import CallOptions, CallPolicy
-from rageval_hooks.judges.prices import price_usd
-from rageval_hooks.judges.redaction import safe_url
-from rageval_hooks.judges.remote import AnyCache, RemoteJudge
-from rageval_hooks.judges.schema import schema_name, strict_schema
+from rageval_hooks.judges.client.backend import Backend, Reply, Request
+from rageval_hooks.judges.client.policy import CallOptions, CallPolicy
+from rageval_hooks.judges.client.prices import price_usd
+from rageval_hooks.judges.client.redaction import safe_url
+from rageval_hooks.judges.client.remote import AnyCache, RemoteJudge
+from rageval_hooks.judges.prompts.schema import schema_name, strict_schema
+from rageval_hooks.runtime.blocking import CallThreads
 from rageval_hooks.turn import Usage
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from langchain_core.runnables import Runnable, RunnableConfig
     from typing_extensions import Unpack
 
-    from rageval_hooks.judges.clock import Clock
+    from rageval_hooks.runtime.clock import Clock
 
 __all__ = ["LangChainJudge"]
 
@@ -50,7 +50,7 @@ class LangChainJudge(RemoteJudge):
             connections belong to a loop, and LangChain's are shared.
         cache: answers on disk: a path, or a cache; None for none.
         clock: tells the time; for tests.
-        options: times, retries and limits; see :class:`rageval_hooks.judges.policy.CallPolicy`.
+        options: times, retries and limits; see :class:`rageval_hooks.judges.client.policy.CallPolicy`.
 
     Raises:
         ConfigurationError: it is no model of LangChain's, or an option is wrong.

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import SecretStr
 
 from rageval_hooks.errors import ConfigurationError, MissingDependencyError
-from rageval_hooks.judges.backend import Backend, Reply, Request
 from rageval_hooks.judges.base import Mode
-from rageval_hooks.judges.blocking import CallThreads
-from rageval_hooks.judges.completion import usage_from
-from rageval_hooks.judges.policy import CallOptions, CallPolicy
-from rageval_hooks.judges.prices import price_usd
-from rageval_hooks.judges.redaction import safe_url
-from rageval_hooks.judges.remote import AnyCache, RemoteJudge
+from rageval_hooks.judges.client.backend import Backend, Reply, Request
+from rageval_hooks.judges.client.completion import usage_from
+from rageval_hooks.judges.client.policy import CallOptions, CallPolicy
+from rageval_hooks.judges.client.prices import price_usd
+from rageval_hooks.judges.client.redaction import safe_url
+from rageval_hooks.judges.client.remote import AnyCache, RemoteJudge
+from rageval_hooks.runtime.blocking import CallThreads
 from rageval_hooks.turn import Usage
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
     from typing_extensions import Unpack
 
-    from rageval_hooks.judges.clock import Clock
+    from rageval_hooks.runtime.clock import Clock
 
 __all__ = ["LlamaIndexJudge"]
 
@@ -49,7 +49,7 @@ class LlamaIndexJudge(RemoteJudge):
             connections belong to a loop; and not for one whose asynchronous methods block.
         cache: answers on disk: a path, or a cache; None for none.
         clock: tells the time; for tests.
-        options: times, retries and limits; see :class:`rageval_hooks.judges.policy.CallPolicy`.
+        options: times, retries and limits; see :class:`rageval_hooks.judges.client.policy.CallPolicy`.
 
     Raises:
         ConfigurationError: it is no LLM of LlamaIndex's, or an option is wrong.

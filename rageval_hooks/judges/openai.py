@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any
 from pydantic import SecretStr
 
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.judges.chat_completions import ChatCompletions, HttpClient
-from rageval_hooks.judges.policy import CallOptions, CallPolicy
-from rageval_hooks.judges.remote import AnyCache, RemoteJudge
+from rageval_hooks.judges.client.chat_completions import ChatCompletions, HttpClient
+from rageval_hooks.judges.client.policy import CallOptions, CallPolicy
+from rageval_hooks.judges.client.remote import AnyCache, RemoteJudge
 
 if TYPE_CHECKING:
-    from typing_extensions import Self, Unpack
+    from typing import Self
+
+    from typing_extensions import Unpack
 
     from rageval_hooks.judges.base import Mode
-    from rageval_hooks.judges.clock import Clock
+    from rageval_hooks.runtime.clock import Clock
 
 __all__ = ["OpenAIJudge"]
 
@@ -49,9 +51,9 @@ class OpenAIJudge(RemoteJudge):
         structured: the best way to ask for the answer's form that is tried. A provider may put the JSON schema in front
             of the prompt, as OpenAI does: then questions with different schemas share no prompt cache, which they do
             with ``"json_object"``.
-        cache: answers on disk: a path, or a :class:`rageval_hooks.judges.cache.JudgeCache`; None for none.
+        cache: answers on disk: a path, or a :class:`rageval_hooks.judges.client.cache.JudgeCache`; None for none.
         clock: tells the time; for tests.
-        options: times, retries and limits; see :class:`rageval_hooks.judges.policy.CallPolicy`.
+        options: times, retries and limits; see :class:`rageval_hooks.judges.client.policy.CallPolicy`.
 
     Raises:
         ConfigurationError: a setting is wrong, or there is no key for OpenAI.

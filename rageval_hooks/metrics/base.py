@@ -18,17 +18,17 @@ from rageval_hooks.errors import (
     OverBudgetError,
     UnknownNameError,
 )
-from rageval_hooks.logs import Complaints
-from rageval_hooks.metrics.definition import Direction, ScoreDefinition, Threshold, label
-from rageval_hooks.metrics.plan import PlannedCall, TurnSize
+from rageval_hooks.metrics.support.definition import Direction, ScoreDefinition, Threshold, label
+from rageval_hooks.metrics.support.plan import PlannedCall, TurnSize
 from rageval_hooks.plugins import Registry
+from rageval_hooks.runtime.rate_limited_logs import RateLimitedLogger
 from rageval_hooks.score import Failed, Result, Score, Skipped
 from rageval_hooks.turn import Turn
 
 if TYPE_CHECKING:
-    from rageval_hooks.analysis import TurnAnalysis
     from rageval_hooks.judges.base import Judgement
-    from rageval_hooks.judging import JudgedTurn
+    from rageval_hooks.metrics.support.judged_turn import JudgedTurn
+    from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
     from rageval_hooks.models import Role
 
 __all__ = [
@@ -44,7 +44,7 @@ __all__ = [
     "metric",
 ]
 
-_complaints = Complaints(logging.getLogger(__name__))
+_limited_log = RateLimitedLogger(logging.getLogger(__name__))
 
 Field = Literal["query", "passages", "response", "reference", "timing"]
 
@@ -88,8 +88,8 @@ class Metric(ABC):
         A plain method makes a local metric, a coroutine (``async def``) one that asks a judge.
 
         Args:
-            subject: the turn, and what the metrics of the turn share: a :class:`rageval_hooks.analysis.TurnAnalysis`
-                for a local metric, a :class:`rageval_hooks.judging.JudgedTurn` for one that asks a judge.
+            subject: the turn with what its metrics share: a ``TurnAnalysis`` for a local metric, a ``JudgedTurn`` for
+                one that asks a judge.
 
         Returns:
             One result or several; :class:`Skipped` where there is nothing to compute. What it raises becomes
@@ -369,7 +369,7 @@ def _within_range(result: Result, definition: ScoreDefinition | None) -> Result:
 
 def _failure(metric: Metric, error: BaseException) -> Failed:
     kind = f"{type(metric).__qualname__} {metric.name} {metric.source}"
-    _complaints.warn(kind, "the metric %s failed", metric.name, error=error)
+    _limited_log.warn(kind, "the metric %s failed", metric.name, error=error)
     return metric.fail(error)
 
 

@@ -15,11 +15,11 @@ from pydantic import Field as Described
 
 from rageval_hooks.errors import ConfigurationError, InputTooLargeError
 from rageval_hooks.judges.base import Judgement
-from rageval_hooks.judging import JudgedTurn
 from rageval_hooks.metrics.base import Field, Metric, ScoreDefinition, passage_name
-from rageval_hooks.metrics.labels import Labels, ask_in_batches, combined, plain_key
 from rageval_hooks.metrics.no_answer import declined
-from rageval_hooks.metrics.plan import PlannedCall, TurnSize
+from rageval_hooks.metrics.support.batching import Labels, ask_in_batches, combined, plain_key
+from rageval_hooks.metrics.support.judged_turn import JudgedTurn
+from rageval_hooks.metrics.support.plan import PlannedCall, TurnSize
 from rageval_hooks.score import Result
 from rageval_hooks.text.citations import Citations, CitedKey, CitedPart, find_citations
 

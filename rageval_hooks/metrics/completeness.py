@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from rageval_hooks.analysis import TurnAnalysis
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.metrics.base import Field, Metric, ScoreDefinition
+from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models import Role
 from rageval_hooks.score import Result
 

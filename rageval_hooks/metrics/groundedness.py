@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from rageval_hooks.analysis import TurnAnalysis
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.metrics.base import Field, Metric, ScoreDefinition, Threshold, passage_name
-from rageval_hooks.metrics.grounding import Grounding, SentenceGrounding, groundedness
+from rageval_hooks.metrics.support.grounding import Grounding, SentenceGrounding, groundedness
+from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models import Role
 from rageval_hooks.models.embedding import Embedding
 from rageval_hooks.score import Result
@@ -22,7 +22,7 @@ _SUPPORT = ("begin_wow_test", "faithdial_gold", "expertqa_test", "wice_test")
 
 
 class Groundedness(Metric):
-    """How far the passages support the response; see :mod:`rageval_hooks.metrics.grounding` for the formula.
+    """How far the passages support the response; see :mod:`rageval_hooks.metrics.support.grounding` for the formula.
 
     Args:
         weak: sentences that score below this are named in the explanation, 0..1.

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import ClassVar
 
-from rageval_hooks.analysis import TurnAnalysis
 from rageval_hooks.errors import ConfigurationError, InputTooLargeError
 from rageval_hooks.metrics.base import Field, Metric, ScoreDefinition
+from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models import Role
 from rageval_hooks.models.hhem import Hhem
 from rageval_hooks.score import Result

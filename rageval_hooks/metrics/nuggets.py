@@ -13,11 +13,11 @@ from typing import Any, ClassVar, Final
 
 from rageval_hooks.errors import JudgeError
 from rageval_hooks.judges.base import Judgement
-from rageval_hooks.judging import JudgedTurn
 from rageval_hooks.metrics.base import Field, Metric, ScoreDefinition
-from rageval_hooks.metrics.labels import Labels, combined, in_vain, with_spent
 from rageval_hooks.metrics.no_answer import declined
-from rageval_hooks.metrics.nugget_list import (
+from rageval_hooks.metrics.support.batching import Labels, combined, in_vain, with_spent
+from rageval_hooks.metrics.support.judged_turn import JudgedTurn
+from rageval_hooks.metrics.support.nugget_list import (
     BATCH,
     WINDOW,
     Creation,
@@ -31,7 +31,7 @@ from rageval_hooks.metrics.nugget_list import (
     support_name,
     weigh,
 )
-from rageval_hooks.metrics.plan import PlannedCall, TurnSize
+from rageval_hooks.metrics.support.plan import PlannedCall, TurnSize
 from rageval_hooks.metrics.umbrela import graded, paid_grading, planned_grading
 from rageval_hooks.score import Failed, Result
 

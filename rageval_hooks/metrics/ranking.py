@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 
 from rageval_hooks.errors import ConfigurationError, JudgeError
 from rageval_hooks.judges.base import Judgement
-from rageval_hooks.judging import JudgedTurn
 from rageval_hooks.metrics.base import Field, Metric, ScoreDefinition
-from rageval_hooks.metrics.labels import Labels, combined, with_spent
-from rageval_hooks.metrics.plan import PlannedCall, TurnSize
+from rageval_hooks.metrics.support.batching import Labels, combined, with_spent
+from rageval_hooks.metrics.support.judged_turn import JudgedTurn
+from rageval_hooks.metrics.support.plan import PlannedCall, TurnSize
 from rageval_hooks.metrics.umbrela import graded, paid_grading, planned_grading
 from rageval_hooks.score import Result
 from rageval_hooks.turn import Passage

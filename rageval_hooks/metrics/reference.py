@@ -13,10 +13,10 @@ from pydantic import Field as Described
 
 from rageval_hooks.errors import JudgeAnswerError
 from rageval_hooks.judges.base import Judgement
-from rageval_hooks.judging import JudgedTurn
 from rageval_hooks.metrics.base import Field, Metric, ScoreDefinition
 from rageval_hooks.metrics.no_answer import declined
-from rageval_hooks.metrics.plan import PlannedCall, TurnSize
+from rageval_hooks.metrics.support.judged_turn import JudgedTurn
+from rageval_hooks.metrics.support.plan import PlannedCall, TurnSize
 from rageval_hooks.score import Result
 
 __all__ = ["Reference", "ReferenceComparison"]

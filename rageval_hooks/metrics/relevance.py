@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable
 from typing import ClassVar
 
-from rageval_hooks.analysis import TurnAnalysis
 from rageval_hooks.metrics.base import Field, Metric, ScoreDefinition, Threshold, passage_name
+from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models import Role
 from rageval_hooks.score import Result, Target
 from rageval_hooks.settings import LEXICAL, MINILM

@@ -14,10 +14,10 @@ from pydantic import Field as Described
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.judges.base import Judgement
-from rageval_hooks.judging import JudgedTurn
 from rageval_hooks.metrics.base import Field, Metric, ScoreDefinition, passage_name
-from rageval_hooks.metrics.labels import Labels, ask_in_batches, combined
-from rageval_hooks.metrics.plan import PlannedCall, TurnSize
+from rageval_hooks.metrics.support.batching import Labels, ask_in_batches, combined
+from rageval_hooks.metrics.support.judged_turn import JudgedTurn
+from rageval_hooks.metrics.support.plan import PlannedCall, TurnSize
 from rageval_hooks.score import Failed, Result, Target
 
 __all__ = ["PARAMETERS", "PassageGrade", "PassageGrades", "Umbrela", "graded", "paid_grading", "planned_grading"]

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable
 from typing import ClassVar
 
-from rageval_hooks.analysis import TurnAnalysis
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.metrics.base import Field, Metric, ScoreDefinition
+from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.score import Result
 
 __all__ = ["Cost", "Latency", "Tokens"]

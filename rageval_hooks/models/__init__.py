@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from typing import Any, Literal, Union
 
 from rageval_hooks.errors import ModelUnavailableError
-from rageval_hooks.loading import BackgroundValue, LoadState
 from rageval_hooks.models.cache import MemoryCache
 from rageval_hooks.models.cross_encoder import CrossEncoder, load_cross_encoder
 from rageval_hooks.models.embedder import Embedder, load_embedder
@@ -14,8 +13,9 @@ from rageval_hooks.models.embedding import Embedding
 from rageval_hooks.models.hhem import Hhem, load_hhem
 from rageval_hooks.models.lexical import LexicalEmbedder, LexicalEmbedding, LexicalNlp, LexicalRelevance
 from rageval_hooks.models.nlp import Nlp, load_nlp
+from rageval_hooks.runtime.executors import ForkSafeLock
+from rageval_hooks.runtime.lazy import BackgroundValue, LoadState
 from rageval_hooks.settings import LEXICAL, ModelSettings
-from rageval_hooks.threads import ForkSafeLock
 
 __all__ = ["AnyCrossEncoder", "AnyEmbedder", "AnyEmbedding", "AnyNlp", "Models", "Role"]
 

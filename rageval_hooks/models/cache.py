@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
-from rageval_hooks.threads import ForkSafeLock
+from rageval_hooks.runtime.executors import ForkSafeLock
 
 __all__ = ["MemoryCache"]
 

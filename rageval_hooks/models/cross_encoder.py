@@ -9,8 +9,8 @@ from typing import Any
 from rageval_hooks.errors import MissingDependencyError, ModelUnavailableError
 from rageval_hooks.models.onnx import use_onnx
 from rageval_hooks.models.sources import load_pretrained
+from rageval_hooks.runtime.executors import model_executor
 from rageval_hooks.settings import ModelSettings
-from rageval_hooks.threads import model_executor
 
 __all__ = ["CrossEncoder", "Relevance", "load_cross_encoder"]
 

@@ -11,8 +11,8 @@ from rageval_hooks.errors import MissingDependencyError, ModelUnavailableError
 from rageval_hooks.models.embedding import Embedding, TokenVectors, unit
 from rageval_hooks.models.onnx import use_onnx
 from rageval_hooks.models.sources import load_pretrained
+from rageval_hooks.runtime.executors import model_executor
 from rageval_hooks.settings import ModelSettings
-from rageval_hooks.threads import model_executor
 
 if TYPE_CHECKING:
     from rageval_hooks.models.embedding import FloatArray

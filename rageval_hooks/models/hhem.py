@@ -33,8 +33,8 @@ from typing import TYPE_CHECKING, Any
 
 from rageval_hooks.errors import MissingDependencyError, ModelUnavailableError
 from rageval_hooks.models.sources import hub_file, load_pretrained
+from rageval_hooks.runtime.executors import model_executor
 from rageval_hooks.settings import ModelSettings
-from rageval_hooks.threads import model_executor
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

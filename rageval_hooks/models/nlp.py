@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from rageval_hooks.errors import MissingDependencyError, ModelUnavailableError
+from rageval_hooks.runtime.executors import ForkSafeLock
 from rageval_hooks.settings import ModelSettings, looks_like_path
-from rageval_hooks.threads import ForkSafeLock
 
 __all__ = ["Entity", "Nlp", "load_nlp"]
 

@@ -14,7 +14,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from tests.exporters.collector import Collector, grpc_collector, http_collector
 from tests.judges.server import JudgeServer, answer
-from tests.test_judge_stage import LABELS
+from tests.online.test_judge_stage import LABELS
 
 APPLICATION = """
 import rageval_hooks

@@ -13,10 +13,11 @@ import pytest
 import rageval_hooks
 from rageval_hooks import ErrorInfo, Evaluation, Failed, Message, Passage, Score, Skipped, Step, Timing, Turn, Usage
 from rageval_hooks.exporters.base import REGISTRY
-from rageval_hooks.exporters.console import ConsoleExporter, format_value
+from rageval_hooks.exporters.console import ConsoleExporter
 from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.exporters.jsonl import JsonlExporter
 from rageval_hooks.settings import Settings
+from rageval_hooks.text.formatting import format_value
 from tests.integrations.langchain.fakes import lcel
 
 TURN = Turn(

@@ -22,7 +22,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import rageval_hooks
 from rageval_hooks.exporters.otel import OtelExporter
-from rageval_hooks.integrations.recorder import shared_recorder
+from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.testing import InMemoryExporter
 from rageval_hooks.turn import Turn
 from tests.integrations.langchain import fakes as langchain

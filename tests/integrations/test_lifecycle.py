@@ -15,8 +15,8 @@ from langchain_core.runnables import RunnableGenerator, RunnableLambda, Runnable
 import rageval_hooks
 from rageval_hooks import Evaluation, metric
 from rageval_hooks.exporters.base import Exporter
+from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.langchain import CallbackHandler
-from rageval_hooks.integrations.recorder import shared_recorder
 from rageval_hooks.testing import InMemoryExporter
 from tests.integrations.langchain.fakes import lcel, model
 from tests.integrations.llama_index.fakes import index, llm
@@ -46,7 +46,7 @@ def test_a_turn_whose_caller_gives_up_while_it_is_scored() -> None:
         async def impatient() -> None:
             try:
                 await asyncio.wait_for(lcel().ainvoke(QUESTION), 0.1)
-            except asyncio.TimeoutError:
+            except TimeoutError:
                 return
 
         async def main() -> None:

@@ -23,8 +23,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from rageval_hooks.judges.langchain import LangChainJudge
-from rageval_hooks.judges.quiet import quietly
-from rageval_hooks.muted import is_muted
+from rageval_hooks.runtime.quiet_calls import quietly
+from rageval_hooks.runtime.suppression import is_suppressed
 from tests.judges.helpers import PROMPT, Grade, ask
 
 application = ContextVar("application", default="default")
@@ -33,7 +33,7 @@ application = ContextVar("application", default="default")
 def look() -> dict[str, Any]:
     """Return what a call can see of its surroundings."""
     return {
-        "muted": is_muted(),
+        "muted": is_suppressed(),
         "application": application.get(),
         "span": trace.get_current_span().get_span_context().is_valid,
         "baggage": dict(baggage.get_all()),
@@ -82,7 +82,7 @@ def test_threads_of_a_call_are_muted_too() -> None:
     """Whatever it starts inherits that."""
 
     async def call() -> bool:
-        return await asyncio.to_thread(is_muted)
+        return await asyncio.to_thread(is_suppressed)
 
     assert asyncio.run(quietly(call(), 5)) is True
 

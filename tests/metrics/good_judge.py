@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from rageval_hooks import Passage, Turn
-from rageval_hooks.background import shared_worker
 from rageval_hooks.judges.openai import OpenAIJudge
+from rageval_hooks.runtime.worker import shared_worker
 from rageval_hooks.testing import FakeJudge
 from tests.judges.server import AnyReply, JudgeServer, Received, Reply, answer
 

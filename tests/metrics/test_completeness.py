@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rageval_hooks import ConfigurationError, Score
-from rageval_hooks.analysis import MAX_QUERY_CHARACTERS
 from rageval_hooks.metrics.completeness import ConceptCompleteness
+from rageval_hooks.metrics.support.turn_analysis import MAX_QUERY_CHARACTERS
 from rageval_hooks.models import Models
 from tests.local import make_turn, run, why_not
 from tests.metrics.texts import QUERY

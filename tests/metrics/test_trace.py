@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rageval_hooks import ConfigurationError, Evaluation, Failed, Passage, Score, Turn, evaluate
-from rageval_hooks.judging import JudgedTurn
+from rageval_hooks.metrics.support.judged_turn import JudgedTurn
 from rageval_hooks.metrics.trace import SentenceSupport, Trace, TraceLabels, trace_values
 from rageval_hooks.testing import FakeJudge
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rageval_hooks import ConfigurationError, Score, Timing, Usage
-from rageval_hooks import tokens as tokens_module
 from rageval_hooks.metrics.base import Metric
 from rageval_hooks.metrics.usage import Cost, Latency, Tokens
+from rageval_hooks.text import tokens as tokens_module
 from rageval_hooks.turn import Turn
 from tests.local import make_turn, run, why_not
 from tests.text.junk import anything

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rageval_hooks.analysis import TurnAnalysis
 from rageval_hooks.errors import OverBudgetError
+from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models import Models
 from rageval_hooks.models.embedder import Embedder
 from tests.local import make_turn

@@ -17,7 +17,7 @@ import pytest
 
 from rageval_hooks.cli import main
 from tests.judges.server import JudgeServer, Received, Reply, answer
-from tests.offline.test_generation import FACTS, is_draft, writer
+from tests.offline.testsets.test_generation import FACTS, is_draft, writer
 
 pytest.importorskip("langchain_core")
 pytest.importorskip("llama_index.core")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from rageval_hooks.metrics.grounding import groundedness
+from rageval_hooks.metrics.support.grounding import groundedness
 from rageval_hooks.text.facts import entity_supported, find_facts, index_facts, unsupported_facts
 from rageval_hooks.text.passages import MAX_CHUNKS, index_passage
 from rageval_hooks.text.sentences import sentence_spans

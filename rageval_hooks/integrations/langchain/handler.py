@@ -13,17 +13,17 @@ from langchain_core.documents import Document
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import LLMResult
 
-from rageval_hooks.integrations import handover
-from rageval_hooks.integrations.handover import running_loop
-from rageval_hooks.integrations.langchain.frame import FRAMEWORK, key_of, running_retriever
-from rageval_hooks.integrations.langchain.sealing import seal, seal_documents
-from rageval_hooks.integrations.langchain.values import content_text
-from rageval_hooks.integrations.nested import turn_of
-from rageval_hooks.integrations.recorder import Recording, Run, shared_recorder
-from rageval_hooks.integrations.tracing import foreign_span, others_trace
-from rageval_hooks.muted import is_muted
-from rageval_hooks.pipeline import Pipeline
-from rageval_hooks.selection import Selection
+from rageval_hooks.integrations.capture import deferred as handover
+from rageval_hooks.integrations.capture.deferred import running_loop
+from rageval_hooks.integrations.capture.merging import turn_of
+from rageval_hooks.integrations.capture.recorder import Recording, Run, shared_recorder
+from rageval_hooks.integrations.capture.trace_context import foreign_span, others_trace
+from rageval_hooks.integrations.langchain.framework import FRAMEWORK, key_of, running_retriever
+from rageval_hooks.integrations.langchain.payloads import content_text
+from rageval_hooks.integrations.langchain.snapshots import seal, seal_documents
+from rageval_hooks.online.pipeline import Pipeline
+from rageval_hooks.online.turn_context import Selection
+from rageval_hooks.runtime.suppression import is_suppressed
 from rageval_hooks.turn import Turn
 
 __all__ = ["CallbackHandler", "TurnHandler"]
@@ -53,7 +53,7 @@ class TurnHandler(BaseCallbackHandler):
     def ignore_chain(self) -> bool:
         """Whether events are skipped: nobody takes turns, or what runs is our own judge's call."""
         pipeline = self.pipeline
-        return pipeline is None or not pipeline.enabled or is_muted()
+        return pipeline is None or not pipeline.enabled or is_suppressed()
 
     # Asked before every event, so the same property and not one that asks another. Tool events come as those of agents.
     ignore_llm = ignore_chat_model = ignore_retriever = ignore_agent = ignore_chain

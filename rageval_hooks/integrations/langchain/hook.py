@@ -14,7 +14,8 @@ from langchain_core.runnables.config import var_child_runnable_config
 from langchain_core.tracers.context import register_configure_hook
 from opentelemetry import context as otel_context
 
-from rageval_hooks.integrations.langchain.frame import (
+from rageval_hooks.integrations.capture.recorder import shared_recorder
+from rageval_hooks.integrations.langchain.framework import (
     FRAMEWORK,
     LeftOut,
     is_part_left_out,
@@ -25,10 +26,9 @@ from rageval_hooks.integrations.langchain.frame import (
     watch,
 )
 from rageval_hooks.integrations.langchain.handler import TurnHandler
-from rageval_hooks.integrations.recorder import shared_recorder
-from rageval_hooks.muted import is_muted
-from rageval_hooks.pipeline import Pipeline
-from rageval_hooks.selection import Selection
+from rageval_hooks.online.pipeline import Pipeline
+from rageval_hooks.online.turn_context import Selection
+from rageval_hooks.runtime.suppression import is_suppressed
 
 __all__ = ["attach", "detach"]
 
@@ -84,7 +84,7 @@ class _Hook:
     def get(self) -> BaseCallbackHandler | None:
         """Return the handler for the run that is about to begin; None if it has one, or is not looked at."""
         pipeline = _AttachedHandler.pipeline
-        if pipeline is None or not pipeline.enabled or is_muted():
+        if pipeline is None or not pipeline.enabled or is_suppressed():
             return None
         try:
             around = None

@@ -7,7 +7,7 @@ from typing import Any
 
 from langchain_core.messages import BaseMessage
 
-from rageval_hooks.integrations.capture import (
+from rageval_hooks.integrations.capture.passages import (
     busy_seconds,
     carries,
     first_string,
@@ -16,7 +16,8 @@ from rageval_hooks.integrations.capture import (
     unique_passages,
     writer_of,
 )
-from rageval_hooks.integrations.langchain.values import (
+from rageval_hooks.integrations.capture.recorder import Run
+from rageval_hooks.integrations.langchain.payloads import (
     answer_of,
     as_json,
     as_text,
@@ -35,7 +36,6 @@ from rageval_hooks.integrations.langchain.values import (
     tool_text,
     usage_of,
 )
-from rageval_hooks.integrations.recorder import Run
 from rageval_hooks.turn import (
     ErrorInfo,
     Message,

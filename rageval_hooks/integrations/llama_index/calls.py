@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rageval_hooks.integrations.capture import writer_of
+from rageval_hooks.integrations.capture.passages import writer_of
+from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.llama_index.components import method_of
 from rageval_hooks.integrations.llama_index.context import inside
+from rageval_hooks.integrations.llama_index.payloads import answer_of, as_json, model_of, tool_calls_of
 from rageval_hooks.integrations.llama_index.usage import usage_of
-from rageval_hooks.integrations.llama_index.values import answer_of, as_json, model_of, tool_calls_of
-from rageval_hooks.integrations.recorder import Run
 from rageval_hooks.turn import Usage
 
 __all__ = ["answering_call", "counted_calls", "generated_text", "model_name", "tokens_used"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from rageval_hooks.integrations.llama_index.values import Snapshot
-from rageval_hooks.integrations.recorder import Run
+from rageval_hooks.integrations.capture.recorder import Run
+from rageval_hooks.integrations.llama_index.payloads import Snapshot
 
 __all__ = ["context_of", "inside", "nodes_after", "nodes_before", "repetitions"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rageval_hooks.integrations.capture import busy_seconds, first_string, mark_shown, or_else, unique_passages
+from rageval_hooks.integrations.capture.passages import busy_seconds, first_string, mark_shown, or_else, unique_passages
+from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.llama_index.calls import answering_call, counted_calls, generated_text, model_name
 from rageval_hooks.integrations.llama_index.context import context_of, inside, nodes_after, repetitions
-from rageval_hooks.integrations.llama_index.steps import steps_of, with_mark
-from rageval_hooks.integrations.llama_index.values import (
+from rageval_hooks.integrations.llama_index.payloads import (
     Made,
     Streamed,
     answer_of,
@@ -18,7 +18,7 @@ from rageval_hooks.integrations.llama_index.values import (
     passages_of,
     query_of,
 )
-from rageval_hooks.integrations.recorder import Run
+from rageval_hooks.integrations.llama_index.steps import steps_of, with_mark
 from rageval_hooks.turn import ErrorInfo, Passage, SpanReference, Timing, Turn, TurnStatus, Usage
 
 __all__ = ["turn_from_events"]

@@ -13,8 +13,13 @@ from llama_index_instrumentation.span import BaseSpan
 from llama_index_instrumentation.span_handlers import BaseSpanHandler
 from opentelemetry import context as otel_context
 
+from rageval_hooks.integrations.capture.recorder import Run, shared_recorder
 from rageval_hooks.integrations.llama_index.components import kind_of, name_of
-from rageval_hooks.integrations.llama_index.endings import (
+from rageval_hooks.integrations.llama_index.framework import FRAMEWORK
+from rageval_hooks.integrations.llama_index.operations import HANDLERS, leave_model_open
+from rageval_hooks.integrations.llama_index.payloads import Streamed, arguments_of, is_generator, snapshot, streamed_in
+from rageval_hooks.integrations.llama_index.streams import Follower, hold
+from rageval_hooks.integrations.llama_index.turn_end import (
     end,
     failed,
     leave_root,
@@ -22,20 +27,15 @@ from rageval_hooks.integrations.llama_index.endings import (
     release_root,
     root_of,
 )
-from rageval_hooks.integrations.llama_index.frame import FRAMEWORK
-from rageval_hooks.integrations.llama_index.operations import HANDLERS, leave_model_open
-from rageval_hooks.integrations.llama_index.streams import Follower, hold
-from rageval_hooks.integrations.llama_index.unobserved import (
+from rageval_hooks.integrations.llama_index.unsampled import (
     LeftOut,
     is_part_left_out,
     is_read_here,
     left_out,
     note_stream,
 )
-from rageval_hooks.integrations.llama_index.values import Streamed, arguments_of, is_generator, snapshot, streamed_in
-from rageval_hooks.integrations.recorder import Run, shared_recorder
-from rageval_hooks.muted import is_muted
-from rageval_hooks.pipeline import Pipeline
+from rageval_hooks.online.pipeline import Pipeline
+from rageval_hooks.runtime.suppression import is_suppressed
 
 __all__ = ["attach", "detach"]
 
@@ -68,7 +68,7 @@ class _SpanHandler(BaseSpanHandler[BaseSpan]):
     ) -> None:
         """Record that a span has begun."""
         pipeline = _pipeline
-        if is_part_left_out(parent_id) or pipeline is None or not pipeline.enabled or is_muted():
+        if is_part_left_out(parent_id) or pipeline is None or not pipeline.enabled or is_suppressed():
             return
         try:
             _enter(pipeline, id_, parent_id, bound_args, instance)

@@ -6,12 +6,12 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any
 
-from rageval_hooks.integrations.handover import hand_over
-from rageval_hooks.integrations.llama_index.endings import end, release_root, root_of
-from rageval_hooks.integrations.llama_index.frame import FRAMEWORK
+from rageval_hooks.integrations.capture.deferred import hand_over
+from rageval_hooks.integrations.capture.recorder import Run, shared_recorder
+from rageval_hooks.integrations.llama_index.framework import FRAMEWORK
+from rageval_hooks.integrations.llama_index.payloads import snapshot
 from rageval_hooks.integrations.llama_index.streams import hold, when_dropped
-from rageval_hooks.integrations.llama_index.values import snapshot
-from rageval_hooks.integrations.recorder import Run, shared_recorder
+from rageval_hooks.integrations.llama_index.turn_end import end, release_root, root_of
 
 __all__ = ["HANDLERS", "leave_model_open"]
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.llama_index.calls import generated_text, model_name, tokens_used
 from rageval_hooks.integrations.llama_index.components import provider_of
 from rageval_hooks.integrations.llama_index.context import nodes_after
-from rageval_hooks.integrations.llama_index.values import (
+from rageval_hooks.integrations.llama_index.payloads import (
     Made,
     answer_of,
     arguments_of,
@@ -17,7 +18,6 @@ from rageval_hooks.integrations.llama_index.values import (
     query_of,
     tool_input,
 )
-from rageval_hooks.integrations.recorder import Run
 from rageval_hooks.turn import ErrorInfo, Passage, Step, StepKind
 
 __all__ = ["steps_of", "with_mark"]

@@ -13,8 +13,8 @@ from typing import Any
 
 from llama_index_instrumentation.span import active_span_id
 
-from rageval_hooks.integrations.handover import hand_over, running_loop
-from rageval_hooks.integrations.recorder import Run
+from rageval_hooks.integrations.capture.deferred import hand_over, running_loop
+from rageval_hooks.integrations.capture.recorder import Run
 
 __all__ = ["Follower", "hold", "leave", "release", "when_dropped"]
 

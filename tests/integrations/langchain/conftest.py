@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 import rageval_hooks
-from rageval_hooks.integrations.recorder import shared_recorder
+from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.score import Evaluation
 from rageval_hooks.testing import InMemoryExporter
 from rageval_hooks.turn import Turn

@@ -10,8 +10,8 @@ import pytest
 from langchain_core.runnables import RunnableLambda, RunnablePassthrough
 
 import rageval_hooks
+from rageval_hooks.integrations.capture.recorder import Recorder, Run, shared_recorder
 from rageval_hooks.integrations.langchain import CallbackHandler
-from rageval_hooks.integrations.recorder import Recorder, Run, shared_recorder
 from rageval_hooks.testing import InMemoryExporter
 from tests.integrations.langchain.conftest import Captured
 from tests.integrations.langchain.fakes import PROMPT, join, lcel, model, retriever

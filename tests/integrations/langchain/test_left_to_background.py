@@ -12,7 +12,7 @@ from langchain_core.runnables import Runnable, RunnableLambda
 
 import rageval_hooks
 from rageval_hooks.testing import InMemoryExporter
-from rageval_hooks.tokens import count_tokens
+from rageval_hooks.text.tokens import count_tokens
 from tests.integrations.langchain.fakes import USAGE, lcel, model, retriever
 
 

@@ -32,7 +32,7 @@ from langgraph.types import Command, Send, interrupt
 from pydantic import BaseModel
 
 import rageval_hooks
-from rageval_hooks.integrations.recorder import shared_recorder
+from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.testing import InMemoryExporter
 from rageval_hooks.turn import Turn
 from tests.integrations.langchain.conftest import Captured

@@ -25,9 +25,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 import rageval_hooks
+from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.langchain import CallbackHandler
 from rageval_hooks.integrations.langchain.handler import TurnHandler
-from rageval_hooks.integrations.recorder import shared_recorder
 from rageval_hooks.testing import InMemoryExporter
 from rageval_hooks.turn import Turn
 from tests.integrations.langchain.fakes import lcel, retriever

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 import rageval_hooks
-from rageval_hooks.integrations.recorder import shared_recorder
+from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.testing import InMemoryExporter
 from tests.integrations.langchain.conftest import Captured
 

@@ -16,8 +16,8 @@ from openinference.instrumentation import using_attributes
 from opentelemetry.instrumentation.utils import suppress_instrumentation
 
 import rageval_hooks
-from rageval_hooks import muted
-from rageval_hooks.integrations.recorder import shared_recorder
+from rageval_hooks.integrations.capture.recorder import shared_recorder
+from rageval_hooks.runtime import suppression as suppressed
 from rageval_hooks.testing import InMemoryExporter
 from tests.integrations.langchain.conftest import Captured
 from tests.integrations.llama_index.fakes import OutOfOrderError, ScriptedRetriever, llm
@@ -88,7 +88,7 @@ PLACES = {
     "the start of a span": "rageval_hooks.integrations.llama_index.handler.kind_of",
     "the end of a span": "rageval_hooks.integrations.llama_index.handler.streamed_in",
     "an event": "rageval_hooks.integrations.llama_index.operations.hasattr",
-    "the turn": "rageval_hooks.integrations.llama_index.endings.turn_of",
+    "the turn": "rageval_hooks.integrations.llama_index.turn_end.turn_of",
 }
 
 
@@ -117,7 +117,7 @@ def test_a_fault_of_ours(place: str, monkeypatch: pytest.MonkeyPatch, caplog: py
 def test_our_own_judges_calls_are_not_seen(captured: Captured) -> None:
     """What runs in a muted context makes no turn."""
     context = contextvars.copy_context()
-    context.run(muted.mute)
+    context.run(suppressed.suppress)
     context.run(engine().query, QUESTION)
 
     assert captured.turns == []

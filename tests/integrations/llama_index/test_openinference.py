@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import rageval_hooks
-from rageval_hooks.integrations.recorder import shared_recorder
+from rageval_hooks.integrations.capture.recorder import shared_recorder
 from tests.integrations.llama_index.test_endings import engine
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:openinference")

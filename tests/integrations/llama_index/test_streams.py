@@ -17,7 +17,7 @@ from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.workflow import StartEvent, StopEvent, Workflow, step
 
 import rageval_hooks
-from rageval_hooks.integrations.recorder import shared_recorder
+from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.testing import InMemoryExporter
 from tests.integrations.langchain.conftest import Captured
 from tests.integrations.llama_index.fakes import NestingLLM, OutOfOrderError, ScriptedRetriever, index, llm

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.llama_index import turn_from_events
-from rageval_hooks.integrations.recorder import Run
 
 
 def node(key: str, text: str) -> Any:

@@ -17,7 +17,7 @@ from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.query_engine import CustomQueryEngine, RetrieverQueryEngine
 
 import rageval_hooks
-from rageval_hooks.integrations.llama_index import unobserved
+from rageval_hooks.integrations.llama_index import unsampled as unobserved
 from rageval_hooks.testing import InMemoryExporter
 from tests.integrations.langchain import fakes as langchain
 from tests.integrations.llama_index.fakes import ScriptedRetriever, index, llm

@@ -24,7 +24,8 @@ from llama_index.core.tools import ToolOutput
 from llama_index.core.workflow import StartEvent, StopEvent
 from pydantic import BaseModel
 
-from rageval_hooks.integrations.llama_index import components, values
+from rageval_hooks.integrations.llama_index import components
+from rageval_hooks.integrations.llama_index import payloads as values
 from rageval_hooks.turn import Message, Passage
 
 

@@ -21,8 +21,8 @@ from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 from llama_index.core.workflow import StartEvent, StopEvent, Workflow, step
 
+from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.langchain import CallbackHandler
-from rageval_hooks.integrations.recorder import shared_recorder
 from rageval_hooks.testing import InMemoryExporter
 from rageval_hooks.turn import Turn
 from tests.integrations.langchain import fakes as langchain

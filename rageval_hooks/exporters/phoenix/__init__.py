@@ -1,0 +1,5 @@
+"""Scores as Phoenix annotations."""
+
+from rageval_hooks.exporters.phoenix.exporter import PhoenixExporter
+
+__all__ = ["PhoenixExporter"]

@@ -1,0 +1,1 @@
+"""What all integrations share: the recorder, merging, passages and the trace context."""

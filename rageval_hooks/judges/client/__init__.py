@@ -1,0 +1,1 @@
+"""Calls to a judge: requests, retries, limits, cache and failures."""

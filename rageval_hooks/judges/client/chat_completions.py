@@ -1,0 +1,229 @@
+"""Single requests to a chat completions API, through the package openai."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, Union
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from pydantic import SecretStr
+
+from rageval_hooks.errors import ConfigurationError, JudgeRejectedError, JudgeTooLargeError, MissingDependencyError
+from rageval_hooks.judges.base import Mode
+from rageval_hooks.judges.client.backend import Backend, Reply, Request
+from rageval_hooks.judges.client.completion import reply_from
+from rageval_hooks.judges.client.failures import CallFailure, TroubleError
+from rageval_hooks.judges.client.prices import price_usd
+from rageval_hooks.judges.client.redaction import safe_url
+from rageval_hooks.judges.prompts.schema import schema_name, strict_schema
+from rageval_hooks.runtime.per_loop import PerLoop
+from rageval_hooks.runtime.quiet_calls import quietly
+from rageval_hooks.turn import Usage
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+__all__ = ["ChatCompletions", "HttpClient"]
+
+HttpClient = Union[Callable[[], Any], Any]
+"""A function that makes an ``httpx2.AsyncClient``, or such a client."""
+
+_MAX_ERROR_BYTES = 64 * 1024
+_NO_KEY = "none"
+_CLOSE_TIMEOUT = 5.0
+
+
+class ChatCompletions(Backend):
+    """Sends requests with the asynchronous client of the package ``openai``, one client per event loop.
+
+    Args:
+        model: the model's name.
+        base_url: the server, up to ``/v1``.
+        api_key: the key, or None for a server that needs none.
+        headers: further headers, secret.
+        ca_bundle: see :class:`rageval_hooks.judges.openai.OpenAIJudge`.
+        http_client: likewise.
+
+    Raises:
+        ConfigurationError: the URL is no URL, or the CA bundle cannot be read.
+        MissingDependencyError: the package ``openai`` is not installed.
+    """
+
+    modes: ClassVar[tuple[Mode, ...]] = ("json_schema", "json_object", "text")
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        base_url: str,
+        api_key: SecretStr | None,
+        headers: Mapping[str, str],
+        ca_bundle: str | os.PathLike[str] | None,
+        http_client: HttpClient | None,
+    ) -> None:
+        try:
+            import openai
+        except ImportError:
+            raise MissingDependencyError("openai", "openai", "OpenAIJudge") from None
+        self._openai = openai
+        self._model = model
+        self._url = SecretStr(_checked_url(base_url))  # there may be a password in it
+        self._shown_url = safe_url(base_url)
+        self._api_key = api_key
+        self._headers = {name: SecretStr(value) for name, value in headers.items()}
+        self._tls = _tls(ca_bundle)
+        self._http_client = http_client
+        self._clients: PerLoop[AsyncOpenAI] = PerLoop(self._client, self._close)
+        self._loop_of_client: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def where(self) -> str:
+        """The server's address."""
+        return self._shown_url
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """Model and address."""
+        return {"api": "chat.completions", "model": self._model, "base_url": self._shown_url}
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The key, the values of headers, and what stands in the URL."""
+        parts = urlsplit(self._url.get_secret_value())
+        of_url = [parts.username or "", parts.password or "", *(value for _, value in parse_qsl(parts.query))]
+        keys = [self._api_key, *self._headers.values()]
+        return (
+            *(key.get_secret_value() for key in keys if key is not None),
+            *of_url,
+            *(unquote(part) for part in of_url),
+        )
+
+    def cost(self, usage: Usage, model: str) -> float | None:
+        """Return the price by the list of the provider behind the address."""
+        return price_usd(usage, model, url=self._shown_url)
+
+    async def send(self, request: Request) -> Reply:
+        """Send one request."""
+        client = await self._clients.get()
+        body: dict[str, Any] = {**request.parameters, **_response_format(request)}
+        # The fields go as `extra_body`: the client's own signature would refuse those of other servers.
+        call = client.chat.completions.with_streaming_response.create(
+            model=self._model,
+            messages=[{"role": message.role, "content": message.content} for message in request.messages],  # type: ignore[misc]
+            extra_body=body,
+            extra_headers=self._own_headers(),
+            timeout=request.timeout,
+        )
+        async with call as response:
+            answer = await _read(response.iter_bytes(), request.max_answer_bytes)
+            kind = response.headers.get("content-type", "")
+        return reply_from(answer, kind, self.where)
+
+    async def aclose(self) -> None:
+        """Close the connections of the running event loop."""
+        await self._clients.aclose()
+
+    def _own_headers(self) -> dict[str, Any]:
+        headers: dict[str, Any] = {name: value.get_secret_value() for name, value in self._headers.items()}
+        headers["Accept-Encoding"] = "identity"  # a bomb of zeros would pass the limit on bytes
+        if self._api_key is None:
+            headers.setdefault("Authorization", self._openai.Omit())
+        return headers
+
+    def _client(self) -> AsyncOpenAI:
+        client = self._openai.AsyncOpenAI(
+            api_key=self._api_key.get_secret_value() if self._api_key else _NO_KEY,
+            base_url=self._url.get_secret_value(),
+            http_client=self._http(),
+            max_retries=0,
+        )
+        # It asks for the platform's name in a new thread, and none can be started once the interpreter begins to exit.
+        with suppress(Exception):
+            client._platform = import_module("openai._base_client").get_platform()
+        return client
+
+    def _http(self) -> Any:
+        given = self._http_client
+        if given is None:
+            made = self._openai.DefaultAsyncHttpxClient(verify=self._tls or True)
+        elif callable(given):
+            made = given()
+        else:
+            loop = asyncio.get_running_loop()
+            if self._loop_of_client not in (None, loop):
+                problem = "the http_client serves another event loop: pass a function that makes one"
+                raise TroubleError(CallFailure(JudgeRejectedError(problem)))
+            self._loop_of_client = loop
+            return given
+        made.event_hooks["response"].append(_clip_error)
+        return made
+
+    async def _close(self, client: AsyncOpenAI) -> None:
+        if self._http_client is None or callable(self._http_client):
+            await quietly(client.close(), _CLOSE_TIMEOUT)
+
+
+def _response_format(request: Request) -> dict[str, Any]:
+    if request.mode == "json_schema":
+        schema = {"name": schema_name(request.schema), "strict": True, "schema": strict_schema(request.schema)}
+        return {"response_format": {"type": "json_schema", "json_schema": schema}}
+    if request.mode == "json_object":
+        return {"response_format": {"type": "json_object"}}
+    return {}
+
+
+async def _read(chunks: AsyncIterator[bytes], limit: int) -> bytes:
+    read = bytearray()
+    async for chunk in chunks:
+        read += chunk
+        if len(read) > limit:
+            raise JudgeTooLargeError(f"the answer is larger than {limit} bytes")
+    return bytes(read)
+
+
+async def _clip_error(response: Any) -> None:
+    """Let no more than the beginning of an error's body be read: the client reads it whole."""
+    if response.status_code < 400:
+        return
+    http = sys.modules[type(response).__module__.partition(".")[0]]  # httpx2, or httpx before openai 3
+    stream = response.stream
+
+    class Clipped(http.AsyncByteStream):  # type: ignore[name-defined, misc]
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            left = _MAX_ERROR_BYTES
+            async for chunk in stream:
+                yield chunk[:left]
+                left -= len(chunk)
+                if left <= 0:
+                    return
+
+        async def aclose(self) -> None:
+            await stream.aclose()
+
+    response.stream = Clipped()
+
+
+def _checked_url(url: str) -> str:
+    try:
+        parts = urlsplit(url.strip())
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ConfigurationError("base_url is a URL such as http://localhost:8000/v1; the one given is none")
+    return url.strip()
+
+
+def _tls(ca_bundle: str | os.PathLike[str] | None) -> ssl.SSLContext | None:
+    if ca_bundle is None:
+        return None
+    try:
+        return ssl.create_default_context(cafile=os.fspath(ca_bundle))
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigurationError(f"ca_bundle {os.fspath(ca_bundle)!r} cannot be read: {error}") from error

@@ -1,0 +1,96 @@
+"""Reads a chat completion: OpenAI's form, and what other servers make of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from rageval_hooks.errors import JudgeAnswerError, JudgeRejectedError
+from rageval_hooks.judges.client.backend import Reply
+from rageval_hooks.judges.client.failures import CallFailure, StatusError, TroubleError
+from rageval_hooks.turn import Usage
+
+__all__ = ["reply_from", "usage_from"]
+
+
+def reply_from(body: bytes, content_type: str, where: str) -> Reply:
+    """Return what a response with a good status holds.
+
+    Args:
+        body: the response's body.
+        content_type: its header.
+        where: the server, for messages.
+
+    Raises:
+        StatusError: it is an error after all.
+        TroubleError: it is no chat completion, but cut off, or a web page.
+    """
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, Mapping):
+        if "html" in content_type:
+            page = JudgeRejectedError(f"{where} answers with a web page: is the base_url right, up to /v1?")
+            raise TroubleError(CallFailure(page, broken=True))
+        raise _broken(f"{where} answers with something else than JSON")
+    if isinstance(error := found.get("error"), Mapping) and error:
+        code = error.get("code")
+        raise StatusError(code if isinstance(code, int) and 400 <= code <= 599 else 500, error)
+    choices = found.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    if not isinstance(choice, Mapping) or not isinstance(message := choice.get("message"), Mapping):
+        raise _broken(f"{where} answers without a choice")
+    return Reply(
+        text=_text(message.get("content")),
+        usage=usage_from(found.get("usage")),
+        model=_string(found.get("model")),
+        response_id=_string(found.get("id")),
+        finish_reason=_string(choice.get("finish_reason")),
+        refusal=_string(message.get("refusal")),
+    )
+
+
+def _broken(problem: str) -> TroubleError:
+    return TroubleError(CallFailure(JudgeAnswerError(problem), retry=True, broken=True))
+
+
+def usage_from(usage: Any) -> Usage | None:
+    """Return the tokens that a provider reports, as OpenAI, Anthropic, Google and DeepSeek name them; else None."""
+    if not isinstance(usage, Mapping):
+        usage = getattr(usage, "__dict__", None)
+        if not isinstance(usage, Mapping):
+            return None
+    read = _first(usage, "prompt_tokens", "input_tokens", "prompt_token_count")
+    written = _first(usage, "completion_tokens", "output_tokens", "candidates_token_count")
+    if read is None or written is None:
+        return None
+    details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details") or {}
+    if not isinstance(details, Mapping):
+        details = getattr(details, "__dict__", {})
+    cached = _first(details, "cached_tokens")
+    if cached is None:
+        cached = _first(usage, "prompt_cache_hit_tokens", "cache_read_input_tokens", "cached_content_token_count")
+    return Usage(input_tokens=read, output_tokens=written, cache_read_tokens=cached)
+
+
+def _first(counts: Mapping[str, Any], *names: str) -> int | None:
+    for name in names:
+        value = counts.get(name)
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+            return value
+    return None
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        parts = (part.get("text") for part in content if isinstance(part, Mapping))
+        return "".join(part for part in parts if isinstance(part, str))
+    return ""
+
+
+def _string(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None

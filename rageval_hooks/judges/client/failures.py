@@ -1,0 +1,240 @@
+"""From whatever a client library raises to a typed failure: what happened, and whether to try again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import socket
+import ssl
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from rageval_hooks.errors import (
+    JudgeAnswerError,
+    JudgeError,
+    JudgeRateLimitedError,
+    JudgeRefusedError,
+    JudgeRejectedError,
+    JudgeTooLargeError,
+    JudgeTruncatedError,
+    JudgeUnavailableError,
+)
+from rageval_hooks.judges.client.backoff import retry_after
+from rageval_hooks.judges.client.redaction import Redactor
+from rageval_hooks.runtime.clock import Clock
+
+__all__ = ["CallFailure", "StatusError", "TroubleError", "trouble_from"]
+
+
+@dataclass(frozen=True)
+class CallFailure:
+    """A request that went wrong.
+
+    Attributes:
+        error: what is raised in the end.
+        retry: whether the same request may succeed later.
+        broken: whether it says that the judge as a whole does not work (for the circuit breaker).
+        retry_after: seconds for which the server wants to be left alone.
+        status: the HTTP status, if there was a response.
+        parameter: the request's field that the server named, or ``""``.
+        text: the server's message, redacted. May quote what was sent, as the error's own message does not.
+        unsupported: whether the model cannot be asked in this way at all.
+    """
+
+    error: JudgeError
+    retry: bool = False
+    broken: bool = False
+    retry_after: float | None = None
+    status: int | None = None
+    parameter: str = ""
+    text: str = ""
+    unsupported: bool = False
+
+
+class TroubleError(Exception):
+    """Carries a trouble out of a backend that knows best what happened.
+
+    Args:
+        trouble: what happened.
+    """
+
+    def __init__(self, trouble: CallFailure) -> None:
+        super().__init__(trouble.error.message)
+        self.trouble = trouble
+
+
+class StatusError(Exception):
+    """An HTTP status that came without an exception of the client library: an error in the body of a 200, say.
+
+    Args:
+        status_code: the status.
+        body: the error object, in OpenAI's form.
+    """
+
+    def __init__(self, status_code: int, body: Mapping[str, Any]) -> None:
+        super().__init__(f"status {status_code}")
+        self.status_code = status_code
+        self.body = body
+
+
+_TOO_LONG = re.compile(
+    r"context.{0,3}(?:length|window|size)|maximum context|too many (?:input )?tokens|prompt is too long|"
+    r"input is too long|(?:input|prompt) tokens? (?:count )?exceed|reduce the length of the (?:messages|prompt)",
+    re.IGNORECASE,
+)
+_FILTERED = re.compile(r"content.?(?:filter|policy|management)|safety system|responsible.?ai", re.IGNORECASE)
+_NO_QUOTA = re.compile(
+    r"insufficient.?(?:quota|balance|funds)|exceeded your current quota|credit balance", re.IGNORECASE
+)
+_WHAT = {
+    401: "the API key was not accepted",
+    402: "the account has to be paid",
+    403: "access was denied",
+    404: "no such model or URL",
+}
+
+
+def trouble_from(
+    error: BaseException, *, where: str, timeout: float, redact: Redactor, clock: Clock, prompt: str = ""
+) -> CallFailure:
+    """Say what an exception of a client library means.
+
+    Goes by what such exceptions have in common (``status_code``, ``response.headers``, their names), so that it serves
+    every library without importing one.
+
+    Args:
+        error: the exception.
+        where: the server or the model that was asked, for messages.
+        timeout: seconds that the request had.
+        redact: masks keys in what the server wrote.
+        clock: for HTTP dates.
+        prompt: what was sent; messages quote nothing of it.
+    """
+    if isinstance(error, TroubleError):
+        return error.trouble
+    if isinstance(error, JudgeError):
+        return CallFailure(error)
+    status = _status(error)
+    if status is not None:
+        return _from_status(error, status, where, redact, clock, prompt)
+    names = {kind.__name__ for cause in _causes(error) for kind in type(cause).__mro__}
+    if "LengthFinishReasonError" in names:
+        return CallFailure(JudgeTruncatedError("the answer was cut off at the limit of tokens"))
+    if names & {"ContentFilterFinishReasonError", "OpenAIRefusalError"}:
+        return CallFailure(JudgeRefusedError("the model or its content filter refused to answer"))
+    return _from_connection(error, names, where, timeout) or _unexpected(error, names, redact, prompt)
+
+
+def _status(error: BaseException) -> int | None:
+    response = getattr(error, "response", None)
+    for found in (getattr(error, "status_code", None), getattr(response, "status_code", None), _code(error)):
+        if isinstance(found, int) and 400 <= found <= 599:
+            return int(found)
+    return None
+
+
+def _code(error: BaseException) -> Any:
+    return getattr(error, "code", None)  # as Google's libraries have it
+
+
+def _from_status(
+    error: BaseException, status: int, where: str, redact: Redactor, clock: Clock, prompt: str
+) -> CallFailure:
+    body = _body(error)
+    said = redact(_message(body))
+    about = f"{said} {body.get('code') or ''} {body.get('type') or ''}"
+    facts: dict[str, Any] = {"status": status, "parameter": str(body.get("param") or ""), "text": said}
+    headers = getattr(getattr(error, "response", None), "headers", None)
+    wait = retry_after(headers, clock) if isinstance(headers, Mapping) else None
+    tail = f": {redact(_message(body), prompt=prompt)}" if said else ""
+    if status in (400, 413, 422) and (status == 413 or _TOO_LONG.search(about)):
+        return CallFailure(_error(JudgeTooLargeError, status, f"the question is too large{tail}"), **facts)
+    if status in (400, 403) and _FILTERED.search(about):
+        return CallFailure(_error(JudgeRefusedError, status, f"the content filter refused the question{tail}"), **facts)
+    if status == 429:
+        if _NO_QUOTA.search(about):
+            return CallFailure(
+                _error(JudgeRateLimitedError, status, f"the quota is used up{tail}"), broken=True, **facts
+            )
+        problem = _error(JudgeRateLimitedError, status, f"too many requests{tail}")
+        return CallFailure(problem, retry=True, retry_after=wait, **facts)
+    if status >= 500 or status in (408, 409, 425):
+        problem = _error(JudgeUnavailableError, status, f"the server failed{tail}")
+        return CallFailure(problem, retry=status != 501, broken=True, retry_after=wait, **facts)
+    what = _WHAT.get(status, "the request was not accepted")
+    at = f" at {where}" if status == 404 else ""
+    problem = _error(JudgeRejectedError, status, f"{what}{at}{tail}")
+    return CallFailure(problem, broken=status in _WHAT, **facts)
+
+
+def _error(kind: type[JudgeError], status: int, message: str) -> JudgeError:
+    return kind(f"HTTP {status}: {message}", status=status)
+
+
+def _body(error: BaseException) -> Mapping[str, Any]:
+    """Return the error object of a response: OpenAI's form, or what comes near."""
+    body = getattr(error, "body", None)
+    if isinstance(body, (str, bytes)):
+        try:
+            body = json.loads(body)
+        except ValueError:
+            return {"message": body if isinstance(body, str) else body.decode("utf-8", "replace")}
+    if isinstance(body, Mapping):
+        inner = body.get("error", body)
+        return inner if isinstance(inner, Mapping) else {"message": inner}
+    return {"message": body if body is not None else str(error)}
+
+
+def _message(body: Mapping[str, Any]) -> str:
+    for name in ("message", "detail", "error", "msg"):
+        if found := body.get(name):
+            return found if isinstance(found, str) else json.dumps(found, default=str)
+    return "" if not body else json.dumps(dict(body), default=str)
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an exception and those behind it."""
+    seen: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in seen and len(seen) < 20:
+        seen.append(cause)
+        yield cause
+        cause = cause.__cause__ or cause.__context__
+
+
+def _from_connection(error: BaseException, names: set[str], where: str, timeout: float) -> CallFailure | None:
+    causes = list(_causes(error))
+    certificate = next((cause for cause in causes if isinstance(cause, ssl.SSLCertVerificationError)), None)
+    if certificate is not None:
+        message = (
+            f"the certificate of {where} is not trusted ({certificate.verify_message}): pass ca_bundle, set "
+            "SSL_CERT_FILE, or pass an http_client"
+        )
+        return CallFailure(JudgeRejectedError(message), broken=True)
+    if isinstance(error, (asyncio.TimeoutError, TimeoutError)) or any("Timeout" in name for name in names):
+        return CallFailure(
+            JudgeUnavailableError(f"no answer from {where} within {timeout:g} s"), retry=True, broken=True
+        )
+    if any(isinstance(cause, socket.gaierror) for cause in causes):
+        return CallFailure(JudgeUnavailableError(f"the host of {where} is not known"), retry=True, broken=True)
+    if any(isinstance(cause, ssl.SSLError) for cause in causes):
+        return CallFailure(JudgeUnavailableError(f"no TLS connection to {where}"), retry=True, broken=True)
+    if names & _CONNECTION_NAMES or any(isinstance(cause, ConnectionError) for cause in causes):
+        return CallFailure(JudgeUnavailableError(f"no connection to {where}, or it broke"), retry=True, broken=True)
+    return None
+
+
+_CONNECTION_NAMES = {"APIConnectionError", "TransportError", "NetworkError", "ProtocolError", "ClientConnectionError"}
+
+
+def _unexpected(error: BaseException, names: set[str], redact: Redactor, prompt: str) -> CallFailure:
+    kind = type(error).__name__
+    if isinstance(error, ValidationError) or "OutputParserException" in names:  # their texts quote the answer
+        return CallFailure(JudgeAnswerError(f"the answer does not fit the schema ({kind})"))
+    said = redact(str(error), 200)
+    problem = JudgeUnavailableError(f"{kind}: {redact(str(error), 200, prompt)}" if said else kind)
+    return CallFailure(problem, text=said, unsupported=isinstance(error, NotImplementedError))

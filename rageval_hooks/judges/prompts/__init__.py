@@ -1,0 +1,1 @@
+"""Prompts and answers: delimiters, schemas, instructions and parsing."""

@@ -1,0 +1,1 @@
+"""Running an application over a test set."""

@@ -1,0 +1,1 @@
+"""Long-running commands: journal, budget and progress."""

@@ -1,0 +1,106 @@
+"""The file of the rows that could not be used."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.offline.jobs.journal import journal_path
+from rageval_hooks.offline.records.files import atomic_file
+from rageval_hooks.offline.records.rows import BadRow
+from rageval_hooks.runtime.jsonable import plain_value
+
+if TYPE_CHECKING:
+    from typing import Self
+
+__all__ = ["BadRows", "check_apart", "errors_path"]
+
+
+def errors_path(output: Path) -> Path:
+    """Return where the rows go that could not be used, if nobody says otherwise."""
+    return output.with_name(f"{output.name}.errors.jsonl")
+
+
+def check_apart(inputs: Iterable[Path], outputs: Sequence[Path], errors: Path | None = None) -> None:
+    """Check, before any work, that nothing which is read is written over.
+
+    Args:
+        inputs: what is read.
+        outputs: what is written. Beside the first stands the journal.
+        errors: the file of the bad rows; None if there is none.
+
+    Raises:
+        ConfigurationError: an output, its journal or the file of the bad rows is an input, or they are one another, or
+            the latter cannot be.
+    """
+    read, written = ({path.resolve() for path in paths} for paths in (inputs, outputs))
+    journal = journal_path(outputs[0]).resolve()
+    if read & written:
+        name = min(map(str, read & written))
+        raise ConfigurationError(f"the output {name} is the input, and would take its place: give it another name")
+    if journal in read | written:
+        raise ConfigurationError(
+            f"what is done is kept in {journal} meanwhile, and that is the input or an output: give another output"
+        )
+    if errors is not None:
+        _check_errors(errors, read | written | {journal})
+
+
+def _check_errors(errors: Path, others: set[Path]) -> None:
+    if errors.resolve() in others:
+        raise ConfigurationError(
+            f"{errors} cannot take the bad rows: it is the input or an output. Name another file with --errors"
+        )
+    if errors.is_dir():
+        raise ConfigurationError(f"{errors} cannot take the bad rows: it is a folder. Name a file with --errors")
+    if not errors.absolute().parent.is_dir():
+        raise ConfigurationError(f"--errors: there is no folder {errors.parent}")
+
+
+class BadRows:
+    """Writes bad rows as JSON Lines: ``line``, ``reason``, ``row``. The file is there, whole, once the block ends.
+
+    Args:
+        path: the file.
+        always: write it even if there are no such rows; else an older one goes then.
+
+    Attributes:
+        count: how many there were so far.
+        first: the first of them.
+    """
+
+    def __init__(self, path: Path, *, always: bool = False) -> None:
+        self.path = path
+        self.count = 0
+        self.first: BadRow | None = None
+        self._always = always
+        self._stack = ExitStack()
+        self._file: IO[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        return self
+
+    def add(self, bad: BadRow) -> None:
+        """Note a row."""
+        self.first = self.first or bad
+        self.count += 1
+        entry = {"line": bad.line, "reason": bad.reason, "row": plain_value(bad.raw)}
+        self._open().write(json.dumps(entry, ensure_ascii=False).encode() + b"\n")
+
+    def __exit__(self, *error: Any) -> None:
+        """Put the file in its place; leave everything as it was after an exception."""
+        if error[0] is None and self._always:
+            self._open()
+        self._stack.__exit__(*error)
+        if error[0] is None and self._file is None:
+            self.path.unlink(missing_ok=True)  # of an earlier run
+
+    def _open(self) -> IO[bytes]:
+        if self._file is None:
+            self._file = self._stack.enter_context(atomic_file(self.path))
+        return self._file

@@ -1,0 +1,221 @@
+"""A judge that is asked no more once a number of calls, or an amount of money, is used up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, ClassVar, TypeVar
+
+from pydantic import BaseModel
+
+from rageval_hooks.errors import ConfigurationError, JudgeError
+from rageval_hooks.judges.base import AnyMessage, Judge, Judgement
+from rageval_hooks.judges.client.admission import Admission, Gate, GateClosedError
+from rageval_hooks.judges.client.remote import RemoteJudge
+from rageval_hooks.runtime.jsonable import Data
+from rageval_hooks.score import Failed, Result, Skipped
+
+__all__ = ["Budget", "BudgetSpentError", "BudgetedJudge", "Spent", "without_budget"]
+
+T = TypeVar("T", bound=BaseModel)
+
+
+class BudgetSpentError(GateClosedError):
+    """There is nothing left to ask the judge for."""
+
+    kind: ClassVar[str] = "budget"
+
+
+class Spent(Data):
+    """What a judge has taken so far.
+
+    Attributes:
+        calls: requests, also those that were sent again; an answer from a cache is none.
+        cost: USD.
+    """
+
+    calls: int = 0
+    cost: float = 0.0
+
+
+class Budget:
+    """How much a judge may take.
+
+    A request is begun only if it fits; for money, that is guessed from what the answers so far have cost.
+
+    Args:
+        max_calls: requests; None for no limit.
+        max_cost: USD; None for no limit.
+        spent: what was taken before.
+
+    Raises:
+        ConfigurationError: a limit is negative.
+    """
+
+    def __init__(self, max_calls: int | None = None, max_cost: float | None = None, spent: Spent | None = None) -> None:
+        for name, limit in (("max-calls", max_calls), ("max-cost", max_cost)):
+            if limit is not None and not limit >= 0:
+                raise ConfigurationError(f"{name} is {limit}: it is a number from 0")
+        self.max_calls = max_calls
+        self.max_cost = max_cost
+        self._calls = 0
+        self._cost = 0.0
+        self._under_way = 0
+        self._unpriced: str | None = None
+        self.refused = 0
+        if spent is not None:
+            self._calls = spent.calls
+            self._cost = spent.cost
+
+    @property
+    def spent(self) -> Spent:
+        """What was taken, requests under way not counted."""
+        return Spent(calls=self._calls, cost=self._cost)
+
+    @property
+    def reason(self) -> str | None:
+        """Why no further request may begin; None if one may."""
+        if self.max_calls is not None and self._calls + self._under_way >= self.max_calls:
+            return f"the budget of {self.max_calls} calls is used up"
+        if self.max_cost is None:
+            return None
+        if self._unpriced is not None:
+            return f"the price of {self._unpriced} is not known, so no budget of money can be kept: use --max-calls"
+        usual = self._cost / self._calls if self._calls else 0.0
+        if self._cost + usual * (self._under_way + 1) > self.max_cost or self._cost >= self.max_cost:
+            return f"the budget of {self.max_cost:g} USD is used up"
+        return None
+
+    def enter(self) -> None:
+        """Begin a request.
+
+        Raises:
+            BudgetSpentError: it does not fit in any more.
+        """
+        if self.reason is not None:
+            self.refused += 1
+            raise BudgetSpentError(self.reason)
+        self._under_way += 1
+
+    def leave(self, calls: int, cost: float | None, model: str) -> None:
+        """Count a request that has ended.
+
+        Args:
+            calls: how many requests it was.
+            cost: USD; None if it was answered and its price is not known.
+            model: who was asked.
+        """
+        self._under_way -= 1
+        self._calls += calls
+        self._cost += cost or 0.0
+        if calls and cost is None:
+            self._unpriced = model
+
+
+class BudgetedJudge(Judge):
+    """Asks another judge, as long as the budget lasts.
+
+    Of our own judges each single request is counted, and begun only if it fits in: first ones, retries and repairs.
+    Answers from their caches are none. Of another judge each question is one request until it is answered and says how
+    many it took: it may go beyond the budget by those.
+
+    Args:
+        judge: who is asked.
+        budget: how much it may take.
+    """
+
+    def __init__(self, judge: Judge, budget: Budget) -> None:
+        self.judge = judge
+        self.budget = budget
+        self.name = getattr(judge, "name", type(judge).__name__)
+        self.model = getattr(judge, "model", "?")
+        self._gate = _BudgetGate(budget, str(self))
+
+    async def complete(
+        self, messages: Iterable[AnyMessage], schema: type[T], *, parameters: Mapping[str, Any] | None = None
+    ) -> Judgement[T]:
+        """Ask one question; see :meth:`Judge.complete`.
+
+        Raises:
+            BudgetSpentError: the budget is used up.
+        """
+        if isinstance(self.judge, RemoteJudge) and type(self.judge).complete is RemoteJudge.complete:
+            return await self.judge.complete(messages, schema, parameters=parameters, gate=self._gate)
+        async with self._gate.alone():
+            return await self._ask(messages, schema, parameters)
+
+    async def _ask(
+        self, messages: Iterable[AnyMessage], schema: type[T], parameters: Mapping[str, Any] | None
+    ) -> Judgement[T]:
+        self.budget.enter()
+        calls: int = 1
+        cost: float | None = 0.0
+        try:
+            judgement = await self.judge.complete(messages, schema, parameters=parameters)
+            calls, cost = judgement.attempts, judgement.cost
+            return judgement
+        except JudgeError as error:
+            calls = int(error.details.get("attempts", 0))
+            cost = error.details.get("cost", None if error.details.get("replies", calls) else 0.0)
+            raise
+        finally:
+            self.budget.leave(calls, cost, str(self))
+
+    async def aclose(self) -> None:
+        """Close the connections of the running event loop."""
+        await self.judge.aclose()
+
+    def stats(self) -> dict[str, Any]:
+        """Return what the judge itself has counted."""
+        return self.judge.stats()
+
+
+class _BudgetGate(Gate):
+    """Lets requests through as long as the budget lasts.
+
+    Args:
+        budget: the budget.
+        model: who is asked.
+    """
+
+    def __init__(self, budget: Budget, model: str) -> None:
+        self._budget = budget
+        self._model = model
+        self._first = asyncio.Lock() if budget.max_cost is not None else None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is something left."""
+        return self._budget.reason is None
+
+    @asynccontextmanager
+    async def request(self) -> AsyncIterator[Admission]:
+        """Let a request through, and count it if it was sent."""
+        async with self.alone():
+            self._budget.enter()
+            admission = Admission()
+            try:
+                yield admission
+            finally:
+                self._budget.leave(int(admission.sent), admission.cost, self._model)
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """Let nobody else in as long as nothing was asked yet: how much a request costs is known only after one."""
+        if self._first is not None and not self._asked():
+            async with self._first:
+                if not self._asked():
+                    yield
+                    return
+        yield
+
+    def _asked(self) -> bool:
+        return self._budget.spent.calls > 0
+
+
+def without_budget(result: Result) -> Result:
+    """Return what a metric yields, where the budget stopped it: nothing went wrong, it was left out."""
+    if isinstance(result, Failed) and result.error_type == BudgetSpentError.kind:
+        return Skipped(name=result.name, reason=result.message, metric=result.metric)
+    return result

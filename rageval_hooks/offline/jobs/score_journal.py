@@ -1,0 +1,99 @@
+"""What was scored so far, beside the output: an interrupted run goes on from here."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from rageval_hooks.offline.jobs.budget import Spent
+from rageval_hooks.offline.jobs.journal import JournalFile
+from rageval_hooks.offline.records.record import Record
+from rageval_hooks.score import Result
+
+__all__ = ["ScoreJournal"]
+
+_NOWHERE = 2**64 - 1
+_RESULTS: TypeAdapter[tuple[Result, ...]] = TypeAdapter(tuple[Result, ...])
+
+
+class ScoreJournal(JournalFile):
+    """A line for each metric and each record that is done. Memory holds the records' places in the file only.
+
+    Args:
+        path: as :class:`JournalFile` has it, like the others.
+        work: what decides on the results.
+        restart: begin anew.
+
+    Attributes:
+        resumed: how many records it held at the start.
+        spent: what the judge had taken by then.
+    """
+
+    def __init__(self, path: Path, work: Mapping[str, Any], *, restart: bool = False) -> None:
+        self.spent = Spent()
+        self._places = array("Q")
+        self._parts: dict[int, dict[str, tuple[Result, ...]]] = {}
+        self._entries = 0
+        super().__init__(path, work, restart=restart)
+        self.resumed = sum(place != _NOWHERE for place in self._places)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is done yet."""
+        return self._entries == 0
+
+    def has(self, index: int) -> bool:
+        """Whether a record is done.
+
+        Args:
+            index: its position in the input, from 0.
+        """
+        return index < len(self._places) and self._places[index] != _NOWHERE
+
+    def parts(self, index: int) -> dict[str, tuple[Result, ...]]:
+        """Return the results, by metric, of a record that was not done when the process ended."""
+        return self._parts.pop(index, {})
+
+    def part(self, index: int, metric: str, results: Sequence[Result], spent: Spent) -> None:
+        """Note the results of one metric."""
+        found = _RESULTS.dump_json(tuple(results)).decode()
+        self._note(f'"index":{index},"metric":{json.dumps(metric)},"results":{found}', spent)
+
+    def done(self, index: int, record: Record, spent: Spent) -> None:
+        """Note a record with all its results."""
+        self._place(index, self._note(f'"index":{index},"record":{record.model_dump_json()}', spent))
+
+    def records(self, order: Sequence[int] | None = None, /) -> Iterator[Record]:
+        """Yield the records that are done, in the order of the input, or in another order of positions in it."""
+        for place in self._places if order is None else map(self._places.__getitem__, order):
+            if place != _NOWHERE:
+                yield Record.model_validate(self._line_at(place)["record"])
+
+    def has_results(self, wanted: Callable[[Iterable[Result]], bool]) -> bool:
+        """Whether the results of one record, or of one metric for it, are as wanted. Reads the records until it is."""
+        parts = (results for found in self._parts.values() for results in found.values())
+        return any(map(wanted, parts)) or any(wanted(record.results) for record in self.records())
+
+    def _note(self, entry: str, spent: Spent) -> int:
+        self._entries += 1
+        return self._append(f'{{{entry},"spent":{spent.model_dump_json()}}}')
+
+    def _place(self, index: int, place: int) -> None:
+        if index >= len(self._places):
+            self._places.extend([_NOWHERE] * (index + 1 - len(self._places)))
+        self._places[index] = place
+
+    def _take(self, place: int, entry: dict[str, Any]) -> None:
+        index, spent = int(entry["index"]), Spent.model_validate(entry["spent"])
+        if "record" in entry:
+            self._place(index, place)
+            self._parts.pop(index, None)
+        else:
+            self._parts.setdefault(index, {})[entry["metric"]] = _RESULTS.validate_python(entry["results"])
+        self._entries += 1
+        self.spent = spent

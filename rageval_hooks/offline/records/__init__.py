@@ -1,0 +1,1 @@
+"""Reading and writing records in every supported file format."""

@@ -1,0 +1,57 @@
+"""A conversation and what was retrieved for it, in two JSON files, as seed 001 has them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rageval_hooks.errors import ConfigurationError, TurnError
+from rageval_hooks.integrations.conversation import turns_from_conversation
+from rageval_hooks.offline.records.record import Record
+
+__all__ = ["read_conversation"]
+
+_MESSAGES = ("conversation_turns", "messages", "turns", "conversation", "chat")
+_CONTEXTS = ("contexts", "vector_data", "passages", "documents", "retrieved_contexts")
+
+
+def read_conversation(messages: Path, contexts: Path) -> Iterator[tuple[int, Record]]:
+    """Yield a record for each answer of a conversation, with its number.
+
+    Args:
+        messages: a JSON array of messages, or an object with one under one of the usual names.
+        contexts: a JSON array of passages for all answers, or of one such array per answer; or an object with it.
+
+    Raises:
+        ConfigurationError: there is no such file.
+        TurnError: it is not JSON, or the two do not fit together; the message says where.
+    """
+    turns = turns_from_conversation(_array(messages, _MESSAGES), _array(contexts, _CONTEXTS))
+    for number, turn in enumerate(turns, 1):
+        yield number, Record(id=turn.id, turn=turn)
+
+
+def _array(path: Path, names: tuple[str, ...]) -> list[Any]:
+    try:
+        document = json.loads(path.read_text("utf-8-sig"))
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise TurnError(f"{path} is not JSON: {error}") from None
+    found = _search(document, names)
+    if found is None:
+        raise TurnError(f"{path} has no array under one of {', '.join(names)}, and is none")
+    return found
+
+
+def _search(document: Any, names: tuple[str, ...]) -> list[Any] | None:
+    if isinstance(document, list):
+        return document
+    if not isinstance(document, Mapping):
+        return None
+    for name in (*names, "data"):
+        if name in document and (found := _search(document[name], names)) is not None:
+            return found
+    return None

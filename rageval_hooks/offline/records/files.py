@@ -1,0 +1,144 @@
+"""Records from any file that is understood, and records to files, whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from rageval_hooks.errors import TurnError
+from rageval_hooks.offline.records.reading import read_items
+from rageval_hooks.offline.records.record import Record
+from rageval_hooks.offline.records.rows import BadRow
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+__all__ = ["BadRow", "RecordWriter", "atomic_file", "read_records", "write_records"]
+
+
+def read_records(
+    path: str | os.PathLike[str],
+    *,
+    required: Iterable[str] = ("query", "response"),
+    scores: Collection[str] = (),
+    on_bad: Callable[[BadRow], None] | None = None,
+) -> Iterator[Record]:
+    """Yield the records of a file, one at a time.
+
+    Understood are JSON Lines, JSON, CSV and Parquet with records of ours, evaluations of the exporter ``jsonl``, rows
+    with the columns of :data:`rageval_hooks.offline.records.aliases.ALIASES`, and traces (OTLP-JSON, spans of Phoenix).
+
+    Args:
+        path: the file.
+        required: fields that a row of columns must have.
+        scores: columns of a table of ours that are scores, if they hold numbers alone, whatever stands beside them.
+        on_bad: called with each row that cannot be used; by default such a row is an error.
+
+    Raises:
+        ConfigurationError: there is no such file, or its format is not known.
+        TurnError: a column is missing, the file is unreadable, or a row cannot be used and there is no ``on_bad``.
+    """
+    for _, item in read_items(Path(path), required, scores):
+        if isinstance(item, Record):
+            yield item
+        elif on_bad is not None:
+            on_bad(item)
+        else:
+            raise TurnError(f"{path}, line {item.line}: {item.reason}")
+
+
+@contextmanager
+def atomic_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Open a file that takes the place of ``path`` when the block ends, and leaves no trace if it fails.
+
+    The new file has the old one's permissions, or those of any new file.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    target = Path(os.path.realpath(path))  # a link stays a link
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+    try:
+        with open(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask())
+        os.replace(temporary, target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    _sync_folder(target.parent)
+
+
+class RecordWriter:
+    """Writes records as JSON Lines; the file is there, whole, when the block ends without an exception.
+
+    Args:
+        path: the file.
+
+    Example:
+        >>> with RecordWriter("scores.jsonl") as writer:  # doctest: +SKIP
+        ...     writer.write(record)
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._opening = atomic_file(path)
+        self._file: IO[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        self._file = self._opening.__enter__()
+        return self
+
+    def write(self, record: Record) -> None:
+        """Append a record."""
+        if self._file is None:
+            raise RuntimeError("a RecordWriter writes inside of its with block")
+        self._file.write(record.model_dump_json().encode() + b"\n")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Put the file in its place, or remove what there is of it."""
+        self._file = None
+        self._opening.__exit__(kind, error, traceback)
+
+
+def write_records(path: str | os.PathLike[str], records: Iterable[Record]) -> int:
+    """Write records as JSON Lines, whole or not at all; returns how many there were.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    count = 0
+    with RecordWriter(path) as writer:
+        for record in records:
+            writer.write(record)
+            count += 1
+    return count
+
+
+def _umask() -> int:
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename durable, where folders can be opened."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,1 @@
+"""Reports on scored files: statistics, comparison and gates."""

@@ -1,0 +1,193 @@
+"""BERTScore: how alike two texts are, by the tokens of an encoder that match best (arXiv 1904.09675).
+
+The formula stands here, on an encoder of transformers, and not the package ``bert-score``: its last release (0.3.13)
+fails on an empty text with transformers 5 (``build_inputs_with_special_tokens`` is gone), warns when it rescales with
+pandas 3, cuts long texts without saying so, and takes any local folder with "t5" in its path for a T5. Where it does
+work it gives the same numbers; a test compares them if it is installed.
+
+For texts x and y with token vectors of one layer, scaled to length 1:
+
+- P = mean over the tokens of y of their best cosine with a token of x; R likewise the other way round;
+  the tokens that begin and end every text can be matched, and are not counted themselves;
+- F1 = 2 P R / (P + R), 0 where that is not defined;
+- rescaled: (F1 - b) / (1 - b), where b is the F1 of unrelated sentences with this model, layer and language.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from rageval_hooks.errors import ConfigurationError, MissingDependencyError, ModelUnavailableError
+from rageval_hooks.models.sources import load_pretrained
+from rageval_hooks.runtime.executors import model_executor
+
+__all__ = ["DEFAULT_MODEL", "BertScore", "load_bertscore"]
+
+DEFAULT_MODEL = "xlm-roberta-large"
+
+_LAYERS = {
+    "bert-base-multilingual-cased": 9,
+    "bert-base-uncased": 9,
+    "bert-large-uncased": 18,
+    "distilbert-base-uncased": 5,
+    "roberta-base": 10,
+    "roberta-large": 17,
+    "xlm-roberta-base": 9,
+    "xlm-roberta-large": 17,
+}
+"""The layer whose tokens agree best with people's judgements, as the method's authors found on WMT16."""
+
+_BASELINES = {("xlm-roberta-large", "en", 17): 0.8525485}
+"""F1 of unrelated sentences, as the method's authors publish it; more in files, see :func:`load_bertscore`."""
+
+
+@dataclass(frozen=True)
+class _Encoded:
+    """A text: unit vectors of its tokens, and which of them count."""
+
+    vectors: Any
+    counts: Any
+    truncated: bool
+
+
+class BertScore:
+    """Compares texts.
+
+    Args:
+        model: an encoder of transformers.
+        tokenizer: its tokenizer.
+        layers: the layer whose vectors are compared; 0 is the embeddings.
+        baseline: F1 of unrelated sentences; None for no rescaling.
+        name: the model's name, for the scores that it makes.
+
+    Raises:
+        ConfigurationError: the model has no such layer.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, layers: int, baseline: float | None, name: str) -> None:
+        deepest = int(model.config.num_hidden_layers)
+        if not 0 <= layers <= deepest:
+            raise ConfigurationError(f"layers={layers}: {name} has layers 0 to {deepest}")
+        if baseline is not None and not -1 < baseline < 1:
+            raise ConfigurationError(f"a baseline lies between -1 and 1, and {baseline} does not")
+        self._model = model
+        self._tokenizer = tokenizer
+        self._layers = layers
+        self._limit = _limit(model.config, tokenizer)
+        self.baseline = baseline
+        self.name = f"{name}, layer {layers}{'' if baseline is None else ', rescaled'}"
+
+    def encode(self, texts: Sequence[str]) -> list[_Encoded | None]:
+        """Return each text's tokens; None for a text that has none. Each is read alone, whatever its neighbours are."""
+        return [model_executor().submit(self._encode, text).result() for text in texts]
+
+    def f1(self, one: _Encoded, other: _Encoded) -> float:
+        """Return the F1 of two texts, rescaled if there is a baseline; the order does not matter."""
+        cosines = one.vectors @ other.vectors.T
+        precision = float(cosines.max(dim=0).values[other.counts].mean())
+        recall = float(cosines.max(dim=1).values[one.counts].mean())
+        value = 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+        return value if self.baseline is None else (value - self.baseline) / (1 - self.baseline)
+
+    def _encode(self, text: str) -> _Encoded | None:
+        import torch
+
+        tokenizer = self._tokenizer
+        full = tokenizer(text.strip(), truncation=False, verbose=False)["input_ids"]
+        ids = tokenizer(text.strip(), truncation=True, max_length=self._limit)["input_ids"]
+        counts = torch.tensor([token not in (tokenizer.cls_token_id, tokenizer.sep_token_id) for token in ids])
+        if not counts.any():
+            return None
+        with torch.inference_mode():
+            inputs = torch.tensor([ids], device=self._model.device)
+            output = self._model(inputs, attention_mask=torch.ones_like(inputs), output_hidden_states=True)
+            vectors = output.hidden_states[self._layers][0].float().cpu()
+        return _Encoded(vectors / vectors.norm(dim=-1, keepdim=True), counts, len(full) > len(ids))
+
+
+def _limit(config: Any, tokenizer: Any) -> int:
+    """Return how many tokens the model reads."""
+    positions = int(getattr(config, "max_position_embeddings", 512))
+    if "roberta" in str(config.model_type):
+        positions -= 2  # RoBERTa's positions begin after that of padding
+    return min(positions, int(tokenizer.model_max_length))
+
+
+def load_bertscore(
+    model: str = DEFAULT_MODEL,
+    *,
+    layers: int | None = None,
+    language: str = "en",
+    rescale: bool = True,
+    baseline: str | os.PathLike[str] | float | None = None,
+    download: bool = True,
+    device: str = "cpu",
+) -> BertScore:
+    """Load an encoder.
+
+    Args:
+        model: a name of the hub, or a folder.
+        layers: the layer whose vectors are compared; None for the usual one of a model that is known by name.
+        language: of the texts; chooses the baseline.
+        rescale: rescale with a baseline if there is one; whether there was stands in the name of the model that the
+            scores carry.
+        baseline: the baseline itself, or a file as the package ``bert-score`` has it (columns LAYER and F). None for
+            what is known of the default model, else for that package's file, if it is installed.
+        download: whether a hub may be asked for a model that is not on this machine.
+        device: torch device.
+
+    Raises:
+        ConfigurationError: the layer has to be given, or the baseline's file cannot be read.
+        ModelUnavailableError: the model cannot be had.
+    """
+    known = Path(model).name if Path(model).name in _LAYERS else model
+    if layers is None:
+        layers = _LAYERS.get(known)
+        if layers is None:
+            names = ", ".join(sorted(_LAYERS))
+            raise ConfigurationError(f"layers: which layer of {model} is compared has to be given. Known: {names}")
+    value = _baseline(baseline, known, language, layers) if rescale else None
+
+    def load(path: str, local: bool) -> tuple[Any, Any]:
+        from transformers import AutoModel, AutoTokenizer
+
+        tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=local, trust_remote_code=False)
+        encoder = AutoModel.from_pretrained(path, local_files_only=local, trust_remote_code=False)
+        return encoder.to(device).eval(), tokenizer
+
+    if find_spec("transformers") is None:
+        missing = MissingDependencyError("transformers", "local", "BERTScore")
+        raise ModelUnavailableError("bertscore", str(missing))
+    encoder, tokenizer = load_pretrained("bertscore", model, download, load)
+    return BertScore(encoder, tokenizer, layers, value, model)
+
+
+def _baseline(given: str | os.PathLike[str] | float | None, model: str, language: str, layers: int) -> float | None:
+    if isinstance(given, (int, float)):
+        return float(given)
+    if given is not None:
+        return _read_baseline(Path(given), layers)
+    known = _BASELINES.get((model, language, layers))
+    spec = find_spec("bert_score") if known is None else None
+    if spec is None or spec.origin is None:
+        return known
+    file = Path(spec.origin).parent / "rescale_baseline" / language / f"{model}.tsv"
+    return _read_baseline(file, layers) if file.is_file() else None
+
+
+def _read_baseline(file: Path, layers: int) -> float:
+    try:
+        with open(file, newline="", encoding="utf-8") as lines:
+            rows = {int(row["LAYER"]): float(row["F"]) for row in csv.DictReader(lines)}
+        return rows[layers]
+    except OSError as error:
+        raise ConfigurationError(f"baseline: {file} cannot be read: {error.strerror}") from error
+    except (KeyError, TypeError, ValueError) as error:
+        reason = f"has no row for layer {layers}, or is not a table with the columns LAYER and F"
+        raise ConfigurationError(f"baseline: {file} {reason}") from error

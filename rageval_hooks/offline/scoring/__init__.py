@@ -1,0 +1,1 @@
+"""Scoring the turns of a file."""

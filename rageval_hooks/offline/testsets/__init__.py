@@ -1,0 +1,1 @@
+"""Test sets: documents, chunks and generated questions."""

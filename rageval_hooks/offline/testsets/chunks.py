@@ -1,0 +1,163 @@
+"""Chunks of documents: cut at paragraphs and sentences, named by what they say, chosen evenly."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
+from itertools import islice, zip_longest
+
+from rageval_hooks.offline.distinct import distinct
+from rageval_hooks.offline.testsets.documents import Document
+from rageval_hooks.runtime.jsonable import Data, Text
+from rageval_hooks.text.sentences import sentence_spans
+from rageval_hooks.text.words import words
+
+__all__ = ["Chunk", "chunks_of", "cut", "shared_ids", "spread", "unique_chunks"]
+
+_LEAST_WORDS = 5
+_BLOCKS = re.compile(r"\n\s*\n")
+_HEADING = re.compile(r"#{1,6}\s|={3,}|-{3,}")
+
+
+class Chunk(Data):
+    """A piece of a document that a question can be asked about.
+
+    Attributes:
+        id: of the vector store where it comes from one; else a hash of the document's name and the text, so that it
+            is the same in every run.
+        text: the piece.
+        document: the source document's name.
+    """
+
+    id: Text
+    text: Text
+    document: Text
+
+
+def chunks_of(documents: Iterable[Document], size: int) -> Iterator[Chunk]:
+    """Cut documents into chunks; a document with an id is a chunk already. What has hardly a word in it is left out.
+
+    Args:
+        documents: what is cut.
+        size: characters that a chunk has at most.
+    """
+    for document in documents:
+        if document.id is not None:
+            yield Chunk(id=document.id, text=document.text, document=document.name)
+            continue
+        seen: Counter[str] = Counter()
+        for text in cut(document.text, size):
+            if sum(1 for _ in islice(words(text), _LEAST_WORDS)) < _LEAST_WORDS:
+                continue
+            seen[text] += 1
+            yield Chunk(id=chunk_id(document.name, text, seen[text]), text=text, document=document.name)
+
+
+def chunk_id(document: str, text: str, occurrence: int = 1) -> str:
+    """Return the id of a chunk: it changes with the document's name and the text, and with nothing else."""
+    digest = blake2b(digest_size=8)
+    for part in (document, text, *([str(occurrence)] if occurrence > 1 else [])):
+        data = part.encode()
+        digest.update(len(data).to_bytes(8, "big"))
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def cut(text: str, size: int) -> Iterator[str]:
+    """Cut a text into pieces of at most ``size`` characters, as few as go.
+
+    Paragraphs are kept together where they fit, else sentences, else words. A heading stays with what follows it, and
+    begins a new piece if the one before is half full.
+    """
+    piece = ""
+    for part, joint in _parts(text, size):
+        new = f"{piece}{joint}{part}" if piece else part
+        heading = _HEADING.match(part) is not None and len(piece) * 2 >= size
+        if piece and (len(new) > size or heading):
+            piece, left = _without_heading(piece)
+            yield piece
+            new = f"{left}\n\n{part}" if left and len(left) + 2 + len(part) <= size else part
+        piece = new
+    if piece:
+        yield piece
+
+
+def _without_heading(piece: str) -> tuple[str, str]:
+    """Part a heading that nothing follows from the end of a piece."""
+    before, gap, last = piece.rpartition("\n\n")
+    return (before, last) if gap and _HEADING.match(last) and "\n" not in last else (piece, "")
+
+
+def _parts(text: str, size: int) -> Iterator[tuple[str, str]]:
+    """Yield the parts that are never cut, each with what joins it to the part before."""
+    for block in _BLOCKS.split(text):
+        block = block.strip()
+        if not block:
+            continue
+        if len(block) <= size:
+            yield block, "\n\n"
+            continue
+        joint = "\n\n"
+        for start, end in sentence_spans(block):
+            for part in _pieces(block[start:end], size):
+                yield part, joint
+                joint = " "
+
+
+def _pieces(sentence: str, size: int) -> Iterator[str]:
+    """Cut what is longer than a chunk between words, or where there are none, anywhere."""
+    while len(sentence) > size:
+        place = sentence.rfind(" ", size // 2, size + 1)
+        place = size if place < 0 else place
+        yield sentence[:place].strip()
+        sentence = sentence[place:].strip()
+    if sentence:
+        yield sentence
+
+
+def unique_chunks(chunks: Iterable[Chunk]) -> list[Chunk]:
+    """Return the chunks, of those with the same id and text the first one.
+
+    An id that stands for several texts, as in files that number each for itself, says nothing: it is made one of its
+    own for each text, with the document's name.
+    """
+    found: dict[tuple[str, str], Chunk] = {}
+    for chunk in chunks:
+        found.setdefault((chunk.id, chunk.text), chunk)
+    shared = shared_ids(found.values())
+    ids = distinct([f"{chunk.document}:{chunk.id}" if chunk.id in shared else chunk.id for chunk in found.values()])
+    return [chunk.model_copy(update={"id": new}) for chunk, new in zip(found.values(), ids, strict=True)]
+
+
+def shared_ids(chunks: Iterable[Chunk]) -> set[str]:
+    """Return the ids that chunks with different texts have in common."""
+    texts: dict[str, set[str]] = {}
+    for chunk in chunks:
+        texts.setdefault(chunk.id, set()).add(chunk.text)
+    return {name for name, found in texts.items() if len(found) > 1}
+
+
+def spread(chunks: Sequence[Chunk], limit: int, seed: int) -> list[Chunk]:
+    """Choose some chunks, from as many documents as possible and evenly from each; the same ones for the same seed.
+
+    Args:
+        chunks: all of them.
+        limit: how many are wanted.
+        seed: another one chooses others.
+
+    Returns:
+        The chosen ones in the order in which they were given.
+    """
+
+    def lot(name: str) -> bytes:
+        return blake2b(f"{seed}/{name}".encode(), digest_size=8).digest()
+
+    documents: dict[str, list[Chunk]] = {}
+    for chunk in chunks:
+        documents.setdefault(chunk.document, []).append(chunk)
+    drawn = [sorted(documents[name], key=lambda chunk: lot(chunk.id)) for name in sorted(documents, key=lot)]
+    rounds = (chunk for turn in zip_longest(*drawn) for chunk in turn if chunk is not None)
+    chosen = {chunk.id for chunk in islice(rounds, limit)}
+    return [chunk for chunk in chunks if chunk.id in chosen]

@@ -1,0 +1,170 @@
+"""What the judge is asked for a test set: questions about a chunk, and a second look at them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic import Field as Described
+
+from rageval_hooks.judges.base import Judge
+from rageval_hooks.judges.prompts.delimiters import Fence
+from rageval_hooks.offline.testsets.chunks import Chunk
+from rageval_hooks.offline.testsets.styles import STYLES
+from rageval_hooks.text.wording import counted
+
+__all__ = [
+    "PROMPTS_VERSION",
+    "REASONS",
+    "Pair",
+    "QuestionPairs",
+    "QuestionVerdicts",
+    "Verdict",
+    "draft",
+    "second_look",
+]
+
+PROMPTS_VERSION = "1"
+"""Changes with the prompts, and makes journals of older ones void."""
+
+REASONS = {
+    "missing": "not written by the judge",
+    "empty": "without a question or an answer",
+    "unanswered": "not answered by the chunk",
+    "refers": "about “the text” itself, not understandable without it",
+    "unsupported": "with a reference answer that the chunk does not support",
+    "unjudged": "passed over in the second look",
+    "duplicate": "asked before",
+}
+"""Why a question is left out."""
+
+
+class Pair(BaseModel):
+    """A question and its answer."""
+
+    question: str = Described(description="the question, as a user would ask it")
+    answer: str = Described(description="the complete and correct answer, from the passage alone")
+
+
+class QuestionPairs(BaseModel):
+    """The judge's questions about a chunk."""
+
+    pairs: list[Pair] = Described(description="one pair for each line of the task, in its order")
+
+
+class Verdict(BaseModel):
+    """What the second look says of one question."""
+
+    number: int = Described(description="the question's number")
+    answered: bool = Described(description="whether the passage alone answers the question, all of it")
+    self_contained: bool = Described(
+        description="whether somebody who has never seen the passage understands what is asked"
+    )
+    answer_supported: bool = Described(description="whether the passage supports everything that the answer claims")
+    reason: str = Described(default="", description="where one of these is false: why, in a few words")
+
+
+class QuestionVerdicts(BaseModel):
+    """The second look at the questions of a chunk."""
+
+    verdicts: list[Verdict] = Described(description="one verdict per question")
+
+
+_WRITER = """\
+You write test questions for a system that answers users' questions from a collection of documents.
+You are given one passage of the collection. The users do not know it and have never seen it.
+
+{notice}"""
+
+_DRAFT = """\
+Task: write {count} about the passage, with the answers, in this order:
+{lines}
+
+For each of them:
+- The passage must hold the whole answer. Do not use what you know from elsewhere.
+- The question must be understood without the passage: name the thing, person, product or place that it is about. Never
+  mention a passage, text, document, section, table or author, and no "above", "here" or "mentioned".
+- The passage may be one of thousands: ask so that hardly another one answers the same question.
+- The answer is short and complete: it says everything that was asked for and nothing else.
+- Question and answer are in the passage's language.{distinct}"""
+
+_CHECKER = """\
+You check test questions for a system that answers users' questions from a collection of documents.
+You are given one passage of the collection, and questions with answers that somebody has written about it. Be strict.
+
+{notice}"""
+
+_CHECK = """\
+Task: say of each question above, by its number,
+- answered: whether the passage alone answers the question, every part of it. False if the answer is only to be guessed
+  or known from elsewhere.
+- self_contained: whether somebody who has never seen the passage understands what is asked. False if the question
+  speaks of a text, passage, document, section, table or author, or points at something with "this", "above" or
+  "mentioned" that it does not name.
+- answer_supported: whether the passage supports everything that the given answer claims, and the answer is one to the
+  question.
+Short search terms are questions too: what they look for is what is asked."""
+
+
+async def draft(judge: Judge, chunk: Chunk, styles: Sequence[str]) -> list[dict[str, str]]:
+    """Have questions written about a chunk.
+
+    Args:
+        judge: who writes.
+        chunk: what they are about.
+        styles: of each question.
+
+    Returns:
+        As many as there are styles, or fewer, each with ``question``, ``answer`` and ``style``.
+
+    Raises:
+        JudgeError: there is no usable answer.
+    """
+    fence = Fence([chunk.document, chunk.text])
+    lines = "\n".join(f"{number}. a question that {STYLES[style]}" for number, style in enumerate(styles, 1))
+    distinct = "\n- No two of them ask for the same thing." if len(styles) > 1 else ""
+    task = _DRAFT.format(count=counted(len(styles), "question"), lines=lines, distinct=distinct)
+    found = await judge.complete(_messages(_WRITER, fence, chunk, task), QuestionPairs)
+    return [
+        {"question": pair.question.strip(), "answer": pair.answer.strip(), "style": style}
+        for pair, style in zip(found.value.pairs, styles, strict=False)
+    ]
+
+
+async def second_look(judge: Judge, chunk: Chunk, pairs: Sequence[Mapping[str, str]]) -> list[str | None]:
+    """Have the judge look at questions again.
+
+    Returns:
+        For each question why it is left out, a key of :data:`REASONS`; None for a good one.
+
+    Raises:
+        JudgeError: there is no usable answer.
+    """
+    asked = [(number, pair) for number, pair in enumerate(pairs, 1) if pair["question"] and pair["answer"]]
+    if not asked:
+        return ["empty"] * len(pairs)
+    fence = Fence([chunk.document, chunk.text, *(pair[name] for _, pair in asked for name in ("question", "answer"))])
+    frames = [fence.frame(f"{name} {number}", pair[name]) for number, pair in asked for name in ("question", "answer")]
+    task = "\n\n".join([*frames, _CHECK])
+    found = await judge.complete(_messages(_CHECKER, fence, chunk, task), QuestionVerdicts)
+    said: dict[int, list[Verdict]] = {}
+    for verdict in found.value.verdicts:
+        said.setdefault(verdict.number, []).append(verdict)
+    known = {number for number, _ in asked}
+    return [_reason(said.get(number, ())) if number in known else "empty" for number in range(1, len(pairs) + 1)]
+
+
+def _reason(verdicts: Sequence[Verdict]) -> str | None:
+    """Return why a question is left out; judged twice, the stricter verdict holds."""
+    if not verdicts:
+        return "unjudged"
+    for name, reason in (("answered", "unanswered"), ("self_contained", "refers"), ("answer_supported", "unsupported")):
+        if not all(getattr(verdict, name) for verdict in verdicts):
+            return reason
+    return None
+
+
+def _messages(instructions: str, fence: Fence, chunk: Chunk, task: str) -> list[Any]:
+    shown = [fence.frame("source of the passage", chunk.document), fence.frame("passage", chunk.text)]
+    return [("system", "\n\n".join([instructions.format(notice=fence.notice), *shown])), ("user", task)]

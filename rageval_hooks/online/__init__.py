@@ -1,0 +1,1 @@
+"""The online path: from a captured turn to its exported evaluation."""

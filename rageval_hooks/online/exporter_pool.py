@@ -1,0 +1,71 @@
+"""Exporters by name or class: pipelines of the same settings share them, and the last one closes them."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rageval_hooks.exporters.base import REGISTRY, Exporter
+from rageval_hooks.runtime.executors import ForkSafeLock
+from rageval_hooks.settings import Settings
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+
+__all__ = ["SharedExporters", "shared_exporters"]
+
+
+class User(Protocol):
+    """Whoever uses exporters: a pipeline."""
+
+    @property
+    def exporters(self) -> Sequence[Exporter]:
+        """Where its evaluations go."""
+
+
+class SharedExporters:
+    """Exporters by name or class: two pipelines of the same settings share them, so that making handlers is cheap."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[Any, ...], Exporter] = {}
+        self._users: dict[int, weakref.WeakSet[Any]] = {}
+        self._lock = ForkSafeLock()
+
+    def get(self, given: Any, settings: Settings, tracer_provider: TracerProvider | None) -> Exporter:
+        """Return the exporter, one for all that give the same name or class; an instance is returned as it is."""
+
+        def make(kind: type[Exporter]) -> Exporter:
+            return kind.from_settings(settings, tracer_provider)
+
+        if not isinstance(given, (str, type)):
+            return REGISTRY.create(given, make)
+        key = (given, settings.model_dump_json(), None if tracer_provider is None else id(tracer_provider))
+        with self._lock:
+            exporter = self._made.get(key)
+            if exporter is None:
+                exporter = self._made[key] = REGISTRY.create(given, make)
+            return exporter
+
+    def take(self, pipeline: User) -> None:
+        """Note that a pipeline uses its exporters, as long as it is there."""
+        with self._lock:
+            for exporter in self._made.values():
+                if any(exporter is used for used in pipeline.exporters):
+                    self._users.setdefault(id(exporter), weakref.WeakSet()).add(pipeline)
+
+    def give_back(self, exporter: Exporter, pipeline: User) -> bool:
+        """Note that a pipeline is done with an exporter; returns whether it is to be shut down, and then forgets it."""
+        with self._lock:
+            if not any(exporter is made for made in self._made.values()):
+                return True
+            users = self._users.get(id(exporter), weakref.WeakSet())
+            users.discard(pipeline)
+            if users:
+                return False
+            self._users.pop(id(exporter), None)
+            self._made = {key: made for key, made in self._made.items() if made is not exporter}
+            return True
+
+
+shared_exporters = SharedExporters()

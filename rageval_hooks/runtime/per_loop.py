@@ -1,0 +1,75 @@
+"""One thing per event loop: connections and semaphores belong to the loop in which they were made."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Generic, TypeVar
+
+from rageval_hooks.runtime.executors import ForkSafeLock
+
+__all__ = ["PerLoop"]
+
+T = TypeVar("T")
+
+
+class PerLoop(Generic[T]):
+    """Makes a thing for each event loop that asks, and closes it when that loop ends.
+
+    ``asyncio.run`` closes the asynchronous generators of its loop before the loop itself; one of them holds the thing.
+
+    Args:
+        make: makes the thing, inside the loop.
+        close: closes it, inside the loop; None if there is nothing to close.
+    """
+
+    def __init__(self, make: Callable[[], T], close: Callable[[T], Awaitable[None]] | None = None) -> None:
+        self._make = make
+        self._close = close
+        self._lock = ForkSafeLock()
+        self._entries: dict[asyncio.AbstractEventLoop, tuple[T, AsyncIterator[None]]] = {}
+        self._pid = os.getpid()
+        self._of_parent: object = None
+
+    async def get(self) -> T:
+        """Return the thing of the running loop."""
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            self._forget()
+            if loop in self._entries:
+                return self._entries[loop][0]
+            thing = self._make()
+            keeper = self._keep(loop, thing)
+            self._entries[loop] = (thing, keeper)
+        await anext(keeper)
+        return thing
+
+    async def aclose(self) -> None:
+        """Close the thing of the running loop; the next :meth:`get` makes another."""
+        with self._lock:
+            _, keeper = self._entries.get(asyncio.get_running_loop(), (None, None))
+        if keeper is not None:
+            await keeper.aclose()  # type: ignore[attr-defined]  # it is a generator
+
+    def things(self) -> list[T]:
+        """Return the things of all loops."""
+        with self._lock:
+            self._forget()
+            return [thing for thing, _ in self._entries.values()]
+
+    def _forget(self) -> None:
+        if self._pid != os.getpid():
+            # After a fork the parent's things are kept, out of use: to close them would close the parent's connections.
+            self._of_parent, self._entries, self._pid = self._entries, {}, os.getpid()
+        for loop in [loop for loop in self._entries if loop.is_closed()]:
+            del self._entries[loop]
+
+    async def _keep(self, loop: asyncio.AbstractEventLoop, thing: T) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._entries.pop(loop, None)
+            if self._close is not None:
+                await self._close(thing)

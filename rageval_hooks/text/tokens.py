@@ -1,0 +1,151 @@
+"""Token counts: tiktoken where its ranks can be had, else a rule of thumb. Never a download on a caller's thread."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterable
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from rageval_hooks.runtime.lazy import BackgroundValue
+from rageval_hooks.turn import Step, Turn, Usage, UsageSource
+
+if TYPE_CHECKING:
+    from tiktoken import Encoding
+
+__all__ = ["CHARACTERS_PER_TOKEN", "count_tokens", "load_encoding", "with_estimated_usage"]
+
+CHARACTERS_PER_TOKEN = 4
+"""Of English text in current tokenizers, about."""
+
+_DEFAULT_ENCODING = "o200k_base"
+_BUNDLED = ("cl100k_base", "o200k_base")
+_URL = "https://openaipublic.blob.core.windows.net/encodings/{name}.tiktoken"
+"""Where tiktoken downloads ranks from; it keeps them in files that are named by the SHA-1 of that."""
+
+_TIMEOUT = 60.0
+_LONGEST = 100_000
+
+
+def load_encoding(model: str | None = None) -> BackgroundValue[Encoding]:
+    """Return the (perhaps still loading) tiktoken encoding for a model's name; o200k_base for an unknown one."""
+    return _encoding(_encoding_name(model))
+
+
+def count_tokens(texts: Iterable[str], model: str | None = None, *, wait: bool = False) -> tuple[int, UsageSource]:
+    """Count the tokens of some texts together.
+
+    Args:
+        texts: the texts.
+        model: the model whose encoding is meant.
+        wait: wait for the encoding if it is still loading; not for a request's thread.
+
+    Returns:
+        The count and who counted: ``"tiktoken"``, or ``"characters"`` (one token per four characters, rounded up)
+        while the encoding loads or where it cannot be had.
+    """
+    texts = list(texts)
+    value = load_encoding(model)
+    value.start()
+    if wait or value.state == "ready":
+        try:
+            encoding = value.get(wait=wait)
+        except Exception:
+            pass
+        else:
+            return sum(_count(encoding, text) for text in texts), "tiktoken"
+    return sum(-(-len(text) // CHARACTERS_PER_TOKEN) for text in texts), "characters"
+
+
+def with_estimated_usage(turn: Turn, *, wait: bool = False) -> Turn:
+    """Return the turn with an estimate, marked as one, for every model call whose provider counted no tokens.
+
+    Args:
+        turn: the turn.
+        wait: wait for the encoding if it is still loading; not for a request's thread.
+    """
+    if not any(_lacks_usage(step) for step in turn.steps):
+        return turn
+    steps = tuple(_with_usage(step, wait) if _lacks_usage(step) else step for step in turn.steps)
+    return turn.model_copy(update={"steps": steps, "usage": Usage.sum(step.usage for step in steps)})
+
+
+def _lacks_usage(step: Step) -> bool:
+    """Whether a model's tokens are to be estimated: not of a call that failed before it wrote anything."""
+    counts = bool(step.output) or (step.error is None and bool(step.messages))
+    return step.kind == "llm" and step.usage is None and counts
+
+
+def _with_usage(step: Step, wait: bool) -> Step:
+    read, source = count_tokens((message.content for message in step.messages), step.model, wait=wait)
+    written, _ = count_tokens([step.output or ""], step.model, wait=wait)
+    usage = Usage(input_tokens=read, output_tokens=written, source=source)
+    return step.model_copy(update={"usage": usage})
+
+
+def _count(encoding: Encoding, text: str) -> int:
+    # tiktoken's regular expressions are quadratic on long runs without a break: count piece by piece.
+    pieces = (text[start : start + _LONGEST] for start in range(0, len(text), _LONGEST))
+    return sum(len(encoding.encode_ordinary(piece)) for piece in pieces)
+
+
+@cache
+def _encoding_name(model: str | None) -> str:
+    if model:
+        from tiktoken.model import encoding_name_for_model
+
+        try:
+            return encoding_name_for_model(model)
+        except KeyError:
+            return _DEFAULT_ENCODING
+    return _DEFAULT_ENCODING
+
+
+@cache
+def _encoding(name: str) -> BackgroundValue[Encoding]:
+    def load() -> Encoding:
+        import tiktoken
+
+        _provide_ranks(name)
+        return tiktoken.get_encoding(name)
+
+    return BackgroundValue(f"tokenizer {name}", load, _TIMEOUT, "Tokens are estimated from the number of characters.")
+
+
+def _provide_ranks(name: str) -> None:
+    """Put the ranks that llama-index-core ships where tiktoken keeps its downloads, unless the user has his own place.
+
+    To point tiktoken elsewhere by an environment variable for a moment would be seen by the whole process: LlamaIndex
+    does so itself, and deletes the variable afterwards.
+    """
+    directory = _llama_index_ranks() if name in _BUNDLED else None
+    if directory is None or "TIKTOKEN_CACHE_DIR" in os.environ or "DATA_GYM_CACHE_DIR" in os.environ:
+        return
+    file_name = hashlib.sha1(_URL.format(name=name).encode(), usedforsecurity=False).hexdigest()
+    cache = Path(tempfile.gettempdir(), "data-gym-cache")
+    try:
+        if not (directory / file_name).is_file() or (cache / file_name).is_file():
+            return
+        cache.mkdir(parents=True, exist_ok=True)
+        new = cache / f"{file_name}.{uuid4()}.tmp"
+        try:
+            new.write_bytes((directory / file_name).read_bytes())
+            os.replace(new, cache / file_name)  # at once: other processes may be reading
+        finally:
+            new.unlink(missing_ok=True)
+    except OSError:
+        return  # then tiktoken looks for itself
+
+
+def _llama_index_ranks() -> Path | None:
+    spec = find_spec("llama_index")
+    for root in (spec.submodule_search_locations or []) if spec else []:
+        directory = Path(root) / "core" / "_static" / "tiktoken_cache"
+        if directory.is_dir():
+            return directory
+    return None

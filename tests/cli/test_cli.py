@@ -1,0 +1,199 @@
+"""The command line, as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rageval_hooks
+from tests.exporters.test_providers import Collector, collector  # noqa: F401 - a fixture
+from tests.judges.server import JudgeServer, answer
+from tests.offline.scored import record, write
+from tests.online.test_judge_stage import LABELS
+
+COMMAND = [str(Path(sys.executable).parent / "rageval-hooks")]
+
+
+def run(*arguments: str, status: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "RAGEVAL_", "OPENAI_"))}
+    result = subprocess.run(
+        [*COMMAND, *arguments], capture_output=True, text=True, timeout=300, env={**clean, **environment}
+    )
+    assert result.returncode == status, result.stderr
+    return result
+
+
+def test_the_version() -> None:
+    """One line."""
+    assert run("--version").stdout == f"rageval-hooks {rageval_hooks.__version__}\n"
+
+
+def test_a_wrong_option_is_said() -> None:
+    """With what is valid."""
+    assert "'default', 'lexical'" in run("demo", "--models", "huge", status=2).stderr
+
+
+def test_a_link_to_itself_is_said(tmp_path: Path) -> None:
+    """In one line, with status 2, wherever it is met."""
+    loop = tmp_path / "loop.jsonl"
+    loop.symlink_to(loop)
+    for arguments in (["report", str(loop)], ["run", str(loop), "--app", "json:loads", "-o", str(loop)]):
+        said = run(*arguments, status=2).stderr
+        assert len(said.splitlines()) == 1
+
+
+def test_an_unexpected_error_is_no_broken_bound(tmp_path: Path) -> None:
+    """Its traceback is shown, with status 2: 1 says that a bound was not kept."""
+    (tmp_path / "jinja2.py").write_text("raise KeyError('a broken installation')\n")
+    scores = write(tmp_path / "s.jsonl", [record(scores={"cost": 1})])
+    page = tmp_path / "r.html"
+    said = run("report", str(scores), "--output", str(page), status=2, PYTHONPATH=str(tmp_path)).stderr
+    assert "Traceback" in said
+    assert "a broken installation" in said
+
+
+@pytest.fixture(scope="module")
+def turns() -> dict[str, dict[str, Any]]:
+    """What ``demo --json`` prints with the real embedder, by question."""
+    pytest.importorskip("sentence_transformers")
+    objects = [json.loads(line) for line in run("demo", "--json").stdout.splitlines()]
+    return {item["turn"]["query"]: item for item in objects}
+
+
+def scores(item: dict[str, Any]) -> dict[str, float]:
+    return {s["name"]: s["value"] for s in item["scores"] if s["status"] == "scored" and s["target"]["kind"] == "turn"}
+
+
+class TestDemo:
+    def test_six_questions_each_a_turn_with_spans_and_scores(self, turns: Any) -> None:
+        """Real retrieval, a model call, and every local score."""
+        assert len(turns) == 6
+        for item in turns.values():
+            assert [span["name"] for span in item["spans"]] == [
+                "retrieval ScoredRetriever",
+                "chat extractive-demo",
+                "rag handbook",
+            ]
+            assert len(item["turn"]["passages"]) == 4
+            assert not [result for result in item["scores"] if result["status"] != "scored"]
+            assert len(scores(item)) == 16
+
+    def test_spans_are_one_trace(self, turns: Any) -> None:
+        """The steps are children of the turn."""
+        for item in turns.values():
+            *steps, turn = item["spans"]
+            assert {span["trace_id"] for span in item["spans"]} == {item["turn"]["span"]["trace_id"]}
+            assert {span["parent_id"] for span in steps} == {turn["span_id"]}
+
+    def test_the_wrong_number_shows(self, turns: Any) -> None:
+        """It is the only answer with an unsupported fact, and the explanation names it."""
+        unsupported = {question: scores(item)["unsupported_facts"] for question, item in turns.items()}
+        [wrong] = [question for question, count in unsupported.items() if count]
+        [result] = [result for result in turns[wrong]["scores"] if result["name"] == "unsupported_facts"]
+
+        assert "pier" in wrong
+        assert result["label"] == "fail"
+        assert result["explanation"] == "no passage has: 41.2 million"
+
+    def test_the_question_without_an_answer_shows(self, turns: Any) -> None:
+        """Its passages are the least relevant, and alone fail the threshold."""
+        labels = {
+            question: next(s for s in item["scores"] if s["name"] == "context_relevance")
+            for question, item in turns.items()
+        }
+        worst = min(labels, key=lambda question: labels[question]["value"])
+
+        assert "swimming pool" in worst
+        assert [question for question, score in labels.items() if score["label"] == "fail"] == [worst]
+
+    def test_the_labels_of_the_lexical_tier_say_the_same(self) -> None:
+        """Its scores are lower, and so are its thresholds: what fails is the wrong number and the missing answer."""
+        failed = {
+            (score["name"], item["turn"]["query"])
+            for item in map(json.loads, run("demo", "--json", "--models", "lexical").stdout.splitlines())
+            for score in item["scores"]
+            if score["status"] == "scored" and score["target"]["kind"] == "turn" and score["label"] == "fail"
+        }
+
+        assert failed == {
+            ("unsupported_facts", "How long is the new pier on Hallay and what did it cost?"),
+            ("context_relevance", "Which hotels on Vaila have a swimming pool?"),
+        }
+
+    def test_the_text_is_readable_when_piped(self) -> None:
+        """No colours, no line that is too long; each turn with its tree, and a table of scores."""
+        text = run("demo", "--models", "lexical").stdout
+
+        assert text.count("question: ") == 6
+        assert text.count("groundedness ") == 6
+        assert "retriever LexicalRetriever" in text
+        assert "USD" in text
+        assert "\x1b" not in text
+        assert max(map(len, text.splitlines())) <= 120
+
+    def test_answers_are_judged_on_request(self) -> None:
+        """TRACe's scores stand beside the local ones, also in the spans."""
+        with JudgeServer() as server:
+            server.otherwise(answer(LABELS))
+            output = run(
+                "demo",
+                "--json",
+                "--models",
+                "lexical",
+                "--judge",
+                "openai:judge-model",
+                OPENAI_API_KEY="sk-test",
+                RAGEVAL_JUDGE_OPTIONS=f"base_url={server.url}",
+                OPENAI_BASE_URL=server.url,
+            ).stdout
+        first = json.loads(output.splitlines()[0])
+
+        assert "trace.context_relevance" in scores(first)
+        assert "evaluate trace" in [span["name"] for span in first["spans"]]
+
+    def test_a_judge_without_a_key_is_said(self) -> None:
+        """Before anything else is done."""
+        assert "OPENAI_API_KEY" in run("demo", "--models", "lexical", "--judge", "openai:x", status=2).stderr
+
+    def test_spans_are_sent_on_request(self, collector: Collector) -> None:  # noqa: F811
+        """To any OTLP endpoint."""
+        output = run("demo", "--models", "lexical", "--otlp", collector.url).stdout
+
+        assert [span.name for span in collector.spans].count("rag handbook") == 6
+        assert f"went to {collector.url}" in output
+
+    def test_with_llama_index_it_is_the_same(self) -> None:
+        """The same questions, the same steps, and the scores find the same wrong number."""
+        lines = run("demo", "--json", "--models", "lexical", "--framework", "llama-index").stdout.splitlines()
+        turns = {item["turn"]["query"]: item for item in map(json.loads, lines)}
+
+        assert len(turns) == 6
+        for item in turns.values():
+            assert item["turn"]["framework"] == "llama_index"
+            assert [span["name"] for span in item["spans"]] == [
+                "retrieval LexicalRetriever",
+                "chat extractive-demo",
+                "rag Handbook",
+            ]
+        wrong = [query for query, item in turns.items() if scores(item).get("unsupported_facts")]
+        assert wrong == ["How long is the new pier on Hallay and what did it cost?"]
+
+    @pytest.mark.parametrize("address", ["nonsense", "ftp://host:21", "http://[x", "http://host:99999"])
+    def test_an_address_that_is_none_is_said(self, address: str) -> None:
+        """As what it is: nobody was asked."""
+        errors = run("demo", "--models", "lexical", "--otlp", address, status=2).stderr
+
+        assert errors.startswith("rageval-hooks: --otlp is an address such as http://localhost:4318, not ")
+
+    def test_an_endpoint_that_is_not_there_is_said(self) -> None:
+        """One line, and an exit status."""
+        errors = run("demo", "--models", "lexical", "--otlp", "http://127.0.0.1:9", status=2).stderr
+
+        assert "the spans cannot be sent to http://127.0.0.1:9/v1/traces" in errors
+        assert "Traceback" not in errors.split("rageval-hooks: ")[-1]

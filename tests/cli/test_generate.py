@@ -1,0 +1,123 @@
+"""``rageval-hooks generate``, as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_cli import COMMAND, run
+from tests.judges.server import JudgeServer, Received, Reply, held
+from tests.offline.pdf import pdf
+from tests.offline.testsets.test_generation import FACTS, is_draft, passage, writer
+
+
+@pytest.fixture
+def documents(tmp_path: Path) -> Path:
+    folder = tmp_path / "documents"
+    folder.mkdir()
+    (folder / "isles.md").write_text("\n\n".join(FACTS[:2]))
+    (folder / "keeper.pdf").write_bytes(pdf([FACTS[2]]))
+    return folder
+
+
+def environment(server: JudgeServer) -> dict[str, str]:
+    return {"OPENAI_API_KEY": "sk-test", "OPENAI_BASE_URL": server.url}
+
+
+def test_from_documents_to_a_test_set(documents: Path, tmp_path: Path) -> None:
+    """Markdown and PDF; plain output, exit status 0."""
+    output = tmp_path / "set.csv"
+    with JudgeServer() as server:
+        server.otherwise(writer())
+        arguments = ("generate", str(documents), "--judge", "openai:x", "-o", str(output), "--chunk-size", "70")
+        done = run(*arguments, **environment(server))
+
+    assert done.stdout.splitlines() == [
+        "3 of 3 chunks of 2 documents",
+        "3 questions, 0 left out",
+        f"wrote {output}",
+    ]
+    assert done.stderr == ""
+    lines = output.read_text().splitlines()
+    assert lines[0] == "question,ground_truth_answer,chunk_id,document"
+    assert [line.rsplit(",", 1)[1] for line in lines[1:]] == ["isles.md", "isles.md", "keeper.pdf"]
+
+
+def test_what_is_wrong_is_one_line(documents: Path, tmp_path: Path) -> None:
+    """With exit status 2, before anybody is asked."""
+    output = str(tmp_path / "set.jsonl")
+
+    assert run("generate", str(documents), "-o", output, status=2).stderr == (
+        "rageval-hooks: somebody has to write the questions: pass --judge, such as openai:gpt-5-mini\n"
+    )
+    assert (
+        "unknown style 'x'"
+        in run("generate", str(documents), "-o", output, "--judge", "openai:x", "--style", "x", status=2).stderr
+    )
+    assert not Path(output).exists()
+
+
+def test_a_killed_run_goes_on(documents: Path, tmp_path: Path) -> None:
+    """Nothing that was answered is asked again; the file is as if nothing had happened."""
+    output = tmp_path / "set.jsonl"
+    arguments = ["generate", str(documents), "--judge", "openai:x", "-o", str(output), "--chunk-size", "70"]
+    arguments += ["--concurrency", "1"]
+    never, reached = threading.Event(), threading.Event()
+
+    def reply(request: Received) -> Reply:
+        if not is_draft(request) and passage(request) == FACTS[1]:
+            reached.set()
+            return held(writer()(request), never)
+        return writer()(request)
+
+    with JudgeServer() as server:
+        server.otherwise(reply)
+        variables = {**os.environ, **environment(server)}
+        with subprocess.Popen([*COMMAND, *arguments], env=variables, stdout=subprocess.DEVNULL) as process:
+            came_so_far = reached.wait(60)
+            process.kill()
+        assert came_so_far
+        assert not output.exists()
+        before = len(server.requests)
+        server.otherwise(writer())
+        done = run(*arguments, **environment(server))
+        requests = [request.content for request in server.requests]
+
+    assert done.stderr == f"going on from {output}.partial.jsonl\n"
+    assert before == 4
+    assert len(requests) == 7
+    assert len(set(requests)) == 6, "only what was under way when it was killed is asked again"
+    assert [json.loads(line)["chunk"] for line in output.read_text().splitlines()] == FACTS
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["documents", "set.jsonl"]
+
+
+def test_an_interruption_says_how_to_go_on(documents: Path, tmp_path: Path) -> None:
+    """With the exit status of an interruption; what is done is kept."""
+    output = tmp_path / "set.jsonl"
+    arguments = ["generate", str(documents), "--judge", "openai:x", "-o", str(output), "--concurrency", "1"]
+    with JudgeServer() as server:
+        never, reached = threading.Event(), threading.Event()
+
+        def hold(request: Received) -> Reply:
+            reached.set()
+            return held(writer()(request), never)
+
+        server.then(writer())
+        server.otherwise(hold)
+        with subprocess.Popen(
+            [*COMMAND, *arguments], env={**os.environ, **environment(server)}, stderr=subprocess.PIPE, text=True
+        ) as process:
+            came_so_far = reached.wait(60)
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=30)
+        assert came_so_far
+
+    assert process.returncode == 130
+    assert f"interrupted. What is done is in {output}.partial.jsonl: give the same command again to go on" in errors
+    assert "Traceback" not in errors

@@ -1,0 +1,132 @@
+"""``rageval-hooks run``, as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.test_cli import COMMAND
+
+ROOT = Path(__file__).resolve().parents[2]
+
+APP = """
+import os
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def ask(question):
+    with open(HERE / "asked.txt", "a") as file:
+        file.write(question + "\\n")
+    while question == "c?" and not (HERE / "go").exists():
+        time.sleep(0.02)
+    if question == "b?":
+        raise LookupError("nothing found")
+    return f"Blue {question}", ["a text", "another text"]
+
+
+def chain():
+    from tests.integrations.langchain.fakes import lcel
+
+    return lcel()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "app.py").write_text(APP)
+    (tmp_path / "set.csv").write_text("question,chunk_id\n" + "".join(f"{name}?,d1\n" for name in "abcd"))
+    return tmp_path
+
+
+def environment() -> dict[str, str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "RAGEVAL_"))}
+    return {**clean, "PYTHONPATH": str(ROOT)}
+
+
+def run(folder: Path, *arguments: str, status: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [*COMMAND, *arguments], cwd=folder, capture_output=True, text=True, timeout=120, env=environment()
+    )
+    assert done.returncode == status, done.stderr
+    return done
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
+
+
+def test_a_chain_in_the_current_directory(folder: Path) -> None:
+    """One record per question, with the rank of its chunk; plain output, exit status 0."""
+    done = run(folder, "run", "set.csv", "--app", "app:chain", "-o", "out.jsonl")
+
+    assert done.stdout.splitlines() == [
+        "4 of 4 questions answered",
+        "the chunk with the answer was retrieved for 4 of 4",
+        "wrote out.jsonl",
+    ]
+    assert done.stderr == ""
+    assert [(record["turn"]["query"], record["rank"]) for record in records(folder)] == [
+        (f"{name}?", 1) for name in "abcd"
+    ]
+
+
+def test_a_killed_run_goes_on(folder: Path) -> None:
+    """Each question is asked once, but for the one that was under way; an error is a record and exit status 1.
+
+    And the next command reads what came of it: what failed has no score.
+    """
+    arguments = ("run", "set.csv", "--app", "app:ask", "-o", "out.jsonl", "--concurrency", "1")
+    asked = folder / "asked.txt"
+    with subprocess.Popen([*COMMAND, *arguments], cwd=folder, env=environment()) as process:
+        deadline = time.monotonic() + 60
+        while not (asked.exists() and "c?" in asked.read_text()) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.kill()
+    assert not (folder / "out.jsonl").exists()
+    (folder / "go").touch()
+    done = run(folder, *arguments, status=1)
+
+    assert asked.read_text().split() == ["a?", "b?", "c?", "c?", "d?"]
+    assert done.stderr == "going on from out.jsonl.partial.jsonl\n"
+    assert [record["turn"]["response"] for record in records(folder)] == ["Blue a?", "", "Blue c?", "Blue d?"]
+    assert records(folder)[1]["turn"]["error"] == {"type": "LookupError", "message": "nothing found"}
+    assert not (folder / "out.jsonl.partial.jsonl").exists()
+
+    run(folder, "score", "out.jsonl", "--models", "lexical", "--metrics", "groundedness", "-o", "scores.jsonl")
+    scored = [json.loads(line) for line in (folder / "scores.jsonl").read_text().splitlines()]
+    assert [record["results"][0]["status"] for record in scored] == ["scored", "skipped", "scored", "scored"]
+    assert [record["id"] for record in scored] == [record["id"] for record in records(folder)]
+
+
+def test_a_wrong_app_is_one_line(folder: Path) -> None:
+    """With what the module has, and exit status 2."""
+    errors = run(folder, "run", "set.csv", "--app", "app:chian", "-o", "out.jsonl", status=2).stderr
+
+    assert errors == ("rageval-hooks: --app: app has no 'chian'. Did you mean 'chain'? It has: HERE, ask, chain\n")
+
+
+def test_an_app_that_changes_the_directory(folder: Path) -> None:
+    """The files stand where they were meant to be."""
+    (folder / "elsewhere").mkdir()
+    (folder / "moving.py").write_text("import os\n\nos.chdir('elsewhere')\n\n\ndef ask(question):\n    return 'x'\n")
+    done = run(folder, "run", "set.csv", "--app", "moving:ask", "-o", "out.jsonl")
+
+    assert done.stdout.splitlines()[-1] == "wrote out.jsonl"
+    assert len(records(folder)) == 4
+    assert list((folder / "elsewhere").iterdir()) == []
+
+
+def test_an_app_that_exits_when_it_is_imported(folder: Path) -> None:
+    """Is a wrong one: one line, exit status 2."""
+    (folder / "leaving.py").write_text("import sys\n\nsys.exit(0)\n")
+    errors = run(folder, "run", "set.csv", "--app", "leaving:ask", "-o", "out.jsonl", status=2).stderr
+    assert errors == "rageval-hooks: --app: leaving cannot be imported: SystemExit: 0\n"

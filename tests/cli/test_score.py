@@ -1,0 +1,333 @@
+"""``rageval-hooks score``, as a user runs it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rageval_hooks import Score
+from rageval_hooks.offline.records.files import read_records
+from tests.cli.test_cli import COMMAND, run
+from tests.judges.server import JudgeServer, answer, held
+from tests.offline.records.test_readers import write_csv, write_lines
+from tests.offline.records.test_writers import table
+from tests.online.test_judge_stage import LABELS
+
+LEXICAL = ("--models", "lexical")
+
+
+def rows(number: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "query": f"When was pier {index} opened?",
+            "response": "It was opened in 2019.",
+            "passages": ["The pier was opened in 2019."],
+        }
+        for index in range(1, number + 1)
+    ]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return write_lines(tmp_path / "in.jsonl", rows(6))
+
+
+def values(path: Path) -> list[dict[str, float]]:
+    return [{score.name: score.value for score in record.scores()} for record in read_records(path)]
+
+
+class TestFiles:
+    def test_local_scores_of_json_lines(self, file: Path) -> None:
+        """Every default; the labels of thresholds; plain text that says what was done."""
+        output = file.parent / "out.jsonl"
+        result = run("score", str(file), *LEXICAL, "-o", str(output), "--threshold", "groundedness=0.7")
+        records = list(read_records(output))
+
+        assert result.stdout.splitlines()[0] == f"scored 6 turns of {file}: {output}"
+        assert result.stderr == ""
+        assert [record.id for record in records] == ["1", "2", "3", "4", "5", "6"]
+        assert {"groundedness", "answer_relevance", "context_relevance"} <= set(values(output)[0])
+        assert {s.label for record in records for s in record.scores() if s.name == "groundedness"} == {"pass"}
+        assert sorted(item.name for item in file.parent.iterdir()) == ["in.jsonl", "out.jsonl"]
+
+    def test_labels_are_there_by_default(self, file: Path) -> None:
+        """In both kinds of files, and the report counts them; ``none`` leaves them out."""
+        outputs = [file.parent / "out.csv", file.parent / "out.jsonl"]
+        arguments = ("score", str(file), *LEXICAL, "-o", str(outputs[0]), "-o", str(outputs[1]))
+        run(*arguments)
+        report = run("report", str(outputs[0])).stdout.splitlines()
+
+        assert {row["groundedness.label"] for row in table(outputs[0])} == {"pass"}
+        assert "answer_relevance.label" not in table(outputs[0])[0]
+        assert [
+            score.label for score in next(read_records(outputs[1])).results if score.name == "context_relevance"
+        ] == [
+            None,
+            "pass",
+        ]
+        assert "passed" in report[1].split()
+        assert [line.split()[-1] for line in report if line.startswith("groundedness")] == ["100.0%"]
+
+        run(*arguments, "--threshold", "none", "--threshold", "unsupported_facts=0")
+        assert {name for name in table(outputs[0])[0] if name.endswith(".label")} == {"unsupported_facts.label"}
+
+    def test_the_environment_may_name_scores_of_others(self, file: Path) -> None:
+        """It is the application's; an option is for this command."""
+        output = file.parent / "out.jsonl"
+        arguments = ("score", str(file), *LEXICAL, "--metrics", "groundedness", "-o", str(output))
+        run(*arguments, RAGEVAL_THRESHOLDS="trace.adherence=1,groundedness=1")
+        assert {score.label for record in read_records(output) for score in record.scores()} <= {"pass", "fail"}
+
+        done = run(*arguments, "--threshold", "trace.adherence=1", status=2)
+        assert "unknown score in thresholds 'trace.adherence'. Valid: groundedness." in done.stderr
+
+    def test_a_table_to_two_tables(self, tmp_path: Path) -> None:
+        """Ragas' columns in, ours and JSON Lines out."""
+        given = [{"question": "When?", "answer": "In 2019.", "contexts": '["It was in 2019."]', "ground_truth": "2019"}]
+        file = write_csv(tmp_path / "in.csv", given)
+        outputs = [tmp_path / "out.csv", tmp_path / "out.jsonl"]
+        run("score", str(file), *LEXICAL, "--metrics", "groundedness", "-o", str(outputs[0]), "-o", str(outputs[1]))
+
+        [row] = table(outputs[0])
+        assert float(row["groundedness"]) == values(outputs[1])[0]["groundedness"]
+
+    def test_a_conversation_and_its_context(self, tmp_path: Path) -> None:
+        """Seed 001's pair of files."""
+        chat, context = tmp_path / "chat.txt", tmp_path / "context.json"  # a conversation may have any name
+        turns = [
+            {"turn": 1, "role": "User", "message": "When was the pier opened?"},
+            {"turn": 2, "role": "AI/Chatbot", "message": "The pier was opened in 2019."},
+        ]
+        vectors = [{"id": 7, "text": "The pier was opened in 2019.", "source_url": "a.md"}]
+        chat.write_text(json.dumps({"chat_id": 1, "conversation_turns": turns}))
+        context.write_text(json.dumps({"status": "success", "data": {"vector_data": vectors}}))
+        output = tmp_path / "out.jsonl"
+        run("score", str(chat), "--context", str(context), *LEXICAL, "--metrics", "groundedness", "-o", str(output))
+
+        [record] = read_records(output)
+        assert (record.turn.query, record.turn.passages[0].id) == ("When was the pier opened?", "7")
+        assert values(output) == [{"groundedness": 1.0}]
+
+    def test_columns_of_open_rag_eval(self, tmp_path: Path) -> None:
+        """With runs side by side."""
+        file = write_lines(tmp_path / "in.jsonl", [{**rows(1)[0], "id": "q", "run": number} for number in (1, 2)])
+        output = tmp_path / "out.csv"
+        said = run("score", str(file), *LEXICAL, "--columns", "open-rag-eval", "-o", str(output)).stdout
+
+        [row] = table(output)
+        assert row["query_id"] == "q"
+        assert "without a column of open-rag-eval, only in .jsonl or in columns of ours: answer_relevance" in said
+        assert {"run_1_generation_score_hallucination_score", "run_2_retrieval_score_umbrela_scores"} <= set(row)
+
+
+class TestWhatIsWrong:
+    def test_some_rows_are_bad(self, tmp_path: Path) -> None:
+        """The status says so, and the output where they are."""
+        file = write_lines(tmp_path / "in.jsonl", [*rows(1), "{", *rows(1)])
+        output, errors = tmp_path / "out.jsonl", tmp_path / "bad.jsonl"
+        arguments = (
+            "score",
+            str(file),
+            *LEXICAL,
+            "--metrics",
+            "groundedness",
+            "-o",
+            str(output),
+            "--errors",
+            str(errors),
+        )
+        result = run(*arguments, status=1)
+
+        assert f"1 row could not be used: {errors} (line 2: not JSON" in result.stdout
+        assert json.loads(errors.read_text())["row"] == "{"
+        assert len(values(output)) == 2
+
+    @pytest.mark.parametrize(
+        ("arguments", "reason"),
+        [
+            (("--output", "out.jsonl", "--metrics", "groundednes"), "Did you mean 'groundedness'?"),
+            (("--output", "out.jsonl", "--metrics", "trace"), "trace needs a judge"),
+            ((), "--output"),
+        ],
+    )
+    def test_a_wrong_option(self, arguments: tuple[str, ...], reason: str, file: Path) -> None:
+        """One line, before anything is done, and status 2."""
+        given = [str(file.parent / part) if part.startswith("out.") else part for part in arguments]
+        result = run("score", str(file), *LEXICAL, *given, status=2)
+
+        assert reason in result.stderr
+        assert "Traceback" not in result.stderr
+        assert [item.name for item in file.parent.iterdir()] == ["in.jsonl"]
+
+    def test_a_missing_column(self, tmp_path: Path) -> None:
+        """Which one, what is accepted, what there is."""
+        file = write_lines(tmp_path / "in.jsonl", [{"query": "When?", "response": "In 2019."}])
+        errors = run("score", str(file), *LEXICAL, "-o", str(tmp_path / "out.jsonl"), status=2).stderr
+
+        assert "there is no column for the passages: accepted are passages, retrieved_contexts," in errors
+        assert "found: query, response" in errors
+
+    def test_a_column_that_no_metric_needs(self, tmp_path: Path) -> None:
+        """May be missing."""
+        turn = {"query": "When was the pier opened?", "response": "The pier was opened in 2019."}
+        file = write_lines(tmp_path / "in.jsonl", [turn])
+        output = tmp_path / "out.jsonl"
+        run("score", str(file), *LEXICAL, "--metrics", "answer_relevance", "-o", str(output))
+        assert list(values(output)[0]) == ["answer_relevance"]
+
+    def test_no_score_at_all(self, file: Path) -> None:
+        """Is said with a reason, and the status says that nothing came of it."""
+        output = str(file.parent / "out.jsonl")
+        result = run("score", str(file), *LEXICAL, "--metrics", "hhem", "-o", output, status=2)
+
+        assert "0 scores, 6 skipped, 0 failed" in result.stdout
+        assert result.stderr.startswith("rageval-hooks: not one score came out; the first: hhem: ")
+
+    def test_a_judge_that_knows_no_answer(self, file: Path) -> None:
+        """It stops, and says that it goes on later."""
+        with JudgeServer() as server:
+            result = Scoring(server, file).run(status=2)
+        assert "the judge openai:judge-model does not work" in result.stderr
+        assert "give the same command again to go on" in result.stderr
+
+    def test_a_judge_that_knows_no_answer_beside_local_scores(self, tmp_path: Path) -> None:
+        """These are written; the status says that the judge does not work."""
+        file = write_lines(tmp_path / "in.jsonl", rows(1))
+        with JudgeServer() as server:
+            result = Scoring(server, file).run(status=2)
+        assert "the judge openai:judge-model does not work" in result.stderr
+        assert "The other scores are written" in result.stderr
+        assert list(values(tmp_path / "out.jsonl")[0]) == ["groundedness"]
+
+
+class Scoring:
+    """A run with a judge at a local server."""
+
+    def __init__(self, server: JudgeServer, file: Path, *more: str, concurrency: int = 2) -> None:
+        self.output = file.parent / "out.jsonl"
+        self.journal = file.parent / "out.jsonl.partial.jsonl"
+        options = f"base_url={server.url},max_retries=0"
+        self.arguments = ["score", str(file), *LEXICAL, "--metrics", "groundedness,trace", "-o", str(self.output)]
+        self.arguments += ["--judge", "openai:judge-model", "--judge-options", options]
+        self.arguments += ["--concurrency", str(concurrency), *more]
+
+    def run(self, status: int = 0) -> subprocess.CompletedProcess[str]:
+        return run(*self.arguments, status=status, OPENAI_API_KEY="sk-test")
+
+    def start(self) -> subprocess.Popen[str]:
+        environment = {**os.environ, "OPENAI_API_KEY": "sk-test"}
+        return subprocess.Popen(
+            [*COMMAND, *self.arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        )
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def questions(server: JudgeServer) -> list[str]:
+    return [request.prompt.split("When was pier ")[1][0] for request in server.requests]
+
+
+@pytest.fixture
+def server() -> Iterator[JudgeServer]:
+    with JudgeServer() as server:
+        yield server
+
+
+class TestJudged:
+    @pytest.mark.parametrize("kind", [signal.SIGKILL, signal.SIGINT])
+    def test_an_interrupted_run_goes_on(self, kind: signal.Signals, file: Path, server: JudgeServer) -> None:
+        """Whoever ended it: nothing that was judged is judged again, and the output is complete."""
+        gate = threading.Event()
+        server.then(*[answer(LABELS)] * 3)
+        server.otherwise(held(answer(LABELS), gate))
+        scoring = Scoring(server, file)
+        process = scoring.start()
+        until(lambda: len(server.requests) == 5 and scoring.journal.read_text().count('"record"') == 3)
+        process.send_signal(kind)
+        _, errors = process.communicate(timeout=30)
+
+        assert process.returncode == (130 if kind is signal.SIGINT else -signal.SIGKILL)
+        assert not scoring.output.exists()
+        said = f"interrupted. What is done is in {scoring.journal}: give the same command again to go on"
+        assert errors == (f"rageval-hooks: {said}\n" if kind is signal.SIGINT else "")
+        lines = [json.loads(line) for line in scoring.journal.read_text().splitlines()]
+        judged = {line["record"]["id"] for line in lines if "record" in line}
+        before = len(server.requests)
+        gate.set()
+        output = scoring.run().stdout
+
+        assert "scored 6 turns" in output
+        assert "(3 of them before an interruption)" in output
+        assert sorted(questions(server)[before:]) == sorted({"1", "2", "3", "4", "5", "6"} - judged)
+        assert [record.id for record in read_records(scoring.output)] == ["1", "2", "3", "4", "5", "6"]
+        assert all("trace.adherence" in scores and "groundedness" in scores for scores in values(scoring.output))
+        assert not scoring.journal.exists()
+
+    def test_what_another_run_has_left(self, file: Path, server: JudgeServer) -> None:
+        """Is not gone on with: the message says how to begin anew."""
+        server.then(answer(LABELS))
+        server.otherwise(held(answer(LABELS), threading.Event()))
+        scoring = Scoring(server, file, concurrency=1)
+        process = scoring.start()
+        until(lambda: len(server.requests) == 2)
+        process.kill()
+        process.communicate(timeout=30)
+        server.otherwise(answer(LABELS))
+        write_lines(file, rows(2))
+
+        assert "it had other input" in scoring.run(status=2).stderr
+        assert "scored 2 turns" in run(*scoring.arguments, "--restart", OPENAI_API_KEY="sk-test").stdout
+
+    def test_a_budget(self, file: Path, server: JudgeServer) -> None:
+        """Reached, it is said at the end; local scores are there for all."""
+        server.otherwise(answer(LABELS))
+        scoring = Scoring(server, file, "--max-calls", "4", concurrency=3)
+        output = scoring.run().stdout
+
+        assert len(server.requests) == 4
+        assert "the judge took 4 requests" in output
+        assert (
+            "the budget of 4 calls is used up: 2 questions to the judge not asked, their scores are skipped" in output
+        )
+        assert sum("trace.adherence" in scores for scores in values(scoring.output)) == 4
+        assert sum("groundedness" in scores for scores in values(scoring.output)) == 6
+        given = [r for record in read_records(scoring.output) for r in record.results if r.name == "trace.adherence"]
+        assert {(r.annotator, r.model) for r in given if isinstance(r, Score)} == {("LLM", "judge-model-2026-01-01")}
+
+
+def test_a_terminal_shows_how_far_it_is(file: Path) -> None:
+    """On standard error, with the number of turns and an estimate; what is piped stays plain."""
+    import pty
+
+    ours, theirs = pty.openpty()
+    arguments = ["score", str(file), *LEXICAL, "--metrics", "groundedness", "-o", str(file.parent / "out.jsonl")]
+    process = subprocess.Popen(
+        [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=theirs, env={**os.environ, "TERM": "xterm"}
+    )
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # how a terminal says that nobody writes any more
+        while part := os.read(ours, 4096):
+            shown += part
+    os.close(ours)
+    output, _ = process.communicate(timeout=30)
+
+    assert process.returncode == 0
+    assert b"6/6" in shown
+    assert b"left" in shown
+    assert b"\x1b" not in output

@@ -1,0 +1,317 @@
+"""Scores on their way to Phoenix: what is posted, what happens when spans are late or the server is in trouble.
+
+The real server is asked in tests/e2e; the one here has the same answers, and the faults of a real one on a bad day.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+import rageval_hooks
+from rageval_hooks import ConfigurationError, Evaluation, Failed, Passage, Score, Skipped, Step, Target, Turn
+from rageval_hooks.exporters.phoenix.discovery import phoenix_places
+from rageval_hooks.exporters.phoenix.exporter import PhoenixAutoExporter, PhoenixExporter
+from rageval_hooks.turn import SpanReference
+from tests.integrations.langchain.fakes import lcel
+
+SPAN = "1234567890abcdef"
+
+
+class Server:
+    """A server on loopback with Phoenix's paths.
+
+    Attributes:
+        url: its base URL.
+        version: what it says of itself; None if it is something else.
+        answers: what the next posts get, each a status and a text; afterwards 200.
+        missing: ids of spans that have not arrived.
+        posts: what came: path, query, headers, annotations.
+        stored: the annotations that it took.
+    """
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.version: str | None = "20.26.1"
+        self.answers: list[tuple[int, str]] = []
+        self.missing: set[str] = set()
+        self.posts: list[tuple[str, str, dict[str, str], list[dict[str, Any]]]] = []
+        self.stored: list[dict[str, Any]] = []
+
+    def get(self) -> tuple[int, str]:
+        return (200, self.version) if self.version else (404, "no such page")
+
+    def post(self, path: str, query: str, headers: dict[str, str], body: bytes) -> tuple[int, str]:
+        annotations = json.loads(body)["data"]
+        self.posts.append((path, query, headers, annotations))
+        if self.answers:
+            return self.answers.pop(0)
+        absent = {item["span_id"] for item in annotations} & self.missing
+        if absent and "sync=true" in query:
+            return 404, f"Spans with IDs {', '.join(sorted(absent))} do not exist."
+        self.stored += [{"path": path, **item} for item in annotations if item["span_id"] not in absent]
+        return 200, "{}"
+
+
+@contextmanager
+def serving(server: Server) -> Iterator[Server]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._answer(*server.get())
+
+        def do_POST(self) -> None:
+            path, _, query = self.path.partition("?")
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            self._answer(*server.post(path, query, headers, self.rfile.read(int(self.headers["content-length"]))))
+
+        def _answer(self, status: int, text: str) -> None:
+            self.send_response(status)
+            self.send_header("content-type", "text/plain")
+            self.send_header("content-length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.url = f"http://127.0.0.1:{http.server_port}"
+    thread = threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        http.shutdown()
+        http.server_close()
+        thread.join()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serving(Server()) as server:
+        yield server
+
+
+@pytest.fixture
+def exporter(server: Server) -> Iterator[PhoenixExporter]:
+    exporter = PhoenixExporter(server.url)
+    yield exporter
+    exporter.shutdown()
+
+
+def turn(span_id: str = SPAN, **fields: Any) -> Turn:
+    passages = (Passage(text="The pier was opened in 2019.", id="d1"), Passage(text="The ferry is slow.", id="d2"))
+    step = Step(id="r", kind="retriever", name="Store", started_at=0, ended_at=1, passages=passages)
+    span = SpanReference(trace_id="0" * 31 + "1", span_id=span_id)
+    return Turn(query="When?", response="In 2019.", passages=passages, steps=(step,), span=span, **fields)
+
+
+def evaluation(*results: Any, **fields: Any) -> Evaluation:
+    return Evaluation(turn=turn(**fields), results=results or (Score(name="groundedness", value=0.9),))
+
+
+def test_what_is_posted(server: Server, exporter: PhoenixExporter) -> None:
+    """Scores on the turn's span, passages' scores on the retriever's documents, reasons without a score."""
+    passage = Target(kind="passage", index=1, id="d2")
+    exporter.export(
+        evaluation(
+            Score(name="groundedness", value=0.9, label="pass", explanation="well supported", model="m", version="3"),
+            Score(name="context_relevance", value=0.25, target=passage, annotator="LLM"),
+            Skipped(name="entity_consistency", reason="the response names nothing"),
+            Failed(name="trace", error_type="rate_limited", message="too many requests", annotator="LLM"),
+        )
+    )
+    assert exporter.flush(10)
+
+    stored = {item["name"]: item for item in server.stored}
+    assert stored["groundedness"] == {
+        "path": "/v1/span_annotations",
+        "name": "groundedness",
+        "span_id": SPAN,
+        "annotator_kind": "CODE",
+        "result": {"score": 0.9, "label": "pass", "explanation": "well supported"},
+        "metadata": {"model": "m", "version": "3", "probability": 1.0},
+    }
+    document = stored["context_relevance"]
+    assert (document["path"], document["document_position"]) == ("/v1/document_annotations", 1)
+    assert document["span_id"] == turn().step_span_id(turn().steps[0])
+    assert stored["entity_consistency"]["result"] == {"label": "skipped", "explanation": "the response names nothing"}
+    assert stored["trace"]["result"] == {"label": "failed", "explanation": "rate_limited: too many requests"}
+    assert exporter.stats()["delivered"] == 4
+
+
+def test_many_scores_travel_in_few_requests(server: Server, exporter: PhoenixExporter) -> None:
+    """Batched by span and kind."""
+    for number in range(150):
+        exporter.export(evaluation(span_id=f"{number + 1:016x}"))
+    assert exporter.flush(10)
+
+    assert len(server.stored) == 150
+    assert len(server.posts) <= 5
+
+
+def test_scores_wait_for_spans_that_are_on_their_way(server: Server, exporter: PhoenixExporter) -> None:
+    """Those whose spans are there are not held up by the others, and each is stored once."""
+    late = "00000000000000ff"
+    server.missing = {late}
+    exporter.export(evaluation())
+    exporter.export(evaluation(span_id=late))
+    assert not exporter.flush(0.7)
+    assert [item["span_id"] for item in server.stored] == [SPAN]
+    assert exporter.stats()["queued"] == 1
+
+    server.missing = set()
+    assert exporter.flush(10)
+    assert [item["span_id"] for item in server.stored] == [SPAN, late]
+
+
+def test_what_has_no_span_at_the_end_is_left_to_the_server(server: Server, exporter: PhoenixExporter) -> None:
+    """It looks for missing spans on its own when it is asked to."""
+    server.missing = {SPAN}
+    exporter.export(evaluation())
+    exporter.shutdown()
+
+    assert "sync=true" not in server.posts[-1][1]
+    assert exporter.stats()["handed_over"] == 1
+
+
+@pytest.mark.parametrize("status", [429, 500, 503, 401])
+def test_a_server_in_trouble_gets_it_later(
+    server: Server, exporter: PhoenixExporter, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is lost; one line says what is wrong."""
+    server.answers = [(status, "no")]
+    exporter.export(evaluation())
+    assert exporter.flush(10)
+
+    assert len(server.stored) == 1
+    assert exporter.stats()["errors"] == 1
+    assert f"answers {status}" in caplog.text
+    assert len(caplog.records) == 1
+
+
+def test_one_score_that_is_refused_does_not_take_others_with_it(server: Server, exporter: PhoenixExporter) -> None:
+    """The request is split until the culprit is alone."""
+
+    def post(path: str, query: str, headers: dict[str, str], body: bytes) -> tuple[int, str]:
+        if any(item["name"] == "bad" for item in json.loads(body)["data"]):
+            return 422, "invalid"
+        return Server.post(server, path, query, headers, body)
+
+    server.post = post  # type: ignore[method-assign]
+    scores = [Score(name=name, value=1.0) for name in ("a", "b", "bad", "c", "d")]
+    exporter.export(evaluation(*scores))
+    assert exporter.flush(10)
+
+    assert sorted(item["name"] for item in server.stored) == ["a", "b", "c", "d"]
+    assert exporter.stats()["rejected"] == 1
+
+
+def test_nobody_there(caplog: pytest.LogCaptureFixture) -> None:
+    """The application never notices; what is lost at the end is counted and said."""
+    exporter = PhoenixExporter("http://127.0.0.1:9", drain_timeout=2)
+    exporter.export(evaluation())
+    assert not exporter.flush(0.7)
+    exporter.shutdown()
+
+    assert exporter.stats()["lost"] == 1
+    assert "cannot be reached" in caplog.text
+    assert "1 scores could not be posted to Phoenix in time and are lost" in caplog.text
+
+
+def test_keys_and_headers(server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """From Phoenix's own variables; they appear on the wire, and in no log and no repr."""
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setenv("PHOENIX_API_KEY", "px-secret")
+    monkeypatch.setenv("PHOENIX_CLIENT_HEADERS", "x-team=harbour")
+    server.answers = [(401, "no")]
+    exporter = PhoenixExporter(server.url)
+    exporter.export(evaluation())
+    assert exporter.flush(10)
+    exporter.shutdown()
+
+    headers = server.posts[-1][2]
+    assert (headers["authorization"], headers["x-team"]) == ("Bearer px-secret", "harbour")
+    assert "px-secret" not in caplog.text + repr(exporter)
+
+
+def test_hidden_content_is_not_posted(server: Server) -> None:
+    """Explanations and details may quote texts."""
+    exporter = PhoenixExporter(server.url, capture_content=False)
+    exporter.export(
+        evaluation(
+            Score(name="groundedness", value=0.5, explanation="no passage has: pier", metadata={"sentence": "pier"}),
+            Failed(name="odd", error_type="ValueError", message="pier"),
+        )
+    )
+    assert exporter.flush(10)
+    exporter.shutdown()
+
+    assert "pier" not in json.dumps(server.stored)
+    assert {item["name"] for item in server.stored} == {"groundedness", "odd"}
+
+
+class TestOnItsOwn:
+    """With the default exporters: scores go to a Phoenix where the spans go to one, and nowhere else."""
+
+    @pytest.fixture
+    def run(self, server: Server, monkeypatch: pytest.MonkeyPatch) -> Callable[[], dict[str, Any]]:
+        monkeypatch.setenv("PHOENIX_COLLECTOR_ENDPOINT", server.url)
+        monkeypatch.setenv("OTEL_SDK_DISABLED", "false")
+
+        def run() -> dict[str, Any]:
+            exporters = ["jsonl", PhoenixAutoExporter()]
+            monkeypatch.setenv("RAGEVAL_JSONL_PATH", "/dev/null")
+            with rageval_hooks.instrument(metrics=["latency"], exporters=exporters) as handle:
+                lcel().invoke("When?")
+                assert handle.flush(10)
+                stats: dict[str, Any] = handle.stats()["exporters"]["phoenix-auto"]
+                return stats
+
+        return run
+
+    def test_a_phoenix_is_recognised(self, server: Server, run: Callable[[], dict[str, Any]]) -> None:
+        """By what it says of itself."""
+        assert run()["delivered"] > 0
+        assert "latency" in {item["name"] for item in server.stored}
+
+    def test_something_else_gets_nothing(self, server: Server, run: Callable[[], dict[str, Any]]) -> None:
+        """No request beyond the question who it is; nothing is counted as lost."""
+        server.version = None
+
+        assert set(run().values()) == {0}
+        assert server.posts == []
+
+
+@pytest.mark.parametrize(
+    ("environment", "places"),
+    [
+        ({}, []),
+        ({"PHOENIX_COLLECTOR_ENDPOINT": "http://p:6006"}, ["http://p:6006"]),
+        ({"PHOENIX_COLLECTOR_ENDPOINT": "http://p:6006/v1/traces"}, ["http://p:6006"]),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://p:4317"}, ["http://p:6006"]),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://p:4317", "PHOENIX_PORT": "7007"}, ["http://p:7007"]),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "https://p/s/mine/v1/traces"}, ["https://p/s/mine"]),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "unix:///tmp/x"}, []),
+        (
+            {"PHOENIX_ENDPOINT": "http://a:1", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://b:2"},
+            ["http://a:1", "http://b:2"],
+        ),
+    ],
+)
+def test_where_a_phoenix_may_be(environment: dict[str, str], places: list[str]) -> None:
+    """From the variables of Phoenix and of OTLP; REST has the port of its pages."""
+    assert phoenix_places(None, None, environment) == places
+
+
+def test_a_wrong_address_is_an_error_at_once() -> None:
+    """And the message shows a right one."""
+    with pytest.raises(ConfigurationError, match="http://localhost:6006"):
+        rageval_hooks.instrument(phoenix_endpoint="localhost 6006", exporters=["phoenix"])

@@ -1,0 +1,338 @@
+"""Answers on disk."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from rageval_hooks.errors import JudgeAnswerError, JudgeTruncatedError
+from rageval_hooks.judges.client.cache import CachedAnswer, JudgeCache, cache_key
+from rageval_hooks.judges.openai import OpenAIJudge
+from rageval_hooks.turn import Message, Usage
+from tests.judges.helpers import GOOD, KEY, PROMPT, Grade, ask, failure, judge_of
+from tests.judges.server import MODEL, JudgeServer, answer, held
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "below" / "answers.sqlite"
+
+
+def kept(value: str = "{}") -> CachedAnswer:
+    return CachedAnswer(value=value, model=MODEL, response_id="1", mode="json_schema")
+
+
+def test_the_same_question_is_asked_once(server: JudgeServer, path: Path) -> None:
+    """Also by another judge, later: the answer comes from disk, costs nothing, and says so."""
+    server.then(answer(GOOD))
+    first = ask(judge_of(server, cache=path))
+    judge = judge_of(server, cache=path)
+    second = ask(judge)
+    assert second.value == first.value
+    assert second.details() == {
+        "model": MODEL,
+        "response_id": "chatcmpl-1",
+        "attempts": 0,
+        "mode": "json_schema",
+        "cached": True,
+        "input_tokens": 0,
+        "output_tokens": 0,
+        "cost": 0.0,
+    }
+    assert second.usage == Usage(input_tokens=0, output_tokens=0)
+    assert (judge.stats()["cached"], judge.stats()["requests"]) == (1, 0)
+    assert judge.stats()["cache"] == {"hits": 1, "misses": 0, "writes": 0, "errors": 0}
+    assert len(server.requests) == 1
+
+
+class Narrow(Grade):
+    more: bool = False
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"judge": {"temperature": 0.5}},
+        {"judge": {"max_tokens": 7}},
+        {"judge": {"parameters": {"reasoning_effort": "low"}}},
+        {"ask": {"parameters": {"seed": 1}}},
+        {"ask": {"messages": [("user", "Another question.")]}},
+        {"ask": {"messages": [("system", PROMPT[0][1] + PROMPT[1][0])]}},
+        {"ask": {"schema": Narrow}},
+        {"model": "another-model"},
+        {"url": "/other"},
+    ],
+    ids=str,
+)
+def test_everything_that_matters_is_in_the_key(server: JudgeServer, path: Path, change: dict[str, Any]) -> None:
+    """Another parameter, prompt, schema, model or server is another question."""
+    server.otherwise(answer({**GOOD, "more": True}))
+    ask(judge_of(server, cache=path))
+    options = {"base_url": server.url + change.get("url", ""), "api_key": KEY, "cache": path}
+    judge = OpenAIJudge(change.get("model", "judge-model"), **{**options, **change.get("judge", {})})
+    assert not ask(judge, **change.get("ask", {})).cached
+    assert len(server.requests) == 2
+
+
+def test_the_key_is_not_in_the_key(server: JudgeServer, path: Path) -> None:
+    """The same question with another API key is the same question."""
+    server.then(answer(GOOD))
+    ask(judge_of(server, cache=path))
+    assert ask(judge_of(server, cache=path, api_key="sk-another-key")).cached
+
+
+def test_failures_are_not_kept(server: JudgeServer, path: Path) -> None:
+    """The next time may be better."""
+    server.then(answer("no"), answer("no"), answer(GOOD))
+    judge = judge_of(server, cache=path)
+    failure(judge, JudgeAnswerError)
+    assert ask(judge).value.grade == 3
+
+
+async def at_once(judge: OpenAIJudge, count: int = 5) -> list[Any]:
+    """Ask the same question several times at the same time."""
+    questions = (judge.complete(PROMPT, Grade) for _ in range(count))
+    async with judge:
+        return await asyncio.gather(*questions, return_exceptions=True)
+
+
+def test_equal_questions_at_once_are_one_request(server: JudgeServer, path: Path) -> None:
+    """The others wait for the first one's answer, and pay nothing."""
+    server.otherwise(answer(GOOD))
+    judge = judge_of(server, cache=path)
+    found = asyncio.run(at_once(judge))
+    assert [judgement.value.grade for judgement in found] == [3] * 5
+    assert [judgement.attempts for judgement in found] == [1, 0, 0, 0, 0]
+    assert {judgement.cost for judgement in found[1:]} == {0.0}
+    assert len(server.requests) == 1
+    assert (judge.stats()["calls"], judge.stats()["answered"], judge.stats()["cached"]) == (5, 5, 4)
+
+
+def test_equal_questions_at_once_need_no_file(server: JudgeServer, tmp_path: Path) -> None:
+    """They are one also where the cache cannot be written."""
+    server.otherwise(answer(GOOD))
+    assert [judgement.value.grade for judgement in asyncio.run(at_once(judge_of(server, cache=tmp_path)))] == [3] * 5
+    assert len(server.requests) == 1
+
+
+def test_without_a_cache_equal_questions_are_several(server: JudgeServer) -> None:
+    """Who samples wants each answer."""
+    server.otherwise(answer(GOOD))
+    asyncio.run(at_once(judge_of(server)))
+    assert len(server.requests) == 5
+
+
+def test_a_failure_is_nobody_elses(server: JudgeServer, path: Path) -> None:
+    """Those that waited ask for themselves."""
+    server.then(answer({}, finish_reason="length"))
+    server.otherwise(answer(GOOD))
+    first, *others = asyncio.run(at_once(judge_of(server, cache=path)))
+    assert isinstance(first, JudgeTruncatedError)
+    assert [judgement.value.grade for judgement in others] == [3] * 4
+
+
+def test_a_cancelled_question_cancels_no_other(server: JudgeServer, path: Path) -> None:
+    """One of those that waited asks in its place, and the others go on waiting."""
+    gate = threading.Event()
+    server.then(held(answer(GOOD), gate))
+    server.otherwise(answer(GOOD))
+
+    async def main() -> list[Any]:
+        async with judge_of(server, cache=path) as judge:
+            first, *others = [asyncio.create_task(judge.complete(PROMPT, Grade)) for _ in range(5)]
+            while not server.requests:
+                await asyncio.sleep(0.001)
+            others[0].cancel()
+            first.cancel()
+            return await asyncio.gather(first, *others, return_exceptions=True)
+
+    first, second, *others = asyncio.run(main())
+    assert isinstance(first, asyncio.CancelledError)
+    assert isinstance(second, asyncio.CancelledError)
+    assert [judgement.value.grade for judgement in others] == [3] * 3
+    assert len(server.requests) == 2
+
+
+def test_an_answer_that_no_longer_fits_is_asked_for_again(server: JudgeServer, path: Path) -> None:
+    """The schema's own checks may have changed without its JSON."""
+
+    class Checked(BaseModel):
+        grade: int
+
+        def model_post_init(self, _: Any) -> None:
+            if self.grade in refused:
+                raise ValueError("not this one")
+
+    refused: set[int] = set()
+    server.then(answer({"grade": 1}), answer({"grade": 2}))
+    judge = judge_of(server, cache=path)
+    ask(judge, schema=Checked)
+    refused.add(1)
+    assert ask(judge, schema=Checked).value.grade == 2
+
+
+def test_only_its_owner_can_read_it(path: Path) -> None:
+    """Answers may quote what was judged."""
+    asyncio.run(JudgeCache(path).put("k", kept()))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_neither_prompt_nor_key_are_in_the_file(server: JudgeServer, path: Path) -> None:
+    """Only a hash of the prompt, and the answer."""
+    server.then(answer(GOOD))
+    ask(judge_of(server, cache=path), [("user", "A very private question")])
+    content = b"".join(file.read_bytes() for file in path.parent.iterdir())
+    assert b"exact" in content
+    assert b"private question" not in content
+    assert KEY.encode() not in content
+
+
+@pytest.mark.parametrize("content", [b"this is no database" * 1000, b"SQLite format 3\x00" + b"\xff" * 5000])
+def test_a_damaged_file_is_reported_and_left_alone(
+    server: JudgeServer, path: Path, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Questions are answered without a cache; one warning says which file."""
+    path.parent.mkdir()
+    path.write_bytes(content)
+    server.otherwise(answer(GOOD))
+    judge = judge_of(server, cache=path)
+    assert [ask(judge).cached for _ in range(3)] == [False] * 3
+    [record] = [record for record in caplog.records if record.name.startswith("rageval_hooks")]
+    assert record.levelno == logging.WARNING
+    assert str(path) in record.getMessage()
+    assert "is not used" in record.getMessage()
+    assert path.read_bytes() == content
+
+
+def test_an_entry_that_nobody_understands_is_no_answer(server: JudgeServer, path: Path) -> None:
+    """Somebody else may have written into the file."""
+    server.then(answer(GOOD), answer(GOOD))
+    ask(judge_of(server, cache=path))
+    with sqlite3.connect(path) as database:
+        database.execute("UPDATE answers SET answer = '[1, 2'")
+    database.close()
+    assert not ask(judge_of(server, cache=path)).cached
+
+
+@pytest.mark.skipif(hasattr(os, "geteuid") and os.geteuid() == 0, reason="root may write everywhere")
+def test_a_directory_without_permission_is_no_reason_to_fail(server: JudgeServer, tmp_path: Path) -> None:
+    """There is no cache, then."""
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o500)
+    server.then(answer(GOOD))
+    assert ask(judge_of(server, cache=closed / "answers.sqlite")).value.grade == 3
+
+
+def test_a_path_that_is_a_directory_is_no_reason_to_fail(server: JudgeServer, tmp_path: Path) -> None:
+    """There is no cache, then."""
+    server.then(answer(GOOD))
+    assert ask(judge_of(server, cache=tmp_path)).value.grade == 3
+
+
+def test_a_file_that_disappears_is_made_again(path: Path) -> None:
+    """Somebody may clean up while the process runs."""
+    cache = JudgeCache(path)
+    asyncio.run(cache.put("k", kept()))
+    for file in path.parent.iterdir():
+        file.unlink()
+    assert asyncio.run(cache.get("k")) is None
+    asyncio.run(cache.put("k", kept()))
+    assert asyncio.run(cache.get("k")) == kept()
+
+
+def test_the_least_used_answers_go_first(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``prune`` keeps what was used last, within the limit."""
+    now = iter(range(1, 100))
+    monkeypatch.setattr("rageval_hooks.judges.client.cache.time.time", lambda: float(next(now)))
+    cache = JudgeCache(path)
+
+    async def fill() -> None:
+        for key in "abcde":
+            await cache.put(key, kept("x" * 1000))
+        await cache.get("a")
+
+    asyncio.run(fill())
+    assert cache.prune(max_bytes=10**6) == 0
+    assert cache.prune(max_bytes=2500) == 3
+
+    async def left() -> list[str]:
+        return [key for key in "abcde" if await cache.get(key) is not None]
+
+    assert asyncio.run(left()) == ["a", "e"]
+    assert cache.prune(max_bytes=0) == 2
+
+
+def test_it_keeps_within_its_limit_by_itself(path: Path) -> None:
+    """Looked after at every 64th write."""
+    cache = JudgeCache(path, max_bytes=20_000)
+
+    async def fill() -> None:
+        for number in range(128):
+            await cache.put(str(number), kept("x" * 1000))
+
+    asyncio.run(fill())
+    with sqlite3.connect(path) as database:
+        [(size,)] = database.execute("SELECT SUM(size) FROM answers")
+    database.close()
+    assert size <= 20_000
+
+
+def test_threads_share_it(path: Path) -> None:
+    """Each on its own loop, all at once."""
+    cache = JudgeCache(path)
+
+    def work(number: int) -> CachedAnswer | None:
+        async def both() -> CachedAnswer | None:
+            await cache.put(str(number), kept(str(number)))
+            return await cache.get(str(number))
+
+        return asyncio.run(both())
+
+    with ThreadPoolExecutor(8) as pool:
+        assert [found.value for found in pool.map(work, range(64)) if found] == [str(n) for n in range(64)]
+    assert cache.stats() == {"hits": 64, "misses": 0, "writes": 64, "errors": 0}
+
+
+_WRITER = """
+import asyncio, sys
+from rageval_hooks.judges.client.cache import CachedAnswer, JudgeCache
+
+async def main():
+    cache = JudgeCache(sys.argv[1])
+    for number in range(50):
+        await cache.put(f"{sys.argv[2]}-{number}", CachedAnswer("{}", "m", None, "text"))
+    print(cache.stats()["writes"], cache.stats()["errors"])
+
+asyncio.run(main())
+"""
+
+
+def test_processes_share_it(path: Path) -> None:
+    """Several that write at once lose nothing."""
+    command = [sys.executable, "-c", _WRITER, str(path)]
+    processes = [subprocess.Popen([*command, name], stdout=subprocess.PIPE, text=True) for name in "abc"]
+    assert [process.communicate(timeout=50)[0].strip() for process in processes] == ["50 0"] * 3
+    with sqlite3.connect(path) as database:
+        [(count,)] = database.execute("SELECT COUNT(*) FROM answers")
+    database.close()
+    assert count == 150
+
+
+def test_the_key_is_the_same_in_every_process() -> None:
+    """No salt, no order of sets: a later run finds it again."""
+    key = cache_key(
+        identity={"model": "m"}, messages=(Message(role="user", content="é"),), schema=Grade, parameters={"a": 1}
+    )
+    assert key == "3611e0f391178fb591a7c151af6c16ef583665cc943cf2c3c839ed61b2bff077"

@@ -1,0 +1,167 @@
+"""When a request is tried again, and how long that takes: on a clock that stands still."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from email.utils import formatdate
+from typing import Any
+
+import pytest
+
+from rageval_hooks.errors import JudgeRateLimitedError, JudgeUnavailableError
+from rageval_hooks.judges.client.backoff import Backoff, retry_after
+from tests.judges.helpers import GOOD, PROMPT, Grade, StillClock, ask, failure, judge_of
+from tests.judges.server import JudgeServer, answer, error, held
+
+
+def test_a_passing_failure_is_tried_again(server: JudgeServer, clock: StillClock) -> None:
+    """The answer of the third request is the answer; pauses double."""
+    server.then(error(503), error(500), answer(GOOD))
+    judgement = ask(judge_of(server, clock=clock))
+    assert (judgement.value.grade, judgement.attempts) == (3, 3)
+    assert clock.slept == [0.25, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("headers", "pause"),
+    [
+        ({"Retry-After": "7"}, 7.0),
+        ({"Retry-After-Ms": "1500"}, 1.5),
+        ({"Retry-After": formatdate(1012, usegmt=True)}, 12.0),
+    ],
+    ids=["seconds", "milliseconds", "date"],
+)
+@pytest.mark.parametrize("status", [429, 503])
+def test_the_pause_that_the_server_wants_is_kept(
+    server: JudgeServer, clock: StillClock, headers: dict[str, str], pause: float, status: int
+) -> None:
+    """Retry-After, in each of its forms, and a little more by chance, so that not all come back at once."""
+    server.then(error(status, headers=headers), answer(GOOD))
+    ask(judge_of(server, clock=clock))
+    assert clock.slept == [pause + 0.25]
+
+
+def test_a_pause_beyond_the_time_is_not_waited_for(server: JudgeServer, clock: StillClock) -> None:
+    """The question fails at once, and so do others until the pause is over: the server is not asked."""
+    server.then(error(429, "later", headers={"Retry-After": "400"}))
+    server.otherwise(answer(GOOD))
+    judge = judge_of(server, clock=clock)
+    failure(judge, JudgeRateLimitedError)
+    assert "another 400 s" in failure(judge, JudgeRateLimitedError).message
+    assert (len(server.requests), clock.slept) == (1, [])
+    clock.now += 200
+    assert ask(judge).value.grade == 3  # within its own time of 300 s
+    assert clock.slept == [200.0]
+
+
+def test_no_server_silences_a_judge_for_longer_than_ten_minutes(server: JudgeServer, clock: StillClock) -> None:
+    """A broken header is not believed for ever."""
+    server.then(error(429, headers={"Retry-After": "999999999"}), answer(GOOD))
+    judge = judge_of(server, clock=clock)
+    failure(judge, JudgeRateLimitedError)
+    clock.now += 601
+    assert ask(judge).value.grade == 3
+
+
+@pytest.mark.parametrize("header", ["soon", "-3", "inf", "nan", "Thu, 99 Foo 2026"])
+def test_a_senseless_header_is_ignored(server: JudgeServer, clock: StillClock, header: str) -> None:
+    """Then the pause is the usual one."""
+    server.then(error(429, headers={"Retry-After": header}), answer(GOOD))
+    ask(judge_of(server, clock=clock))
+    assert clock.slept == [0.25]
+
+
+def test_the_number_of_retries_is_limited(server: JudgeServer, clock: StillClock) -> None:
+    """``max_retries`` further requests, not one more."""
+    server.otherwise(error(500))
+    failure(judge_of(server, clock=clock, max_retries=2, circuit_failures=99), JudgeUnavailableError)
+    assert len(server.requests) == 3
+    failure(judge_of(server, clock=clock, max_retries=0), JudgeUnavailableError)
+    assert len(server.requests) == 4
+
+
+def test_a_retry_that_the_circuit_stops_is_none(server: JudgeServer, clock: StillClock) -> None:
+    """The question fails with what happened to it, and the counters say what was sent."""
+    server.otherwise(error(503, "overloaded"))
+    judge = judge_of(server, clock=clock, circuit_failures=1)
+    assert "overloaded" in failure(judge, JudgeUnavailableError).message
+    assert "the circuit is open" in failure(judge, JudgeUnavailableError).message
+    stats = judge.stats()
+    assert (stats["requests"], stats["retries"], len(server.requests)) == (1, 0, 1)
+
+
+def test_the_total_time_is_limited(server: JudgeServer, clock: StillClock) -> None:
+    """No retry begins that would end after it."""
+    server.otherwise(error(500, headers={"Retry-After": "4"}))
+    failure(judge_of(server, clock=clock, max_retries=50, total_timeout=10, circuit_failures=99), JudgeUnavailableError)
+    assert clock.slept == [4.25, 4.5]
+    assert len(server.requests) == 3
+
+
+def test_no_repair_begins_after_the_total_time(server: JudgeServer, clock: StillClock) -> None:
+    """A wrong answer that came at the last moment is not asked for again."""
+
+    def late(request: Any) -> Any:
+        clock.now += 301
+        return answer("no JSON")
+
+    server.otherwise(late)
+    assert "within 300 s in all" in failure(judge_of(server, clock=clock), JudgeUnavailableError).message
+    assert len(server.requests) == 1
+
+
+def test_time_in_the_queue_does_not_count(server: JudgeServer) -> None:
+    """A question's time begins with its first request: those that wait for a slot do not fail for it."""
+    clock = StillClock()
+    gate = threading.Event()
+    server.then(held(answer(GOOD), gate))
+    server.otherwise(answer(GOOD))
+
+    async def main() -> int:
+        async with judge_of(server, clock=clock, max_concurrency=1) as judge:
+            questions = [asyncio.create_task(judge.complete(PROMPT, Grade)) for _ in range(3)]
+            while judge.stats()["waiting"] < 2:
+                await asyncio.sleep(0.001)
+            clock.now += 250
+            gate.set()
+            return len(await asyncio.gather(*questions))
+
+    assert asyncio.run(main()) == 3
+
+
+def test_pauses_grow_to_a_limit_and_half_of_each_is_chance(clock: StillClock) -> None:
+    """0.25..0.5 s, 0.5..1 s … up to 10..20 s; a thousand retries overflow nothing."""
+    backoff = Backoff()
+    assert [backoff.pause(n, clock) for n in (0, 1, 2, 10, 1000)] == [0.25, 0.5, 1.0, 10.0, 10.0]
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [({}, None), ({"retry-after": ""}, None), ({"retry-after": "0"}, 0.0), ({"retry-after-ms": "x"}, None)],
+)
+def test_reading_the_header(clock: StillClock, headers: dict[str, str], seconds: float | None) -> None:
+    """Missing and empty headers say nothing."""
+    assert retry_after(headers, clock) == seconds
+
+
+def test_a_cancelled_question_leaves_no_trace(server: JudgeServer) -> None:
+    """The slot is free again, nothing counts as failed, and the connection is closed."""
+    gate = threading.Event()
+    server.then(held(answer(GOOD), gate))
+    server.otherwise(answer(GOOD))
+
+    async def main() -> dict[str, Any]:
+        async with judge_of(server, max_concurrency=1) as judge:
+            task = asyncio.create_task(judge.complete(PROMPT, Grade))
+            while not server.requests:
+                await asyncio.sleep(0.001)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await judge.complete(PROMPT, Grade)
+            return judge.stats()
+
+    stats = asyncio.run(main())
+    assert (stats["failed"], stats["running"], stats["waiting"], stats["answered"]) == ({}, 0, 0, 1)
+    assert stats["circuit"]["failures"] == 0

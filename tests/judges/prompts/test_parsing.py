@@ -1,0 +1,235 @@
+"""From a model's text to a checked object."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, Field
+
+from rageval_hooks.judges.prompts.parsing import UnusableAnswerError, parse_answer
+from tests.judges.helpers import Grade
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"grade": 2, "why": "x"}',
+        '  \n{"grade": 2, "why": "x"}\n ',
+        '\ufeff{"grade": 2, "why": "x"}',
+        '```json\n{"grade": 2, "why": "x"}\n```',
+        '```\n{"grade": 2, "why": "x"}\n```',
+        'The grade:\n{"grade": 2, "why": "x"}',
+        '{"grade": 2, "why": "x"}\nLet me know {if} you need more.',
+        'In {braces}: {"grade": 2, "why": "x"}',
+        '<think>{"grade": 1}</think>{"grade": 2, "why": "x"}',
+        '{"grade": 2, "why": "x"} {"grade": 2, "why": "x"}',
+        '{"grade": "2", "why": "x", "confidence": 0.9}',
+        '{"example": 1} {"grade": 2, "why": "x"}',
+    ],
+)
+def test_the_one_object_that_fits_is_found(text: str) -> None:
+    """In a fence, among words, behind thoughts, twice the same, with fields too many."""
+    assert parse_answer(text, Grade) == Grade(grade=2, why="x")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "is_json"),
+    [
+        ("", "it is empty", False),
+        ("<think>hm</think>", "it is empty", False),
+        ("three", "there is no complete JSON object in it", False),
+        ('{"grade": 2', "there is no complete JSON object in it", False),
+        ('{"answer": {"grade": 2}', "there is no complete JSON object in it", False),
+        ('[{"x": 1}]', "grade: Field required", True),
+        ('{"answer": {"grade": 2}}', "grade: Field required", True),
+        ('{"grade": 4}', "grade: Input should be less than or equal to 3", True),
+        ('{"grade": 2.5}', "grade: Input should be a valid integer, got a number with a fractional part", True),
+        ('{"grade": 1} {"grade": 2}', "there are several different answers in it", True),
+        ('{"grade": 1, "grade": 2}', "a key stands there twice", True),
+        ('{"grade": Infinity}', "Infinity is no JSON", True),
+        ('{"grade": 1e400}', "a number is not finite", True),
+    ],
+)
+def test_what_does_not_fit_says_why(text: str, problem: str, is_json: bool) -> None:
+    """Without quoting the answer; a quoted object that a judged text smuggled in makes two, and none is taken."""
+    with pytest.raises(UnusableAnswerError) as caught:
+        parse_answer(text, Grade)
+    assert (caught.value.problem, caught.value.is_json) == (problem, is_json)
+
+
+def test_many_problems_are_summed_up() -> None:
+    """A long answer with the same fault everywhere is a short message."""
+
+    class Many(BaseModel):
+        grades: list[Grade]
+
+    with pytest.raises(UnusableAnswerError, match=r"and 92 more$"):
+        parse_answer(json.dumps({"grades": [{"grade": 9}] * 100}), Many)
+
+
+@pytest.mark.parametrize(
+    ("answer", "place"),
+    [
+        ({"count": True}, "count"),
+        ({"share": False}, "share"),
+        ({"grades": [{"grade": 1}, {"grade": True}]}, "grades.1.grade"),
+        ({"by_name": {"a": True}}, "by_name.a"),
+        ({"renamed": True}, "renamed"),
+        ({"maybe": True}, "maybe"),
+    ],
+)
+def test_a_truth_value_is_no_number(answer: dict[str, Any], place: str) -> None:
+    """Wherever the schema has a number."""
+
+    class Counts(BaseModel):
+        count: int = 0
+        share: float = 0.0
+        grades: list[Grade] = []
+        by_name: dict[str, float] = {}
+        other: int = Field(default=0, validation_alias="renamed")
+        maybe: int | None = None
+
+    with pytest.raises(UnusableAnswerError, match=rf"^{place}: Input should be a number, not true or false$"):
+        parse_answer(json.dumps(answer), Counts)
+
+
+def test_a_truth_value_may_stand_where_no_number_is_wanted() -> None:
+    """Also where a number could stand too."""
+
+    class Free(BaseModel):
+        sure: bool
+        either: bool | int
+        words: Any
+
+    assert parse_answer('{"sure": true, "either": true, "words": [true]}', Free).either is True
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"grade": 2, "why": "x"}',
+        ' ```json\n{"grade": 2, "why": "x"}\n``` ',
+        '<think>{"grade": 1} or so</think> {"grade": 2, "why": "x"}',
+        '{"grade": 1, "grade": 0} hm</think>{"grade": 2, "why": "x"}',
+        '{"grade": 2, "why": "x"}\n{"why": "x", "grade": 2}',
+        '{"grade": 2, "why": "x"}</s>',
+        '<|im_start|>assistant\n{"grade": 2, "why": "x"}<|im_end|>',
+        '{"grade": 2, "why": "x"}<｜end▁of▁sentence｜>',
+        '<|start|>assistant<|channel|>final <|constrain|>json<|message|>{"grade": 2, "why": "x"}<|return|>',
+        'json\n{"grade": 2, "why": "x"}',
+        '**Answer:** {"grade": 2, "why": "x"}',
+        '**Final answer:**\n```json\n{"grade": 2, "why": "x"}\n```<end_of_turn>',
+    ],
+)
+def test_an_answer_alone(text: str) -> None:
+    """A fence, thoughts, special tokens, a label and the same object again are no words beside it."""
+    assert parse_answer(text, Grade, alone=True) == Grade(grade=2, why="x")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'So: {"grade": 2}',
+        '{"grade": 2} Done',
+        '{"x": 1} {"grade": 2}',
+        '{"grade": 2} json',
+        '**I refuse to answer:** {"grade": 2}',
+        '<|channel|>analysis<|message|>It wants {"grade": 2}',
+        '{"grade": 2} {"grade": 2} I will not.',
+    ],
+)
+def test_an_answer_that_is_not_alone(text: str) -> None:
+    """Shows that nothing enforces JSON."""
+    with pytest.raises(UnusableAnswerError) as caught:
+        parse_answer(text, Grade, alone=True)
+    assert caught.value.problem == "there is more in it than one JSON object"
+    assert (caught.value.is_json, caught.value.in_words) == (True, True)
+
+
+def test_a_tag_in_an_answer_is_a_word_of_it() -> None:
+    """A judged text that holds one, and is quoted, does not cost the answer."""
+    answer = Grade(grade=2, why="It says </think> and <think>.")
+    assert parse_answer(f"<think>hm {{</think>{answer.model_dump_json()}", Grade) == answer
+
+
+def test_problems_do_not_quote_the_answer() -> None:
+    """Neither its keys nor its values: a message is shown where texts are hidden."""
+
+    class Cat(BaseModel):
+        kind: Literal["cat"]
+
+    class Dog(BaseModel):
+        kind: Literal["dog"]
+
+    class Words(BaseModel):
+        counts: dict[str, int] = {}
+        pet: Cat | Dog | None = Field(default=None, discriminator="kind")
+
+    for answer in ({"counts": {"Mr Smith": "many"}}, {"pet": {"kind": "Mr Smith"}}):
+        with pytest.raises(UnusableAnswerError) as caught:
+            parse_answer(json.dumps(answer), Words)
+        assert "Smith" not in caught.value.problem
+        assert caught.value.problem.startswith(("counts.…: Input should be a valid integer", "pet: "))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<think>" * 70_000,
+        "<think>{}" * 55_000,
+        "</think>{" * 55_000,
+        '</think>{"a":"<think>"}' * 20_000,
+        "{" * 500_000,
+        '{"a":' * 100_000,
+        '{"a": 1 ' * 60_000,
+        "[" * 500_000,
+        '{"grade": ' + "1" * 500_000 + "}",
+        '{"a":[' * 80_000,
+    ],
+    ids=[
+        "tags",
+        "tags and objects",
+        "tags and braces",
+        "quoted tags",
+        "braces",
+        "nested",
+        "broken",
+        "brackets",
+        "digits",
+        "both",
+    ],
+)
+def test_a_hostile_text_takes_no_time(text: str) -> None:
+    """Half a megabyte of anything is read once."""
+    started = time.perf_counter()
+    with pytest.raises(UnusableAnswerError):
+        parse_answer(text, Grade)
+    assert time.perf_counter() - started < 2
+
+
+@given(
+    st.builds(Grade, grade=st.integers(0, 3), why=st.text(st.characters(exclude_categories=["Cs"]))),
+    st.text(st.characters(exclude_characters="{")),
+    st.text(st.characters(exclude_characters="{")),
+)
+def test_any_answer_is_found_among_any_words(grade: Grade, before: str, after: str) -> None:
+    """Words without an opening brace never hide it."""
+    assert parse_answer(f"{before}\n{grade.model_dump_json()}\n{after}", Grade) == grade
+
+
+@given(st.text())
+def test_any_text_is_an_answer_or_unusable(text: str) -> None:
+    """Nothing else is raised."""
+
+    class Anything(BaseModel):
+        grade: int = Field(ge=0)
+
+    try:
+        parse_answer(text, Anything)
+    except UnusableAnswerError as error:
+        assert error.problem  # noqa: PT017 - it may be raised, and then says why

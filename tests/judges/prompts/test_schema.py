@@ -1,0 +1,134 @@
+"""The form of an answer in the subset that providers enforce."""
+
+from __future__ import annotations
+
+import json
+from enum import Enum
+from typing import Annotated, Any, Literal, Optional, Union
+
+import pytest
+from pydantic import BaseModel, Field, RootModel
+
+from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.judges.prompts.schema import schema_json, schema_name, strict_schema
+
+
+class Support(BaseModel):
+    key: str
+    keys: list[str] = Field(default_factory=list, max_length=9)
+
+
+class Level(Enum):
+    low = "low"
+    high = "high"
+
+
+class Node(BaseModel):
+    children: list[Node] = []
+
+
+def properties(annotation: Any, default: Any = ...) -> dict[str, Any] | None:
+    """Return the strict schema of one field of this type."""
+    model = type("Model", (BaseModel,), {"__annotations__": {"field": annotation}, "field": default})
+    if default is ...:
+        model = type("Model", (BaseModel,), {"__annotations__": {"field": annotation}})
+    schema = strict_schema(model)
+    return None if schema is None else schema["properties"]["field"]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "schema"),
+    [
+        (str, {"type": "string"}),
+        (Annotated[float, Field(ge=0, lt=1)], {"type": "number", "description": "(at least 0, less than 1)"}),
+        (
+            Annotated[int, Field(le=3, description="The grade.")],
+            {"type": "integer", "description": "The grade. (at most 3)"},
+        ),
+        (Literal["yes", "no"], {"type": "string", "enum": ["yes", "no"]}),
+        (Literal["yes"], {"type": "string", "enum": ["yes"]}),
+        (Level, {"type": "string", "enum": ["low", "high"]}),
+        (Optional[bool], {"anyOf": [{"type": "boolean"}, {"type": "null"}]}),  # noqa: UP045
+        (Union[int, str], {"anyOf": [{"type": "integer"}, {"type": "string"}]}),
+        (
+            Annotated[list[str], Field(min_length=1)],
+            {"type": "array", "items": {"type": "string"}, "description": "(at least 1 items)"},
+        ),
+        (
+            Support,
+            {
+                "type": "object",
+                "properties": {
+                    "key": {"type": "string"},
+                    "keys": {"type": "array", "items": {"type": "string"}, "description": "(at most 9 items)"},
+                },
+                "required": ["key", "keys"],
+                "additionalProperties": False,
+            },
+        ),
+    ],
+    ids=str,
+)
+def test_types_in_the_strict_subset(annotation: Any, schema: dict[str, Any]) -> None:
+    """References are put in place, bounds go into the description, every property is required."""
+    assert properties(annotation) == schema
+
+
+def test_defaults_make_no_property_optional() -> None:
+    """The subset has no optional ones; the model writes the default out."""
+    assert properties(int, 3) == {"type": "integer"}
+
+
+@pytest.mark.parametrize("annotation", [dict[str, int], Any, tuple[int, str], list[Any], Node])
+def test_what_the_subset_has_no_words_for(annotation: Any) -> None:
+    """Then there is no strict schema, and the answer is asked for otherwise."""
+    assert properties(annotation) is None
+
+
+def test_a_recursive_model_is_still_described_in_prompts() -> None:
+    """With its definitions."""
+    assert strict_schema(Node) is None
+    assert json.loads(schema_json(Node))["properties"]["children"]["items"] == {"$ref": "#/$defs/Node"}
+
+
+@pytest.mark.parametrize("model", [RootModel[list[int]], RootModel[int]])
+def test_only_objects_can_be_asked_for(model: type[BaseModel]) -> None:
+    """A list alone is a mistake of whoever wrote the metric."""
+    with pytest.raises(ConfigurationError, match="object"):
+        strict_schema(model)
+
+
+def test_a_property_may_be_called_title() -> None:
+    """Keywords are told from names."""
+
+    class Book(BaseModel):
+        title: str
+        default: int
+
+    assert set(json.loads(schema_json(Book))["properties"]) == {"title", "default"}
+    strict = strict_schema(Book)
+    assert strict is not None
+    assert strict["required"] == ["title", "default"]
+
+
+def test_the_text_is_the_same_each_time_and_says_the_bounds() -> None:
+    """It stands in prompts, and in keys of cached answers."""
+    assert schema_json(Support) == (
+        '{"properties":{"key":{"type":"string"},"keys":{"items":{"type":"string"},"maxItems":9,"type":"array"}},'
+        '"required":["key"],"type":"object"}'
+    )
+
+
+def test_a_schema_may_be_changed_by_its_reader() -> None:
+    """Each call returns its own."""
+    first = strict_schema(Support)
+    assert first is not None
+    first.clear()
+    assert strict_schema(Support) != {}
+
+
+def test_names_have_the_characters_that_providers_take() -> None:
+    """Generic models have brackets and commas in theirs."""
+    model = type("Answer[list[int], é]", (Support,), {})
+    assert schema_name(model) == "Answer_list_int"
+    assert len(schema_name(type("x" * 100, (Support,), {}))) == 64

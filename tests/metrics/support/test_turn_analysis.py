@@ -1,0 +1,205 @@
+"""What the local metrics of a turn share: each thing once, within the time and the size that there is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rageval_hooks import Passage, Turn
+from rageval_hooks import models as models_module
+from rageval_hooks.errors import InputTooLargeError, ModelNotReadyError, OverBudgetError
+from rageval_hooks.metrics.base import REGISTRY, compute
+from rageval_hooks.metrics.support import turn_analysis as module
+from rageval_hooks.metrics.support.turn_analysis import MAX_CHARACTERS, MAX_EMBEDDED_CHARACTERS, TurnAnalysis
+from rageval_hooks.models import Models
+from rageval_hooks.models.cache import MemoryCache
+from rageval_hooks.models.lexical import LexicalEmbedder, LexicalEmbedding
+from rageval_hooks.settings import LEXICAL, ModelSettings
+from rageval_hooks.testing import ManualClock
+from tests.local import LEXICAL_MODELS, LOCAL, make_turn
+from tests.metrics.texts import MUSEUM, PIER, QUERY
+
+TURN = make_turn("It was designed by Anna Berg. It is long.", [PIER, MUSEUM], QUERY)
+
+
+class CountingEmbedder(LexicalEmbedder):
+    """Remembers what it embedded."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def embed(self, text: str, pause: Callable[[], None] = lambda: None) -> LexicalEmbedding:
+        self.texts.append(text)
+        return super().embed(text, pause)
+
+
+@pytest.fixture
+def embedder(monkeypatch: pytest.MonkeyPatch) -> CountingEmbedder:
+    """The embedder of all lexical models, counting; with nothing in any cache."""
+    counting = CountingEmbedder()
+    monkeypatch.setitem(models_module._LEXICAL, "embedder", counting)
+    monkeypatch.setattr(models_module, "_shared", models_module._Shared())
+    return counting
+
+
+def test_every_text_is_embedded_once(embedder: CountingEmbedder) -> None:
+    """Whatever metrics there are."""
+    analysis = TurnAnalysis(TURN, LEXICAL_MODELS)
+
+    for name in LOCAL:
+        compute(REGISTRY.create(name), analysis)
+
+    assert len(embedder.texts) == len(set(embedder.texts))
+    assert {TURN.query, TURN.response, PIER, MUSEUM} <= set(embedder.texts)
+
+
+def test_passages_of_an_earlier_turn_are_not_embedded_again(embedder: CountingEmbedder) -> None:
+    """The same chunks come back: they are kept for the process, the response and the query are not."""
+    TurnAnalysis(TURN, LEXICAL_MODELS).passage_embeddings.copy()
+    embedder.texts.clear()
+    models = Models(LEXICAL_MODELS.settings)  # of another handler
+
+    again = TurnAnalysis(TURN, models)
+    again.embed(TURN.response)
+
+    assert len(again.passage_embeddings) == 2
+    assert embedder.texts == [TURN.response]
+
+
+def test_without_a_cache_passages_are_embedded_for_each_turn(embedder: CountingEmbedder) -> None:
+    """``cache_mb=0``."""
+    models = Models(LEXICAL_MODELS.settings.model_copy(update={"cache_mb": 0.0}))
+
+    for _ in range(2):
+        TurnAnalysis(TURN, models).passage_embeddings.copy()
+
+    assert embedder.texts == [PIER, MUSEUM, PIER, MUSEUM]
+
+
+def test_passages_without_words_do_not_fill_the_cache_unseen(embedder: CountingEmbedder) -> None:
+    """An empty embedding has a size, too: its text."""
+    models = Models(LEXICAL_MODELS.settings.model_copy(update={"cache_mb": 0.01}))
+
+    TurnAnalysis(
+        make_turn("a", ["\n" * 1_000 + "." * number for number in range(100)]), models
+    ).passage_embeddings.copy()
+
+    assert len(models.cache) <= 10
+
+
+def test_the_lexical_side_of_a_passage_is_kept_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within its own bound."""
+    read: list[str] = []
+    index = module.index_passage
+    monkeypatch.setattr(module, "_indexes", MemoryCache(1_000_000))
+    monkeypatch.setattr(module, "index_passage", lambda text: read.append(text) or index(text))
+
+    for _ in range(3):
+        TurnAnalysis(TURN, LEXICAL_MODELS).passage_indexes.copy()
+
+    assert read == [PIER, MUSEUM]
+
+
+def test_time_that_is_used_up_stops_the_work() -> None:
+    """Before the next passage; what was computed stays."""
+    clock = ManualClock()
+    analysis = TurnAnalysis(TURN, LEXICAL_MODELS, deadline=10, clock=clock)
+    assert analysis.sentences
+
+    clock.advance(10)
+
+    for compute_it in (
+        lambda: analysis.pause(),
+        lambda: analysis.passage_indexes,
+        lambda: analysis.entities,
+        lambda: analysis.concepts,
+        lambda: analysis.embed("something new"),
+    ):
+        with pytest.raises(OverBudgetError):
+            compute_it()
+    assert len(analysis.sentences) == 2
+
+
+def test_in_the_background_there_is_no_deadline() -> None:
+    """The work goes on where it was."""
+    clock = ManualClock(20)
+    analysis = TurnAnalysis(TURN, LEXICAL_MODELS, deadline=10, clock=clock)
+    with pytest.raises(OverBudgetError):
+        _ = analysis.entities
+
+    assert analysis.patient() is analysis
+    assert [entity.text for entity in analysis.entities] == ["Anna Berg"]
+
+
+def test_a_model_that_is_loading_is_waited_for_in_the_background_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inline its metrics are told to come back."""
+    monkeypatch.setattr(models_module, "_shared", models_module._Shared())
+    loaded = LexicalEmbedder()
+    monkeypatch.setitem(models_module._LOADERS, "embedder", lambda settings: loaded)
+    asked: list[bool] = []
+
+    class Hesitant(Models):
+        def embedder(self, *, wait: bool = False) -> Any:
+            asked.append(wait)
+            if not wait:
+                raise ModelNotReadyError("embedder")
+            return loaded
+
+    analysis = TurnAnalysis(TURN, Hesitant(ModelSettings(cross_encoder=LEXICAL, nlp=LEXICAL)))
+
+    with pytest.raises(ModelNotReadyError):
+        analysis.embed("a")
+    assert analysis.patient().embed("a")
+    assert asked == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("response", "passages", "query", "what"),
+    [
+        ("a", [" " * (MAX_CHARACTERS + 1)], "", "passage_indexes"),
+        ("a", [" " * 600_000, " " * 400_001], "", "passage_indexes"),
+        ("a", [" " * MAX_EMBEDDED_CHARACTERS], "", "passage_embeddings"),
+        (" " * MAX_EMBEDDED_CHARACTERS, ["a"], "", "passage_embeddings"),
+        (" " * MAX_EMBEDDED_CHARACTERS, ["a"], "", "semantic_grounding"),
+        (" " * (MAX_EMBEDDED_CHARACTERS + 1), [], "", "sentence_embeddings"),
+        (" " * (MAX_EMBEDDED_CHARACTERS + 1), [], "", "entities"),
+        ("", [], " " * 20_001, "concepts"),
+    ],
+)
+def test_what_is_too_large_is_not_begun(response: str, passages: list[str], query: str, what: str) -> None:
+    """The message names the size and the limit."""
+    analysis = TurnAnalysis(make_turn(response, passages, query), LEXICAL_MODELS)
+
+    with pytest.raises(InputTooLargeError, match=r"^[\d,]+ characters to read; the limit is [\d,]+$"):
+        getattr(analysis, what)
+
+
+def test_a_short_context_is_embedded_as_one_text(minilm: Models) -> None:
+    """One passage below the other, as long as the model reads that at once."""
+    analysis = TurnAnalysis(TURN, minilm)
+
+    assert analysis.context_embedding is analysis.embed(f"{PIER}\n{MUSEUM}")
+
+
+def test_a_context_that_does_not_fit_is_the_windows_of_its_passages(
+    minilm: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its text is not embedded again: the passages' windows, which are kept, are put together."""
+    analysis = TurnAnalysis(make_turn("a", [PIER, MUSEUM * 15]), minilm)
+    embedded: list[str] = []
+    embed = analysis.embed
+    monkeypatch.setattr(analysis, "embed", lambda text: embedded.append(text) or embed(text))
+
+    context = analysis.context_embedding
+
+    assert len(context.windows) == sum(len(part.windows) for part in analysis.passage_embeddings) > 2  # type: ignore[union-attr]
+    assert embedded == []
+
+
+def test_the_context_of_one_passage_is_that_passage(minilm: Models) -> None:
+    """Nothing is computed for it."""
+    analysis = TurnAnalysis(Turn(response="a", passages=(Passage(text=PIER),)), minilm)
+
+    assert analysis.context_embedding is analysis.passage_embeddings[0]

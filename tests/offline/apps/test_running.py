@@ -1,0 +1,725 @@
+"""An application over a test set: real frameworks, many questions at a time, records in a file."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rageval_hooks
+from rageval_hooks.errors import ConfigurationError, TurnError
+from rageval_hooks.integrations.capture.recorder import shared_recorder
+from rageval_hooks.offline.apps.run import RunOptions, run_app
+from rageval_hooks.offline.jobs.journal import file_hash, journal_path
+from rageval_hooks.offline.jobs.keyed_journal import KeyedJournal
+from rageval_hooks.offline.records.files import read_records
+from rageval_hooks.offline.records.record import Record
+from rageval_hooks.testing import InMemoryExporter
+from rageval_hooks.turn import Passage, Turn
+from tests.integrations.langchain import fakes as langchain
+from tests.integrations.llama_index import fakes as llama_index
+
+ROWS = [
+    {"question": "When was the pier opened?", "ground_truth_answer": "In 2019.", "chunk_id": "d1", "document": "a.md"},
+    {"question": "How long is the ferry's trip?", "chunk_id": "d2", "document": "a.md", "style": "factual"},
+]
+
+
+class Bench:
+    """A folder with a test set, a module that holds the application, and the command."""
+
+    def __init__(self, folder: Path, module: str) -> None:
+        self.folder = folder
+        self.module = module
+        self.data = folder / "set.jsonl"
+        self.said: list[str] = []
+        self.warned: list[str] = []
+        self.write(ROWS)
+
+    @property
+    def output(self) -> Path:
+        return self.folder / "out.jsonl"
+
+    def write(self, rows: list[dict[str, Any]]) -> None:
+        self.data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def status(self, app: Any, **options: Any) -> int:
+        self.said.clear()
+        self.warned.clear()
+        vars(sys.modules[self.module])["app"] = app
+        given = {"data": self.data, "app": f"{self.module}:app", "output": self.output, "timeout": 20.0, **options}
+        return run_app(RunOptions(**given), self.said.append, self.warned.append)
+
+    def __call__(self, app: Any, *, status: int = 0, **options: Any) -> list[Record]:
+        assert self.status(app, **options) == status, self.said + self.warned
+        assert not self.folder.joinpath("out.jsonl.partial.jsonl").exists()
+        return list(read_records(self.output))
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    name = re.sub(r"\W", "_", f"app_{tmp_path.parent.name}_{tmp_path.name}")
+    (tmp_path / f"{name}.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    __import__(name)
+    yield Bench(tmp_path, name)
+    del sys.modules[name]
+    assert len(shared_recorder()) == 0, "runs are left in the table"
+    assert "RAGEVAL_ENABLED" not in os.environ
+
+
+def both(question: str) -> tuple[str, list[str]]:
+    return "In 2019.", ["The pier was opened in 2019."]
+
+
+async def later(question: str) -> dict[str, Any]:
+    await asyncio.sleep(0)
+    return {"answer": "In 2019.", "contexts": ["The pier was opened in 2019."]}
+
+
+class Caller:
+    def __call__(self, question: str) -> Turn:
+        return Turn(query="?", response="In 2019.", passages=(Passage(text="The pier was opened in 2019."),))
+
+
+def words(question: str) -> Iterator[str]:
+    yield from ("In ", "2019.")
+
+
+async def async_words(question: str) -> Any:
+    for part in ("In ", "2019."):
+        yield part
+
+
+def by_hand(question: str) -> Any:
+    """As the seed 003 does it: the retriever and the model, one after the other."""
+    documents = langchain.retriever().invoke(question)
+    return langchain.model().invoke(f"{langchain.join(documents)}\n{question}")
+
+
+def inside(question: str) -> str:
+    return langchain.lcel().invoke(question)
+
+
+async def inside_async(question: str) -> str:
+    return await langchain.lcel().ainvoke(question)
+
+
+def query_engine(**options: Any) -> Any:
+    """The real query engine over the first two facts."""
+    from llama_index.core.query_engine import RetrieverQueryEngine
+    from llama_index.core.schema import NodeWithScore
+
+    found = [NodeWithScore(node=node, score=0.5) for node in llama_index.nodes()[:2]]
+    retriever = llama_index.ScriptedRetriever(lambda query: found)
+    return RetrieverQueryEngine.from_args(retriever, llm=llama_index.llm(), **options)
+
+
+def fixed(value: Any) -> Callable[[str], Any]:
+    return lambda question: value
+
+
+class TestWhatIsCaptured:
+    @pytest.mark.parametrize(
+        "app",
+        [langchain.lcel(), langchain.lcel, inside, inside_async, by_hand, lambda question: inside_async(question)],
+        ids=["runnable", "factory", "function", "coroutine function", "retriever and model", "awaitable"],
+    )
+    def test_langchain(self, bench: Bench, app: Any) -> None:
+        """Whatever form it has: the turn is as the integration sees it."""
+        first, second = bench(app)
+
+        assert first.turn.query == "When was the pier opened?"
+        assert first.turn.response == "It was opened in 2019."
+        assert [(passage.id, passage.in_prompt) for passage in first.turn.passages] == [("d1", True), ("d2", True)]
+        assert first.turn.usage is not None
+        assert first.turn.usage.input_tokens == 40
+        assert first.turn.model == "scripted-1-2026"
+        assert first.turn.framework == "langchain"
+        assert first.turn.reference == "In 2019."
+        assert (first.target, first.rank, first.document) == ("d1", 1, "a.md")
+        assert (second.rank, second.turn.reference, second.turn.metadata["style"]) == (2, None, "factual")
+        assert bench.said == [
+            "2 of 2 questions answered",
+            "the chunk with the answer was retrieved for 2 of 2",
+            f"wrote {bench.output}",
+        ]
+
+    def test_llama_index(self, bench: Bench) -> None:
+        """A query engine; streamed; and asynchronous, in a function."""
+        engine, streaming = query_engine(), query_engine(streaming=True)
+
+        async def ask(question: str) -> Any:
+            return await engine.aquery(question)
+
+        for app in (engine, streaming, ask):
+            first, second = bench(app)
+            assert first.turn.response == "It was opened in 2019."
+            assert [passage.id for passage in first.turn.passages] == ["d1", "d2"]
+            assert first.turn.framework == "llama_index"
+            assert (first.rank, second.rank) == (1, 2)
+
+    @pytest.mark.parametrize(
+        "app",
+        [both, later, Caller(), Caller, fixed({"result": "In 2019.", "source_documents": langchain.FACTS[:1]})],
+        ids=["pair", "mapping, later", "Turn", "class", "documents"],
+    )
+    def test_functions_without_a_framework(self, bench: Bench, app: Any) -> None:
+        """What they return is the turn; the chunk is found by its text."""
+        bench.write([{**ROWS[0], "chunk_id": "c77", "chunk": "the  pier was OPENED in 2019."}])
+        [record] = bench(app)
+
+        assert (record.turn.query, record.turn.response) == ("When was the pier opened?", "In 2019.")
+        assert [passage.text for passage in record.turn.passages] == ["The pier was opened in 2019."]
+        assert (record.target, record.rank) == ("c77", 1)
+        assert record.turn.timing is not None
+
+    def test_passages_as_one_text(self, bench: Bench) -> None:
+        """Are a passage, unless the retrieval was seen: then it is all of them, joined."""
+        first, _ = bench(fixed({"answer": "In 2019.", "context": "The pier was opened in 2019."}))
+        assert [passage.text for passage in first.turn.passages] == ["The pier was opened in 2019."]
+
+        def joined(question: str) -> dict[str, Any]:
+            found = langchain.retriever().invoke(question)
+            return {"answer": "In 2019.", "context": langchain.join(found)}
+
+        first, _ = bench(joined)
+        assert [passage.id for passage in first.turn.passages] == ["d1", "d2"]
+
+    @pytest.mark.parametrize("app", [words, async_words, fixed("In 2019.")], ids=["stream", "async stream", "text"])
+    def test_answers_without_passages(self, bench: Bench, app: Any) -> None:
+        """Are answers; that no passage was seen is said."""
+        first, _ = bench(app)
+
+        assert (first.turn.response, first.turn.passages, first.rank) == ("In 2019.", (), None)
+        assert bench.said[2].startswith("  2 answers without passages")
+
+    def test_what_the_function_returns_comes_first(self, bench: Bench) -> None:
+        """The user got that answer, and those passages."""
+
+        def shorten(question: str) -> tuple[str, list[Any]]:
+            return inside(question).upper(), langchain.FACTS[1:]
+
+        first, second = bench(shorten)
+
+        assert first.turn.response == "IT WAS OPENED IN 2019."
+        assert [passage.id for passage in first.turn.passages] == ["d2"]
+        assert (first.rank, second.rank) == (None, 1)
+        assert [step.kind for step in first.turn.steps] == ["retriever", "llm"]
+
+    @pytest.mark.parametrize(
+        ("chain", "input_key"),
+        [
+            (langchain.PROMPT.partial(context="x") | langchain.model(), None),
+            (langchain.PROMPT | langchain.model(), "question"),
+        ],
+    )
+    def test_runnables_of_mappings(self, bench: Bench, chain: Any, input_key: str | None) -> None:
+        """Get the question under the one key that they need, or under the one that is named."""
+        if input_key is not None:
+            with pytest.raises(ConfigurationError, match=r"takes more than a question \(context, question\)"):
+                bench(chain)
+            chain = {"context": lambda given: "x", "question": lambda given: given["question"]} | chain
+        first, _ = bench(chain, input_key=input_key)
+
+        assert first.turn.prompt[-1].content == "When was the pier opened?"
+
+    def test_graphs(self, bench: Bench) -> None:
+        """Of LangGraph: of messages, or with a state that has a key for the question."""
+        from langgraph.graph import END, START, MessagesState, StateGraph
+        from typing_extensions import TypedDict
+
+        class State(TypedDict):
+            question: str
+            answer: str
+
+        def graph(state: Any, answer: Callable[[Any], Any]) -> Any:
+            builder = StateGraph(state)
+            builder.add_node("answer", answer)
+            builder.add_edge(START, "answer")
+            builder.add_edge("answer", END)
+            return builder.compile()
+
+        def by_messages(state: Any) -> Any:
+            return {"messages": [by_hand(state["messages"][-1].content)]}
+
+        def by_key(state: Any) -> Any:
+            return {"answer": by_hand(state["question"]).content}
+
+        for app in (graph(MessagesState, by_messages), graph(State, by_key)):
+            first, second = bench(app)
+            assert (first.turn.query, first.turn.response) == ("When was the pier opened?", "It was opened in 2019.")
+            assert (first.rank, second.rank) == (1, 2)
+
+    def test_a_retriever_alone(self, bench: Bench) -> None:
+        """Has ranks, though no answers."""
+        first, second = bench(langchain.retriever())
+
+        assert (first.rank, second.rank) == (1, 2)
+        assert first.turn.response == ""
+
+
+class TestManyAtATime:
+    @pytest.mark.parametrize("kind", ["langchain", "langchain, async", "llama_index", "llama_index, async"])
+    def test_every_question_has_its_own_turn(self, bench: Bench, kind: str) -> None:
+        """Each answer and each passage names its question: none is mixed up, whatever runs beside it."""
+        numbers = range(24)
+        bench.write([{"question": f"question {n}?", "chunk_id": f"chunk {n}"} for n in numbers])
+        gate = threading.Barrier(4, timeout=5)
+
+        def wait() -> None:
+            with suppress(threading.BrokenBarrierError):
+                gate.wait()  # all that are asked at a time are under way together
+
+        if kind.startswith("langchain"):
+
+            def find(query: str) -> Any:
+                if "async" not in kind:
+                    wait()
+                number = query.split()[1].rstrip("?")
+                return [
+                    langchain.Document(id=f"chunk {int(number) + 1}", page_content=f"beside {number}"),
+                    langchain.Document(id=f"chunk {number}", page_content=f"text {number}"),
+                ]
+
+            chain = (
+                {"context": langchain.ScriptedRetriever(find=find) | langchain.join, "question": lambda given: given}
+                | langchain.PROMPT
+                | langchain.model(lambda messages: f"answer to {messages[-1].content}")
+            )
+            app: Any = chain
+            if "async" in kind:
+
+                async def app(question: str) -> Any:
+                    return await chain.ainvoke(question)
+        else:
+            from llama_index.core.query_engine import RetrieverQueryEngine
+            from llama_index.core.schema import NodeWithScore, TextNode
+
+            def nodes(query: str) -> Any:
+                if "async" not in kind:
+                    wait()
+                number = query.split()[1].rstrip("?")
+                texts = ((int(number) + 1, f"beside {number}"), (number, f"text {number}"))
+                return [NodeWithScore(node=TextNode(id_=f"chunk {n}", text=text), score=0.5) for n, text in texts]
+
+            def say(messages: Any) -> str:
+                found = re.search(r"question \d+\?", messages[-1].content)
+                return f"answer to {found[0] if found else '?'}"
+
+            engine = RetrieverQueryEngine.from_args(llama_index.ScriptedRetriever(nodes), llm=llama_index.llm(say))
+            app = engine
+            if "async" in kind:
+
+                async def app(question: str) -> Any:
+                    return await engine.aquery(question)
+
+        records = bench(app, concurrency=4, repeat=2)
+
+        assert [(record.turn.query, record.run) for record in records] == [
+            (f"question {n}?", run) for n in numbers for run in (1, 2)
+        ]
+        for record in records:
+            number = record.turn.query.split()[1].rstrip("?")
+            assert record.turn.response == f"answer to question {number}?"
+            assert [passage.text for passage in record.turn.passages] == [f"beside {number}", f"text {number}"]
+            assert record.rank == 2
+
+    def test_no_more_than_that(self, bench: Bench) -> None:
+        """The limit holds."""
+        bench.write([{"question": f"question {n}?"} for n in range(12)])
+        under_way, most = [], []
+
+        def app(question: str) -> str:
+            under_way.append(question)
+            most.append(len(under_way))
+            threading.Event().wait(0.01)
+            under_way.remove(question)
+            return "x"
+
+        bench(app, concurrency=3)
+        assert max(most) == 3
+
+
+class TestErrors:
+    def test_are_records(self, bench: Bench) -> None:
+        """With type and message, and with what was retrieved before; the rest goes on."""
+
+        def fail(messages: Any) -> Any:
+            return ValueError("no quota") if "pier" in messages[-1].content else "18 minutes."
+
+        first, second = bench(langchain.lcel(fail), status=1)
+
+        assert first.turn.status == "error"
+        assert first.turn.error is not None
+        assert (first.turn.error.type, first.turn.error.message) == ("ValueError", "no quota")
+        assert [passage.id for passage in first.turn.passages] == ["d1", "d2"]
+        assert (first.rank, first.turn.response, first.turn.reference) == (1, "", "In 2019.")
+        assert (second.turn.status, second.turn.response) == ("ok", "18 minutes.")
+        assert bench.said[0] == "1 of 2 questions answered"
+        assert "  1 failed: ValueError" in bench.said
+        assert "  the first: ValueError: no quota" in bench.said
+
+    @pytest.mark.parametrize("kind", ["function", "coroutine function"])
+    def test_a_time_limit(self, bench: Bench, kind: str) -> None:
+        """For each question; the others are answered."""
+        gate = threading.Event()
+
+        def app(question: str) -> str:
+            if "pier" in question:
+                gate.wait(10)
+            return "18 minutes."
+
+        async def async_app(question: str) -> str:
+            if "pier" in question:
+                await asyncio.Event().wait()
+            return "18 minutes."
+
+        first, second = bench(app if kind == "function" else async_app, status=1, timeout=0.2)
+        gate.set()
+
+        assert first.turn.error is not None
+        assert (first.turn.error.type, first.turn.error.message) == ("TimeoutError", "no answer within 0.2 s")
+        assert second.turn.response == "18 minutes."
+
+    @pytest.mark.parametrize(
+        ("value", "found"),
+        [
+            (None, "None"),
+            (7, "an int"),
+            ({"reply": "x"}, "a mapping with reply"),
+            (("x", 7), "passages are an int"),
+            (("x", [{"words": "y"}]), "passage 1 is a dict without a text"),
+        ],
+    )
+    def test_what_is_no_answer(self, bench: Bench, value: Any, found: str) -> None:
+        """Is an error that says what was returned and what an answer is; where all fail, the status is 2."""
+        first, _ = bench(fixed(value), status=2)
+
+        assert first.turn.error is not None
+        assert first.turn.error.type == "UnreadableAnswerError"
+        assert found in first.turn.error.message
+
+    def test_an_application_that_exits(self, bench: Bench) -> None:
+        """Does not take the command with it."""
+
+        def leave(question: str) -> str:
+            sys.exit(3)
+
+        async def leave_later(question: str) -> str:
+            sys.exit(3)
+
+        def leave_awaited(question: str) -> Any:
+            return leave_later(question)
+
+        async def leave_in_the_stream(question: str) -> Any:
+            yield "In "
+            sys.exit(3)
+
+        for app in (leave, leave_later, leave_awaited, leave_in_the_stream):
+            first, _ = bench(app, status=2)
+            assert first.turn.error is not None
+            assert first.turn.error.message == "SystemExit: 3"
+
+    def test_bad_rows_are_kept(self, bench: Bench) -> None:
+        """With their line and reason; the others are asked."""
+        bench.data.write_text(f'{json.dumps(ROWS[0])}\nnonsense\n{{"question": " "}}\n')
+        assert len(bench(both, status=1)) == 1
+
+        rows = [json.loads(line) for line in (bench.folder / "out.jsonl.errors.jsonl").read_text().splitlines()]
+        assert [row["line"] for row in rows] == [2, 3]
+        assert rows[0]["row"] == "nonsense"
+        assert "2 rows of" in bench.warned[0]
+
+        bench.write(ROWS)
+        bench(both)
+        assert not (bench.folder / "out.jsonl.errors.jsonl").exists(), "they are of an earlier run"
+
+    @pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.errors.jsonl", "out.jsonl.partial.jsonl"])
+    def test_the_test_set_is_not_written_over(self, bench: Bench, name: str) -> None:
+        """Neither by the answers, nor by the rows that are no questions."""
+        bench.data = bench.data.rename(bench.folder / name)
+        before = bench.data.read_bytes()
+        with pytest.raises(ConfigurationError, match="is the input"):
+            bench(both, restart=True)
+        assert bench.data.read_bytes() == before
+
+    def test_a_folder_for_the_bad_rows(self, bench: Bench) -> None:
+        """Is said before anything is asked."""
+        (bench.folder / "out.jsonl.errors.jsonl").mkdir()
+        with pytest.raises(ConfigurationError, match="cannot take the bad rows: it is a folder"):
+            bench(both)
+        assert not bench.output.exists()
+
+    @pytest.mark.parametrize(
+        ("name", "message"),
+        [
+            ("app", "--app is of the form package.module:object, not 'app'"),
+            ("no_such.module:app", "--app: there is no module 'no_such'"),
+            ("{module}:ap", "has no 'ap'. Did you mean 'app'? It has: app"),
+            ("{module}:app", "this is an int"),
+        ],
+    )
+    def test_a_wrong_app_is_said_before_any_work(self, bench: Bench, name: str, message: str) -> None:
+        """With what the module has."""
+        vars(sys.modules[bench.module])["app"] = 7
+        with pytest.raises(ConfigurationError, match=re.escape(message)):
+            run_app(RunOptions(bench.data, name.format(module=bench.module), bench.output), print, print)
+
+        assert not bench.output.exists()
+
+    def test_chat_engines_and_indexes(self, bench: Bench) -> None:
+        """Say what to name instead: a conversation would go on from question to question."""
+        from llama_index.core import MockEmbedding, VectorStoreIndex
+        from llama_index.core.chat_engine import SimpleChatEngine
+        from llama_index.core.memory import ChatMemoryBuffer
+
+        memory = ChatMemoryBuffer.from_defaults(token_limit=100)
+        index = VectorStoreIndex(llama_index.nodes(), embed_model=MockEmbedding(embed_dim=4))
+        with pytest.raises(ConfigurationError, match="remembers the conversation"):
+            bench(SimpleChatEngine.from_defaults(llm=llama_index.llm(), memory=memory))
+        with pytest.raises(ConfigurationError, match=r"index\.as_query_engine"):
+            bench(index)
+
+    def test_a_factory_that_fails(self, bench: Bench) -> None:
+        """Says with what, coroutine function or not."""
+
+        async def make() -> Any:
+            raise OSError("no disk")
+
+        def make_now() -> Any:
+            raise OSError("no disk")
+
+        def leave() -> Any:
+            sys.exit("no disk")
+
+        for app, kind in ((make, "OSError"), (make_now, "OSError"), (leave, "SystemExit")):
+            with pytest.raises(ConfigurationError, match=rf"app\(\) has failed: {kind}: no disk"):
+                bench(app)
+
+    def test_no_column_with_questions(self, bench: Bench) -> None:
+        """Says which names are accepted, and which columns there are."""
+        bench.write([{"prompt": "x", "chunk_id": "d1"}])
+        with pytest.raises(TurnError, match=r"accepted are query, user_input, question.*found: prompt, chunk_id"):
+            bench(both)
+
+    def test_no_question_at_all(self, bench: Bench) -> None:
+        """An empty file is an error."""
+        bench.write([])
+        with pytest.raises(ConfigurationError, match=r"there is no question in .*: it is empty"):
+            bench(both)
+
+
+class TestGoingOn:
+    def left(self, bench: Bench, **other: Any) -> Path:
+        """Leave what an interrupted run leaves: the first of two answers."""
+        record = bench(both)[0]
+        work = {
+            "command": "run",
+            "app": f"{bench.module}:app",
+            "data": file_hash(bench.data),
+            "input_key": None,
+            **other,
+        }
+        path = journal_path(bench.output)
+        with KeyedJournal(path, work) as journal:
+            journal.append(f"1/{record.id}", record.model_dump(mode="json"))
+        with path.open("a") as file:
+            file.write('{"key": "1/torn')
+        return path
+
+    def test_what_is_there_is_not_asked_again(self, bench: Bench) -> None:
+        """The last line, which was being written when it was killed, counts for nothing."""
+        asked: list[str] = []
+        self.left(bench)
+        records = bench(lambda question: asked.append(question) or "x")
+
+        assert asked == ["How long is the ferry's trip?"]
+        assert [record.turn.response for record in records] == ["In 2019.", "x"]
+        assert bench.warned == [f"going on from {bench.output}.partial.jsonl"]
+
+    @pytest.mark.parametrize("other", [{"data": "another"}, {"app": "another:app"}])
+    def test_another_run_does_not_go_on(self, bench: Bench, other: dict[str, str]) -> None:
+        """What it has left is not mixed with other answers, unless it is dropped."""
+        path = self.left(bench, **other)
+        with pytest.raises(ConfigurationError, match=f"it had other {next(iter(other))}\\. .*--restart"):
+            bench(both)
+
+        assert path.exists()
+        assert len(bench(fixed("x"), restart=True)) == 2
+
+    def test_what_failed_is_asked_again(self, bench: Bench) -> None:
+        """On request, and nothing else."""
+        asked: list[str] = []
+
+        def app(question: str) -> str:
+            asked.append(question)
+            if "pier" in question and len(asked) < 3:
+                raise OSError("no line")
+            return f"answer {len(asked)}"
+
+        bench(app, status=1, concurrency=1)
+        records = bench(app, retry_failed=True)
+
+        assert asked == ["When was the pier opened?", "How long is the ferry's trip?", "When was the pier opened?"]
+        assert [record.turn.response for record in records] == ["answer 3", "answer 2"]
+
+    def test_repetitions_are_not_lost(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What failed is asked again only for as many repetitions as there are answers; the path is as given."""
+        bench(both, repeat=3)
+        before = bench.output.read_bytes()
+        monkeypatch.chdir(bench.output.parent)
+        with pytest.raises(ConfigurationError, match=r"^out.jsonl has answers to 3 repetitions.*give --repeat 3"):
+            bench(both, output=Path("out.jsonl"), repeat=2, retry_failed=True)
+
+        assert bench.output.read_bytes() == before
+        assert len(bench(both, repeat=3, retry_failed=True)) == 6
+
+    @pytest.mark.parametrize("restart", [False, True])
+    def test_what_another_command_has_left(self, bench: Bench, restart: bool) -> None:
+        """Is named, and kept: its answers are paid."""
+        path = journal_path(bench.output)
+        with KeyedJournal(path, {"command": "generate"}) as journal:
+            journal.append("draft", {})
+        before = path.read_bytes()
+        with pytest.raises(ConfigurationError, match=r"is what rageval-hooks generate has left.*another output"):
+            bench(both, restart=restart)
+        assert path.read_bytes() == before
+
+    def test_two_at_a_time(self, bench: Bench) -> None:
+        """A second process does not write into the first one's journal."""
+        path = self.left(bench)
+        with path.open("ab") as file:
+            fcntl = pytest.importorskip("fcntl")
+            fcntl.flock(file, fcntl.LOCK_EX)
+            with pytest.raises(ConfigurationError, match="another process is writing"):
+                bench(both)
+
+    @pytest.mark.parametrize("notes", ["my notes\n", "my notes, without an end of line"])
+    def test_a_file_in_the_way(self, bench: Bench, notes: str) -> None:
+        """Something else under the journal's name is left alone."""
+        path = journal_path(bench.output)
+        path.write_text(notes)
+        for restart in (False, True):
+            with pytest.raises(ConfigurationError, match="is in the way: it is no journal of ours"):
+                bench(both, restart=restart)
+
+        assert path.read_text() == notes
+
+    def test_a_journal_that_was_cut_off_in_its_first_line(self, bench: Bench) -> None:
+        """Nothing was done yet."""
+        journal_path(bench.output).write_text('{"rageval_journal": 2, "wo')
+        assert len(bench(both)) == 2
+
+
+class TestItsOwnHooks:
+    def test_the_applications_evaluation_is_off(self, bench: Bench) -> None:
+        """Its instrument() and its handlers see nothing of a test: no turn is lost to them, none is scored twice."""
+        exporter = InMemoryExporter()
+
+        def make() -> Any:
+            rageval_hooks.instrument(metrics=[], exporters=[exporter])
+            handler = rageval_hooks.integrations.langchain.CallbackHandler(metrics=[], exporters=[exporter])
+            return langchain.lcel().with_config({"callbacks": [handler]})
+
+        first, _ = bench(make)
+
+        assert [passage.id for passage in first.turn.passages] == ["d1", "d2"]
+        assert exporter.evaluations == []
+
+    def test_settings_of_the_environment_are_not_its_own(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A judge or a sampling rate for production changes nothing here."""
+        monkeypatch.setenv("RAGEVAL_JUDGE", "openai:x")
+        monkeypatch.setenv("RAGEVAL_SAMPLE_RATE", "0.0")
+
+        assert len(bench(langchain.lcel())[0].turn.passages) == 2
+
+
+class TestRecords:
+    def test_repetitions_have_one_id(self, bench: Bench) -> None:
+        """And numbers; the same questions have the same ids in every run, from CSV or JSON lines."""
+        records = bench(both, repeat=3)
+        table = bench.folder / "set.csv"
+        table.write_text("question,chunk_id\n" + "".join(f"{row['question']},{row['chunk_id']}\n" for row in ROWS))
+
+        assert [(record.id, record.run) for record in records[:3]] == [(records[0].id, run) for run in (1, 2, 3)]
+        assert {record.id for record in bench(both, data=table)} == {record.id for record in records}
+
+    def test_ids_of_the_file_are_kept(self, bench: Bench) -> None:
+        """Two rows with the same one are told apart."""
+        bench.write([{"query_id": "q1", "query": "a"}, {"query_id": "q1", "query": "b"}])
+
+        assert [record.id for record in bench(both)] == ["q1", "q1-2"]
+
+    def test_an_id_is_never_that_of_another_row(self, bench: Bench) -> None:
+        """However the rows are named: each question has its own answer."""
+        bench.write(
+            [{"id": name, "question": text} for name, text in (("a", "first"), ("a", "second"), ("a-2", "third"))]
+        )
+        records = bench(lambda question: f"answer to {question}")
+
+        assert [(record.id, record.turn.query, record.turn.response) for record in records] == [
+            ("a", "first", "answer to first"),
+            ("a-3", "second", "answer to second"),
+            ("a-2", "third", "answer to third"),
+        ]
+
+    def test_ids_of_any_form_are_kept(self, bench: Bench) -> None:
+        """The number 0, and under each name that is accepted elsewhere."""
+        bench.write(
+            [{"id": 0, "question": "a"}, {"Question ID": "A7", "question": "b"}, {"queryId": 5, "question": "c"}]
+        )
+        assert [record.id for record in bench(both)] == ["0", "A7", "5"]
+
+    def test_a_column_of_turn_numbers(self, bench: Bench) -> None:
+        """Makes no record of a row."""
+        bench.write([{"question": "a", "turn": 1}])
+        assert [record.turn.query for record in bench(both)] == ["a"]
+
+    @pytest.mark.parametrize("form", ["records", "table"])
+    def test_repetitions_are_one_question(self, bench: Bench, form: str) -> None:
+        """Records of several runs, or a table of them, are asked once, under their ids."""
+        before = bench(both, repeat=2)
+        if form == "records":
+            bench.data.write_bytes(bench.output.read_bytes())
+        else:
+            bench.write([{"id": r.id, "run": r.run, "question": r.turn.query} for r in before])
+
+        assert [record.id for record in bench(both)] == [record.id for record in before if record.run == 1]
+
+    def test_records_can_be_asked_again(self, bench: Bench) -> None:
+        """The output of one run is the test set of another."""
+        before = bench(both)
+        bench.data.write_bytes(bench.output.read_bytes())
+        after = bench(fixed("x"))
+
+        assert [(record.id, record.target, record.turn.reference) for record in after] == [
+            (record.id, record.target, record.turn.reference) for record in before
+        ]
+        assert [record.turn.response for record in after] == ["x", "x"]
+
+    @pytest.mark.parametrize(
+        ("passages", "rank"),
+        [
+            ([Passage(text="y", id="d9"), Passage(text="x", id="d1")], 2),
+            ([Passage(text="x", metadata={"chunk_id": "d1"})], 1),
+            ([Passage(text="Before. The pier was opened in\n2019. It is long. After.", id="other")], 1),
+            ([Passage(text="it is long.", id="other"), Passage(text="The pier was opened in 2019.")], 2),
+            ([Passage(text="The pier was closed in 2019. It is long.", id="other")], None),
+            ([], None),
+        ],
+    )
+    def test_the_rank(self, bench: Bench, passages: list[Passage], rank: int | None) -> None:
+        """By the passage's id or its metadata, else by its text; a small part of the chunk is not the chunk."""
+        bench.write([{**ROWS[0], "chunk": "The pier was opened in 2019. It is long."}])
+
+        assert [record.rank for record in bench(fixed(("x", passages)))] == [rank]

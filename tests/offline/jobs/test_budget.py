@@ -1,0 +1,146 @@
+"""Budgets of judges: which requests they let through, and what they count."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rageval_hooks.errors import JudgeError, JudgeUnavailableError
+from rageval_hooks.judges.openai import OpenAIJudge
+from rageval_hooks.offline.jobs.budget import Budget, BudgetedJudge
+from rageval_hooks.testing import FakeJudge
+from rageval_hooks.turn import Usage
+from tests.judges.helpers import GOOD, Grade, StillClock
+from tests.judges.server import JudgeServer, answer, error, hang_up
+
+CUT_OFF = answer(GOOD, finish_reason="length")
+
+
+@pytest.fixture
+def server() -> Iterator[JudgeServer]:
+    with JudgeServer() as server:
+        server.otherwise(answer(GOOD))
+        yield server
+
+
+def budgeted(server: JudgeServer, budget: Budget, **options: Any) -> BudgetedJudge:
+    judge = OpenAIJudge("m", base_url=server.url, api_key="sk-test", clock=StillClock(), **options)
+    return BudgetedJudge(judge, budget)
+
+
+def ask(judge: BudgetedJudge, count: int = 5, *, at_once: bool = False) -> list[Any]:
+    """Ask different questions; return the grades, or the kinds of the failures."""
+
+    async def one(number: int) -> Any:
+        try:
+            return (await judge.complete([("user", f"question {number}")], Grade)).value.grade
+        except JudgeError as error:
+            return error.kind
+
+    async def main() -> list[Any]:
+        async with judge:
+            if at_once:
+                return list(await asyncio.gather(*map(one, range(count))))
+            return [await one(number) for number in range(count)]
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_retries_count(server: JudgeServer, at_once: bool) -> None:
+    """No request more than there may be; a question that has no retry left says what happened to it."""
+    server.otherwise(error(500))
+    budget = Budget(max_calls=3)
+    found = ask(budgeted(server, budget), at_once=at_once)
+
+    assert len(server.requests) == budget.spent.calls == 3
+    assert set(found) == {"unavailable", "budget"}
+
+
+def test_a_repair_counts(server: JudgeServer) -> None:
+    """Without a request left for it there is none."""
+    server.otherwise(answer("nonsense"))
+
+    assert ask(budgeted(server, Budget(max_calls=3)), 3) == ["invalid_answer", "invalid_answer", "budget"]
+    assert len(server.requests) == 3
+
+
+def test_a_request_without_what_was_refused_counts(server: JudgeServer) -> None:
+    """It is one more."""
+    server.then(error(400, "unsupported", param="temperature"))
+
+    assert ask(budgeted(server, Budget(max_calls=2)), 2) == [3, "budget"]
+
+
+def test_what_the_budget_refuses_is_no_failure_of_the_judge(server: JudgeServer) -> None:
+    """Neither counted nor logged as one; the budget itself counts it."""
+    budget = Budget(max_calls=1)
+    judge = budgeted(server, budget)
+    ask(judge, 4)
+
+    assert judge.stats()["failed"] == {}
+    assert budget.refused == 3
+
+
+def test_the_cache_answers_without_a_budget(server: JudgeServer, tmp_path: Path) -> None:
+    """An answer from it is no request: also with nothing left, and also at the same time."""
+    cache = tmp_path / "answers.sqlite"
+    assert ask(budgeted(server, Budget(), cache=cache), 3) == [3] * 3
+    budget = Budget(max_calls=0, max_cost=0.0)
+
+    assert ask(budgeted(server, budget, cache=cache), 3) == [3] * 3
+    assert ask(budgeted(server, budget, cache=cache), 4, at_once=True) == [3, 3, 3, "budget"]
+    assert (len(server.requests), budget.spent.calls) == (3, 0)
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+@pytest.mark.parametrize("reply", [CUT_OFF, answer("nonsense"), answer("x" * 600_000)])
+def test_failing_answers_of_an_unknown_price_use_it_up(server: JudgeServer, reply: Any, at_once: bool) -> None:
+    """They cost money too: after the first one nobody knows how much is left."""
+    server.otherwise(reply)
+    budget = Budget(max_cost=0.01)
+    found = ask(budgeted(server, budget), at_once=at_once)
+
+    assert len(server.requests) == 1
+    assert found[1:] == ["budget"] * 4
+    assert "the price of openai:m is not known" in (budget.reason or "")
+
+
+@pytest.mark.parametrize("reply", [error(500), hang_up(), error(429)])
+def test_a_request_that_nobody_answered_costs_nothing(server: JudgeServer, reply: Any) -> None:
+    """It does not make the price unknown: a passing failure is no reason to stop."""
+    server.otherwise(reply)
+    budget = Budget(max_cost=0.01)
+    ask(budgeted(server, budget, max_retries=1, circuit_failures=99), 3)
+
+    assert len(server.requests) == budget.spent.calls == 6
+    assert budget.reason is None
+
+
+class TestAnotherJudge:
+    """One that does not know of budgets is asked while a question more fits in."""
+
+    def test_failures_without_a_price(self) -> None:
+        """Are of an unknown price if it says that requests were made."""
+        budget = Budget(max_cost=0.01)
+        judge = BudgetedJudge(FakeJudge(lambda _: JudgeUnavailableError("down", attempts=2)), budget)
+
+        assert ask(judge, 3) == ["unavailable", "budget", "budget"]
+        assert budget.spent.calls == 2
+
+    def test_the_first_answer_tells_the_price(self) -> None:
+        """The others wait for it, so that no more are asked than fit in."""
+        usage = Usage(input_tokens=1, output_tokens=1)
+        judge = FakeJudge(lambda _: GOOD, usage=usage, cost=0.4)
+
+        assert sorted(map(str, ask(BudgetedJudge(judge, Budget(max_cost=1.0)), at_once=True))) == [
+            "3",
+            "3",
+            "budget",
+            "budget",
+            "budget",
+        ]

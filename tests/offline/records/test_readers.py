@@ -1,0 +1,497 @@
+"""What is understood of the files that people have."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import os
+import tracemalloc
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rageval_hooks import ConfigurationError, Evaluation, Passage, Score, Skipped, Turn
+from rageval_hooks.errors import TurnError
+from rageval_hooks.exporters.jsonl import JsonlExporter
+from rageval_hooks.offline.records.files import BadRow, read_records
+from rageval_hooks.offline.records.record import Record
+from rageval_hooks.score import Failed
+from tests.strategies import turns
+
+QUERY = "When was the pier opened?"
+RESPONSE = "It was opened in 2019."
+PASSAGE = "The new pier was opened in September 2019."
+REFERENCE = "In 2019."
+
+
+def write_lines(path: Path, rows: Iterable[Any]) -> Path:
+    lines = (row if isinstance(row, str) else json.dumps(row) for row in rows)
+    path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    return path
+
+
+def write_csv(path: Path, rows: list[Mapping[str, Any]]) -> Path:
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def read(path: Path, **options: Any) -> tuple[list[Record], list[BadRow]]:
+    bad: list[BadRow] = []
+    return list(read_records(path, on_bad=bad.append, **options)), bad
+
+
+def core(record: Record) -> tuple[str, str, list[str], str | None]:
+    turn = record.turn
+    return turn.query, turn.response, [passage.text for passage in turn.passages], turn.reference
+
+
+WANTED = (QUERY, RESPONSE, [PASSAGE], REFERENCE)
+
+NAMES = {
+    "ours": {"query": QUERY, "response": RESPONSE, "passages": [PASSAGE], "reference": REFERENCE},
+    "ragas": {"user_input": QUERY, "retrieved_contexts": [PASSAGE], "response": RESPONSE, "reference": REFERENCE},
+    "ragas 0.1": {"question": QUERY, "contexts": [PASSAGE], "answer": RESPONSE, "ground_truth": REFERENCE},
+    "ragas 0.0": {"question": QUERY, "contexts": [PASSAGE], "answer": RESPONSE, "ground_truths": [REFERENCE]},
+    "deepeval": {
+        "input": QUERY,
+        "actual_output": RESPONSE,
+        "retrieval_context": [PASSAGE],
+        "expected_output": REFERENCE,
+        "context": ["the golden context"],
+    },
+    "deepeval's API": {
+        "input": QUERY,
+        "actualOutput": RESPONSE,
+        "retrievalContext": [PASSAGE],
+        "expectedOutput": REFERENCE,
+    },
+    "a spreadsheet": {
+        "Question": QUERY,
+        "Generated Answer": RESPONSE,
+        "Contexts": [PASSAGE],
+        "Ground Truth": REFERENCE,
+    },
+}
+
+
+class TestNames:
+    @pytest.mark.parametrize("row", NAMES.values(), ids=NAMES)
+    def test_other_tools_names_are_accepted(self, row: dict[str, Any], tmp_path: Path) -> None:
+        """In JSON Lines, in a JSON array, in CSV with lists as JSON or as Python writes them, and in Parquet."""
+        import pyarrow
+        import pyarrow.parquet
+
+        as_json = {name: json.dumps(value) if isinstance(value, list) else value for name, value in row.items()}
+        as_python = {name: str(value) for name, value in row.items()}
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist([row]), tmp_path / "a.parquet")
+        (tmp_path / "a.json").write_text(json.dumps([row]))
+        files = [
+            write_lines(tmp_path / "a.jsonl", [row]),
+            write_csv(tmp_path / "a.csv", [as_json]),
+            write_csv(tmp_path / "b.csv", [as_python]),
+            tmp_path / "a.json",
+            tmp_path / "a.parquet",
+        ]
+        for file in files:
+            [record] = read_records(file)
+            assert core(record) == WANTED, file
+            assert (record.id, record.run, record.turn.id) == ("1", 1, "1")
+
+    def test_what_no_field_takes_is_metadata(self, tmp_path: Path) -> None:
+        """Beside what the row calls its metadata; citations are kept there too."""
+        row = {**NAMES["ours"], "category": "piers", "metadata": {"topic": 1}, "citations": ["p1"], "empty": None}
+        [record] = read_records(write_lines(tmp_path / "a.jsonl", [row]))
+
+        assert record.turn.metadata == {"topic": 1, "category": "piers", "citations": [{"id": "p1"}]}
+
+    def test_passages_are_texts_or_objects(self, tmp_path: Path) -> None:
+        """With the names that frameworks have for their parts."""
+        passages = [
+            "plain",
+            {"text": "ours", "id": "p1", "score": 0.5, "metadata": {"page": 3}},
+            {"page_content": "LangChain's", "metadata": {"source": "a.md"}, "id": 7},
+            {"content": "with more", "similarity": 1, "page": 2},
+        ]
+        [record] = read_records(write_lines(tmp_path / "a.jsonl", [{**NAMES["ours"], "passages": passages}]))
+
+        assert record.turn.passages == (
+            Passage(text="plain"),
+            Passage(text="ours", id="p1", score=0.5, metadata={"page": 3}),
+            Passage(text="LangChain's", id="7", metadata={"source": "a.md"}),
+            Passage(text="with more", score=1.0, metadata={"page": 2}),
+        )
+
+    def test_a_single_text_is_one_passage(self, tmp_path: Path) -> None:
+        """Also one that begins like a list."""
+        rows = [{**NAMES["ours"], "passages": text} for text in ("one text", "[1] a note", "[not json")]
+        records, bad = read(write_csv(tmp_path / "a.csv", rows))
+
+        assert [[p.text for p in record.turn.passages] for record in records] == [
+            ["one text"],
+            ["[1] a note"],
+            ["[not json"],
+        ]
+        assert not bad
+
+    @pytest.mark.parametrize(
+        ("cell", "texts"),
+        [
+            ("['The pier opened.' 'It cost 41 million.']", ["The pier opened.", "It cost 41 million."]),
+            ("['a'\n \"it's b\"]", ["a", "it's b"]),
+            ("['a, b' 'c]']", ["a, b", "c]"]),
+            ("[{'text': 'a'} {'text': 'b'}]", ["a", "b"]),
+            ("['a', 'b']", ["a", "b"]),
+        ],
+    )
+    def test_a_list_as_numpy_writes_it(self, cell: str, texts: list[str], tmp_path: Path) -> None:
+        """A blank between two texts parts them: what pandas makes of Parquet, as CSV."""
+        [record] = read_records(write_csv(tmp_path / "a.csv", [{**NAMES["ours"], "passages": cell}]))
+        assert [passage.text for passage in record.turn.passages] == texts
+
+    def test_texts_that_look_like_json(self, tmp_path: Path) -> None:
+        """Stay what they are in JSON Lines, and in a table unless they are lists or objects of texts."""
+        mapping, numbers = '{"a": 1}', "[1, 2]"
+        rows = [
+            {**NAMES["ours"], "response": text, "passages": [text], "reference": text} for text in (mapping, numbers)
+        ]
+        rows += [{**NAMES["ours"], "passages": text} for text in (mapping, numbers)]
+        lines, bad = read(write_lines(tmp_path / "a.jsonl", rows))
+        table, _ = read(write_csv(tmp_path / "a.csv", [{**row, "passages": row["passages"][0]} for row in rows[:2]]))
+
+        assert not bad
+        assert [core(record)[1:] for record in lines[:2]] == [
+            (mapping, [mapping], mapping),
+            (numbers, [numbers], numbers),
+        ]
+        assert [core(record)[2] for record in lines[2:]] == [[mapping], [numbers]]
+        assert [core(record)[3] for record in table] == [mapping, numbers]
+
+    @pytest.mark.parametrize("value", [False, 0, "False", "0", None, "", []])
+    def test_an_error_column_that_says_there_was_none(self, value: Any, tmp_path: Path) -> None:
+        """Makes no error of a turn."""
+        [record] = read_records(write_lines(tmp_path / "a.jsonl", [{**NAMES["ours"], "error": value}]))
+        assert (record.turn.status, record.turn.error) == ("ok", None)
+
+    @pytest.mark.parametrize("suffix", ["jsonl", "csv"])
+    def test_a_column_of_turn_numbers(self, suffix: str, tmp_path: Path) -> None:
+        """Is metadata, as any other column."""
+        row = {"question": QUERY, "answer": RESPONSE, "contexts": PASSAGE, "turn": 1}
+        write = write_lines if suffix == "jsonl" else write_csv
+        [record] = read_records(write(tmp_path / f"a.{suffix}", [row]))
+
+        assert record.turn.query == QUERY
+        assert str(record.turn.metadata["turn"]) == "1"
+
+    def test_rows_without_an_id_among_others(self, tmp_path: Path) -> None:
+        """Take none of theirs."""
+        rows = [{**NAMES["ours"], "id": 2}, NAMES["ours"], {**NAMES["ours"], "id": 3}]
+        records, bad = read(write_lines(tmp_path / "a.jsonl", rows))
+
+        assert [record.id for record in records] == ["2", "row-2", "3"]
+        assert not bad
+
+    def test_a_conversation_asks_its_last_question(self, tmp_path: Path) -> None:
+        """Ragas' multi-turn samples."""
+        said = [
+            {"content": "Hello", "type": "human"},
+            {"content": "Hi", "type": "ai"},
+            {"content": QUERY, "type": "human"},
+        ]
+        row = {"user_input": said, "retrieved_contexts": [PASSAGE], "response": RESPONSE}
+        [record] = read_records(write_lines(tmp_path / "a.jsonl", [row]))
+
+        assert record.turn.query == QUERY
+
+    def test_ids_and_runs_are_kept(self, tmp_path: Path) -> None:
+        """Under their names in open-rag-eval too; numbers are fine."""
+        rows = [{**NAMES["ours"], "query_id": 5, "query_run": run} for run in (1, 2)]
+        assert [record.key for record in read_records(write_lines(tmp_path / "a.jsonl", rows))] == [("5", 1), ("5", 2)]
+
+    def test_columns_as_lists(self, tmp_path: Path) -> None:
+        """As ``Dataset.to_dict`` writes them."""
+        (tmp_path / "a.json").write_text(json.dumps({name: [value, value] for name, value in NAMES["ragas"].items()}))
+        assert [core(record) for record in read_records(tmp_path / "a.json")] == [WANTED, WANTED]
+
+
+class TestWhatIsWrong:
+    @pytest.mark.parametrize("suffix", ["csv", "jsonl", "json", "parquet"])
+    def test_a_missing_column_is_said_at_once(self, suffix: str, tmp_path: Path) -> None:
+        """Which one, which names are accepted, and which columns there are."""
+        import pyarrow
+        import pyarrow.parquet
+
+        rows = [{"question": QUERY, "result": RESPONSE}] * 3
+        path = tmp_path / f"a.{suffix}"
+        if suffix == "csv":
+            write_csv(path, rows)
+        elif suffix == "parquet":
+            pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+        else:
+            path.write_text(json.dumps(rows)) if suffix == "json" else write_lines(path, rows)
+
+        with pytest.raises(TurnError) as caught:
+            list(read_records(path, on_bad=lambda _: None))
+        assert "no column for the response: accepted are response, answer, actual_output" in str(caught.value)
+        assert "found: question, result" in str(caught.value)
+
+    def test_a_column_that_comes_late(self, tmp_path: Path) -> None:
+        """Is there: only the rows without it cannot be used."""
+        early = {"query": QUERY, "response": RESPONSE}
+        path = write_lines(tmp_path / "a.jsonl", [early] * 120 + [NAMES["ours"]] * 2)
+        records, bad = read(path, required=("query", "response", "passages"))
+
+        assert [core(record) for record in records] == [WANTED, WANTED]
+        assert [row.line for row in bad] == list(range(1, 121))
+        assert "no column for the passages" in bad[0].reason
+
+    @pytest.mark.parametrize("suffix", ["csv", "parquet"])
+    def test_two_columns_of_one_name(self, suffix: str, tmp_path: Path) -> None:
+        """Are an error: only one could be read."""
+        import pyarrow
+        import pyarrow.parquet
+
+        path = tmp_path / f"a.{suffix}"
+        names = ["query", "response", "response"]
+        if suffix == "csv":
+            path.write_text(f"{','.join(names)}\nq,first,second\n")
+        else:
+            pyarrow.parquet.write_table(pyarrow.table([pyarrow.array(["x"])] * 3, names=names), path)
+        with pytest.raises(TurnError, match="has several columns 'response'"):
+            list(read_records(path))
+
+    def test_a_pipe(self, tmp_path: Path) -> None:
+        """Is refused, not waited for."""
+        os.mkfifo(tmp_path / "a.jsonl")
+        with pytest.raises(ConfigurationError, match="is a pipe or a device"):
+            list(read_records(tmp_path / "a.jsonl"))
+
+    def test_a_required_field_can_be_added(self, tmp_path: Path) -> None:
+        """Such as the reference answer that a metric needs."""
+        path = write_lines(tmp_path / "a.jsonl", [{"query": QUERY, "response": RESPONSE, "passages": []}])
+        with pytest.raises(TurnError, match="no column for the reference: accepted are reference, "):
+            list(read_records(path, required=("query", "response", "reference")))
+
+    BAD = (
+        ("{", "not JSON"),
+        ("[1]", "not a JSON object"),
+        ({**NAMES["ours"], "query": None}, "the query is missing"),
+        ({**NAMES["ours"], "query": " "}, "the query is missing"),
+        ({**NAMES["ours"], "query": {"a": 1}}, "the query is an object, not a text"),
+        ({**NAMES["ours"], "response": ["a"]}, "the response is a list"),
+        ({**NAMES["ours"], "passages": 5}, "the passages are a number"),
+        ({**NAMES["ours"], "passages": [5]}, "passage 1 is a number"),
+        ({**NAMES["ours"], "passages": [{"title": "x"}]}, "passage 1 has no text: accepted are text, content"),
+        ({**NAMES["ours"], "run": 0}, "the run is 0: it is a whole number from 1"),
+        ({**NAMES["ours"], "metadata": [1]}, "the metadata is a list"),
+        ({"query": QUERY, "passages": []}, "there is no column for the response"),
+        ({"id": "x", "turn": {"query": 5}}, "turn.query"),
+    )
+
+    @pytest.mark.parametrize(("row", "reason"), BAD)
+    def test_a_bad_row_is_reported_and_the_rest_goes_on(self, row: Any, reason: str, tmp_path: Path) -> None:
+        """With its line, the reason, and the row."""
+        path = write_lines(tmp_path / "a.jsonl", [NAMES["ours"], "", row, NAMES["ours"]])
+        records, [bad] = read(path)
+
+        assert [core(record) for record in records] == [WANTED, WANTED]
+        assert bad.line == 3
+        assert reason in bad.reason
+        assert bad.raw == row
+
+    def test_a_bad_row_is_an_error_where_nobody_listens(self, tmp_path: Path) -> None:
+        """With the file and the line."""
+        with pytest.raises(TurnError, match=r"a\.jsonl, line 2: not JSON"):
+            list(read_records(write_lines(tmp_path / "a.jsonl", [NAMES["ours"], "{"])))
+
+    def test_an_id_stands_once(self, tmp_path: Path) -> None:
+        """The second row of the same id and run is bad."""
+        path = write_lines(tmp_path / "a.jsonl", [{**NAMES["ours"], "id": "x"}] * 2)
+        records, [bad] = read(path)
+
+        assert len(records) == 1
+        assert bad.reason == "the id 'x', run 1, is on line 1 already: give each row its own"
+
+    def test_rows_of_a_table_have_the_headers_length(self, tmp_path: Path) -> None:
+        """Lines are counted as an editor counts them: a cell may have several."""
+        path = tmp_path / "a.csv"
+        path.write_text('query,response,passages\n"a\nb",c,d\nq,r\nq,r,p\n')
+        records, [bad] = read(path)
+
+        assert [record.turn.query for record in records] == ["a\nb", "q"]
+        assert (bad.line, bad.reason, bad.raw) == (4, "has 2 cells, the header has 3", ["q", "r"])
+
+    def test_what_is_not_utf8_is_a_bad_row(self, tmp_path: Path) -> None:
+        """In tables and in JSON Lines; a byte order mark does no harm."""
+        table, lines = tmp_path / "a.csv", tmp_path / "a.jsonl"
+        table.write_bytes(b"\xef\xbb\xbfquery,response,passages\nq,caf\xe9,p\nq,r,p\n")
+        lines.write_bytes(b'\xef\xbb\xbf{"query":"q","response":"r","passages":[]}\n{"query":"caf\xe9"}\n')
+
+        for path, line in ((table, 2), (lines, 2)):
+            records, [bad] = read(path)
+            assert len(records) == 1
+            assert bad.line == line
+            assert "not UTF-8" in bad.reason
+
+    @pytest.mark.parametrize(
+        ("name", "content", "reason"),
+        [
+            ("a.xlsx", b"", "should end in one of .jsonl, "),
+            ("a.json", b"{", "is not JSON"),
+            ("a.json", b"\xff", "is not UTF-8"),
+            ("a.parquet", b"no", "cannot be read as Parquet"),
+        ],
+    )
+    def test_a_file_that_is_something_else(self, name: str, content: bytes, reason: str, tmp_path: Path) -> None:
+        """One sentence that says so."""
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises((ConfigurationError, TurnError), match=reason):
+            list(read_records(tmp_path / name))
+
+    def test_a_file_that_is_not_there(self, tmp_path: Path) -> None:
+        """Or is a folder."""
+        with pytest.raises(ConfigurationError, match="there is no file"):
+            list(read_records(tmp_path / "a.jsonl"))
+        with pytest.raises(ConfigurationError, match="is a folder"):
+            list(read_records(tmp_path))
+
+    @given(st.binary(max_size=300))
+    def test_junk_never_raises(self, tmp_path_factory: pytest.TempPathFactory, junk: bytes) -> None:
+        """Each line is a record or a bad row; or the whole file lacks a column."""
+        path = tmp_path_factory.mktemp("junk") / "a.jsonl"
+        path.write_bytes(junk)
+        with contextlib.suppress(TurnError):
+            records, bad = read(path)
+            assert len(records) + len(bad) == sum(
+                bool(line.strip()) for line in junk.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+            )
+
+
+class TestOpenRagEval:
+    def test_rows_by_passage_become_turns(self, tmp_path: Path) -> None:
+        """As its connectors write them: the answer stands in the first row only; markers say why there is none."""
+
+        def row(query: str, run: int, passage: int, answer: str = "") -> dict[str, Any]:
+            return {
+                "query_id": query,
+                "query": f"{query}?",
+                "query_run": run,
+                "passage_id": f"[{passage}]",
+                "passage": f"text {passage}",
+                "generated_answer": answer,
+            }
+
+        rows = [
+            row("a", 1, 1, "As it says [1]."),
+            row("a", 1, 2),
+            row("a", 2, 1, "NO_ANSWER"),
+            {**row("b", 1, 0, "API_ERROR"), "passage": "", "passage_id": ""},
+        ]
+        first, second, third = read_records(
+            write_csv(tmp_path / "a.csv", rows), required=("query", "response", "passages")
+        )
+
+        assert [record.key for record in (first, second, third)] == [("a", 1), ("a", 2), ("b", 1)]
+        assert first.turn.response == "As it says [1]."
+        assert [(p.id, p.text) for p in first.turn.passages] == [("[1]", "text 1"), ("[2]", "text 2")]
+        assert (second.turn.response, second.turn.status) == ("", "ok")
+        assert (third.turn.status, third.turn.passages) == ("error", ())
+
+    def test_its_scores_are_read_as_turns(self, tmp_path: Path) -> None:
+        """One record for each run that stands in the row."""
+        row = {"query_id": "q", "query": QUERY}
+        for run in (1, 2):
+            row[f"run_{run}_retrieved_passages"] = json.dumps({"[1]": PASSAGE})
+            row[f"run_{run}_generated_answer"] = json.dumps([{"text": f"Answer {run}", "citations": ["[1]"]}])
+        records = list(read_records(write_csv(tmp_path / "a.csv", [row])))
+
+        assert [(r.key, r.turn.response) for r in records] == [(("q", 1), "Answer 1 [1]"), (("q", 2), "Answer 2 [1]")]
+        assert records[0].turn.passages == (Passage(text=PASSAGE, id="[1]"),)
+
+    def test_its_cells_in_json_lines(self, tmp_path: Path) -> None:
+        """Are what they hold, under its names; an answer in parts with citations is one under any name."""
+        parts = json.dumps([{"text": "Answer", "citations": ["[1]"]}])
+        theirs = {"query": QUERY, "generated_answer": parts, "retrieved_passages": json.dumps({"1": PASSAGE})}
+        [record] = read_records(write_lines(tmp_path / "a.jsonl", [theirs]))
+        assert record.turn.response == "Answer [1]"
+        assert record.turn.passages == (Passage(text=PASSAGE, id="1"),)
+
+        other = {"query": QUERY, "answer": parts, "contexts": '{"1": "a text"}'}
+        code = {"query": QUERY, "answer": '[{"text": "of JSON"}]'}
+        first, second = read_records(write_lines(tmp_path / "b.jsonl", [other, code]))
+        assert (first.turn.response, second.turn.response) == ("Answer [1]", '[{"text": "of JSON"}]')
+        assert first.turn.passages == (Passage(text='{"1": "a text"}'),)
+
+
+class TestOurOwn:
+    def test_a_table_that_only_begins_like_ours(self, tmp_path: Path) -> None:
+        """Its passages are read, and its other columns are no scores."""
+        given = {"id": "a", "run": 1, "query": QUERY, "response": RESPONSE}
+        with_passages = write_csv(tmp_path / "a.csv", [{**given, "contexts": PASSAGE, "reference": REFERENCE}])
+        with_more = write_csv(tmp_path / "b.csv", [{**given, "model": "gpt-5", "year": 2024, "groundedness": 0.5}])
+        [first], [second] = read_records(with_passages, required=("passages",)), read_records(with_more)
+
+        assert core(first) == WANTED
+        assert second.turn.metadata == {"model": "gpt-5", "year": "2024"}
+        assert [(score.name, score.value) for score in second.scores()] == [("groundedness", 0.5)]
+
+    @given(turn=turns)
+    def test_records_come_back_as_they_were(self, tmp_path_factory: pytest.TempPathFactory, turn: Turn) -> None:
+        """Whatever they hold."""
+        from rageval_hooks.offline.records.files import write_records
+
+        path = tmp_path_factory.mktemp("records") / "a.jsonl"
+        record = Record(id="1", turn=turn, results=(Score(name="a", value=0.5), Skipped(name="b", reason="no")))
+        assert write_records(path, [record]) == 1
+        assert list(read_records(path)) == [record]
+
+    def test_evaluations_of_the_exporter_with_their_late_scores(self, tmp_path: Path) -> None:
+        """A turn has several lines: one inline, and one for each metric that came later."""
+        path = tmp_path / "a.jsonl"
+        exporter = JsonlExporter(path)
+        first, second = (Turn(id=name, query=QUERY, response=RESPONSE) for name in ("a", "b"))
+        exporter.export(Evaluation(turn=first, results=(Score(name="early", value=1.0),)))
+        exporter.export(Evaluation(turn=second, results=()))
+        exporter.export(Evaluation(turn=second, stage="background", results=(Score(name="late", value=0.25),)))
+        exporter.export(
+            Evaluation(turn=first, stage="background", results=(Failed(name="late", error_type="refused"),))
+        )
+        records, bad = read(path)
+
+        assert [(r.id, [result.name for result in r.results]) for r in records] == [
+            ("a", ["early", "late"]),
+            ("b", ["late"]),
+        ]
+        assert not bad
+
+    def test_evaluations_without_ids_stay_apart(self, tmp_path: Path) -> None:
+        """Turns that were made by hand may have none."""
+        exporter = JsonlExporter(tmp_path / "a.jsonl")
+        for number in range(3):
+            exporter.export(Evaluation(turn=Turn(query=f"{QUERY} {number}", response=RESPONSE)))
+        assert [record.turn.query[-1] for record in read_records(tmp_path / "a.jsonl")] == ["0", "1", "2"]
+
+
+def test_a_large_file_streams(tmp_path: Path) -> None:
+    """Ten times the rows take no more memory, but for their ids."""
+
+    def peak(rows: int) -> int:
+        path = write_lines(
+            tmp_path / f"{rows}.jsonl", ({**NAMES["ours"], "passages": ["x" * 2000]} for _ in range(rows))
+        )
+        tracemalloc.start()
+        try:
+            assert sum(1 for _ in read_records(path)) == rows
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    small, large = peak(300), peak(3000)
+    assert large - small < 2700 * 400  # of 2,000 and more that a row has

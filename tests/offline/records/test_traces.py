@@ -1,0 +1,198 @@
+"""Exports of traces as turns: made by real instrumentations, in the forms in which people get them."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+import rageval_hooks
+from tests.integrations.langchain.fakes import FACTS, lcel
+from tests.offline.records.test_readers import QUERY, read, write_lines
+
+Trace = Sequence[ReadableSpan]
+
+
+def otlp(trace: Trace) -> list[dict[str, Any]]:
+    """What a collector's file exporter writes, from the bytes that our OTLP exporter sends."""
+    from google.protobuf.json_format import MessageToDict
+    from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+
+    message = MessageToDict(encode_spans(trace))
+    for resource in message["resourceSpans"]:
+        for scope in resource["scopeSpans"]:
+            for span in scope["spans"]:
+                for name in ("traceId", "spanId", "parentSpanId"):
+                    if name in span:
+                        span[name] = base64.b64decode(span[name]).hex()
+    return [message]
+
+
+def phoenix(trace: Trace) -> list[dict[str, Any]]:
+    """What Phoenix's API gives for spans."""
+    return [
+        {
+            "name": span.name,
+            "span_kind": span.attributes["openinference.span.kind"],
+            "parent_id": span.parent and format(span.parent.span_id, "016x"),
+            "start_time": datetime.datetime.fromtimestamp(span.start_time / 1e9, datetime.UTC).isoformat(),
+            "end_time": datetime.datetime.fromtimestamp(span.end_time / 1e9, datetime.UTC).isoformat(),
+            "status_code": span.status.status_code.name,
+            "status_message": span.status.description or "",
+            "attributes": nested(span.attributes),
+            "context": {
+                "trace_id": format(span.context.trace_id, "032x"),
+                "span_id": format(span.context.span_id, "016x"),
+            },
+        }
+        for span in trace
+    ]
+
+
+def table(trace: Trace) -> list[dict[str, Any]]:
+    """What a data frame of Phoenix's spans becomes in JSON Lines: a column per attribute, times in milliseconds."""
+    rows = []
+    for row in phoenix(trace):
+        context, attributes = row.pop("context"), row.pop("attributes")
+        columns = {f"attributes.{a}{b}": part for a, inner in attributes.items() for b, part in items(inner)}
+        row["start_time"] = round(datetime.datetime.fromisoformat(row["start_time"]).timestamp() * 1000)
+        row["end_time"] = round(datetime.datetime.fromisoformat(row["end_time"]).timestamp() * 1000)
+        rows.append({**row, **{f"context.{name}": value for name, value in context.items()}, **columns})
+    return rows
+
+
+def items(value: Any) -> list[tuple[str, Any]]:
+    return [(f".{name}", part) for name, part in value.items()] if isinstance(value, dict) else [("", value)]
+
+
+def nested(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted names as objects, numbers in them as lists: as Phoenix stores them."""
+    root: dict[str, Any] = {}
+    for name, value in attributes.items():
+        at = root
+        *path, last = name.split(".")
+        for part in path:
+            at = at.setdefault(part, {})
+            if not isinstance(at, dict):
+                break
+        else:
+            at[last] = list(value) if isinstance(value, tuple) else value
+    return lists(root)
+
+
+def lists(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    parts = {name: lists(part) for name, part in value.items()}
+    return list(parts.values()) if parts and all(name.isdigit() for name in parts) else parts
+
+
+def ours() -> Trace:
+    """The spans of a chain that we have instrumented, with its scores."""
+    memory = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(memory))
+    with rageval_hooks.instrument(
+        models="lexical", metrics="groundedness, context_relevance", exporters=["otel"], tracer_provider=provider
+    ) as handle:
+        lcel().invoke(QUERY)
+        assert handle.flush(30)
+    return list(memory.get_finished_spans())
+
+
+def theirs() -> Trace:
+    """The spans that OpenInference makes of the same chain."""
+    from openinference.instrumentation.langchain import LangChainInstrumentor
+
+    memory = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(memory))
+    instrumentor = LangChainInstrumentor()
+    instrumentor.instrument(tracer_provider=provider)
+    try:
+        lcel().invoke(QUERY)
+    finally:
+        instrumentor.uninstrument()
+    return list(memory.get_finished_spans())
+
+
+def phoenix_row(number: int, parent: int, kind: str, attributes: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": "step",
+        "span_kind": kind,
+        "parent_id": f"{parent:016x}" if parent else None,
+        "start_time": number,
+        "end_time": number + 1,
+        "attributes": attributes,
+        "context": {"trace_id": "1" * 32, "span_id": f"{number:016x}"},
+    }
+
+
+class TestTraces:
+    @pytest.mark.parametrize("export", [otlp, phoenix, table])
+    @pytest.mark.parametrize("make", [ours, theirs])
+    @pytest.mark.parametrize("suffix", ["jsonl", "json"])
+    def test_an_exported_chain_is_a_turn(
+        self,
+        export: Callable[[Trace], list[dict[str, Any]]],
+        make: Callable[[], Trace],
+        suffix: str,
+        tmp_path: Path,
+    ) -> None:
+        """With question, answer, passages and times; whoever has traced it, however it was exported."""
+        trace = make()
+        rows = export(trace)
+        path = tmp_path / f"a.{suffix}"
+        write_lines(path, rows) if suffix == "jsonl" else path.write_text(json.dumps(rows))
+        [record], bad = read(path)
+        turn = record.turn
+
+        assert not bad
+        assert (turn.query, turn.response) == (QUERY, "It was opened in 2019.")
+        assert [passage.text for passage in turn.passages] == [document.page_content for document in FACTS]
+        assert turn.span is not None
+        assert turn.span.trace_id == format(trace[0].context.trace_id, "032x")
+        assert turn.span.external == (make is theirs)
+        assert turn.timing is not None
+        assert turn.timing.retrieval is not None
+        assert 0 < turn.timing.ended_at - turn.timing.started_at < 60e9
+        if make is ours:
+            assert [score.name for score in record.scores()] == ["groundedness", "context_relevance"]
+
+    def test_traces_whose_spans_are_mixed(self, tmp_path: Path) -> None:
+        """Spans of several traces stand in any order, as they ended."""
+        one, other = ours(), ours()
+        rows = [row for pair in zip(phoenix(one), phoenix(other), strict=True) for row in pair]
+        records, bad = read(write_lines(tmp_path / "a.jsonl", rows))
+
+        assert len({record.id for record in records}) == 2
+        assert [record.turn.query for record in records] == [QUERY, QUERY]
+        assert not bad
+
+    @pytest.mark.parametrize("depth", [0, 1500])
+    def test_spans_around_themselves_and_very_deep_ones(self, depth: int, tmp_path: Path) -> None:
+        """Are turns as any other."""
+        rows = [phoenix_row(1, 0, "CHAIN", {"input": {"value": QUERY}, "output": {"value": "In 2019."}})]
+        rows += [phoenix_row(number, number - 1, "TOOL", {}) for number in range(2, depth + 2)]
+        documents = {"retrieval": {"documents": [{"document": {"content": "The pier."}}]}}
+        rows.append(phoenix_row(depth + 2, depth + 1, "RETRIEVER", documents))
+        if not depth:
+            rows[0]["parent_id"] = rows[0]["context"]["span_id"]
+            rows[0]["attributes"]["rageval"] = {"turn": {"id": "t1"}}
+        [record], bad = read(write_lines(tmp_path / "a.jsonl", rows))
+
+        assert [passage.text for passage in record.turn.passages] == ["The pier."]
+        assert not bad
+
+    def test_a_trace_without_retrieval_is_no_turn(self, tmp_path: Path) -> None:
+        """It is passed over, not reported."""
+        rows = [row for row in phoenix(theirs()) if row["span_kind"] != "RETRIEVER"]
+        assert read(write_lines(tmp_path / "a.jsonl", rows)) == ([], [])

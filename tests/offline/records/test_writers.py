@@ -1,0 +1,301 @@
+"""The files that come out: whole or not at all, and with the columns that other tools read."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rageval_hooks import Passage, Score, Skipped, Turn
+from rageval_hooks.offline.records.files import RecordWriter, atomic_file, read_records, write_records
+from rageval_hooks.offline.records.open_rag_eval import Records
+from rageval_hooks.offline.records.record import Record
+from rageval_hooks.offline.records.writers import write_output
+from rageval_hooks.score import Failed, Result, Target
+from rageval_hooks.turn import ErrorInfo
+
+
+def record(id: str = "q1", run: int = 1, results: tuple[Result, ...] = (), **fields: Any) -> Record:
+    turn = Turn(
+        id=id,
+        query='When, "exactly"?',
+        response="In 2019,\nsays the sign.",
+        passages=(Passage(text="In 2019.", id="p1"), Passage(text="In May.")),
+    )
+    return Record(id=id, run=run, turn=turn, results=results, **fields)
+
+
+def listed(records: Sequence[Record]) -> Records:
+    def give(order: Sequence[int] | None = None, /) -> Iterator[Record]:
+        return iter(records) if order is None else (records[position] for position in order)
+
+    return give
+
+
+def table(path: Path) -> list[dict[str, str]]:
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+class TestAtomic:
+    def test_nothing_is_there_until_the_end(self, tmp_path: Path) -> None:
+        """And then all of it, and nothing else."""
+        path = tmp_path / "a.jsonl"
+        path.write_text("old")
+        with RecordWriter(path) as writer:
+            writer.write(record())
+            assert path.read_text() == "old"
+
+        assert list(read_records(path)) == [record()]
+        assert list(tmp_path.iterdir()) == [path]
+
+    def test_a_failure_leaves_what_was_there(self, tmp_path: Path) -> None:
+        """Without a trace of the attempt."""
+        path = tmp_path / "a.jsonl"
+        path.write_text("old")
+
+        def records() -> Any:
+            yield record()
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            write_records(path, records())
+        assert path.read_text() == "old"
+        assert list(tmp_path.iterdir()) == [path]
+
+    def test_permissions_and_links_stay(self, tmp_path: Path) -> None:
+        """A new file has the usual ones."""
+        real, link, new = tmp_path / "real", tmp_path / "link", tmp_path / "new"
+        real.write_text("old")
+        real.chmod(0o640)
+        link.symlink_to(real)
+        for path in (link, new):
+            with atomic_file(path) as file:
+                file.write(b"text")
+        (tmp_path / "usual").write_text("")
+
+        assert link.is_symlink()
+        assert real.read_text() == "text"
+        assert stat.S_IMODE(real.stat().st_mode) == 0o640
+        assert new.stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+    @pytest.mark.skipif(os.getuid() == 0, reason="root may write anywhere")
+    def test_a_folder_that_cannot_be_written(self, tmp_path: Path) -> None:
+        """Is the system's own error."""
+        tmp_path.chmod(0o500)
+        with pytest.raises(PermissionError):
+            write_records(tmp_path / "a.jsonl", [])
+
+
+RESULTS: tuple[Result, ...] = (
+    Score(name="umbrela", value=3.0, target=Target(kind="passage", index=0, id="p1"), metric="umbrela"),
+    Score(name="umbrela", value=1.0, target=Target(kind="passage", index=1), metric="umbrela"),
+    Score(name="umbrela.mean", value=2.0, metric="umbrela"),
+    Score(name="precision@1", value=1.0),
+    Score(name="ap@1", value=1.0),
+    Score(name="mrr", value=1.0),
+    Score(name="nuggets.vital", value=0.5),
+    Score(name="nuggets.all", value=0.25),
+    Score(name="citation.f1", value=0.8),
+    Score(name="no_answer", value=1.0, label="answered"),
+    Score(name="hhem", value=0.9),
+)
+
+
+class TestNative:
+    def test_a_row_per_answer(self, tmp_path: Path) -> None:
+        """A column per score of the whole turn; labels and reasons where there are some."""
+        path = tmp_path / "a.csv"
+        records = [
+            record(
+                results=(
+                    Score(name="a", value=0.5, label="pass"),
+                    Score(name="a", value=0.1, target=Target(kind="passage", index=0)),
+                    Skipped(name="b", reason="no passages"),
+                )
+            ),
+            record(run=2, results=(Failed(name="b", error_type="refused", message="the model refused"),), rank=2),
+            record(id="q2", results=(Score(name="b", value=1.0),)),
+        ]
+        write_output(path, listed(records))
+        first, second, third = table(path)
+
+        assert list(first) == ["id", "run", "query", "response", "rank", "a", "a.label", "b", "b.reason"]
+        assert (first["query"], first["response"]) == ('When, "exactly"?', "In 2019,\nsays the sign.")
+        assert (first["a"], first["a.label"], first["b"], first["b.reason"]) == (
+            "0.5",
+            "pass",
+            "",
+            "skipped: no passages",
+        )
+        assert (second["run"], second["rank"], second["a"]) == ("2", "2", "")
+        assert second["b.reason"] == "failed: refused: the model refused"
+        assert (third["id"], third["b"], third["b.reason"]) == ("q2", "1.0", "")
+
+    def test_it_is_read_back(self, tmp_path: Path) -> None:
+        """With its scores, labels, reasons, ranks and errors: report and plot take tables too."""
+        path = tmp_path / "a.csv"
+        failed = record(id="q2")
+        error = {"status": "error", "error": ErrorInfo(type="TimeoutError", message="too slow")}
+        records = [
+            record(
+                results=(
+                    Score(name="a", value=0.5, label="pass"),
+                    Skipped(name="b", reason="no"),
+                    Failed(name="c", error_type="refused", message="it: refused"),
+                ),
+                rank=2,
+                target="p1",
+                document="a.md",
+            ),
+            failed.model_copy(update={"turn": failed.turn.model_copy(update=error)}),
+        ]
+        write_output(path, listed(records))
+        first, second = read_records(path)
+
+        assert (first.key, first.rank, first.target, first.document) == (("q1", 1), 2, "p1", "a.md")
+        assert first.results == records[0].results
+        assert second.results == ()
+        assert second.turn.error is not None
+        assert "too slow" in second.turn.error.message
+
+    def test_scores_of_other_metrics_are_read_back(self, tmp_path: Path) -> None:
+        """By the column beside them, whatever their names."""
+        path = tmp_path / "a.csv"
+        results = (
+            Score(name="year", value=3.0),
+            Score(name="answer", value=1.0),
+            Score(name="x.probability", value=2.0),
+        )
+        write_output(path, listed([record(results=results)]))
+
+        [read] = read_records(path)
+        assert read.results == results
+        assert read.turn.response == record().turn.response
+
+    def test_the_probability_of_a_sampled_turn(self, tmp_path: Path) -> None:
+        """Is a column where there are some: the report weighs by it."""
+        path = tmp_path / "a.csv"
+        sampled = (Score(name="groundedness", value=0.5, probability=0.1), Score(name="hhem", value=0.5))
+        records = [record(results=sampled), record(id="q2", results=(Score(name="groundedness", value=1.0),))]
+        write_output(path, listed(records))
+
+        assert [row["groundedness.probability"] for row in table(path)] == ["0.1", ""]
+        assert "hhem.probability" not in table(path)[0]
+        assert [item.results for item in read_records(path)] == [item.results for item in records]
+
+
+class TestOpenRagEval:
+    def test_a_row_per_question(self, tmp_path: Path) -> None:
+        """With the columns that seed 004 lists."""
+        path = tmp_path / "a.csv"
+        write_output(path, listed([record(results=RESULTS)]), "open-rag-eval")
+        [row] = table(path)
+
+        assert (row["query_id"], row["query"]) == ("q1", 'When, "exactly"?')
+        assert json.loads(row["retrieval_score_umbrela_scores"]) == {"p1": 3, "2": 1}
+        assert float(row["retrieval_score_mean_umbrela_score"]) == 2.0
+        assert float(row["generation_score_vital_nuggetizer_score"]) == 0.5
+        assert float(row["generation_score_hallucination_score"]) == 0.9
+        assert float(row["generation_score_citation_f1_score"]) == 0.8
+        assert json.loads(row["generation_score_no_answer_score"]) == {"query_answered": "yes"}
+        assert json.loads(row["retrieval_score_precision_metrics"]) == {
+            "precision@": {"1": 1.0},
+            "AP@": {"1": 1.0},
+            "MRR": 1.0,
+        }
+        assert json.loads(row["retrieved_passages"]) == {"p1": "In 2019.", "2": "In May."}
+
+    def test_runs_stand_side_by_side(self, tmp_path: Path) -> None:
+        """One row per question, wherever its runs stand in the file."""
+        path = tmp_path / "a.csv"
+        declined = (Score(name="no_answer", value=0.0), Skipped(name="hhem", reason="no model"))
+        records = [record(results=RESULTS), record(id="q2", results=RESULTS), record(run=2, results=declined)]
+        write_output(path, listed(records), "open-rag-eval")
+        rows = {row["query_id"]: row for row in table(path)}
+
+        assert list(rows) == ["q1", "q2"]
+        assert list(rows["q1"])[:3] == ["query_id", "query", "run_1_retrieved_passages"]
+        assert float(rows["q1"]["run_1_generation_score_hallucination_score"]) == 0.9
+        assert rows["q1"]["run_2_generation_score_hallucination_score"] == ""
+        assert json.loads(rows["q1"]["run_2_generation_score_no_answer_score"]) == {"query_answered": "no"}
+        assert rows["q2"]["run_2_generated_answer"] == ""
+
+    @pytest.mark.parametrize("runs", [1, 2])
+    def test_its_plots_loader_reads_it(self, runs: int, tmp_path: Path) -> None:
+        """By its rules: numbers of a column with the plain name or that of the first run, empty cells left out; the
+        share of questions answered from the objects in the column of the no-answer score."""
+        import pandas
+
+        path = tmp_path / "a.csv"
+        nothing = (Skipped(name="hhem", reason="no model"), Skipped(name="no_answer", reason="no response"))
+        records = [record(id=f"q{n}", run=run, results=RESULTS) for n in range(3) for run in range(1, runs + 1)]
+        records.append(record(id="empty", results=nothing))
+        records.append(record(id="declined", results=(Score(name="no_answer", value=0.0),)))
+        write_output(path, listed(records), "open-rag-eval")
+        frame = pandas.read_csv(path)
+
+        def column(name: str) -> str:
+            return name if name in frame.columns else f"run_1_{name}"
+
+        values = {name: frame[column(name)].dropna().tolist() for name in PLOTTED}
+        answers = [json.loads(cell) for cell in frame[column("generation_score_no_answer_score")].dropna()]
+        assert values == {name: [value] * 3 for name, value in PLOTTED.items()}
+        assert [answer["query_answered"] for answer in answers] == ["yes", "yes", "yes", "no"]
+
+    def test_it_is_read_back_as_turns(self, tmp_path: Path) -> None:
+        """Each run a record."""
+        path = tmp_path / "a.csv"
+        write_output(path, listed([record(), record(run=2)]), "open-rag-eval")
+        assert [(r.key, r.turn.response) for r in read_records(path)] == [
+            (("q1", 1), "In 2019,\nsays the sign."),
+            (("q1", 2), "In 2019,\nsays the sign."),
+        ]
+
+    @pytest.mark.parametrize("runs", [1, 2])
+    def test_its_scores_are_read_back(self, runs: int, tmp_path: Path) -> None:
+        """Grades of passages too; what has no column there is not."""
+        path = tmp_path / "a.csv"
+        given = (*RESULTS, Score(name="groundedness", value=0.5))
+        write_output(path, listed([record(run=run, results=given) for run in range(1, runs + 1)]), "open-rag-eval")
+        found = list(read_records(path))
+
+        assert len(found) == runs
+        for item in found:
+            assert {(r.name, r.value, r.target.index) for r in item.results if isinstance(r, Score)} == {
+                (r.name, r.value, r.target.index) for r in RESULTS if isinstance(r, Score)
+            }
+            assert [score.label for score in item.scores() if score.name == "no_answer"] == ["answered"]
+
+    def test_passages_with_one_id(self, tmp_path: Path) -> None:
+        """Are all there, with their grades."""
+        path = tmp_path / "a.csv"
+        passages = (
+            Passage(text="one", id="d"),
+            Passage(text="two"),
+            Passage(text="three", id="d"),
+            Passage(text="4", id="2"),
+        )
+        grades = tuple(Score(name="umbrela", value=n, target=Target(kind="passage", index=n)) for n in range(4))
+        given = record(results=grades)
+        turn = given.turn.model_copy(update={"passages": passages})
+        write_output(path, listed([given.model_copy(update={"turn": turn})]), "open-rag-eval")
+
+        [row] = table(path)
+        assert json.loads(row["retrieved_passages"]) == {"d": "one", "2-2": "two", "d-2": "three", "2": "4"}
+        assert json.loads(row["retrieval_score_umbrela_scores"]) == {"d": 0, "2-2": 1, "d-2": 2, "2": 3}
+
+
+PLOTTED = {
+    "retrieval_score_mean_umbrela_score": 2.0,
+    "generation_score_vital_nuggetizer_score": 0.5,
+    "generation_score_hallucination_score": 0.9,
+    "generation_score_citation_f1_score": 0.8,
+}
+"""What its plot shows by default, beside the questions answered."""

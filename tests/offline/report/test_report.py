@@ -1,0 +1,427 @@
+"""What a report says of files of scored records."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import ir_measures
+import pytest
+
+from rageval_hooks import ConfigurationError, Failed, Score, Skipped, UnknownNameError
+from rageval_hooks.offline.report.render.tables import to_tables
+from rageval_hooks.offline.report.render.text import to_markdown
+from rageval_hooks.offline.report.report import Report, build_report
+from tests.offline.scored import record, write
+
+
+def report_of(path: Path, *records, **options) -> Report:  # type: ignore[no-untyped-def]
+    return build_report([write(path / "scores.jsonl", records)], **options)
+
+
+class TestScores:
+    def test_what_is_no_number_is_in_no_mean(self, tmp_path: Path) -> None:
+        """It is counted, with its reason."""
+        [file] = report_of(
+            tmp_path,
+            record("q1", scores={"groundedness": 0.8}),
+            record("q2", scores={"groundedness": 0.6}),
+            record("q3", 1, Skipped(name="groundedness", reason="no passages", metric="groundedness")),
+            record("q4", 1, Failed(name="groundedness", error_type="ValueError", message="odd", metric="groundedness")),
+        ).files
+        row = file.score("groundedness")
+
+        assert row is not None
+        assert row.spread is not None
+        assert (row.spread.mean, row.spread.count) == (pytest.approx(0.7), 2)
+        assert (row.skipped.count, row.skipped.reasons) == (1, {"no passages": 1})
+        assert (row.failed.count, row.failed.reasons) == (1, {"ValueError: odd": 1})
+
+    def test_a_metric_that_failed_counts_for_each_of_its_scores(self, tmp_path: Path) -> None:
+        """A judge that was not reached gave neither adherence nor completeness."""
+        [file] = report_of(
+            tmp_path,
+            record("q1", scores={"trace.adherence": 1.0, "trace.completeness": 0.5}),
+            record("q2", 1, Failed(name="trace", error_type="unavailable", metric="trace")),
+        ).files
+
+        assert [(row.name, row.failed.count) for row in file.scores] == [
+            ("trace.adherence", 1),
+            ("trace.completeness", 1),
+        ]
+
+    def test_a_file_that_does_not_name_the_metrics(self, tmp_path: Path) -> None:
+        """As CSV files do not: the built-in ones are known."""
+        [file] = report_of(
+            tmp_path,
+            record("q1", 1, Score(name="trace.adherence", value=1.0)),
+            record("q2", 1, Failed(name="trace", error_type="unavailable")),
+        ).files
+        assert [(row.name, row.failed.count) for row in file.scores] == [("trace.adherence", 1)]
+
+    def test_a_score_that_was_never_made_is_shown_without_numbers(self, tmp_path: Path) -> None:
+        """With the reason."""
+        report = report_of(tmp_path, record("q1", 1, Skipped(name="latency", reason="not timed", metric="latency")))
+        [row] = report.files[0].scores
+
+        assert (row.name, row.spread, row.skipped.count) == ("latency", None, 1)
+        assert "latency, 1 skipped: not timed" in to_markdown(report)
+
+    def test_sampled_scores_are_weighted(self, tmp_path: Path) -> None:
+        """A turn that was selected with 1 in 4 stands for four."""
+        [file] = report_of(
+            tmp_path,
+            record("q1", 1, Score(name="trace.adherence", value=1.0, probability=0.25)),
+            record("q2", 1, Score(name="trace.adherence", value=0.0)),
+        ).files
+        [row] = file.scores
+
+        assert row.sampled
+        assert row.spread is not None
+        assert row.spread.mean == pytest.approx(0.8)
+
+    def test_scores_of_passages_are_not_those_of_turns(self, tmp_path: Path) -> None:
+        """Only what is about the whole turn counts."""
+        passage = Score.model_validate(
+            {"name": "context_relevance", "value": 0.1, "target": {"kind": "passage", "index": 0}}
+        )
+        [file] = report_of(tmp_path, record("q1", 1, passage, scores={"context_relevance": 0.9})).files
+        assert file.scores[0].spread is not None
+        assert file.scores[0].spread.mean == 0.9
+
+    def test_the_share_that_passes(self, tmp_path: Path) -> None:
+        """Of those with a label, each with the weight of its turn; scores without labels have none."""
+        labels = [("pass", 0.25), ("fail", 1.0), ("answered", 1.0), (None, 1.0)]
+        file = write(
+            tmp_path / "a.jsonl",
+            [
+                record(f"q{n}", 1, Score(name="groundedness", value=0.5, label=label, probability=probability))
+                for n, (label, probability) in enumerate(labels)
+            ]
+            + [record("q9", scores={"answer_relevance": 0.5})],
+        )
+        report = build_report([file])
+        [grounded, relevance] = report.files[0].scores
+
+        assert (grounded.labelled, grounded.passed) == (2, 0.8)
+        assert (relevance.labelled, relevance.passed) == (0, None)
+        [row] = [line for line in to_markdown(report).splitlines() if line.startswith("| groundedness |")]
+        assert row.split("|")[7].strip() == "80.0%"
+
+    def test_without_labels_there_is_no_such_column(self, tmp_path: Path) -> None:
+        """It would be empty."""
+        file = write(tmp_path / "a.jsonl", [record("q1", scores={"groundedness": 0.5})])
+
+        assert "passed" not in to_markdown(build_report([file]))
+
+    def test_the_share_of_questions_answered(self, tmp_path: Path) -> None:
+        """From the score no_answer: 1 attempts an answer."""
+        records = [record(f"q{k}", scores={"no_answer": float(k != 0)}) for k in range(4)]
+        report = report_of(tmp_path, *records)
+
+        assert report.files[0].answered is not None
+        assert report.files[0].answered.spread is not None
+        assert report.files[0].answered.spread.mean == 0.75
+        assert "| questions answered | 75.0% |" in to_markdown(report)
+
+    @pytest.mark.parametrize(
+        ("name", "direction"),
+        [
+            ("groundedness", "higher"),
+            ("hallucination", "lower"),
+            ("unsupported_facts", "lower"),
+            ("latency.generation", "lower"),
+            ("cost", "lower"),
+            ("trace.rmse", "lower"),
+            ("precision@3", "higher"),
+            ("my_latency_ms", "lower"),
+            ("my_score", "higher"),
+            ("my_count", "lower"),
+        ],
+    )
+    def test_which_way_is_better(self, tmp_path: Path, name: str, direction: str) -> None:
+        """By the metric's definition, by the name, or as the user says."""
+        [file] = report_of(tmp_path, record(scores={name: 1.0}), lower=["my_count"]).files
+        assert file.scores[0].direction == direction
+
+    def test_errors_of_the_system_are_counted(self, tmp_path: Path) -> None:
+        """By type."""
+        report = report_of(tmp_path, record("q1", scores={"cost": 1}), record("q2", error="TimeoutError", response=""))
+        assert report.files[0].errors == {"TimeoutError": 1}
+        assert "Answers that failed: 1 TimeoutError." in to_markdown(report)
+
+    def test_a_bad_row_is_named_and_the_rest_goes_on(self, tmp_path: Path) -> None:
+        """With its line."""
+        path = write(tmp_path / "scores.jsonl", [record("q1", scores={"cost": 1})])
+        path.write_text(path.read_text() + "{broken\n" + record("q2", scores={"cost": 3}).model_dump_json() + "\n")
+        lines: list[str] = []
+        [file] = build_report([path], complain=lines.append).files
+
+        assert (file.records, file.bad) == (2, 1)
+        assert f"{path}, line 2: " in lines[0]
+
+
+class TestRanks:
+    RANKS = (1, 1, 2, None, 4, 1, None, 3)
+
+    def test_the_rank_table(self, tmp_path: Path) -> None:
+        """Value counts, shares, and the measures that ir_measures gives for the same ranks."""
+        [file] = report_of(
+            tmp_path, *(record(f"q{k}", target="t", rank=rank) for k, rank in enumerate(self.RANKS))
+        ).files
+        qrels = [ir_measures.Qrel(f"q{k}", "t", 1) for k in range(len(self.RANKS))]
+        run = [
+            ir_measures.ScoredDoc(f"q{k}", "t" if place == rank else f"d{place}", 10 - place)
+            for k, rank in enumerate(self.RANKS)
+            for place in range(1, 5)
+        ]
+        truth = ir_measures.calc_aggregate(
+            [ir_measures.parse_measure(m) for m in ("RR", "Success@1", "Success@3")], qrels, run
+        )
+        values = {str(measure): value for measure, value in truth.items()}
+
+        assert file.ranks is not None
+        assert (file.ranks.counts, file.ranks.missed) == ({1: 3, 2: 1, 3: 1, 4: 1}, 2)
+        assert (file.ranks.match, file.ranks.misses) == (0.75, 0.25)
+        assert file.ranks.mrr == pytest.approx(values["RR"])
+        assert file.ranks.hits[1] == pytest.approx(values["Success@1"])
+        assert file.ranks.hits[3] == pytest.approx(values["Success@3"])
+        assert file.ranks.hits[10] == 0.75
+
+    def test_a_turn_that_failed_before_retrieval_is_no_miss(self, tmp_path: Path) -> None:
+        """Nobody knows its rank; it is counted apart."""
+        [file] = report_of(
+            tmp_path,
+            record("q1", target="t", rank=2),
+            record("q2", target="t", error="TimeoutError", passages=(), response=""),
+        ).files
+        assert file.ranks is not None
+        assert (file.ranks.count, file.ranks.missed, file.ranks.failed, file.ranks.mrr) == (1, 0, 1, 0.5)
+
+    def test_without_targets_there_is_no_table(self, tmp_path: Path) -> None:
+        """Not one of misses only."""
+        assert report_of(tmp_path, record(scores={"cost": 1})).files[0].ranks is None
+
+
+def test_each_document_has_its_means(tmp_path: Path) -> None:
+    """The worst first, in the table."""
+    report = report_of(
+        tmp_path,
+        record("q1", document="good.md", scores={"groundedness": 0.9}),
+        record("q2", document="bad.md", scores={"groundedness": 0.2}),
+        record("q3", document="bad.md", scores={"groundedness": 0.4}),
+        record("q4", scores={"groundedness": 0.0}),
+    )
+    means = {row.document: (row.records, row.means["groundedness"]) for row in report.files[0].documents}
+    [table] = [table for table in to_tables(report) if "by source document" in table.title]
+
+    assert means == {"good.md": (1, 0.9), "bad.md": (2, pytest.approx(0.3))}
+    assert [row[:3] for row in table.rows] == [("bad.md", "2", "0.300"), ("good.md", "1", "0.900")]
+
+
+def test_repeats_show_how_consistent_the_system_is(tmp_path: Path) -> None:
+    """And do not pass for more questions."""
+    records = [
+        record(f"q{k}", run, scores={"groundedness": value}) for k in range(3) for run, value in ((1, 0.4), (2, 0.6))
+    ]
+    [file] = report_of(tmp_path, *records).files
+    [row] = file.scores
+
+    assert (file.questions, file.records, file.runs) == (3, 6, 2)
+    assert row.repeats is not None
+    assert row.spread is not None
+    assert row.repeats.variance == pytest.approx(0.02)
+    assert row.repeats.coefficient == pytest.approx(0.2828, abs=1e-4)
+    assert row.spread.interval is not None
+    assert row.spread.interval.low == pytest.approx(row.spread.interval.high)
+
+
+def test_the_number_of_a_run_is_no_count(tmp_path: Path) -> None:
+    """A file with the seventh run alone has one answer to each question."""
+    report = report_of(tmp_path, *(record(f"q{k}", 7, scores={"cost": 1}) for k in range(3)))
+    assert report.files[0].runs == 1
+    assert "answers to each question" not in to_markdown(report)
+
+
+def test_one_file_may_be_given_alone(tmp_path: Path) -> None:
+    """Its path as a text, too."""
+    path = write(tmp_path / "a.jsonl", [record(scores={"cost": 1})])
+    assert build_report(str(path)) == build_report(path) == build_report([path])
+
+
+def test_values_of_several_models_in_one_file(tmp_path: Path) -> None:
+    """Their mean says little; the models are named."""
+    scores = [Score(name="hhem", value=0.5, model=model) for model in ("one", "two")]
+    report = report_of(tmp_path, *(record(f"q{k}", 1, score) for k, score in enumerate(scores)))
+    assert "hhem was made by version 1, one and version 1, two" in to_markdown(report)
+
+
+def test_how_alike_repeated_answers_are(tmp_path: Path) -> None:
+    """ROUGE's F1 over the questions with several answers, in whatever order the records come; errors are no answers."""
+    answers = {"q1": ("the pier is old", "the pier is old"), "q2": ("the pier is old", "a b c d"), "q3": ("x", "")}
+    records = [
+        record(name, run, response=texts[run - 1], scores={"cost": 1})
+        for run in (1, 2)
+        for name, texts in answers.items()
+    ]
+    report = report_of(tmp_path, *records, record("q4", scores={"cost": 1}))
+    found = {item.name: item for item in report.files[0].likeness}
+
+    assert list(found) == ["rouge1", "rouge2", "rougeL"]
+    assert found["rougeL"].spread is not None
+    assert (found["rougeL"].spread.mean, found["rougeL"].spread.count, found["rougeL"].left_out) == (0.5, 2, 1)
+    assert "| rougeL | 0.500 |" in to_markdown(report)
+    assert report_of(tmp_path, record("q4", scores={"cost": 1})).files[0].likeness == ()
+
+
+class TestWorst:
+    def test_the_worst_turns_come_first(self, tmp_path: Path) -> None:
+        """No more than were asked for, by the score that says most."""
+        records = [record(f"q{k}", scores={"cost": k, "groundedness": k / 10}) for k in range(10)]
+        [file] = report_of(tmp_path, *records, worst=3).files
+        assert (file.worst_by, [turn.id for turn in file.worst]) == ("groundedness", ["q0", "q1", "q2"])
+
+    def test_of_a_score_where_lower_is_better_the_highest_are_the_worst(self, tmp_path: Path) -> None:
+        """As one would say."""
+        records = [record(f"q{k}", scores={"hallucination": k / 10}) for k in range(10)]
+        [file] = report_of(tmp_path, *records, worst=2, worst_by="hallucination").files
+        assert [turn.id for turn in file.worst] == ["q9", "q8"]
+
+    def test_the_evidence_names_passages_and_what_is_missing(self, tmp_path: Path) -> None:
+        """Sentence by sentence, from groundedness and from the judge."""
+        sentences = [{"text": "It was 1978.", "score": 0.2, "passage": 1, "missing": ["1978"]}]
+        judged = [
+            {
+                "key": "a",
+                "text": "It was 1978.",
+                "fully_supported": False,
+                "explanation": "the year is wrong",
+                "support": [{"key": "0a", "passage": 0, "text": "It was 1987."}],
+            }
+        ]
+        [file] = report_of(
+            tmp_path,
+            record(
+                "q1",
+                1,
+                Score(name="groundedness", value=0.2, metadata={"sentences": sentences}),
+                Score(name="trace.adherence", value=0.0, metadata={"sentences": judged}),
+                Score(name="unsupported_facts", value=1, metadata={"missing": [{"text": "1978", "kind": "number"}]}),
+                passages=("It was 1987.", "The bridge."),
+            ),
+        ).files
+        [turn] = file.worst
+        local, judge = turn.evidence
+
+        assert turn.facts == ("1978",)
+        assert (local.sentences[0].support, local.sentences[0].note) == ("unsupported", "no passage has: 1978")
+        assert [(quote.passage, quote.text) for quote in local.sentences[0].quotes] == [("p1", "The bridge.")]
+        assert (judge.sentences[0].support, judge.sentences[0].note) == ("weak", "the year is wrong")
+        assert [(quote.passage, quote.text) for quote in judge.sentences[0].quotes] == [("p0", "It was 1987.")]
+
+    def test_strange_metadata_does_no_harm(self, tmp_path: Path) -> None:
+        """A file may come from anywhere."""
+        strange = [{"text": None, "score": "high", "passage": 99, "missing": None}, 3, {"passage": "x"}]
+        score = Score(name="groundedness", value=0.2, metadata={"sentences": strange})
+        [file] = report_of(tmp_path, record("q1", 1, score)).files
+        assert len(file.worst[0].evidence[0].sentences) == 2
+
+
+class TestComparison:
+    def files(self, path: Path) -> list[Path]:
+        before = [record(f"q{k}", scores={"groundedness": 0.8, "cost": 1.0 + k % 3}) for k in range(20)]
+        after = [
+            record(f"q{k}", response=f"answer {k}", scores={"groundedness": 0.8 - 0.02 * (k + 1), "cost": 1.0 + k % 3})
+            for k in range(2, 22)
+        ]
+        return [write(path / "before.jsonl", before), write(path / "after.jsonl", after)]
+
+    def test_the_same_questions_are_compared(self, tmp_path: Path) -> None:
+        """Difference, interval, p and n; what one of them lacks is counted."""
+        [comparison] = build_report(self.files(tmp_path)).comparisons
+        grounded, cost = comparison.scores
+
+        assert (comparison.common, comparison.only_before, comparison.only_after) == (18, 2, 2)
+        assert grounded.test is not None
+        assert grounded.test.count == 18
+        assert grounded.test.difference == pytest.approx(-0.23)
+        assert grounded.test.interval is not None
+        assert grounded.test.interval.high < 0
+        assert grounded.test.p < 0.001
+        assert cost.test is not None
+        assert (cost.test.difference, cost.test.p) == (0.0, 1.0)
+
+    def test_the_turns_that_changed_most(self, tmp_path: Path) -> None:
+        """With both answers."""
+        [comparison] = build_report(self.files(tmp_path), worst=2).comparisons
+        first, second = comparison.changed
+
+        assert (comparison.changed_by, first.id, second.id) == ("groundedness", "q19", "q18")
+        assert (first.before, first.after) == (0.8, pytest.approx(0.4))
+        assert (first.query, first.response_before, first.response_after) == ("question q19", "an answer", "answer 19")
+
+    def test_repeats_are_averaged_first(self, tmp_path: Path) -> None:
+        """One pair per question."""
+        before = [record(f"q{k}", run, scores={"cost": run}) for k in range(4) for run in (1, 2, 3)]
+        after = [record(f"q{k}", scores={"cost": 5}) for k in range(4)]
+        files = [write(tmp_path / "a.jsonl", before), write(tmp_path / "b.jsonl", after)]
+        [comparison] = build_report(files).comparisons
+        test = comparison.scores[0].test
+        assert test is not None
+        assert (test.count, test.before, test.after) == (4, 2.0, 5.0)
+
+    def test_files_with_no_score_in_common(self, tmp_path: Path) -> None:
+        """What each has is said."""
+        files = [
+            write(tmp_path / "a.jsonl", [record(scores={"cost": 1})]),
+            write(tmp_path / "b.jsonl", [record(scores={"mrr": 1})]),
+        ]
+        with pytest.raises(ConfigurationError, match=r"no scores in common: the first has cost; the second has mrr"):
+            build_report(files)
+
+    def test_files_with_no_question_in_common_stand_side_by_side(self, tmp_path: Path) -> None:
+        """Without a test."""
+        files = [
+            write(tmp_path / "a.jsonl", [record("q1", scores={"cost": 1})]),
+            write(tmp_path / "b.jsonl", [record("q2", scores={"cost": 1})]),
+        ]
+        [comparison] = build_report(files).comparisons
+        assert (comparison.common, comparison.scores[0].test, comparison.changed) == (0, None, ())
+
+    def test_files_of_one_name_are_told_apart(self, tmp_path: Path) -> None:
+        """By their folders."""
+        paths = []
+        for folder in ("old", "new"):
+            (tmp_path / folder).mkdir()
+            paths.append(write(tmp_path / folder / "scores.jsonl", [record(scores={"cost": 1})]))
+        assert [file.name for file in build_report(paths).files] == ["old/scores", "new/scores"]
+
+
+class TestBadInput:
+    def test_an_unknown_score(self, tmp_path: Path) -> None:
+        """Those that are there are listed."""
+        with pytest.raises(UnknownNameError, match=r"unknown score 'cots'. Did you mean 'cost'\? Valid: cost, mrr"):
+            report_of(tmp_path, record(scores={"cost": 1, "mrr": 1}), metrics=["cots"])
+
+    def test_no_scores(self, tmp_path: Path) -> None:
+        """What would add them is said."""
+        with pytest.raises(ConfigurationError, match="has no scores: they are added by rageval-hooks score"):
+            report_of(tmp_path, record())
+
+    def test_no_file(self, tmp_path: Path) -> None:
+        """Its name is said."""
+        with pytest.raises(ConfigurationError, match=r"there is no file .*nothing\.jsonl"):
+            build_report([tmp_path / "nothing.jsonl"])
+
+
+def test_a_report_survives_json(tmp_path: Path) -> None:
+    """To JSON and back."""
+    report = report_of(tmp_path, record("q1", target="t", rank=1, document="d", scores={"groundedness": 0.5}))
+    assert Report.model_validate(json.loads(report.model_dump_json())) == report
+
+
+def test_markdown_shows_texts_as_they_are(tmp_path: Path) -> None:
+    """No text of a turn breaks a table or becomes markup."""
+    text = to_markdown(report_of(tmp_path, record("a|b", query="<script>\n*x*", scores={"groundedness": 0.5})))
+    [line] = [line for line in text.splitlines() if "script" in line]
+    assert line == r"| a\|b | 0.500 | \<script\> \*x\* | an answer |"

@@ -1,0 +1,302 @@
+"""Documents and chunks: what is read, what is said of what is not, and pieces that stay the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.offline.testsets.chunks import Chunk, chunks_of, cut, spread, unique_chunks
+from rageval_hooks.offline.testsets.documents import Document, Library, read_documents
+from rageval_hooks.offline.testsets.stores import chunks_of_store
+from tests.offline.pdf import pdf
+
+FERRY = "The ferry to Quern takes 18 minutes. It runs every hour."
+
+
+def read(tmp_path: Path, **files: bytes | str) -> Library:
+    for name, content in files.items():
+        path = tmp_path / name.replace("__", ".")
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return read_documents([tmp_path])
+
+
+class TestFiles:
+    def test_each_kind(self, tmp_path: Path) -> None:
+        """Text, Markdown, PDF and JSON lines; other files of a folder are passed over."""
+        library = read(
+            tmp_path,
+            a__txt="\ufeffThe pier.",
+            b__md="# Ferry\n\nIt runs.",
+            c__pdf=pdf(["The first page.", "The second page."]),
+            d__jsonl='{"text": "A row."}\n\n{"text": "Another.", "id": 7, "document": "rows.md"}\n',
+            e__png=b"\x89PNG",
+        )
+
+        assert [(document.name, document.text, document.id) for document in library.documents] == [
+            ("a.txt", "The pier.", None),
+            ("b.md", "# Ferry\n\nIt runs.", None),
+            ("c.pdf", "The first page.\n\nThe second page.", None),
+            ("d.jsonl:1", "A row.", None),
+            ("rows.md", "Another.", "7"),
+        ]
+        assert library.problems == []
+        assert library.passed_over == 1
+
+    def test_folders_are_read_at_any_depth(self, tmp_path: Path) -> None:
+        """Named by their path below the folder; hidden ones are left out."""
+        for name in ("b/x.md", "a.md", ".git/y.md", "b/.hidden.md"):
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_text("Text.")
+
+        assert [document.name for document in read_documents([tmp_path]).documents] == ["a.md", "b/x.md"]
+
+    @pytest.mark.parametrize(
+        ("name", "content", "reason"),
+        [
+            ("scan.pdf", pdf(["", ""]), "its 2 pages have no text: they may be pictures, and need text recognition"),
+            ("no.pdf", b"hello", "it is no PDF that can be read"),
+            ("latin.txt", "Fähre".encode("latin-1"), "it is not UTF-8 (byte 1)"),
+            ("empty.md", b" \n", "it is empty"),
+        ],
+    )
+    def test_what_cannot_be_read_is_said(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, content: bytes, reason: str
+    ) -> None:
+        """By file, with the reason, and once; the rest is read."""
+        (tmp_path / name).write_bytes(content)
+        library = read(tmp_path, good__txt=FERRY)
+
+        [problem] = library.problems
+        assert str(problem).startswith(f"{name}: {reason}")
+        assert [document.name for document in library.documents] == ["good.txt"]
+        assert caplog.records == []
+
+    @pytest.mark.parametrize(
+        ("line", "reason"),
+        [
+            ("nonsense", "it is no JSON"),
+            ('["a"]', "it is no JSON object, but a list"),
+            (
+                '{"title": "x", "words": "y"}',
+                "it has no text under one of text, content, page_content, body; found: title, words",
+            ),
+            ('{"text": "  "}', "its text is empty"),
+            ('{"text": "x", "y": ' + "[" * 100_000 + "]" * 100_000 + "}", "it is nested too deeply"),
+        ],
+    )
+    def test_a_bad_line_is_said(self, tmp_path: Path, line: str, reason: str) -> None:
+        """With its number."""
+        library = read(tmp_path, rows__jsonl=f'{{"text": "Good."}}\n{line}\n')
+
+        [problem] = library.problems
+        assert str(problem).startswith(f"rows.jsonl, line 2: {reason}")
+        assert len(library.documents) == 1
+
+    def test_a_file_of_another_kind(self, tmp_path: Path) -> None:
+        """Named by itself, it is a problem."""
+        path = tmp_path / "table.xlsx"
+        path.write_bytes(b"PK")
+
+        [problem] = read_documents([path]).problems
+        assert "'.xlsx' are not read; those in .txt, .text, .md" in problem.reason
+
+    def test_a_locked_pdf(self, tmp_path: Path) -> None:
+        """Asks for one without a password."""
+        from pypdf import PdfReader, PdfWriter
+
+        (tmp_path / "open.pdf").write_bytes(pdf(["Secret."]))
+        writer = PdfWriter(clone_from=PdfReader(tmp_path / "open.pdf"))
+        writer.encrypt("word", algorithm="RC4-128")
+        writer.write(tmp_path / "locked.pdf")
+
+        [problem] = read_documents([tmp_path / "locked.pdf"]).problems
+        assert "password" in problem.reason
+
+    def test_no_such_file(self, tmp_path: Path) -> None:
+        """Is an error at once."""
+        with pytest.raises(ConfigurationError, match="there is no file or folder"):
+            read_documents([tmp_path / "nowhere"])
+
+
+class TestChunks:
+    def test_paragraphs_are_kept_together(self) -> None:
+        """As many as fit; a heading goes with what follows."""
+        text = "# Pier\n\nThe pier is long.\n\nIt is old.\n\n# Ferry\n\nThe ferry is quick and clean."
+
+        assert list(cut(text, 50)) == [
+            "# Pier\n\nThe pier is long.\n\nIt is old.",
+            "# Ferry\n\nThe ferry is quick and clean.",
+        ]
+
+    def test_long_paragraphs_are_cut_at_sentences(self) -> None:
+        """And long sentences between words."""
+        assert list(cut("The pier is long. It is old. It was built by Dr. Hale in 1902.", 36)) == [
+            "The pier is long. It is old.",
+            "It was built by Dr. Hale in 1902.",
+        ]
+        assert list(cut("one two three four five six", 12)) == ["one two", "three four", "five six"]
+
+    @given(st.text(alphabet="ab \n.#A?-", max_size=400), st.integers(min_value=10, max_value=60))
+    def test_nothing_is_lost(self, text: str, size: int) -> None:
+        """Whatever the text: no piece is too long, and all characters stand in them, in order."""
+        pieces = list(cut(text, size))
+
+        assert all(0 < len(piece) <= size for piece in pieces)
+        assert "".join("".join(pieces).split()) == "".join(text.split())
+
+    def test_ids_are_the_same_in_every_run(self) -> None:
+        """And depend on the document's name and the text alone: a new paragraph before changes no other chunk."""
+        old = list(chunks_of([Document(name="a.md", text=FERRY)], 500))
+        new = list(chunks_of([Document(name="z.md", text=FERRY), Document(name="a.md", text=FERRY)], 500))
+
+        assert [chunk.id for chunk in old] == ["a969cef341e8554d"]
+        assert new[1] == old[0]
+        assert new[0].id != old[0].id
+
+    def test_the_same_text_twice(self) -> None:
+        """Has two ids."""
+        text = f"{FERRY}\n\n{'x ' * 30}\n\n{FERRY}"
+        chunks = list(chunks_of([Document(name="a.md", text=text)], 60))
+
+        assert [chunk.text for chunk in chunks] == [FERRY, ("x " * 30).strip(), FERRY]
+        assert len({chunk.id for chunk in chunks}) == 3
+
+    def test_what_hardly_has_a_word_is_left_out(self) -> None:
+        """There is nothing to ask about."""
+        assert list(chunks_of([Document(name="a.md", text="# Contents\n\n12")], 100)) == []
+
+    def test_a_document_with_an_id_is_a_chunk(self) -> None:
+        """Whatever its length: it is one of the store."""
+        [chunk] = chunks_of([Document(name="a.md", text=FERRY * 10, id="c7")], 50)
+
+        assert (chunk.id, chunk.text, chunk.document) == ("c7", FERRY * 10, "a.md")
+
+
+CHUNKS = [
+    Chunk(id=f"{name}{number}", text=FERRY, document=name)
+    for name, size in (("a", 50), ("b", 5), ("c", 1))
+    for number in range(size)
+]
+
+
+class TestSpread:
+    def test_every_document_has_its_share(self) -> None:
+        """Not the first ones; in the order that they had."""
+        chosen = spread(CHUNKS, 9, seed=0)
+        ids = [chunk.id for chunk in CHUNKS]
+
+        assert [sum(chunk.document == name for chunk in chosen) for name in "abc"] == [4, 4, 1]
+        assert [ids.index(chunk.id) for chunk in chosen] == sorted(ids.index(chunk.id) for chunk in chosen)
+        assert [chunk.id for chunk in chosen[:4]] != ["a0", "a1", "a2", "a3"]
+
+    def test_the_seed_decides(self) -> None:
+        """The same one chooses the same chunks."""
+        assert spread(CHUNKS, 5, seed=1) == spread(CHUNKS, 5, seed=1)
+        assert spread(CHUNKS, 5, seed=1) != spread(CHUNKS, 5, seed=2)
+
+    def test_more_keeps_what_was_chosen(self) -> None:
+        """A larger limit adds to the smaller one's choice."""
+        few, many = spread(CHUNKS, 5, seed=1), spread(CHUNKS, 20, seed=1)
+
+        assert {chunk.id for chunk in few} < {chunk.id for chunk in many}
+        assert len(spread(CHUNKS, 1000, seed=1)) == len(CHUNKS)
+
+    def test_one_id_counts_once(self) -> None:
+        """The first of the same."""
+        first, other = Chunk(id="x", text="one", document="a"), Chunk(id="y", text="two", document="a")
+        again = first.model_copy(update={"document": "b"})
+        assert unique_chunks([first, other, again]) == [first, other]
+
+    def test_files_that_number_each_for_itself(self) -> None:
+        """An id that stands for several texts gets the document's name before it, and none of them is lost."""
+        given = [("a", "0", "one"), ("b", "0", "two"), ("b", "0", "three"), ("b", "1", "four")]
+        found = unique_chunks(Chunk(document=name, id=number, text=text) for name, number, text in given)
+
+        assert [(chunk.id, chunk.text) for chunk in found] == [
+            ("a:0", "one"),
+            ("b:0", "two"),
+            ("b:0-2", "three"),
+            ("1", "four"),
+        ]
+
+
+STORES = """
+from langchain_core.documents import Document
+from langchain_core.embeddings import DeterministicFakeEmbedding
+from langchain_core.vectorstores import InMemoryVectorStore
+from llama_index.core.schema import NodeWithScore, TextNode
+from llama_index.core.storage.docstore import SimpleDocumentStore
+
+FERRY = "The ferry to Quern takes 18 minutes."
+documents = [Document(id="d1", page_content=FERRY, metadata={"source": "ferry.md"})]
+langchain = InMemoryVectorStore(DeterministicFakeEmbedding(size=4))
+langchain.add_documents(documents)
+node = TextNode(id_="d1", text=FERRY, metadata={"file_name": "ferry.md"})
+docstore = SimpleDocumentStore()
+docstore.add_documents([node])
+
+
+class Index:
+    docstore = docstore
+
+
+class Chroma:
+    def get(self):
+        return {"ids": ["d1"], "documents": [FERRY], "metadatas": [{"source": "ferry.md"}]}
+
+
+index = Index()
+chroma = Chroma()
+nodes = [NodeWithScore(node=node, score=0.5)]
+rows = [{"id": "d1", "text": FERRY, "metadata": {"document": "ferry.md"}}]
+
+
+def make():
+    return documents
+
+
+def broken():
+    raise RuntimeError("no disk")
+
+
+empty = []
+number = 7
+"""
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("stores")
+    (folder / "stores_of_tests.py").write_text(STORES)
+    patch = pytest.MonkeyPatch()
+    patch.syspath_prepend(folder)
+    yield "stores_of_tests"
+    patch.undo()
+
+
+class TestStores:
+    @pytest.mark.parametrize("name", ["langchain", "documents", "docstore", "index", "chroma", "nodes", "rows", "make"])
+    def test_chunks_keep_id_and_source(self, stores: str, name: str) -> None:
+        """Of the real stores and documents of both frameworks, and of what comes near."""
+        [chunk] = chunks_of_store(f"{stores}:{name}")
+
+        assert chunk == Chunk(id="d1", text="The ferry to Quern takes 18 minutes.", document="ferry.md")
+
+    @pytest.mark.parametrize(
+        ("name", "message"),
+        [
+            ("empty", "has no chunks with a text"),
+            ("number", "is of the kind int, of which the chunks cannot be listed: name a list of documents"),
+            ("broken", r"broken\(\) has failed: RuntimeError: no disk"),
+            ("nods", r"has no 'nods'. Did you mean 'nodes'\? It has: .*chroma, .*rows"),
+        ],
+    )
+    def test_what_is_none_is_said(self, stores: str, name: str, message: str) -> None:
+        """With what would be one."""
+        with pytest.raises(ConfigurationError, match=message):
+            chunks_of_store(f"{stores}:{name}")

@@ -1,0 +1,146 @@
+"""A judge in whole processes: scripts, threads, event loops, pre-fork servers. Every score is delivered."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.judges.server import JudgeServer, answer, held
+from tests.online.test_judge_stage import LABELS
+from tests.online.test_processes import questions, run
+
+
+@pytest.fixture
+def server() -> Iterator[JudgeServer]:
+    with JudgeServer() as server:
+        server.otherwise(answer(LABELS))
+        yield server
+
+
+def environment(server: JudgeServer) -> dict[str, str]:
+    """By a name that has to be looked up: at the interpreter's exit the standard pool for that is gone."""
+    return {
+        "OPENAI_BASE_URL": server.url.replace("127.0.0.1", "localhost"),
+        "OPENAI_API_KEY": "sk-test",
+        "RAGEVAL_JUDGE": "openai:judge-model",
+        "RAGEVAL_METRICS": "latency,trace",
+        "RAGEVAL_DRAIN_TIMEOUT": "60",
+        "NO_PROXY": "*",
+    }
+
+
+def check(evaluations: list[dict[str, Any]], expected: list[str]) -> None:
+    """Every turn is there once, and judged once."""
+    assert sorted(questions(evaluations)) == sorted(expected)
+    judged = [evaluation for evaluation in evaluations if evaluation["stage"] == "background"]
+    assert sorted(questions(judged, "background")) == sorted(expected)
+    for evaluation in judged:
+        assert {result["status"] for result in evaluation["results"]} == {"scored"}, evaluation["results"]
+
+
+def test_a_script_that_ends_at_once(server: JudgeServer, tmp_path: Path) -> None:
+    """What is queued is judged before the interpreter is gone."""
+    evaluations, errors = run(
+        """
+rageval_hooks.instrument()
+for number in range(20):
+    lcel().invoke(f"question {number}")
+""",
+        tmp_path,
+        **environment(server),
+    )
+
+    check(evaluations, [f"question {number}" for number in range(20)])
+    assert errors == ""
+
+
+def test_threads(server: JudgeServer, tmp_path: Path) -> None:
+    """Turns of many threads, which end before the main thread does."""
+    evaluations, errors = run(
+        """
+rageval_hooks.instrument()
+threads = [threading.Thread(target=lcel().invoke, args=(f"question {n}",)) for n in range(20)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()  # LangChain cannot start its own threads any more once the main thread has ended
+""",
+        tmp_path,
+        **environment(server),
+    )
+
+    check(evaluations, [f"question {number}" for number in range(20)])
+    assert errors == ""
+
+
+def test_an_event_loop_that_ends(server: JudgeServer, tmp_path: Path) -> None:
+    """The judge's loop is not the application's."""
+    evaluations, errors = run(
+        """
+async def main():
+    rageval_hooks.instrument()
+    await asyncio.gather(*(lcel().ainvoke(f"question {number}") for number in range(20)))
+asyncio.run(main())
+""",
+        tmp_path,
+        **environment(server),
+    )
+
+    check(evaluations, [f"question {number}" for number in range(20)])
+    assert errors == ""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_a_pre_fork_server(server: JudgeServer, tmp_path: Path) -> None:
+    """Instrumented and used before the fork, as with a preloaded application; each worker has a judge that works."""
+    evaluations, errors = run(
+        """
+handle = rageval_hooks.instrument()
+lcel().invoke("parent before")
+handle.flush(60)
+children = []
+for child in range(3):
+    pid = os.fork()
+    if pid == 0:
+        for number in range(5):
+            lcel().invoke(f"child {child} {number}")
+        sys.exit(0)
+    children.append(pid)
+for pid in children:
+    _, status = os.waitpid(pid, 0)
+    assert status == 0, status
+lcel().invoke("parent after")
+""",
+        tmp_path,
+        **environment(server),
+    )
+
+    check(evaluations, ["parent before", "parent after"] + [f"child {c} {n}" for c in range(3) for n in range(5)])
+    assert "Traceback" not in errors
+
+
+def test_a_judge_that_hangs_does_not_hold_up_the_exit(tmp_path: Path) -> None:
+    """There is a deadline; what is left undone is counted and said."""
+    import threading
+
+    gate = threading.Event()
+    with JudgeServer() as server:
+        server.otherwise(held(answer(LABELS), gate))
+        evaluations, errors = run(
+            """
+rageval_hooks.instrument()
+for number in range(3):
+    lcel().invoke(f"question {number}")
+""",
+            tmp_path,
+            timeout=30,
+            **{**environment(server), "RAGEVAL_DRAIN_TIMEOUT": "0.5"},
+        )
+        gate.set()
+
+    assert questions(evaluations) == [f"question {number}" for number in range(3)]
+    assert "the interpreter exits with 3 background jobs undone" in errors

@@ -1,0 +1,294 @@
+"""Exit, fork, threads and event loops: whole processes that must deliver everything and never hang."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PRELUDE = """
+import asyncio, json, logging, os, sys, threading, time
+logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(message)s")
+import rageval_hooks
+from tests.integrations.langchain.fakes import lcel, FACTS
+out = sys.argv[1]
+"""
+
+
+def run(script: str, tmp_path: Path, timeout: float = 60, **environment: str) -> tuple[list[dict[str, Any]], str]:
+    """Run a script in a fresh interpreter; return the evaluations that it wrote, and its standard error."""
+    out = tmp_path / "out.jsonl"
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "RAGEVAL_"))}
+    result = subprocess.run(
+        [sys.executable, "-c", PRELUDE + script, str(out)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env={**clean, "RAGEVAL_JSONL_PATH": str(out), "RAGEVAL_EXPORTERS": "jsonl", **environment},
+    )
+    assert result.returncode == 0, result.stderr
+    lines = out.read_text().splitlines() if out.exists() else []
+    return [json.loads(line) for line in lines], result.stderr
+
+
+def questions(evaluations: list[dict[str, Any]], stage: str = "inline") -> list[str]:
+    return [evaluation["turn"]["query"] for evaluation in evaluations if evaluation["stage"] == stage]
+
+
+class TestExit:
+    def test_a_script_that_ends_at_once_loses_nothing(self, tmp_path: Path) -> None:
+        """No flush, no shutdown: the drain at exit delivers what is queued, late scores included."""
+        evaluations, errors = run(
+            """
+rageval_hooks.instrument(metrics=["latency"], inline_budget_ms=0)
+for number in range(50):
+    lcel().invoke(f"question {number}")
+""",
+            tmp_path,
+        )
+
+        assert questions(evaluations) == [f"question {number}" for number in range(50)]
+        assert sorted(questions(evaluations, "background")) == sorted(questions(evaluations))
+        assert errors == ""
+
+    def test_an_exporter_that_hangs_does_not_hold_up_the_exit(self, tmp_path: Path) -> None:
+        """There is a deadline, and a line that says how much was left."""
+        evaluations, errors = run(
+            """
+class Hanging(rageval_hooks.Exporter):
+    name = "hanging"
+    def export(self, evaluation):
+        threading.Event().wait()
+rageval_hooks.instrument(metrics=[], exporters=[Hanging()], drain_timeout=0.2)
+for number in range(3):
+    lcel().invoke(f"question {number}")
+""",
+            tmp_path,
+            timeout=30,
+        )
+
+        assert evaluations == []
+        assert "the interpreter exits with 3 background jobs undone" in errors
+
+    def test_models_that_are_still_loading_do_not_hold_up_the_exit(self, tmp_path: Path) -> None:
+        """A script of a second is not made one of ten."""
+        _, errors = run(
+            """
+import rageval_hooks.models
+rageval_hooks.models._LOADERS["embedder"] = lambda settings: threading.Event().wait()
+rageval_hooks.instrument(metrics=["semantic_grounding"], drain_timeout=0.2)
+lcel().invoke("question")
+""",
+            tmp_path,
+            timeout=30,
+        )
+
+        assert "background jobs undone" in errors
+
+    def test_an_exit_by_exception_delivers(self, tmp_path: Path) -> None:
+        """A script that ends with sys.exit inside of a turn."""
+        evaluations, _ = run(
+            """
+from langchain_core.runnables import RunnableLambda
+rageval_hooks.instrument(metrics=[])
+lcel().invoke("question")
+try:
+    (RunnableLambda(lambda x: sys.exit(0))).invoke("bye")
+finally:
+    pass
+""",
+            tmp_path,
+        )
+
+        assert "question" in questions(evaluations)
+
+    def test_turns_that_end_while_the_interpreter_goes_down(self, tmp_path: Path) -> None:
+        """Neither an exception nor a hang."""
+        evaluations, errors = run(
+            """
+import atexit
+rageval_hooks.instrument(metrics=["latency"])
+from tests.integrations.langchain.fakes import model, retriever
+def late():
+    (retriever() | str | model("answer")).invoke("late")
+atexit.register(late)
+""",
+            tmp_path,
+        )
+
+        assert questions(evaluations) == ["late"]
+        assert "Traceback" not in errors
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+class TestFork:
+    def test_children_of_a_pre_fork_server_deliver(self, tmp_path: Path) -> None:
+        """Instrumented before the fork, as gunicorn does with a preloaded application; parent and children work on."""
+        evaluations, errors = run(
+            """
+rageval_hooks.instrument(metrics=["latency", "groundedness"], models="lexical")
+lcel().invoke("parent before")
+children = []
+for child in range(3):
+    pid = os.fork()
+    if pid == 0:
+        for number in range(5):
+            lcel().invoke(f"child {child} {number}")
+        sys.exit(0)
+    children.append(pid)
+for pid in children:
+    _, status = os.waitpid(pid, 0)
+    assert status == 0, status
+lcel().invoke("parent after")
+""",
+            tmp_path,
+        )
+
+        expected = ["parent before", "parent after"] + [f"child {c} {n}" for c in range(3) for n in range(5)]
+        assert sorted(questions(evaluations)) == sorted(expected)
+        assert "Traceback" not in errors
+
+    def test_a_turn_that_was_queued_in_the_parent_is_not_delivered_twice(self, tmp_path: Path) -> None:
+        """The child begins with an empty queue."""
+        evaluations, _ = run(
+            """
+rageval_hooks.instrument(metrics=[])
+for number in range(20):
+    lcel().invoke(f"question {number}")
+pid = os.fork()
+if pid == 0:
+    lcel().invoke("child")
+    sys.exit(0)
+os.waitpid(pid, 0)
+""",
+            tmp_path,
+        )
+
+        assert sorted(questions(evaluations)) == sorted(["child"] + [f"question {number}" for number in range(20)])
+
+    def test_models_work_in_the_children(self, tmp_path: Path) -> None:
+        """Loaded and used before the fork; the libraries' own thread pools do not survive it, ours is made anew."""
+        pytest.importorskip("sentence_transformers")
+        evaluations, _ = run(
+            """
+handle = rageval_hooks.instrument(metrics=["groundedness", "semantic_grounding"], drain_timeout=60)
+lcel().invoke("parent before")
+handle.flush(60)
+lcel().invoke("parent, models loaded")
+pid = os.fork()
+if pid == 0:
+    import faulthandler
+    faulthandler.dump_traceback_later(45, exit=True)
+    lcel().invoke("child")
+    sys.exit(0)
+_, status = os.waitpid(pid, 0)
+assert status == 0, status
+lcel().invoke("parent after")
+""",
+            tmp_path,
+            timeout=120,
+        )
+
+        scores = {
+            evaluation["turn"]["query"]: {result["name"]: result.get("value") for result in evaluation["results"]}
+            for evaluation in evaluations
+            if evaluation["results"]
+        }
+        assert set(scores) == {"parent before", "parent, models loaded", "child", "parent after"}
+        assert scores["child"] == scores["parent after"] == scores["parent before"]
+        assert scores["child"]["groundedness"] is not None
+
+    def test_a_stream_across_a_fork(self, tmp_path: Path) -> None:
+        """A turn that was under way in the parent is the parent's."""
+        evaluations, _ = run(
+            """
+rageval_hooks.instrument(metrics=[])
+stream = lcel().stream("parent")
+next(stream)
+pid = os.fork()
+if pid == 0:
+    from rageval_hooks.integrations.capture.recorder import shared_recorder
+    assert len(shared_recorder()) == 0
+    os._exit(0)
+_, status = os.waitpid(pid, 0)
+assert status == 0
+list(stream)
+""",
+            tmp_path,
+        )
+
+        assert questions(evaluations) == ["parent"]
+
+
+class TestEventLoops:
+    def test_the_loop_goes_on_while_scores_are_computed(self, tmp_path: Path) -> None:
+        """A slow metric holds up its own answer only."""
+        evaluations, _ = run(
+            """
+ticks = []
+started = threading.Event()
+@rageval_hooks.metric
+def slow(turn):
+    "Takes as long as the loop needs for ten ticks."
+    started.set()
+    while len(ticks) < 10:
+        time.sleep(0.001)
+    return 1.0
+
+async def tick():
+    while not started.is_set():
+        await asyncio.sleep(0.001)
+    while len(ticks) < 10:
+        ticks.append(1)
+        await asyncio.sleep(0.001)
+
+async def main():
+    with rageval_hooks.instrument(metrics=[slow]):
+        await asyncio.gather(lcel().ainvoke("question"), tick())
+
+asyncio.run(main())
+""",
+            tmp_path,
+            timeout=30,
+        )
+
+        [evaluation] = evaluations
+        assert evaluation["results"][0]["value"] == 1.0
+
+    def test_scores_are_there_when_an_awaited_call_returns(self, tmp_path: Path) -> None:
+        """As where it is called without a loop."""
+        run(
+            """
+seen = []
+async def main():
+    with rageval_hooks.instrument(metrics=["latency"], on_evaluation=seen.append):
+        await lcel().ainvoke("question")
+        assert [e.turn.query for e in seen] == ["question"]
+        assert [chunk async for chunk in lcel().astream("streamed")]
+        assert [e.turn.query for e in seen] == ["question", "streamed"]
+asyncio.run(main())
+""",
+            tmp_path,
+        )
+
+    def test_a_plain_call_inside_a_loop(self, tmp_path: Path) -> None:
+        """As in a notebook."""
+        evaluations, errors = run(
+            """
+async def main():
+    with rageval_hooks.instrument(metrics=["latency"]):
+        lcel().invoke("question")
+        "".join(lcel().stream("streamed"))
+asyncio.run(main())
+""",
+            tmp_path,
+        )
+
+        assert questions(evaluations) == ["question", "streamed"]
+        assert errors == ""

@@ -1,0 +1,87 @@
+"""Locks that survive a fork, and the thread on which models compute."""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from rageval_hooks.runtime.executors import DaemonExecutor, ForkSafeLock, model_executor
+from tests.interpreter import run_script
+
+
+def test_a_lock_keeps_others_out() -> None:
+    """One thread at a time."""
+    lock = ForkSafeLock()
+    total = 0
+
+    def add() -> None:
+        nonlocal total
+        for _ in range(1_000):
+            with lock:
+                seen = total
+                total = seen + 1
+
+    threads = [threading.Thread(target=add) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert total == 4_000
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
+def test_a_lock_is_free_in_a_forked_child() -> None:
+    """Whoever held it in the parent is not there to give it back."""
+    output = run_script(
+        """
+import os, threading
+from rageval_hooks.runtime.executors import ForkSafeLock
+
+lock, held, done = ForkSafeLock(), threading.Event(), threading.Event()
+
+def hold():
+    with lock:
+        held.set()
+        done.wait()
+
+threading.Thread(target=hold, daemon=True).start()
+held.wait()
+child = os.fork()
+if child == 0:
+    with lock:
+        os._exit(7)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+""",
+        timeout=30,
+    )
+
+    assert output.split() == ["7"]
+
+
+def test_models_compute_on_few_cores_and_leave_the_applications_alone() -> None:
+    """PyTorch's threads spin while they wait: with one per core of a busy server, everything stands still."""
+    torch = pytest.importorskip("torch")
+    with ThreadPoolExecutor(1) as before:
+        usual = torch.get_num_threads(), before.submit(torch.get_num_threads).result()
+
+    model = model_executor().submit(torch.get_num_threads).result()
+
+    assert 1 <= model <= 2
+    with ThreadPoolExecutor(1) as after:
+        assert (torch.get_num_threads(), after.submit(torch.get_num_threads).result()) == usual
+
+
+def test_a_preparation_that_fails_does_not_lose_work() -> None:
+    """The thread works all the same."""
+
+    def fail() -> None:
+        raise RuntimeError("no")
+
+    executor = DaemonExecutor(1, "test-prepared", fail)
+
+    assert executor.submit(lambda: 7).result(timeout=30) == 7
+    executor.shutdown()

@@ -1,0 +1,171 @@
+"""One judge on several event loops, in threads, and after a fork."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx2
+import pytest
+
+from rageval_hooks.errors import JudgeRejectedError
+from rageval_hooks.runtime.per_loop import PerLoop
+from tests.judges.helpers import GOOD, PROMPT, Grade, ask, failure, judge_of
+from tests.judges.server import JudgeServer, answer, held
+
+
+def test_a_judge_serves_one_loop_after_the_other(server: JudgeServer) -> None:
+    """Each ``asyncio.run`` has connections of its own, and they are closed with it: nothing is left to warn about."""
+    server.otherwise(answer(GOOD))
+    judge = judge_of(server)
+    assert [ask(judge).value.grade for _ in range(3)] == [3, 3, 3]
+    gc.collect()
+
+
+def test_a_judge_serves_loops_in_many_threads(server: JudgeServer) -> None:
+    """At the same time; the counters have all of them."""
+    server.otherwise(answer(GOOD))
+    judge = judge_of(server)
+    with ThreadPoolExecutor(8) as pool:
+        assert [found.value.grade for found in pool.map(lambda _: ask(judge), range(24))] == [3] * 24
+    assert judge.stats()["answered"] == 24
+
+
+def test_connections_are_used_again_until_they_are_closed(server: JudgeServer) -> None:
+    """On one loop, questions share connections; after ``aclose`` the judge opens new ones."""
+    server.otherwise(answer(GOOD))
+    made = []
+
+    def client() -> httpx2.AsyncClient:
+        made.append(httpx2.AsyncClient())
+        return made[-1]
+
+    async def main() -> None:
+        judge = judge_of(server, http_client=client)
+        await judge.complete(PROMPT, Grade)
+        await judge.complete(PROMPT, Grade)
+        assert len(made) == 1
+        await judge.aclose()
+        assert made[0].is_closed
+        await judge.complete(PROMPT, Grade)
+        await judge.aclose()
+
+    asyncio.run(main())
+    assert [client.is_closed for client in made] == [True, True]
+
+
+def test_a_client_that_is_given_serves_its_loop_and_stays_open(server: JudgeServer) -> None:
+    """It is the caller's; on another loop it cannot work, and the failure says what to do."""
+    server.otherwise(answer(GOOD))
+
+    async def main() -> Any:
+        async with httpx2.AsyncClient(headers={"X-Ours": "yes"}) as client:
+            judge = judge_of(server, http_client=client)
+            await judge.complete(PROMPT, Grade)
+            await judge.aclose()
+            assert not client.is_closed
+            return judge
+
+    judge = asyncio.run(main())
+    assert server.requests[0].headers["x-ours"] == "yes"
+    assert "pass a function" in failure(judge, JudgeRejectedError).message
+
+
+def test_no_more_requests_at_once_than_allowed(server: JudgeServer) -> None:
+    """The others wait, and are counted."""
+    gate = threading.Event()
+    server.otherwise(held(answer(GOOD), gate))
+
+    async def main() -> tuple[dict[str, Any], int]:
+        async with judge_of(server, max_concurrency=3) as judge:
+            questions = [asyncio.create_task(judge.complete(PROMPT, Grade)) for _ in range(10)]
+            while len(server.requests) < 3 or judge.stats()["waiting"] < 7:
+                await asyncio.sleep(0.001)
+            stats = judge.stats()
+            gate.set()
+            await asyncio.gather(*questions)
+            return stats, judge.stats()["answered"]
+
+    stats, answered = asyncio.run(main())
+    assert (stats["running"], stats["waiting"], answered) == (3, 7, 10)
+    assert server.most_at_once == 3
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")  # that is what is tested
+def test_a_forked_child_has_connections_of_its_own(server: JudgeServer) -> None:
+    """It asks with the parent's judge while the parent's question is under way, and neither disturbs the other."""
+    gate = threading.Event()
+    server.then(answer(GOOD), held(answer(GOOD), gate))
+    server.otherwise(answer({"grade": 1}))
+    judge = judge_of(server)
+
+    async def parent() -> int:
+        await judge.complete(PROMPT, Grade)
+        question = asyncio.create_task(judge.complete(PROMPT, Grade))
+        while len(server.requests) < 2:
+            await asyncio.sleep(0.001)
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            _in_child(writer, judge)
+        os.close(writer)
+        result = await asyncio.get_running_loop().run_in_executor(None, os.read, reader, 100)
+        os.close(reader)
+        os.waitpid(child, 0)
+        assert result == b"1 0"
+        gate.set()
+        return (await question).value.grade
+
+    assert asyncio.run(parent()) == 3
+
+
+def _in_child(writer: int, judge: Any) -> None:
+    result = b"nothing"
+
+    def work() -> None:  # in a thread: this one is inside the parent's running loop
+        nonlocal result
+        running = judge.stats()["running"]
+        result = f"{ask(judge).value.grade} {running}".encode()
+
+    try:
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join(20)
+        os.write(writer, result)
+    finally:
+        os._exit(0)
+
+
+def test_a_thing_per_loop_is_made_once_and_closed_with_its_loop() -> None:
+    """Without anybody closing it by hand."""
+    closed = []
+
+    async def close(thing: object) -> None:
+        closed.append(thing)
+
+    things = PerLoop(object, close)
+
+    async def main() -> object:
+        first = await things.get()
+        assert await things.get() is first
+        assert things.things() == [first]
+        return first
+
+    one, two = asyncio.run(main()), asyncio.run(main())
+    assert one is not two
+    assert closed == [one, two]
+    assert things.things() == []
+
+
+def test_a_loop_that_was_never_ended_properly_is_forgotten() -> None:
+    """Somebody else's loop may be closed without ceremony."""
+    things = PerLoop(object)
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(things.get())
+    loop.close()
+    assert things.things() == []

@@ -1,0 +1,200 @@
+"""Token counts: by tiktoken, else by characters; never a download on a caller's thread."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import tiktoken
+from hypothesis import given
+
+from rageval_hooks import Message, Step, Turn, Usage
+from rageval_hooks.runtime.lazy import BackgroundValue
+from rageval_hooks.text import tokens as module
+from rageval_hooks.text.tokens import count_tokens, load_encoding, with_estimated_usage
+from rageval_hooks.turn import ErrorInfo
+from tests.text.junk import JUNK, anything
+
+
+@pytest.fixture
+def no_encodings(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """No encoding can be had; the names that were asked for. What was loaded is forgotten for the time of the test."""
+    asked: list[str] = []
+
+    def fail(name: str) -> object:
+        asked.append(name)
+        raise OSError("no network in tests")
+
+    monkeypatch.setattr(tiktoken, "get_encoding", fail)
+    module._encoding.cache_clear()
+    yield asked
+    module._encoding.cache_clear()
+
+
+def known(name: str) -> tiktoken.Encoding:
+    module._provide_ranks(name)
+    return tiktoken.get_encoding(name)
+
+
+@pytest.mark.parametrize(
+    ("model", "encoding"),
+    [(None, "o200k_base"), ("gpt-4o-mini", "o200k_base"), ("gpt-4", "cl100k_base"), ("some-model", "o200k_base")],
+)
+def test_tokens_are_those_of_the_models_encoding(model: str | None, encoding: str) -> None:
+    """A model that tiktoken does not know is counted with the current encoding."""
+    texts = ["Hello, world!", "今天天气很好", ""]
+
+    expected = sum(len(known(encoding).encode_ordinary(text)) for text in texts)
+
+    assert count_tokens(texts, model, wait=True) == (expected, "tiktoken")
+
+
+def test_special_tokens_in_a_text_are_text() -> None:
+    """A user may write what means something to a model."""
+    count, source = count_tokens(["<|endoftext|>"], wait=True)
+
+    assert (count > 1, source) == (True, "tiktoken")
+
+
+def test_a_caller_that_does_not_wait_gets_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the encoding loads: one token for four characters."""
+    may_end = threading.Event()
+    value = BackgroundValue("tokenizer test", lambda: (may_end.wait(30), known("o200k_base"))[1], 30)
+    monkeypatch.setattr(module, "load_encoding", lambda model: value)
+
+    assert count_tokens(["12345", ""]) == (2, "characters")
+    may_end.set()
+    assert count_tokens(["12345"], wait=True)[1] == "tiktoken"
+
+
+def test_an_encoding_that_cannot_be_had_is_logged_once(
+    no_encodings: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The line says what happens instead."""
+    for _ in range(3):
+        assert count_tokens(["12345"], wait=True) == (2, "characters")
+    value = load_encoding()
+    for thread in threading.enumerate():
+        if thread.name == f"rageval-load-{value.role}":
+            thread.join(30)
+
+    assert no_encodings == ["o200k_base"]
+    [record] = [record for record in caplog.records if "tokenizer" in record.getMessage()]
+    assert record.getMessage().endswith("Tokens are estimated from the number of characters.")
+
+
+SCRIPT = """
+import os
+before = dict(os.environ)
+from rageval_hooks.text.tokens import count_tokens
+print(*count_tokens(["Hello, world!"], "gpt-4", wait=True))
+assert dict(os.environ) == before
+"""
+
+
+def counted(temporary: Path, **environment: str) -> str:
+    """What a new process prints, whose temporary folder is empty and whose network leads nowhere."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("TIKTOKEN_CACHE_DIR",)}
+    nowhere = {"HTTPS_PROXY": "http://127.0.0.1:9", "TMPDIR": str(temporary)}
+    command = [sys.executable, "-c", SCRIPT]
+    done = subprocess.run(
+        command, env={**kept, **nowhere, **environment}, capture_output=True, text=True, timeout=60, check=True
+    )
+    return done.stdout.strip()
+
+
+def test_the_ranks_that_llama_index_ships_are_found_without_a_network(tmp_path: Path) -> None:
+    """And the environment, which others read at the same time, is not changed for a moment."""
+    assert counted(tmp_path) == "4 tiktoken"
+    assert counted(tmp_path) == "4 tiktoken"
+    [kept] = (tmp_path / "data-gym-cache").iterdir()
+    (tmp_path / "like others").touch()
+    assert kept.stat().st_mode == (tmp_path / "like others").stat().st_mode, "other users may read it too"
+
+
+def test_where_nothing_can_be_written_tokens_are_estimated(tmp_path: Path) -> None:
+    """The folder of tiktoken's downloads is a file here."""
+    (tmp_path / "data-gym-cache").write_text("")
+
+    assert counted(tmp_path) == "4 characters"
+
+
+def test_a_users_own_cache_of_ranks_is_left_alone(tmp_path: Path) -> None:
+    """He may have ranks that nobody ships: nothing is put there, nor beside it."""
+    mine = tmp_path / "mine"
+    mine.mkdir()
+
+    assert counted(tmp_path, TIKTOKEN_CACHE_DIR=str(mine)) == "4 characters"
+    assert not list(mine.iterdir())
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+@given(anything())
+def test_any_text_has_a_count(text: str) -> None:
+    """Lone surrogates too."""
+    count, _ = count_tokens([text], wait=True)
+
+    assert 0 <= count <= 4 * len(text)
+
+
+@pytest.mark.parametrize("name", ["one letter", "spaces", "emoji", "Chinese", "digits", "surrogates"])
+def test_long_runs_are_counted(name: str) -> None:
+    """tiktoken is quadratic on some of them: they are counted piece by piece."""
+    count, source = count_tokens([JUNK[name](250_000)], wait=True)
+
+    assert (count > 0, source) == (True, "tiktoken")
+
+
+# ------------------------------------------------------------------------------------------- estimated usage
+
+
+def step(kind: str = "llm", **fields: object) -> Step:
+    return Step.model_validate({"id": "1", "kind": kind, "name": "model", "started_at": 0, "ended_at": 1, **fields})
+
+
+FAILED = ErrorInfo(type="ConnectionError", message="429")
+MESSAGES = (Message(role="user", content="When was the pier opened?"),)
+
+
+def test_a_model_call_that_nobody_counted_is_estimated() -> None:
+    """From its prompt and its output, marked as an estimate; the turn's usage is the sum."""
+    counted = step(id="2", usage=Usage(input_tokens=10, output_tokens=5))
+    turn = Turn(steps=(step(messages=MESSAGES, output="In 2019."), counted), usage=counted.usage)
+
+    found = with_estimated_usage(turn, wait=True)
+
+    read, _ = count_tokens([MESSAGES[0].content], wait=True)
+    written, _ = count_tokens(["In 2019."], wait=True)
+    assert found.steps[0].usage == Usage(input_tokens=read, output_tokens=written, source="tiktoken")
+    assert found.steps[1] is counted
+    assert found.usage == Usage(input_tokens=read + 10, output_tokens=written + 5, source="tiktoken")
+
+
+def test_a_model_call_that_failed_while_it_wrote_is_estimated() -> None:
+    """What it had written was paid for, and so was its prompt."""
+    turn = Turn(steps=(step(messages=MESSAGES, output="In", error=FAILED),))
+
+    assert with_estimated_usage(turn, wait=True).usage is not None
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        (),
+        (step("retriever", output="text"),),
+        (step(usage=Usage(input_tokens=1, output_tokens=1)),),
+        (step(),),
+        (step(messages=MESSAGES, error=FAILED),),
+    ],
+    ids=["no steps", "no model call", "counted", "no texts", "failed"],
+)
+def test_there_may_be_nothing_to_estimate(steps: tuple[Step, ...]) -> None:
+    """The turn is returned as it is."""
+    turn = Turn(steps=steps)
+
+    assert with_estimated_usage(turn) is turn
