@@ -169,7 +169,8 @@ def test_models_and_scores_survive_a_fork(tiny_cross_encoder: Path, tiny_nlp: Pa
         """
 import json, os, sys, threading
 import rageval_hooks
-from rageval_hooks import Passage, Turn, analysis
+from rageval_hooks import Passage, Turn
+from rageval_hooks.metrics.support import turn_analysis as analysis
 from rageval_hooks.models import Models
 from rageval_hooks.models import _shared as shared
 from rageval_hooks.settings import ModelSettings

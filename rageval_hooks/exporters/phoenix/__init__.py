@@ -1,5 +1,5 @@
 """Scores as Phoenix annotations."""
 
-from rageval_hooks.exporters.phoenix.exporter import PhoenixExporter
+from rageval_hooks.exporters.phoenix.exporter import PhoenixAutoExporter, PhoenixExporter
 
-__all__ = ["PhoenixExporter"]
+__all__ = ["PhoenixAutoExporter", "PhoenixExporter"]
