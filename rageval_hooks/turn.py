@@ -29,6 +29,7 @@ StepKind = Literal["chain", "agent", "retriever", "reranker", "embedding", "llm"
 TurnStatus = Literal["ok", "error", "cancelled", "interrupted"]
 _RETRIEVAL_KINDS = ("retriever", "reranker", "embedding")
 _PLUMBING_KINDS = ("chain", "prompt", "parser")
+_SEEN_SHARE = 0.5
 UsageSource = Literal["provider", "tiktoken", "characters"]
 Seconds = Annotated[float, Field(allow_inf_nan=False)]
 
@@ -148,8 +149,8 @@ class Passage(Data):
         id: the store's own id.
         score: the retriever's or reranker's own score, on its own scale.
         metadata: the document's metadata, as JSON-able data.
-        in_prompt: whether the whole text stands in the final prompt; None when no prompt was seen.
-        prompt_share: share of the text that stands there, 0..1: 0 for a dropped passage, between 0 and 1 for a cut one.
+        in_prompt: True if the final prompt has the whole text, None if no prompt was captured.
+        prompt_share: share of the text that the prompt has, 0..1: 0 for a dropped passage, less than 1 for a cut one.
     """
 
     text: Text
@@ -158,6 +159,16 @@ class Passage(Data):
     metadata: Metadata = Field(default_factory=dict)
     in_prompt: bool | None = None
     prompt_share: float | None = Field(default=None, ge=0, le=1)
+
+    @property
+    def seen_by_model(self) -> bool:
+        """True if the answering model saw the passage.
+
+        A passage of which no prompt was captured counts as seen, and so does one that was cut to half or more.
+        """
+        # The model read what is left of a cut passage: to ignore it would call answers from it unsupported.
+        mostly_shown = (self.prompt_share or 0.0) >= _SEEN_SHARE
+        return self.in_prompt is not False or mostly_shown
 
 
 class Step(Data):
@@ -244,6 +255,14 @@ class Turn(Data):
     session_id: Text | None = None
     user_id: Text | None = None
     metadata: Metadata = Field(default_factory=dict)
+
+    @property
+    def prompt_passages(self) -> tuple[Passage, ...]:
+        """The passages that the answering model saw.
+
+        Metrics about the answer use these, metrics about retrieval use all.
+        """
+        return tuple(passage for passage in self.passages if passage.seen_by_model)
 
     @property
     def has_retrieval(self) -> bool:

@@ -177,3 +177,23 @@ def test_the_texts_of_a_turn() -> None:
     )
 
     assert list(turn.texts()) == ["q", "a", "1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("in_prompt", "share", "seen"),
+    [
+        (None, None, True),
+        (True, 1.0, True),
+        (False, None, False),
+        (False, 0.0, False),
+        (False, 0.2, False),
+        (False, 0.8, True),
+    ],
+)
+def test_the_prompt_passages_are_those_that_the_model_saw(
+    in_prompt: bool | None, share: float | None, seen: bool
+) -> None:
+    """A passage counts as seen if no prompt is known, and if the prompt has half of it or more."""
+    passage = Passage(text="The pier was opened in 2019.", in_prompt=in_prompt, prompt_share=share)
+
+    assert Turn(passages=(passage,)).prompt_passages == ((passage,) if seen else ())
