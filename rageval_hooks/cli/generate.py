@@ -57,7 +57,7 @@ def generate(
     An interrupted run goes on where it stopped, if the command is given again. Exit status: 0 when all went well, 1
     when something could not be read, answered or afforded, 2 when nothing could be done.
     """
-    from rageval_hooks.offline.testsets.generating import GenerateOptions, run_generate
+    from rageval_hooks.cli.generating import GenerateOptions, run_generate
 
     options = GenerateOptions(
         sources=tuple(sources),

@@ -44,7 +44,7 @@ def run(
 
     Exit status: 0 when all were answered, 1 when some failed, 2 when nothing could be done.
     """
-    from rageval_hooks.offline.apps.run import RunOptions, run_app
+    from rageval_hooks.cli.running import RunOptions, run_app
 
     options = RunOptions(
         data=data,

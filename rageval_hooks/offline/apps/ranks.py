@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rageval_hooks.offline.testsets.testset import Question
+from rageval_hooks.offline.testsets.testset import GoldenQuestion
 from rageval_hooks.text.words import fold
 from rageval_hooks.turn import Passage
 
@@ -14,7 +14,7 @@ _METADATA_IDS = ("chunk_id", "id", "_id", "node_id", "passage_id", "doc_id")
 _LEAST_SHARE = 0.5
 
 
-def rank_of(question: Question, passages: Sequence[Passage]) -> int | None:
+def rank_of(question: GoldenQuestion, passages: Sequence[Passage]) -> int | None:
     """Return the rank of the question's chunk.
 
     A passage is the chunk if it has its id, as its own or in its metadata. Where none has, by text: the chunk stands in

@@ -18,7 +18,7 @@ from rageval_hooks.offline.jobs.keyed_journal import KeyedJournal
 from rageval_hooks.offline.jobs.progress import Advance
 from rageval_hooks.offline.jobs.workers import work_together
 from rageval_hooks.offline.records.record import Record
-from rageval_hooks.offline.testsets.testset import Question
+from rageval_hooks.offline.testsets.testset import GoldenQuestion
 from rageval_hooks.turn import ErrorInfo, Passage, Timing, Turn
 
 __all__ = ["Ran", "keep_answers", "records_of", "run_questions"]
@@ -68,7 +68,7 @@ class Ran:
 
 
 async def run_questions(
-    questions: Sequence[Question],
+    questions: Sequence[GoldenQuestion],
     app: App,
     journal: KeyedJournal,
     *,
@@ -109,7 +109,7 @@ async def run_questions(
     return ran
 
 
-def records_of(questions: Sequence[Question], repeat: int, journal: KeyedJournal) -> Iterator[Record]:
+def records_of(questions: Sequence[GoldenQuestion], repeat: int, journal: KeyedJournal) -> Iterator[Record]:
     """Yield the records of a journal, in the order of the questions, the repetitions of each together."""
     for question in questions:
         for run in range(1, repeat + 1):
@@ -118,7 +118,9 @@ def records_of(questions: Sequence[Question], repeat: int, journal: KeyedJournal
                 yield Record.model_validate(journal[key])
 
 
-def keep_answers(records: Iterable[Record], questions: Sequence[Question], repeat: int, journal: KeyedJournal) -> None:
+def keep_answers(
+    records: Iterable[Record], questions: Sequence[GoldenQuestion], repeat: int, journal: KeyedJournal
+) -> None:
     """Take over the answers of an earlier run, so that only what failed there is asked again."""
     texts = {question.id: question.question for question in questions}
     for record in records:
@@ -128,11 +130,11 @@ def keep_answers(records: Iterable[Record], questions: Sequence[Question], repea
             journal.append(key, record.model_copy(update={"results": ()}).model_dump(mode="json"))
 
 
-def _key(question: Question, run: int) -> str:
+def _key(question: GoldenQuestion, run: int) -> str:
     return f"{run}/{question.id}"
 
 
-def _record(question: Question, run: int, app: App, asked: Asked, started: int) -> Record:
+def _record(question: GoldenQuestion, run: int, app: App, asked: Asked, started: int) -> Record:
     turn = _turn(question, app, asked, started)
     return Record(
         id=question.id,
@@ -144,7 +146,7 @@ def _record(question: Question, run: int, app: App, asked: Asked, started: int) 
     )
 
 
-def _turn(question: Question, app: App, asked: Asked, started: int) -> Turn:
+def _turn(question: GoldenQuestion, app: App, asked: Asked, started: int) -> Turn:
     seen = joined(asked.turns)
     error = None if asked.error is None else ErrorInfo.of(asked.error)
     answer = Answer()

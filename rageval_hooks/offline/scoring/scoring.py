@@ -25,7 +25,6 @@ from rageval_hooks.metrics.support.judged_turn import JudgedTurn
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.offline.jobs.bad_rows import BadRows, check_apart, errors_path
 from rageval_hooks.offline.jobs.budget import Budget, BudgetedJudge, Spent, without_budget
-from rageval_hooks.offline.jobs.interruptible import run_interruptible
 from rageval_hooks.offline.jobs.journal import file_hash, journal_path
 from rageval_hooks.offline.jobs.progress import Advance
 from rageval_hooks.offline.jobs.score_journal import ScoreJournal
@@ -335,7 +334,7 @@ def score_file(
             items = read_items(path, required) if context is None else read_conversation(path, context)
             records = _records(items, bad)
             scoring = Scoring(pipeline, journal, budget, concurrency)
-            run_interruptible(scoring.run(records, advance))
+            asyncio.run(scoring.run(records, advance))
         scored.bad, scored.first_bad = bad.count, bad.first
         for record in journal.records():
             scored.turns += 1

@@ -16,7 +16,7 @@ from rageval_hooks.offline.jobs.progress import Advance
 from rageval_hooks.offline.jobs.workers import work_together
 from rageval_hooks.offline.testsets.chunks import Chunk
 from rageval_hooks.offline.testsets.questions import PROMPTS_VERSION, REASONS, draft, second_look
-from rageval_hooks.offline.testsets.testset import Question, question_id
+from rageval_hooks.offline.testsets.testset import GoldenQuestion, question_id
 from rageval_hooks.text.wording import counted
 from rageval_hooks.text.words import fold
 
@@ -35,7 +35,7 @@ class Generated:
         resumed: chunks that were done when it began.
     """
 
-    questions: list[Question] = field(default_factory=list)
+    questions: list[GoldenQuestion] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
     undone: int = 0
@@ -175,8 +175,8 @@ def _collect(places: Sequence[_Place], journal: KeyedJournal, result: Generated)
             result.questions.append(_question(pair, place.chunk))
 
 
-def _question(pair: dict[str, str], chunk: Chunk) -> Question:
-    return Question(
+def _question(pair: dict[str, str], chunk: Chunk) -> GoldenQuestion:
+    return GoldenQuestion(
         id=question_id(pair["question"], chunk.id),
         question=pair["question"],
         reference=pair["answer"],

@@ -20,7 +20,7 @@ from rageval_hooks.offline.records.record import Record, holds_turn
 from rageval_hooks.offline.records.rows import BadRow, Row, columns_of, read_rows
 from rageval_hooks.runtime.jsonable import Data, Text
 
-__all__ = ["COLUMNS", "Question", "check_output", "question_id", "read_questions", "write_questions"]
+__all__ = ["COLUMNS", "GoldenQuestion", "check_output", "question_id", "read_questions", "write_questions"]
 
 COLUMNS = ("question", "ground_truth_answer", "chunk_id", "document")
 """The columns of a test set as CSV."""
@@ -28,7 +28,7 @@ COLUMNS = ("question", "ground_truth_answer", "chunk_id", "document")
 _CHUNK_KEYS = ("chunk", "chunk_text", "target_text")
 
 
-class Question(Data):
+class GoldenQuestion(Data):
     """One question of a test set.
 
     Attributes:
@@ -68,7 +68,7 @@ def question_id(question: str, chunk_id: str | None) -> str:
     return blake2b(f"{chunk_id or ''}\n{question}".encode(), digest_size=8).hexdigest()
 
 
-def read_questions(path: Path) -> tuple[list[Question], list[BadRow]]:
+def read_questions(path: Path) -> tuple[list[GoldenQuestion], list[BadRow]]:
     """Read a test set, or any file with questions: JSON Lines, JSON, CSV or Parquet.
 
     Args:
@@ -90,7 +90,7 @@ def read_questions(path: Path) -> tuple[list[Question], list[BadRow]]:
         columns = list(dict.fromkeys(name for row in good for name in row.data))
     if columns is not None:
         _check(path, columns)
-    questions: list[Question] = []
+    questions: list[GoldenQuestion] = []
     bad: list[BadRow] = []
     runs: dict[tuple[str, str], set[int]] = {}
     for row in rows:
@@ -121,7 +121,7 @@ def _check(path: Path, columns: Iterable[str]) -> None:
         raise TurnError(f"{path}: {error}") from None
 
 
-def _question(row: Row, table: bool) -> tuple[Question, int]:
+def _question(row: Row, table: bool) -> tuple[GoldenQuestion, int]:
     """Return the question of a row, and which of its runs the row is, in records of an earlier command."""
     ours = holds_turn(row.data)
     name = str(row.number)
@@ -134,7 +134,7 @@ def _question(row: Row, table: bool) -> tuple[Question, int]:
         chunk = turn.passages[0].text
     style = turn.metadata.get("style")
     named = ours or has_column("id", (name for name, value in row.data.items() if not is_missing(value)))
-    question = Question(
+    question = GoldenQuestion(
         id=record.id if named else question_id(turn.query, record.target),
         question=turn.query,
         reference=turn.reference,
@@ -161,7 +161,7 @@ def check_output(path: Path, endings: Iterable[str]) -> None:
         raise ConfigurationError(f"--output: there is no folder {path.parent}")
 
 
-def write_questions(path: Path, questions: Iterable[Question]) -> None:
+def write_questions(path: Path, questions: Iterable[GoldenQuestion]) -> None:
     """Write a test set, whole or not at all: as CSV with :data:`COLUMNS`, or as JSON Lines with all there is.
 
     Raises:

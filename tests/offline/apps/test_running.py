@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 import rageval_hooks
+from rageval_hooks.cli.running import RunOptions, run_app
 from rageval_hooks.errors import ConfigurationError, TurnError
 from rageval_hooks.integrations.capture.recorder import shared_recorder
-from rageval_hooks.offline.apps.run import RunOptions, run_app
 from rageval_hooks.offline.jobs.journal import file_hash, journal_path
 from rageval_hooks.offline.jobs.keyed_journal import KeyedJournal
 from rageval_hooks.offline.records.files import read_records

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from rageval_hooks.cli.generating import GenerateOptions, run_generate
 from rageval_hooks.errors import ConfigurationError, JudgeRejectedError, UnknownNameError
-from rageval_hooks.offline.testsets.generating import GenerateOptions, run_generate
 from rageval_hooks.offline.testsets.testset import read_questions
 from tests.judges.server import JudgeServer, Received, Reply, answer, error, held
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,6 @@ from rageval_hooks.judges.base import Judge
 from rageval_hooks.judges.resolve import resolve_judge
 from rageval_hooks.offline.jobs.bad_rows import check_apart
 from rageval_hooks.offline.jobs.budget import Budget, Spent
-from rageval_hooks.offline.jobs.interruptible import run_interruptible
 from rageval_hooks.offline.jobs.journal import journal_path
 from rageval_hooks.offline.jobs.keyed_journal import KeyedJournal
 from rageval_hooks.offline.jobs.progress import progress_bar
@@ -163,4 +163,4 @@ def _generate(
 
     if len(journal):
         warn(f"going on from {journal_path(options.outputs[0])}")
-    return run_interruptible(work())
+    return asyncio.run(work())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import os
 from collections.abc import Callable, Iterator
@@ -14,12 +15,11 @@ from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.offline.apps.loading import adapt, load
 from rageval_hooks.offline.apps.running import Ran, keep_answers, records_of, run_questions
 from rageval_hooks.offline.jobs.bad_rows import BadRows, check_apart, errors_path
-from rageval_hooks.offline.jobs.interruptible import run_interruptible
 from rageval_hooks.offline.jobs.journal import file_hash, journal_path
 from rageval_hooks.offline.jobs.keyed_journal import KeyedJournal
 from rageval_hooks.offline.jobs.progress import progress_bar
 from rageval_hooks.offline.records.files import read_records, write_records
-from rageval_hooks.offline.testsets.testset import Question, check_output, read_questions
+from rageval_hooks.offline.testsets.testset import GoldenQuestion, check_output, read_questions
 from rageval_hooks.text.wording import counted
 
 __all__ = ["RunOptions", "run_app"]
@@ -98,7 +98,7 @@ def _switched_off() -> Iterator[None]:
             os.environ["RAGEVAL_ENABLED"] = before
 
 
-def _asked(options: RunOptions, questions: list[Question], going_on: Callable[[], object]) -> Ran:
+def _asked(options: RunOptions, questions: list[GoldenQuestion], going_on: Callable[[], object]) -> Ran:
     target = load(options.app)
     if not inspect.isawaitable(target):
         adapt(target, options.input_key)  # what is wrong with it is said before anything is written
@@ -113,13 +113,13 @@ def _asked(options: RunOptions, questions: list[Question], going_on: Callable[[]
             going_on()
         if options.retry_failed:
             keep_answers(read_records(options.output), questions, options.repeat, journal)
-        ran = run_interruptible(_run(options, questions, target, journal))
+        ran = asyncio.run(_run(options, questions, target, journal))
         write_records(options.output, records_of(questions, options.repeat, journal))
         journal.remove()
     return ran
 
 
-def _check_repeat(options: RunOptions, questions: list[Question]) -> None:
+def _check_repeat(options: RunOptions, questions: list[GoldenQuestion]) -> None:
     """Check that no answer of the output would be lost, because it is asked for fewer repetitions than there are."""
     asked = {question.id for question in questions}
     most = max((record.run for record in read_records(options.output) if record.id in asked), default=1)
@@ -130,7 +130,7 @@ def _check_repeat(options: RunOptions, questions: list[Question]) -> None:
         )
 
 
-async def _run(options: RunOptions, questions: list[Question], target: Any, journal: KeyedJournal) -> Ran:
+async def _run(options: RunOptions, questions: list[GoldenQuestion], target: Any, journal: KeyedJournal) -> Ran:
     if inspect.isawaitable(target):  # a factory that is a coroutine function
         try:
             target = await target
