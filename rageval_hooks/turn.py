@@ -228,6 +228,8 @@ class Turn(Data):
         span: where it stands in a trace.
         steps: the retrievers, model calls and tools inside it, by start time.
         status: how it ended; ``cancelled`` covers a stream that its reader closed early.
+        complete: False when the response is only the beginning of the answer: the model was stopped before its end.
+            Metrics of the response are skipped.
         error: the exception that ended it.
         name: name of the chain, agent or query engine.
         framework: ``langchain``, ``llama_index`` or None.
@@ -249,6 +251,7 @@ class Turn(Data):
     span: SpanReference | None = None
     steps: tuple[Step, ...] = ()
     status: TurnStatus = "ok"
+    complete: bool = True
     error: ErrorInfo | None = None
     name: Text = "turn"
     framework: Text | None = None

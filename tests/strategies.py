@@ -116,6 +116,7 @@ turns = st.builds(
     span=maybe(references),
     steps=several(steps),
     status=st.sampled_from(["ok", "error", "cancelled", "interrupted"]),
+    complete=st.booleans(),
     error=maybe(errors),
     name=texts,
     framework=maybe(texts),

@@ -274,6 +274,8 @@ def missing_input(metric: Metric, turn: Turn) -> str | None:
             if field == "response" and turn.status != "ok":
                 return f"{reason}: it ended with {turn.error.type if turn.error else turn.status}"
             return reason
+        if field == "response" and not turn.complete:
+            return "answer incomplete: the model was stopped before its end"
         if field == "passages" and not any(passage.text.strip() for passage in turn.passages):
             return "the passages have no text"
     return None

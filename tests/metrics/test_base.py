@@ -136,6 +136,11 @@ def test_one_requirement_needs_no_list() -> None:
         ("reference", make_turn(), "the turn has no reference answer"),
         ("timing", make_turn(), "the turn was not timed"),
         ("response", make_turn(status="cancelled"), "the turn has no response: it ended with cancelled"),
+        (
+            "response",
+            make_turn(response="It w", status="cancelled", complete=False),
+            "answer incomplete: the model was stopped before its end",
+        ),
     ],
 )
 def test_a_metric_without_its_input_is_skipped(field: Any, turn: Turn, reason: str) -> None:

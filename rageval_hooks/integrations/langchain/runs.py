@@ -114,6 +114,7 @@ def turn_from_runs(
         span=span,
         steps=steps,
         status=status,
+        complete=not response or _is_complete(status, answering),
         error=error,
         session_id=first_string(metadata, _SESSION_KEYS) or first_string(attributes, ("session.id",)),
         user_id=first_string(metadata, ("user_id",)) or first_string(attributes, ("user.id",)),
@@ -270,6 +271,15 @@ def _outcome(runs: Sequence[Run], answering: Run | None) -> tuple[TurnStatus, Er
     if name in _CANCELS:
         return "cancelled", None
     return "error", _error(root.error)
+
+
+def _is_complete(status: TurnStatus, answering: Run | None) -> bool:
+    """Return True if the model call that wrote the answer came to its end, even if the turn did not."""
+    if status not in ("cancelled", "error") or answering is None:
+        return True
+    ended_well = answering.ended_at is not None and answering.error is None
+    # A call that asks for tools has not answered yet, whatever it says beside the call.
+    return ended_well and not tool_calls_of(answering.output)
 
 
 def _waits(runs: Sequence[Run]) -> bool:

@@ -62,13 +62,14 @@ def turn_from_events(
     tags = _tags(runs)
     attributes = attributes or {}
     status, error = _outcome(root, runs)
+    response = _response(root, answering, came_out)
     return Turn(
         id=root.text_id,
         name=root.name,
         framework="llama_index",
         query=query,
         passages=tuple(with_mark(passage, marked) for passage in unique_passages(context)),
-        response=_response(root, answering, came_out),
+        response=response,
         retrieval_queries=tuple(dict.fromkeys(text for text in queries if text.strip() not in ("", query.strip()))),
         prompt=messages_of(answering.input) if answering is not None else (),
         usage=Usage.sum(step.usage for step in steps),
@@ -83,6 +84,7 @@ def turn_from_events(
         span=span,
         steps=steps,
         status=status,
+        complete=not response or status not in ("cancelled", "error"),
         error=error,
         session_id=first_string(tags, _SESSION_KEYS) or first_string(attributes, ("session.id",)),
         user_id=first_string(tags, _USER_KEYS) or first_string(attributes, ("user.id",)),
