@@ -73,7 +73,7 @@ def page() -> str:
             INTRODUCTION,
             table(Settings, "RAGEVAL_"),
             "\n## Models\n",
-            'The fields of `models={…}`. A single one in the environment: `RAGEVAL_MODELS=\'{"embedder": "/models/x"}\'`.\n',
+            "The fields of `models={…}`.\n",
             table(ModelSettings, "RAGEVAL_MODELS__"),
             "",
         ]
