@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.util import find_spec
 from types import ModuleType, TracebackType
@@ -64,8 +65,10 @@ class Instrumentation:
 
         self._closed, self.active = True, False
         _detach(self)
-        settled = settle(self.pipeline.settings.drain_timeout if timeout is None else timeout)
-        return self.pipeline.shutdown(timeout) and settled
+        timeout = self.pipeline.settings.drain_timeout if timeout is None else timeout
+        deadline = time.monotonic() + timeout
+        settled = settle(timeout)
+        return self.pipeline.shutdown(max(0.0, deadline - time.monotonic())) and settled
 
     def stats(self) -> dict[str, Any]:
         """Return what was counted: turns, results by status, errors, queues, models, runs under way."""

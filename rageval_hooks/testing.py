@@ -30,9 +30,10 @@ class InMemoryExporter(Exporter):
         with self._lock:
             self._evaluations.append(evaluation)
 
-    def shutdown(self) -> None:
+    def shutdown(self, timeout: float) -> bool:
         """Remember that this was called."""
         self.closed = True
+        return True
 
     @property
     def evaluations(self) -> list[Evaluation]:

@@ -1,8 +1,9 @@
-"""What an exporter is."""
+"""The base class of exporters."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from rageval_hooks.plugins import Registry
@@ -21,12 +22,13 @@ __all__ = ["REGISTRY", "Exporter"]
 class Exporter(ABC):
     """Takes evaluations somewhere.
 
-    :meth:`export` is called on the background thread, one call at a time, and must not wait for a network: buffer, and
-    send from a thread or task of its own. What the methods raise is logged and counted, and goes no further.
+    :meth:`export` runs on the background thread, one call at a time, and must not wait for a network: it buffers, and
+    a thread or task of the exporter sends. Exceptions from any method are logged and counted; they never reach the
+    application.
 
     Attributes:
         name: as users name it.
-        traces: whether it writes to an OpenTelemetry tracer provider.
+        traces: True if it writes to an OpenTelemetry tracer provider.
     """
 
     name: ClassVar[str]
@@ -34,27 +36,45 @@ class Exporter(ABC):
 
     @classmethod
     def from_settings(cls, settings: Settings, tracer_provider: TracerProvider | None) -> Self:
-        """Make the exporter that a user has named; one without settings of its own need not define this."""
+        """Make the exporter when a user has named it. Override this to read settings."""
         return cls()
 
     @abstractmethod
     def export(self, evaluation: Evaluation) -> None:
-        """Take one stage's results for one turn.
+        """Take the results of one stage for one turn.
 
-        The evaluation of stage ``inline`` comes exactly once per turn and first; those of stage ``background``, with
-        further results for the same turn, come later or never.
+        The evaluation with the stage ``inline`` comes first and exactly once per turn. Evaluations with the stage
+        ``background`` carry further results for the same turn; they come later or never.
         """
 
     def flush(self, timeout: float) -> bool:
-        """Deliver what is buffered; returns False if that takes longer than ``timeout`` seconds."""
+        """Deliver what is buffered. Returns within the timeout, whatever the other end does.
+
+        Args:
+            timeout: seconds.
+
+        Returns:
+            True if everything since the last flush was delivered; False if the deadline passed, or if something was
+            rejected or lost.
+        """
         return True
 
-    def stats(self) -> dict[str, int]:
-        """Return what it counted, for ``Instrumentation.stats()``; nothing if it counts nothing."""
-        return {}
+    def shutdown(self, timeout: float) -> bool:
+        """Deliver what is buffered and release resources. Nothing is exported afterwards.
 
-    def shutdown(self) -> None:  # noqa: B027 - optional: many exporters hold nothing
-        """Deliver what is buffered and let go of resources. Nothing is exported afterwards."""
+        Returns within the timeout, whatever the other end does. A second call does nothing.
+
+        Args:
+            timeout: seconds.
+
+        Returns:
+            False if something could not be delivered.
+        """
+        return True
+
+    def stats(self) -> Mapping[str, int]:
+        """Return the exporter's counters, for ``Instrumentation.stats()``; empty if it counts nothing."""
+        return {}
 
 
 REGISTRY: Registry[Exporter] = Registry("exporter", Exporter, "rageval_hooks.exporters", "rageval_hooks.exporters")  # type: ignore[type-abstract]

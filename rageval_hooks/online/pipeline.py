@@ -44,6 +44,9 @@ __all__ = ["Pipeline"]
 _logger = logging.getLogger(__name__)
 
 _CLOSING_SECONDS = 5.0
+_FLUSH_SHARE = 0.8
+"""Share of a shutdown's time that the flush may take; the rest is for cancelling and closing."""
+
 _MOST_EXPORTS = 10_000
 
 OnEvaluation = Callable[[Evaluation], None]
@@ -94,7 +97,8 @@ class Pipeline:
         self._on_evaluation = on_evaluation
         self._tracer_provider = tracer_provider
         self._worker = worker or shared_worker()
-        self._worker.drain_timeout = max(self._worker.drain_timeout, settings.drain_timeout)
+        if exporters:  # a pipeline without exporters has nothing to drain at exit
+            self._worker.extend_drain(settings.drain_timeout)
         self.clock = clock
         self._sampler = TraceSampler(settings.sample_rate)
         self.judge = judge
@@ -489,22 +493,25 @@ class Pipeline:
             False if something was left undone.
         """
         self.enabled = False
-        done = self.flush(self.settings.drain_timeout if timeout is None else timeout)
+        timeout = self.settings.drain_timeout if timeout is None else timeout
+        deadline = time.monotonic() + timeout
+        done = self.flush(timeout * _FLUSH_SHARE)
         self._closed = True
         if not done:
-            self._cancel()
-        self.close_judge()
+            self._cancel(_within(deadline))
+        self.close_judge(_within(deadline))
         for exporter in self.exporters:
             if not shared_exporters.give_back(exporter, self):
                 continue
             self._worker.close_at_exit(exporter.shutdown, wanted=False)
             try:
-                exporter.shutdown()
+                done = exporter.shutdown(_within(deadline)) and done
             except Exception as error:
                 self.failed(f"the exporter {exporter.name} could not be shut down", error)
+                done = False
         return done
 
-    def _cancel(self) -> None:
+    def _cancel(self, timeout: float) -> None:
         """Give up what is under way, and say how much that was."""
 
         async def cancel() -> None:
@@ -514,7 +521,7 @@ class Pipeline:
             await asyncio.gather(*tasks, return_exceptions=True)
 
         try:
-            self._worker.call(cancel).result(_CLOSING_SECONDS)
+            self._worker.call(cancel).result(timeout)
         except Exception as error:
             self.failed("background work could not be cancelled", error)
         with self._counts_lock:
@@ -522,12 +529,12 @@ class Pipeline:
         if undone:
             _logger.warning("rageval-hooks: shut down with %d turns not fully evaluated", undone)
 
-    def close_judge(self) -> None:
+    def close_judge(self, timeout: float = _CLOSING_SECONDS) -> None:
         """Close the judge's connections; it opens new ones if it is asked again."""
         if self.judge is None:
             return
         try:
-            self._worker.call(self.judge.aclose).result(_CLOSING_SECONDS)
+            self._worker.call(self.judge.aclose).result(timeout)
         except Exception as error:
             self.failed("the judge could not be closed", error)
 
@@ -544,6 +551,11 @@ class Pipeline:
             "exporters": {exporter.name: counted for exporter in self.exporters if (counted := exporter.stats())},
             "judge": None if self.judge is None else self.judge.stats(),
         }
+
+
+def _within(deadline: float) -> float:
+    """Return the seconds until a deadline, at most those that closing something may take."""
+    return min(_CLOSING_SECONDS, max(0.0, deadline - time.monotonic()))
 
 
 _pipelines: weakref.WeakSet[Pipeline] = weakref.WeakSet()

@@ -23,6 +23,8 @@ _logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 Job = Callable[[], "Coroutine[Any, Any, None] | None"]
+Close = Callable[[float], object]
+"""Releases something within so many seconds."""
 
 _LINGER = 0.25
 """Seconds from a batch's first job to its work, and from look to look while there is some: fewer wake-ups, and less
@@ -34,6 +36,11 @@ that it would wait for the 5 ms that Python grants a thread, each time it has gi
 
 _MANY = 500
 """Pending jobs from which on there are no pauses."""
+
+_DRAIN_TIMEOUT = 10.0
+
+_DRAIN_SHARE = 0.75
+"""Share of the drain timeout that pending jobs get. The rest is for exporters, which then send what is computed."""
 
 _LOOKS = 5
 """How often it looks for jobs in vain, after so many seconds each, before it waits to be woken: waking a thread costs
@@ -74,12 +81,12 @@ class Worker:
 
     Args:
         name: the thread's name.
-        drain_timeout: seconds that the interpreter's exit waits for what is pending.
+        drain_timeout: seconds that the interpreter's exit takes at most for pending jobs and for closing.
     """
 
-    def __init__(self, name: str = "rageval", drain_timeout: float = 10.0) -> None:
+    def __init__(self, name: str = "rageval", drain_timeout: float | None = None) -> None:
         self.name = name
-        self.drain_timeout = drain_timeout
+        self._drain_timeout = drain_timeout
         self.lanes: weakref.WeakSet[Lane] = weakref.WeakSet()
         self._reset()
         if hasattr(os, "register_at_fork"):
@@ -98,9 +105,18 @@ class Worker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._exit_registered = False
         self._provider: object = None
-        self._closing: dict[Callable[[], None], None] = getattr(self, "_closing", {})
+        self._closing: dict[Close, None] = getattr(self, "_closing", {})
         for lane in list(getattr(self, "lanes", ())):
             lane.pending = 0
+
+    @property
+    def drain_timeout(self) -> float:
+        """Seconds that the exit takes at most: the longest that was asked for, else 10."""
+        return _DRAIN_TIMEOUT if self._drain_timeout is None else self._drain_timeout
+
+    def extend_drain(self, seconds: float) -> None:
+        """Let the exit take up to so many seconds; the longest request counts."""
+        self._drain_timeout = max(self._drain_timeout or 0.0, seconds)
 
     def submit(self, lane: Lane, job: Job) -> bool:
         """Queue a job; returns False, and counts, if the lane is full."""
@@ -157,8 +173,8 @@ class Worker:
             atexit.register(self._at_exit)
             self._exit_registered = True
 
-    def close_at_exit(self, close: Callable[[], None], wanted: bool = True) -> None:
-        """Have a function called at exit, after the drain; or not any more."""
+    def close_at_exit(self, close: Close, wanted: bool = True) -> None:
+        """Register a function that is called at exit, after the drain, with the seconds that are left; or remove it."""
         with self._lock:
             if wanted:
                 self._closing[close] = None
@@ -287,7 +303,9 @@ class Worker:
 
     def _at_exit(self) -> None:
         started = time.monotonic()
-        if not self.flush(self.drain_timeout):
+        deadline = started + self.drain_timeout
+        share = _DRAIN_SHARE if self._closing else 1.0
+        if not self.flush(self.drain_timeout * share):
             _logger.warning(
                 "rageval-hooks: the interpreter exits with %d background jobs undone after %.1f seconds",
                 self._pending,
@@ -295,7 +313,7 @@ class Worker:
             )
         for close in list(self._closing):
             try:
-                close()
+                close(max(0.0, deadline - time.monotonic()))
             except Exception:
                 _logger.warning("rageval-hooks: an exporter could not be shut down", exc_info=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +22,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
 )
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-__all__ = ["Collector", "grpc_collector", "http_collector"]
+__all__ = ["Collector", "grpc_collector", "http_collector", "silent_server"]
 
 
 class Collector:
@@ -31,12 +32,16 @@ class Collector:
         url: where it listens.
         paths: of the requests over HTTP.
         requests: decoded with the classes of opentelemetry-proto.
+        status: of the answers over HTTP.
+        answer: body of the answers over HTTP.
     """
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.paths: list[str] = []
         self.requests: list[ExportTraceServiceRequest] = []
+        self.status = 200
+        self.answer = b""
 
     @property
     def spans(self) -> list[Span]:
@@ -62,8 +67,10 @@ def http_collector() -> Iterator[Collector]:
             assert self.headers["content-type"] == "application/x-protobuf"
             collector.paths.append(self.path)
             collector.requests.append(ExportTraceServiceRequest.FromString(body))
-            self.send_response(200)
+            self.send_response(collector.status)
+            self.send_header("content-length", str(len(collector.answer)))
             self.end_headers()
+            self.wfile.write(collector.answer)
 
         def log_message(self, *args: Any) -> None:
             pass
@@ -97,3 +104,10 @@ def grpc_collector() -> Iterator[Collector]:
         yield collector
     finally:
         server.stop(None).wait()
+
+
+@contextmanager
+def silent_server() -> Iterator[str]:
+    """Accept connections and never answer; yields the URL."""
+    with socket.create_server(("127.0.0.1", 0), backlog=128) as server:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -32,18 +33,21 @@ def names(exporter):
 """
 
 
+def clean_environment() -> dict[str, str]:
+    """Return the environment without settings of OpenTelemetry, Phoenix or ours."""
+    foreign = ("OTEL_", "RAGEVAL_", "PHOENIX_", "OPENINFERENCE_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+
+
 def run(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a script in a fresh interpreter."""
-    import os
-
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "RAGEVAL_"))}
     return subprocess.run(
         [sys.executable, "-c", PRELUDE + script],
         capture_output=True,
         text=True,
         timeout=60,
         check=True,
-        env={**clean, **environment},
+        env={**clean_environment(), **environment},
     )
 
 

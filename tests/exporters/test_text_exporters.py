@@ -246,5 +246,5 @@ def test_every_exporter_keeps_the_contract(name: str, tmp_path: Path, monkeypatc
     exporter.export(EVALUATION.model_copy(update={"stage": "background"}))
 
     assert exporter.flush(5)
-    exporter.shutdown()
-    exporter.shutdown()
+    exporter.shutdown(5)
+    exporter.shutdown(5)

@@ -44,7 +44,6 @@ class PhoenixExporter(Exporter):
         capture_content: see :class:`rageval_hooks.settings.Settings`.
         spans: which steps become spans; passages can be annotated only where their retriever has one.
         tracer_provider: where the spans go; the application's global one by default.
-        drain_timeout: seconds that :meth:`shutdown` takes at most.
 
     Raises:
         MissingDependencyError: httpx is not installed.
@@ -60,7 +59,6 @@ class PhoenixExporter(Exporter):
         capture_content: bool | None = None,
         spans: SpanSelection = "rag",
         tracer_provider: TracerProvider | None = None,
-        drain_timeout: float = 5.0,
     ) -> None:
         self._require()
         self._endpoint = endpoint
@@ -68,7 +66,7 @@ class PhoenixExporter(Exporter):
         self._policy = ContentPolicy.build(capture_content)
         self._spans = spans
         self._tracer_provider = tracer_provider
-        self._outbox = Outbox(self._connect, drain_timeout=drain_timeout)
+        self._outbox = Outbox(self._connect)
 
     @classmethod
     def from_settings(cls, settings: Settings, tracer_provider: TracerProvider | None) -> Self:
@@ -78,7 +76,6 @@ class PhoenixExporter(Exporter):
             capture_content=settings.capture_content,
             spans=settings.spans,
             tracer_provider=tracer_provider,
-            drain_timeout=settings.drain_timeout,
         )
 
     def __repr__(self) -> str:
@@ -94,9 +91,9 @@ class PhoenixExporter(Exporter):
         """Wait until Phoenix has everything; returns False if that takes longer than ``timeout`` seconds."""
         return self._outbox.flush(timeout)
 
-    def shutdown(self) -> None:
+    def shutdown(self, timeout: float) -> bool:
         """Deliver what is queued; results for spans that are still on their way are left to Phoenix's own queue."""
-        self._outbox.close()
+        return self._outbox.close(timeout)
 
     def stats(self) -> dict[str, int]:
         """Return what was counted, in results of metrics.

@@ -54,15 +54,11 @@ class Outbox:
 
     Args:
         connect: returns the server, or raises AbsentError. Called on the outbox's own thread.
-        drain_timeout: seconds that :meth:`close` takes at most.
         capacity: annotations that may wait; beyond it the newest are dropped and counted.
     """
 
-    def __init__(
-        self, connect: Callable[[], PhoenixServer], *, drain_timeout: float = 5.0, capacity: int = _CAPACITY
-    ) -> None:
+    def __init__(self, connect: Callable[[], PhoenixServer], *, capacity: int = _CAPACITY) -> None:
         self._connect = connect
-        self._drain_timeout = drain_timeout
         self._capacity = capacity
         self._patience = _PATIENCE + _schedule_delay()
         self._reset()
@@ -83,6 +79,7 @@ class Outbox:
         self._failed_at = -math.inf
         self._failures = 0
         self._hurrying = 0
+        self._undelivered = 0
         self._closed = False
         self._limited_log = RateLimitedLogger(_logger)
 
@@ -116,32 +113,49 @@ class Outbox:
             return {"queued": self._queued, **{name: self._counts[name] for name in _COUNTERS}}
 
     def flush(self, timeout: float) -> bool:
-        """Deliver what is queued, trying more often; returns False if that takes longer than ``timeout`` seconds."""
+        """Deliver what is queued, with shorter pauses between attempts.
+
+        Returns:
+            True if everything since the last flush was delivered or handed over within the timeout.
+        """
         with self._changed:
             self._hurrying += 1
             self._changed.notify_all()
             try:
-                return self._changed.wait_for(lambda: self._queued == 0, timeout)
+                empty = self._changed.wait_for(lambda: self._queued == 0, timeout)
             finally:
                 self._hurrying -= 1
+            return self._nothing_undelivered() and empty
 
-    def close(self) -> None:
-        """Deliver what is queued within ``drain_timeout``; what has no span yet is left to the server."""
+    def _nothing_undelivered(self) -> bool:
+        """Return True if nothing was rejected or lost since this was asked last; under the lock."""
+        undelivered = sum(self._counts[name] for name in ("rejected", "dropped", "lost"))
+        new, self._undelivered = undelivered - self._undelivered, undelivered
+        return new == 0
+
+    def close(self, timeout: float) -> bool:
+        """Deliver what is queued within the timeout; annotations whose spans are missing are left to the server.
+
+        Returns:
+            False if something was lost or rejected since the last flush.
+        """
         with self._changed:
             if self._closed:
-                return
+                return True
             self._closed = True
             thread = self._thread
             self._changed.notify_all()
         if thread is not None and thread.is_alive():
-            thread.join(self._drain_timeout)
+            thread.join(timeout)
         elif self._waiting:  # no thread could be started: the interpreter is at its exit
             quiet_context().run(self._finish)
         with self._changed:
             lost, self._queued = self._queued, 0
             self._counts["lost"] += lost
+            complete = self._nothing_undelivered()
         if lost:
             _logger.warning("rageval-hooks: %d scores could not be posted to Phoenix in time and are lost", lost)
+        return complete
 
     def _start(self) -> None:
         if self._thread is not None and self._thread.is_alive():

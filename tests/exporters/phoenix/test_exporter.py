@@ -103,7 +103,7 @@ def server() -> Iterator[Server]:
 def exporter(server: Server) -> Iterator[PhoenixExporter]:
     exporter = PhoenixExporter(server.url)
     yield exporter
-    exporter.shutdown()
+    exporter.shutdown(5)
 
 
 def turn(span_id: str = SPAN, **fields: Any) -> Turn:
@@ -176,7 +176,7 @@ def test_what_has_no_span_at_the_end_is_left_to_the_server(server: Server, expor
     """It looks for missing spans on its own when it is asked to."""
     server.missing = {SPAN}
     exporter.export(evaluation())
-    exporter.shutdown()
+    exporter.shutdown(5)
 
     assert "sync=true" not in server.posts[-1][1]
     assert exporter.stats()["handed_over"] == 1
@@ -208,7 +208,7 @@ def test_one_score_that_is_refused_does_not_take_others_with_it(server: Server, 
     server.post = post  # type: ignore[method-assign]
     scores = [Score(name=name, value=1.0) for name in ("a", "b", "bad", "c", "d")]
     exporter.export(evaluation(*scores))
-    assert exporter.flush(10)
+    assert not exporter.flush(10)
 
     assert sorted(item["name"] for item in server.stored) == ["a", "b", "c", "d"]
     assert exporter.stats()["rejected"] == 1
@@ -216,10 +216,10 @@ def test_one_score_that_is_refused_does_not_take_others_with_it(server: Server, 
 
 def test_nobody_there(caplog: pytest.LogCaptureFixture) -> None:
     """The application never notices; what is lost at the end is counted and said."""
-    exporter = PhoenixExporter("http://127.0.0.1:9", drain_timeout=2)
+    exporter = PhoenixExporter("http://127.0.0.1:9")
     exporter.export(evaluation())
     assert not exporter.flush(0.7)
-    exporter.shutdown()
+    assert not exporter.shutdown(2)
 
     assert exporter.stats()["lost"] == 1
     assert "cannot be reached" in caplog.text
@@ -235,7 +235,7 @@ def test_keys_and_headers(server: Server, monkeypatch: pytest.MonkeyPatch, caplo
     exporter = PhoenixExporter(server.url)
     exporter.export(evaluation())
     assert exporter.flush(10)
-    exporter.shutdown()
+    exporter.shutdown(5)
 
     headers = server.posts[-1][2]
     assert (headers["authorization"], headers["x-team"]) == ("Bearer px-secret", "harbour")
@@ -252,7 +252,7 @@ def test_hidden_content_is_not_posted(server: Server) -> None:
         )
     )
     assert exporter.flush(10)
-    exporter.shutdown()
+    exporter.shutdown(5)
 
     assert "pier" not in json.dumps(server.stored)
     assert {item["name"] for item in server.stored} == {"groundedness", "odd"}

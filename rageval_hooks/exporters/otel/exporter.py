@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
+import time
 from collections import OrderedDict
-from functools import cache
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.sdk.trace import SpanLimits, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+from opentelemetry.sdk.trace import SpanLimits
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 from opentelemetry.trace import TracerProvider as AnyTracerProvider
@@ -31,7 +30,9 @@ from rageval_hooks.exporters.attributes import (
 from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.exporters.console import ConsoleExporter
 from rageval_hooks.exporters.content import ContentPolicy
+from rageval_hooks.exporters.otel.own_provider import OwnProvider, own_provider
 from rageval_hooks.exporters.semconv import EVALUATION_RESULT_EVENT, EXCEPTION_EVENT
+from rageval_hooks.runtime.deadlines import DeadlineThread, remaining
 from rageval_hooks.runtime.ids import ids_like
 from rageval_hooks.score import Evaluation, is_about_turn
 from rageval_hooks.settings import Settings, SpanSelection
@@ -76,12 +77,15 @@ class OtelExporter(Exporter):
         self._policy = ContentPolicy.build(capture_content)
         self._selection = spans
         self._provider: AnyTracerProvider | None = None
-        self._private = False
+        self._own: OwnProvider | None = None
+        self._undelivered = 0
+        self._final_stats: Mapping[str, int] = {}
+        self._deadlines = DeadlineThread("rageval-flush")
         self._tracer: trace.Tracer | None = None
         self._console: ConsoleExporter | None = None
         self._written: OrderedDict[str, SpanContext] = OrderedDict()
         if tracer_provider is None and _global_provider() is None:
-            _private_provider()  # now: it cannot be made any more when a short script is already at its exit
+            own_provider()  # now: a short script may be exiting already when the first turn arrives
 
     @classmethod
     def from_settings(cls, settings: Settings, tracer_provider: AnyTracerProvider | None) -> Self:
@@ -99,25 +103,64 @@ class OtelExporter(Exporter):
             self._write_late(tracer, evaluation)
 
     def flush(self, timeout: float) -> bool:
-        """Flush the provider's span processors."""
-        flush = getattr(self._provider, "force_flush", None)
-        return bool(flush(max(1, int(timeout * 1000)))) if flush is not None else True
+        """Flush the provider's span processors.
 
-    def shutdown(self) -> None:
-        """Shut our own provider down; the application's is its own affair."""
-        if self._private and isinstance(self._provider, TracerProvider):
-            self._provider.shutdown()
-            _private_provider.cache_clear()
-            self._provider = None
+        Returns:
+            With our own provider, True if every span since the last flush was delivered. For a provider of the
+            application only the deadline is known: its processors do not say what became of the spans.
+        """
+        deadline = time.monotonic() + timeout
+        flush = getattr(self._provider, "force_flush", None)
+        if flush is None:
+            return True
+        milliseconds = max(1, int(timeout * 1000))
+        # The SDK's batch processor ignores the timeout, so the deadline is kept here.
+        in_time = self._deadlines.finish(lambda: flush(milliseconds), remaining(deadline))
+        return in_time and (self._own is None or self._delivered_everything(self._own))
+
+    def shutdown(self, timeout: float) -> bool:
+        """Shut our own provider down. A provider of the application stays open: its owner closes it.
+
+        Returns:
+            False if spans of our own provider were lost or rejected since the last flush.
+        """
+        own, self._own = self._own, None
+        if own is None:
+            return True
+        self._provider = None
+        own_provider.cache_clear()
+        in_time = self._deadlines.finish(own.provider.shutdown, timeout)
+        lost = own.give_up()
+        self._final_stats = own.stats()
+        if lost:
+            _logger.warning("rageval-hooks: %d spans could not be delivered in time and are lost", lost)
+        return in_time and self._delivered_everything(own)
+
+    def stats(self) -> Mapping[str, int]:
+        """Return what became of the spans of our own provider; empty for a provider of the application.
+
+        ``queued``: waiting; ``delivered``; ``rejected``: refused by the collector (HTTP 4xx; gRPC does not say);
+        ``lost``: the collector could not be reached; ``dropped``: the queue was full.
+        """
+        return self._final_stats if self._own is None else self._own.stats()
+
+    def _delivered_everything(self, own: OwnProvider) -> bool:
+        """Return True if nothing waits and nothing was lost since this was asked last."""
+        stats = own.stats()
+        undelivered = stats["rejected"] + stats["lost"] + stats["dropped"]
+        new, self._undelivered = undelivered - self._undelivered, undelivered
+        return stats["queued"] == 0 and new == 0
 
     # -- providers
 
     def _find_tracer(self) -> trace.Tracer | None:
         provider = self._given or _global_provider()
-        self._private = provider is None
-        provider = provider or _private_provider()
+        self._own = own_provider() if provider is None else None
+        if self._own is not None:
+            provider = self._own.provider
         if provider is None:
             return None
+        self._deadlines.start()
         if provider is not self._provider:
             self._provider = provider
             self._tracer = provider.get_tracer(_SCOPE, __version__)
@@ -304,36 +347,3 @@ def _global_provider() -> AnyTracerProvider | None:
 def _attribute_limit(tracer: trace.Tracer) -> int | None:
     limits = getattr(tracer, "_span_limits", None)
     return limits.max_span_attributes if isinstance(limits, SpanLimits) else None
-
-
-@cache
-def _private_provider() -> TracerProvider | None:
-    """Return a provider of our own for the OTLP endpoint that the standard variables name; None if they name none."""
-    if not (os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")):
-        return None
-    exporter = _otlp_exporter()
-    if exporter is None:
-        return None
-    limits = SpanLimits() if "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT" in os.environ else SpanLimits(max_span_attributes=4096)
-    provider = TracerProvider(span_limits=limits, shutdown_on_exit=False)
-    provider.add_span_processor(BatchSpanProcessor(exporter))
-    return provider
-
-
-def _otlp_exporter() -> SpanExporter | None:
-    protocol = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
-    try:
-        if (protocol or "http/protobuf").strip() == "grpc":
-            from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcExporter
-
-            return GrpcExporter()
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as HttpExporter
-
-        return HttpExporter()
-    except ImportError as error:
-        _logger.warning(
-            "rageval-hooks: an OTLP endpoint is set, but the exporter is not installed (%s): "
-            'pip install "rageval-hooks[otlp]"',
-            error,
-        )
-        return None
