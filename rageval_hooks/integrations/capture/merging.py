@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rageval_hooks.integrations.capture.passages import busy_seconds, mark_shown
+from rageval_hooks.integrations.capture.durations import busy_seconds
+from rageval_hooks.integrations.capture.passages import mark_shown
 from rageval_hooks.integrations.capture.recorder import Recording, Run
 from rageval_hooks.integrations.capture.trace_context import context_attributes, span_reference
 from rageval_hooks.turn import Passage, Step, Turn, Usage

@@ -11,8 +11,10 @@ from langchain_core.outputs import LLMResult
 from langchain_core.prompt_values import PromptValue
 from pydantic import BaseModel
 
-from rageval_hooks.integrations.capture.passages import SCORE_KEYS, carries, finite, first_string, is_a, or_else
+from rageval_hooks.integrations.capture.authorship import carries
+from rageval_hooks.integrations.capture.passages import SCORE_KEYS
 from rageval_hooks.integrations.capture.recorder import Run
+from rageval_hooks.integrations.capture.values import finite, first_string, is_a, or_else
 from rageval_hooks.integrations.langchain.snapshots import (
     SealedDocument,
     SealedMessage,

@@ -7,16 +7,11 @@ from typing import Any
 
 from langchain_core.messages import BaseMessage
 
-from rageval_hooks.integrations.capture.passages import (
-    busy_seconds,
-    carries,
-    first_string,
-    is_a,
-    mark_shown,
-    unique_passages,
-    writer_of,
-)
+from rageval_hooks.integrations.capture.authorship import carries, writer_of
+from rageval_hooks.integrations.capture.durations import busy_seconds
+from rageval_hooks.integrations.capture.passages import mark_shown, unique_passages
 from rageval_hooks.integrations.capture.recorder import Run
+from rageval_hooks.integrations.capture.values import first_string, is_a
 from rageval_hooks.integrations.langchain.payloads import (
     answer_of,
     as_json,

@@ -25,8 +25,8 @@ from langchain_core.outputs import LLMResult
 from langchain_core.prompt_values import ChatPromptValue
 from pydantic import BaseModel
 
-from rageval_hooks.integrations.capture.passages import is_a, or_else
 from rageval_hooks.integrations.capture.recorder import Run
+from rageval_hooks.integrations.capture.values import is_a, or_else
 
 __all__ = [
     "SealedDocument",

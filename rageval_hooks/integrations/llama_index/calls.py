@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rageval_hooks.integrations.capture.passages import writer_of
+from rageval_hooks.integrations.capture.authorship import writer_of
 from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.llama_index.components import method_of
 from rageval_hooks.integrations.llama_index.context import inside

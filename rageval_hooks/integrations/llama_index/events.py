@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rageval_hooks.integrations.capture.passages import busy_seconds, first_string, mark_shown, or_else, unique_passages
+from rageval_hooks.integrations.capture.durations import busy_seconds
+from rageval_hooks.integrations.capture.passages import mark_shown, unique_passages
 from rageval_hooks.integrations.capture.recorder import Run
+from rageval_hooks.integrations.capture.values import first_string, or_else
 from rageval_hooks.integrations.llama_index.calls import answering_call, counted_calls, generated_text, model_name
 from rageval_hooks.integrations.llama_index.context import context_of, inside, nodes_after, repetitions
 from rageval_hooks.integrations.llama_index.payloads import (

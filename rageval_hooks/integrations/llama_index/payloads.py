@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequen
 from dataclasses import dataclass
 from typing import Any, Union
 
-from rageval_hooks.integrations.capture.passages import finite, first_string, is_a, or_else
+from rageval_hooks.integrations.capture.values import finite, first_string, is_a, or_else
 from rageval_hooks.runtime.jsonable import json_text
 from rageval_hooks.turn import Message, Passage
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rageval_hooks.integrations.capture.passages import or_else
+from rageval_hooks.integrations.capture.values import or_else
 from rageval_hooks.turn import Usage
 
 __all__ = ["usage_of"]

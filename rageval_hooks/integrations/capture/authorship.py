@@ -1,0 +1,128 @@
+"""Which model call wrote a text."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from rageval_hooks.integrations.capture.passages import LEAST_PART, PromptText
+
+__all__ = ["ModelCall", "carries", "contributors", "writer_of"]
+
+T = TypeVar("T")
+
+_WORDS = re.compile(r"\w+")
+
+# Marks of citations and of Markdown, for example "[1]", "[doc-3]", "**", "`" or "#".
+_MARKS = re.compile(r"\[[^\]\s]{1,12}\]|[*_`#>]")
+
+_LEAST_CONTRIBUTION = 8
+"""Shorter texts, such as a grader's "yes", are found in prompts by chance."""
+
+_MOST_CALLS = 200
+"""Of an agent that runs for long, only so many calls before the answer are compared with its prompts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelCall:
+    """What :func:`contributors` needs to know about a model call.
+
+    Attributes:
+        prompt: all text of the prompt.
+        text: what the model wrote.
+        started_at: nanoseconds since the epoch.
+        ended_at: nanoseconds since the epoch.
+    """
+
+    prompt: str
+    text: str
+    started_at: int
+    ended_at: int
+
+
+def writer_of(response: str, calls: Sequence[T], text_of: Callable[[T], str]) -> T | None:
+    """Return the model call that wrote a response. Others may have rewritten the question or judged the answer.
+
+    Args:
+        response: the response.
+        calls: the model calls by start time.
+        text_of: returns what a call wrote.
+
+    Returns:
+        The last call whose text equals the response, apart from case, white space and marks of Markdown and citations.
+        If there is none: the last call of all, if it shares most of its words with the response. If not: the call that
+        most of the response comes from. None if no call qualifies.
+    """
+    wanted = _bare(response)
+    if not wanted or not calls:
+        return None
+    texts = [text_of(call).strip() for call in calls]
+    equal = [call for call, text in zip(calls, texts, strict=True) if _bare(text) == wanted]
+    if equal:
+        return equal[-1]
+    if _share_words(wanted, _bare(texts[-1])):
+        return calls[-1]
+    return _largest_contributor(response.strip(), calls, texts)
+
+
+def _bare(text: str) -> str:
+    return " ".join(_MARKS.sub(" ", text).casefold().split())
+
+
+def _share_words(response: str, written: str) -> bool:
+    """Return True if half of the response's words are the model's, or most of the model's words are in the response."""
+    wanted, words = set(_WORDS.findall(response)), set(_WORDS.findall(written))
+    shared = len(wanted & words)
+    if 2 * shared >= len(wanted):
+        return True
+    return bool(words) and 5 * shared >= 4 * len(words)
+
+
+def _largest_contributor(response: str, calls: Sequence[T], texts: Sequence[str]) -> T | None:
+    best: T | None = None
+    most = 0
+    for call, text in zip(calls, texts, strict=True):
+        share = _shared_characters(response, text)
+        if share and share >= most:  # of equal ones the last
+            best, most = call, share
+    return best
+
+
+def _shared_characters(response: str, written: str) -> int:
+    """Return how many characters of a response a model wrote."""
+    if carries(response, written):
+        return len(written)
+    if len(response) < LEAST_PART and " " not in response:
+        return 0  # a single word is found in other texts by chance
+    # The response may be one field of the JSON object that the model wrote.
+    as_json = json.dumps(response, ensure_ascii=False)[1:-1]
+    return len(response) if response in written or as_json in written else 0
+
+
+def carries(text: str, written: str) -> bool:
+    """Return True if a text contains what a model wrote, unless that is so short that it may be there by chance."""
+    text, written = text.strip(), written.strip()
+    if not written or written not in text:
+        return False
+    return len(written) >= min(LEAST_PART, len(text) / 2)
+
+
+def contributors(answering: ModelCall, calls: Iterable[ModelCall]) -> list[ModelCall]:
+    """Return the answering call and the earlier calls whose text reached its prompt, directly or through others.
+
+    The map calls of a map-reduce chain, the earlier rounds of a refine chain and the agents below a supervisor have
+    all seen passages for the answer. A grader or a query rewriter has not contributed: its text is not in the prompt.
+    """
+    # A text without a space is a label, such as "yes" or "vectorstore".
+    candidates = [call for call in calls if len(call.text) >= _LEAST_CONTRIBUTION and " " in call.text.strip()]
+    candidates = candidates[-_MOST_CALLS:]
+    found = [answering]
+    for call in found:  # grows while it is read
+        prompt = PromptText(call.prompt)
+        for other in candidates:
+            if other.ended_at <= call.started_at and other not in found and prompt.contains(other.text):
+                found.append(other)
+    return found

@@ -1,0 +1,62 @@
+"""Reading values of the host application, which may raise whenever they are inspected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+__all__ = ["finite", "first_string", "is_a", "or_else"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+D = TypeVar("D")
+
+
+def or_else(default: D) -> Callable[[Callable[P, T]], Callable[P, T | D]]:
+    """Make a function return a default where it would raise.
+
+    Applications pass anything through their chains: arrays that have no truth value, proxies that raise when their
+    class is asked for, integers with too many digits for ``str``. Such a value must not cost the whole turn.
+    """
+
+    def decorate(read: Callable[P, T]) -> Callable[P, T | D]:
+        @wraps(read)
+        def reading(*args: P.args, **kwargs: P.kwargs) -> T | D:
+            try:
+                return read(*args, **kwargs)
+            except Exception:
+                return default
+
+        return reading
+
+    return decorate
+
+
+@or_else(False)
+def is_a(value: Any, classes: type | tuple[type, ...]) -> bool:
+    """Return True if a value is an instance of a class; False if the value raises when its class is asked for."""
+    return isinstance(value, classes)
+
+
+@or_else(None)
+def finite(value: Any) -> float | None:
+    """Return a number as a float; None if the value is not a finite number."""
+    if value is None:
+        return None
+    number = float(value)
+    return number if number - number == 0 else None
+
+
+def first_string(mapping: Mapping[Any, Any], keys: Iterable[str]) -> str | None:
+    """Return the first non-empty value under some keys, as a string."""
+    for key in keys:
+        found = _string(mapping.get(key))
+        if found:
+            return found
+    return None
+
+
+@or_else("")
+def _string(value: Any) -> str:
+    return "" if value is None else str(value)
