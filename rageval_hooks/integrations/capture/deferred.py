@@ -1,4 +1,4 @@
-"""Turns that end where nobody may wait: in an event loop without an awaitable hook, or in the garbage collector."""
+"""Work that the calling thread must not do itself, because it runs an event loop or a finalizer."""
 
 from __future__ import annotations
 
@@ -19,67 +19,119 @@ from rageval_hooks.online.turn_context import Selection
 from rageval_hooks.runtime.executors import inline_executor
 from rageval_hooks.turn import Turn
 
-__all__ = ["flush", "hand_over", "running_loop", "settle", "submit"]
+__all__ = [
+    "closes_generator",
+    "flush",
+    "hand_over",
+    "prepare",
+    "renew_exit_handler",
+    "running_loop",
+    "settle",
+    "submit",
+]
 
 _EXIT_TIMEOUT = 5.0
 
 _pending: set[Future[Any]] = set()
-"""Only ever added to and discarded from, which is atomic: a lock could be held when the garbage collector calls."""
+"""Futures of work that has not finished. Only added to and discarded from, which is atomic: :func:`hand_over` may be
+called by the garbage collector, when this very thread could hold a lock."""
+
+_exit_handler_registered = False
 
 
 running_loop: Callable[[], AbstractEventLoop | None] = _get_running_loop
-"""Return the event loop that the calling thread runs right now, if it runs one. Asked at every end of a run:
-``asyncio.get_running_loop`` would take ten times as long to say that there is none."""
+"""Return the event loop that runs on the calling thread; None if there is none.
+
+``asyncio.get_running_loop`` raises if there is none, which takes ten times as long.
+"""
 
 
-def submit(pipeline: Pipeline, turn: Turn, selection: Selection) -> None:
-    """Submit a turn: here and now, or, where an event loop would have to wait for it, beside that."""
-    if pipeline.needs_thread(turn) and running_loop() is not None:
-        hand_over(pipeline.submit, turn, selection, pipeline.clock())
-    else:
-        pipeline.submit(turn, selection)
+def closes_generator() -> bool:
+    """Return True if the caller runs because a generator is being closed.
+
+    The garbage collector may be closing it, in the middle of any other code. So nothing that runs then may take a lock
+    or set a context variable. In CPython 3.11, a context variable that is set during ``ContextVar.set`` crashes the
+    process.
+    """
+    return isinstance(sys.exception(), GeneratorExit)
+
+
+def prepare() -> None:
+    """Start the threads and register the exit handler, so that :func:`hand_over` has nothing left to set up."""
+    global _exit_handler_registered
+    inline_executor()
+    if not _exit_handler_registered:
+        _exit_handler_registered = True
+        # Exit handlers run last-in first-out. The worker has registered its drain when the turn was sampled; this
+        # handler must run before it. Unregistering frees no slot, so this is done once and not for each turn.
+        atexit.unregister(_at_exit)
+        atexit.register(_at_exit)
+
+
+def renew_exit_handler() -> None:
+    """Register the exit handler again with the next turn: for a new pipeline, the worker may register its drain again.
+
+    Also starts the threads, which must not be left to a request.
+    """
+    global _exit_handler_registered
+    inline_executor()
+    _exit_handler_registered = False
+
+
+def submit(pipeline: Pipeline, turn: Turn, selection: Selection) -> Future[Any] | None:
+    """Submit a turn, on another thread if this one runs an event loop that would have to wait.
+
+    Returns:
+        The future of the submission; None if it was done on this thread.
+    """
+    if running_loop() is not None and pipeline.needs_thread(turn):
+        return hand_over(pipeline.submit, turn, selection, pipeline.clock())
+    pipeline.submit(turn, selection)
+    return None
 
 
 def hand_over(function: Callable[..., Any], *args: Any) -> Future[Any]:
-    """Have a function called soon, in this context but on another thread; :func:`settle` waits for it.
+    """Call a function soon, on another thread but in a copy of this context; :func:`settle` waits for it.
 
-    Not once the interpreter goes down: a thread that were started then would never begin, and be waited for.
+    Safe to call from a finalizer after :func:`prepare`: it takes no locks and sets no context variables.
     """
-    if sys.is_finalizing():
-        nothing: Future[Any] = Future()
-        nothing.set_result(None)
-        return nothing
-    if not _pending:
-        # Anew each time: exit handlers run last-in first-out, and this one must come before the worker's drain.
-        atexit.unregister(_at_exit)
-        atexit.register(_at_exit)
-    future = inline_executor().submit(_call, copy_context(), function, *args)
+    future: Future[Any] = Future()
+    if sys.is_finalizing():  # the threads are gone
+        future.set_result(None)
+        return future
+    if not _exit_handler_registered:
+        prepare()
     _pending.add(future)
-    future.add_done_callback(_pending.discard)
+    inline_executor().submit(_call, future, copy_context(), function, args)
     return future
 
 
-def _call(context: Context, function: Callable[..., Any], *args: Any) -> Any:
-    _here.handed_over = True
+def _call(future: Future[Any], context: Context, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    _this_thread.handed_over = True
     try:
-        return context.run(function, *args)
+        result = context.run(function, *args)
+    except BaseException as error:
+        future.set_exception(error)
+    else:
+        future.set_result(result)
     finally:
-        _here.handed_over = False
+        _this_thread.handed_over = False
+        _pending.discard(future)
 
 
-_here = threading.local()
+_this_thread = threading.local()
 
 
 def settle(timeout: float) -> bool:
     """Wait until everything that was handed over is done; returns False if that took longer than ``timeout`` s.
 
-    Called by something that was handed over itself, it does not wait: two of these would wait for each other.
+    It returns True at once if the caller was itself handed over, because it would wait for itself.
     """
-    return getattr(_here, "handed_over", False) or not wait(list(_pending), timeout).not_done
+    return getattr(_this_thread, "handed_over", False) or not wait(list(_pending), timeout).not_done
 
 
 def flush(pipeline: Pipeline, timeout: float) -> bool:
-    """Wait until every turn so far has come to a pipeline and is delivered; False if that took longer."""
+    """Wait until every turn so far is evaluated and delivered; False if that took longer than ``timeout`` s."""
     end = time.monotonic() + timeout
     settled = settle(timeout)
     return pipeline.flush(max(0.0, end - time.monotonic())) and settled
@@ -89,5 +141,12 @@ def _at_exit() -> None:
     settle(_EXIT_TIMEOUT)
 
 
+def _forget_the_parents_work() -> None:
+    """In a forked child: the threads are not there, and the worker registers its exit handler again."""
+    global _exit_handler_registered
+    _pending.clear()
+    _exit_handler_registered = False
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pending.clear)
+    os.register_at_fork(after_in_child=_forget_the_parents_work)

@@ -1,4 +1,4 @@
-"""The append-only record of what runs, shared by all integrations of the process."""
+"""The table of runs in progress, shared by all integrations of the process."""
 
 from __future__ import annotations
 
@@ -23,11 +23,18 @@ __all__ = ["STRAGGLING_SECONDS", "Framework", "Recorder", "Recording", "Run", "s
 _logger = logging.getLogger(__name__)
 
 _REMEMBERED = 8192
+"""Ids of ended runs that are kept, twice at most: see :meth:`Recorder.remember`."""
+
 _PARTS = frozenset(
     {"llm", "retriever", "reranker", "tool", "embedding", "prompt", "parser", "synthesizer", "model", "writer"}
 )
+"""Kinds of runs that are usually part of a turn. One that starts late is not a turn of its own."""
+
 STRAGGLING_SECONDS = 120
-"""So long after the end of a turn what its runs start counts as part of it, unless they have ended well."""
+"""For this long after a turn has ended, runs started by its unfinished runs still count as part of it."""
+
+_ENDED_WELL = 0
+"""Recorded in place of the end time for runs that completed. Whatever starts under them later is a new turn."""
 
 
 def _never() -> bool:
@@ -36,16 +43,14 @@ def _never() -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Framework:
-    """One framework's side of a recording.
+    """What the recorder needs to know about one framework.
 
     Attributes:
-        name: as it stands on the turn.
-        turn_of: the pure function that builds a turn from the framework's runs, the outermost first.
-        ambient: returns the id of the run of this framework that the calling code runs in, by the framework's own
-            context variables; None outside of any.
-        left_out: whether the calling code runs inside of a turn of this framework that is not looked at, and of which
-            the recorder may have been told nothing.
-        text_id: turns the id by which the recorder knows a run into the framework's own, as text.
+        name: as shown on the turn.
+        turn_of: the pure function that builds a turn from the framework's runs, the outermost run first.
+        ambient: returns the id of the framework's run that the calling code is in; None outside of any run.
+        left_out: returns True if the calling code is inside a sampled-out turn that the recorder has no record of.
+        text_id: converts the recorder's id of a run into the framework's id, as text.
     """
 
     name: str
@@ -56,21 +61,21 @@ class Framework:
 
 
 class Run:
-    """One run of a framework's component, as it was seen: references only, nothing is copied or formatted.
+    """One run of a framework's component. It holds references: nothing is copied or formatted.
 
     Attributes:
-        id: by which the recorder knows the run; the framework's id of it as :attr:`text_id` has it.
-        parent: the run around it, perhaps of another framework; None for the root.
-        framework: whose run it is.
+        id: the recorder's id of the run; :attr:`text_id` is the framework's id.
+        parent: the enclosing run, possibly of another framework; None for the root.
+        framework: the framework that reported the run.
         kind: the framework's kind of run. ``retriever``, ``reranker``, ``llm`` and ``tool`` mean the same in all.
         name: the component's name.
         started_at: nanoseconds since the epoch.
         ended_at: nanoseconds since the epoch; None while it runs.
-        input: what went in.
-        output: what came out.
-        error: the exception that ended it.
+        input: the component's input.
+        output: the component's output.
+        error: the exception that ended the run.
         metadata: what the framework or the application attached.
-        details: more that only some kinds have, by name.
+        details: further values that only some kinds have, by name.
         tokens: streamed pieces of text, in order; None if nothing was streamed.
         first_token_at: nanoseconds since the epoch.
     """
@@ -107,7 +112,7 @@ class Run:
         return str(self.id) if self.framework is None else self.framework.text_id(self.id)
 
     def ancestors(self) -> Iterator[Run]:
-        """Yield the runs around this one, the nearest first."""
+        """Yield the enclosing runs, the nearest first."""
         run = self.parent
         while run is not None:
             yield run
@@ -119,41 +124,53 @@ class Recording:
 
     Attributes:
         root: the outermost run.
-        runs: all runs by start time, the root first.
-        owner: the pipeline that gets the turn.
-        selection: where the turn stands in its trace.
-        external_span: trace id, span id and flags of a span that somebody else's instrumentation has for the root.
-        closed: whether it is out of the table, or about to be.
+        runs: the recorded runs by start time, the root first. Only the root if the turn was sampled out.
+        ids: the ids in the recorder's table that belong to this recording, the root's first.
+        owner: the pipeline that receives the turn.
+        selection: the turn's sampling decision and its position in the trace.
+        external_span: trace id, span id and flags of a span that another instrumentation created for the root.
+        closed: True once the recording is leaving the table.
+        dropped: runs that were not recorded because there were too many.
     """
 
-    __slots__ = ("closed", "external_span", "ids", "owner", "root", "runs", "selection", "shed")
+    __slots__ = ("closed", "dropped", "external_span", "ids", "owner", "root", "runs", "selection")
 
     def __init__(self, root: Run, owner: Pipeline, selection: Selection) -> None:
         self.root = root
         self.owner = owner
         self.selection = selection
         self.runs: list[Run] = [root]
-        self.ids: list[Hashable] = [root.id]
-        self.shed = 0
+        self.ids: dict[Hashable, None] = {root.id: None}
+        self.dropped = 0
         self.closed = False
         self.external_span: tuple[int, int, int] | None = None
 
+    @property
+    def streamed(self) -> bool:
+        """True if the root's output is a stream, which its reader may abandon while runs continue."""
+        return bool((self.root.details or {}).get("streamed"))
+
+
+Entry = tuple[Recording, Run | None]
+"""A row of the recorder's table: the recording that a run belongs to, and the run unless it is not recorded."""
+
 
 class Recorder:
-    """The table of what runs now.
+    """The table of runs in progress. Safe to use from any thread, and from finalizers: it takes no locks.
 
-    Every run that has started stands in it, with its recording, until its root ends; then the root's whole family is
-    taken out, whether its members have ended or not: cancelled ones never do. Safe to use from any thread.
+    A run is in the table from its start until its root ends. Then all runs of that root are removed, whether they have
+    ended or not, because cancelled runs never report an end. Runs of sampled-out turns are in the table without a
+    record, so that whatever happens inside such a turn is recognized as part of it.
 
     Args:
-        max_runs: runs under one root; later ones are not recorded.
-        max_open: roots at a time; beyond it the oldest is given up.
-        max_age: seconds after which a root that has not ended is given up.
+        max_runs: runs recorded under one root; later ones are dropped.
+        max_open: open roots; beyond that number the oldest is abandoned.
+        max_age: seconds after which a root that has not ended is abandoned.
         clock: nanoseconds since the epoch.
 
     Attributes:
-        knows: returns whether the run with an id is under way, selected or not. The table's own method: it is asked
-            before whatever a framework runs.
+        knows: returns True if the run with this id is in the table. It is the table's own method, for speed.
+        given_up: number of abandoned roots.
     """
 
     def __init__(
@@ -171,7 +188,7 @@ class Recorder:
         self.frameworks: list[Framework] = []
         self.given_up = 0
         self._limited_log = RateLimitedLogger(_logger)
-        self._table: dict[Hashable, tuple[Recording, Run | None]] = {}
+        self._table: dict[Hashable, Entry] = {}
         self.knows = self._table.__contains__
         self._clear()
         if hasattr(os, "register_at_fork"):
@@ -185,13 +202,15 @@ class Recorder:
         self._ended_before: dict[Hashable, int] = {}
 
     def join(self, framework: Framework) -> None:
-        """Make a framework known, so that what others run inside of its runs belongs to the same turn."""
+        """Register a framework, so that runs of other frameworks inside its runs belong to the same turn."""
         if framework not in self.frameworks:
             self.frameworks.append(framework)
 
     def __len__(self) -> int:
-        """How many runs stand in the table."""
+        """Return the number of runs in the table."""
         return len(self._table)
+
+    # --------------------------------------------------------------------------- starts
 
     def start(
         self,
@@ -206,47 +225,50 @@ class Recorder:
         framework: Framework | None = None,
         standalone: bool = True,
         selection: Selection | None = None,
+        details: dict[str, Any] | None = None,
     ) -> Run | None:
         """Record that a run has started.
 
         Args:
-            owner: the pipeline of the handler that saw it.
+            owner: the pipeline of the handler that reports the run.
             run_id: the framework's id.
-            parent_id: the id of the run around it.
+            parent_id: the id of the enclosing run, as the framework sees it.
             kind: the framework's kind.
             name: the component's name.
-            input: what goes in.
-            explicit: whether the handler was attached to this very chain; then its pipeline gets the turn.
-            framework: whose run it is. What is around it may be a run of another, nearer than its framework's parent.
-            standalone: whether it can be a turn of its own; if not, as a root it is left out with all that is under it.
-            selection: what was decided beforehand, should it be a root; None to ask its owner.
+            input: the component's input.
+            explicit: True if the handler was attached to this chain; its pipeline then receives the turn.
+            framework: the framework that reports the run. A run of another framework may enclose it more closely.
+            standalone: False if the run cannot be a turn by itself. As a root it counts as sampled out.
+            selection: the sampling decision if the run is a root; None to ask ``owner``.
+            details: initial value of :attr:`Run.details`.
 
         Returns:
-            The new record; None if there is nothing to record: another handler has recorded it, its turn is not
-            selected, or its root has ended.
+            The new record. None if there is nothing to record: another handler has recorded the run, its turn was
+            sampled out, or its root has ended.
         """
         around = self._table.get(parent_id)
         if around is None or explicit or run_id in self._table or len(self.frameworks) > 1:
             placed = self._place(owner, run_id, parent_id, explicit, framework, kind in _PARTS)
             if placed is None:
                 return None
-            if isinstance(placed, str):
+            if placed == "root":
+                root = Run(run_id, None, framework, kind, name, input, self.clock())
+                root.details = details
                 if selection is None:
-                    left_out = not standalone or (not explicit and self.is_left_out(framework))
-                    selection = _LEFT_OUT if left_out else owner.begin(otel_context.get_current())
-                return self._start_root(owner, Run(run_id, None, framework, kind, name, input, self.clock()), selection)
+                    selection = self._select(owner, explicit, framework, standalone)
+                return self._start_root(owner, root, selection)
             around = placed
         recording, parent = around
-        recording.ids.append(run_id)
-        if parent is None or len(recording.runs) >= self.max_runs:  # not selected, or shed: only the family is kept
-            recording.shed += recording.selection.selected
-            self._table[run_id] = (recording, None)
-            run = None
-        else:
+        run = None
+        if parent is not None and len(recording.runs) < self.max_runs:
             run = Run(run_id, parent, framework, kind, name, input, self.clock())
+            run.details = details
             recording.runs.append(run)
-            self._table[run_id] = (recording, run)
-        if recording.closed:  # by another thread, just now
+        elif recording.selection.selected:
+            self._count_dropped(recording)
+        recording.ids[run_id] = None
+        self._table[run_id] = (recording, run)
+        if recording.closed:  # another thread has just ended the root
             self.remember([run_id])
             self._table.pop(run_id, None)
             return None
@@ -260,50 +282,49 @@ class Recorder:
         explicit: bool,
         framework: Framework | None,
         part: bool,
-    ) -> tuple[Recording, Run | None] | Literal["root"] | None:
-        """Return what is around a run that is about to start, or that it is a root; None if it is not recorded.
+    ) -> Entry | Literal["root"] | None:
+        """Find the run that encloses a run that is about to start.
 
         Args:
-            owner: the pipeline of the handler that saw it.
+            owner: the pipeline of the handler that reports the run.
             run_id: its id.
-            parent_id: the id of the run around it.
-            explicit: whether the handler was attached to this very chain.
-            framework: whose run it is.
-            part: whether it is of a kind that is mostly part of something: a late one is no turn of its own.
+            parent_id: the id of the enclosing run, as the framework sees it.
+            explicit: True if the handler was attached to this chain.
+            framework: the framework that reports the run.
+            part: True if the run's kind is usually part of a turn: a late one is not a turn of its own.
+
+        Returns:
+            The enclosing run's entry, ``"root"`` if there is none, or None if the run is not to be recorded.
         """
         seen = self._table.get(run_id)
-        if seen is not None and not (explicit and _passed_over(seen, owner)):
+        if seen is not None and not (explicit and _sampled_out_by_another(seen, owner)):
+            # Two handlers report the same run. The turn belongs to the explicit one.
             if explicit:
                 seen[0].owner = owner
             return None
         around = None
         if parent_id is not None:
             around = self._table.get(parent_id)
-            if around is None and (self.goes_on(parent_id) or (part and self.has_ended(parent_id))):
-                self.remember([run_id])  # for what it starts in its turn
+            if around is None and self._is_late(parent_id, part):
+                self.remember([run_id])  # for the runs that it starts in turn
                 return None
         foreign = self.surrounding(framework)
         if around is None or (foreign is not None and _lies_within(foreign, around)):
             around = foreign
-        if around is None or (explicit and _passed_over(around, owner)):
+        if around is None or (explicit and _sampled_out_by_another(around, owner)):
             return "root"
         if explicit:
             around[0].owner = owner
         return around
 
-    def surrounding(self, framework: Framework | None) -> tuple[Recording, Run | None] | None:
-        """Return what another framework is in the middle of: the recording, and its run if it is selected."""
-        for other in self.frameworks:
-            if other is not framework:
-                run_id = other.ambient()
-                around = self._table.get(run_id) if run_id is not None else None
-                if around is not None:
-                    return around
-        return None
+    def _is_late(self, parent_id: Hashable, part: bool) -> bool:
+        """Return True if a run with this parent belongs to a turn that has already ended."""
+        return self.goes_on(parent_id) or (part and self.has_ended(parent_id))
 
-    def is_left_out(self, framework: Framework | None) -> bool:
-        """Whether the calling code is inside of a turn of another framework that is not looked at."""
-        return any(other.left_out() for other in self.frameworks if other is not framework)
+    def _select(self, owner: Pipeline, explicit: bool, framework: Framework | None, standalone: bool) -> Selection:
+        if not standalone or (not explicit and self.is_left_out(framework)):
+            return _SAMPLED_OUT
+        return owner.begin(otel_context.get_current())
 
     def _start_root(self, owner: Pipeline, run: Run, selection: Selection) -> Run | None:
         recording = Recording(run, owner, selection)
@@ -313,24 +334,51 @@ class Recorder:
         self._table[run.id] = (recording, recorded)
         return recorded
 
+    def _count_dropped(self, recording: Recording) -> None:
+        recording.dropped += 1
+        if recording.dropped == 1:
+            self._limited_log.warn(
+                "dropped runs",
+                "a turn has more than %d runs; the later ones are not recorded",
+                self.max_runs,
+            )
+
+    # --------------------------------------------------------------------------- lookups
+
+    def surrounding(self, framework: Framework | None) -> Entry | None:
+        """Return the run of another framework that the calling code is in."""
+        for other in self.frameworks:
+            if other is not framework:
+                run_id = other.ambient()
+                around = self._table.get(run_id) if run_id is not None else None
+                if around is not None:
+                    return around
+        return None
+
+    def is_left_out(self, framework: Framework | None) -> bool:
+        """Return True if the calling code is inside a sampled-out turn of another framework."""
+        return any(other.left_out() for other in self.frameworks if other is not framework)
+
     def has_ended(self, run_id: Hashable) -> bool:
-        """Whether a run is part of a turn that has ended lately."""
+        """Return True if a run belongs to a turn that ended recently."""
         return run_id in self._ended or run_id in self._ended_before
 
     def goes_on(self, run_id: Hashable) -> bool:
-        """Whether a run is part of a turn that has ended lately, and may itself go on."""
-        since = self._ended.get(run_id) or self._ended_before.get(run_id)
-        return bool(since) and self.clock() - (since or 0) < STRAGGLING_SECONDS * 1_000_000_000
+        """Return True if a run belongs to a turn that ended recently, and may itself still be running."""
+        since = self._ended.get(run_id) or self._ended_before.get(run_id) or _ENDED_WELL
+        return since != _ENDED_WELL and self.clock() - since < STRAGGLING_SECONDS * 1_000_000_000
 
     def get(self, run_id: Hashable) -> Run | None:
-        """Return the record of a run that is under way and selected."""
+        """Return the record of a run in progress; None if it is unknown or not recorded."""
         seen = self._table.get(run_id)
         return seen[1] if seen is not None else None
 
     def recording(self, run_id: Hashable) -> Recording | None:
-        """Return the recording that a run under way belongs to, if it is selected."""
+        """Return the recording of a run in progress; None if it is unknown or not recorded."""
         seen = self._table.get(run_id)
         return seen[0] if seen is not None and seen[1] is not None else None
+
+    # --------------------------------------------------------------------------- tokens and ends
 
     def token(self, run_id: Hashable, text: str) -> None:
         """Record a streamed piece of text."""
@@ -348,7 +396,7 @@ class Recorder:
         """Record that a run has ended.
 
         Returns:
-            The recording, if that was its root and the turn is selected. It is returned once, and is out of the table.
+            The recording, if this was its root and the turn was sampled. It is returned once, and is out of the table.
         """
         seen = self._table.get(run_id)
         if seen is None:
@@ -358,42 +406,53 @@ class Recorder:
             run.output = output
             run.error = error
             run.ended_at = self.clock()
-        if run is not recording.root and run_id != recording.ids[0]:
-            return None
-        return self._close(recording)
+        if run_id == recording.root.id:
+            if run is None:
+                recording.root.error = error
+                recording.root.ended_at = self.clock()
+            return self._close(recording)
+        if run is None:
+            self._forget_unrecorded(recording, run_id, error)
+        return None
+
+    def _forget_unrecorded(self, recording: Recording, run_id: Hashable, error: BaseException | None) -> None:
+        """Remove a run of which only the id was kept, so that an endless turn does not fill the table."""
+        self.remember([run_id])
+        if error is None and not recording.streamed:
+            self._ended[run_id] = _ENDED_WELL
+        recording.ids.pop(run_id, None)
+        self._table.pop(run_id, None)
 
     def forget(self, owner: Pipeline) -> None:
-        """Take out everything under way that would go to a pipeline: it takes no more turns."""
+        """Remove all runs whose turns a pipeline would receive: it accepts no more."""
         for recording in list(self._open.values()):
             if recording.owner is owner:
                 self._close(recording)
 
     def _close(self, recording: Recording) -> Recording | None:
         if self._open.pop(recording.root.id, None) is None:
-            return None  # another handler was first
+            return None  # another handler has closed it
         recording.closed = True
-        self.remember(recording.ids)
-        if not (recording.root.details or {}).get("streamed"):  # its reader may have left, and branches go on
+        ids = list(recording.ids)
+        self.remember(ids)
+        # The reader of a stream may have left early, while branches of the chain still run.
+        if not recording.streamed:
             for run in recording.runs:
                 if run.ended_at is not None and run.error is None:
-                    self._ended[run.id] = 0
-        for run_id in recording.ids:
+                    self._ended[run.id] = _ENDED_WELL
+        for run_id in ids:
             self._table.pop(run_id, None)
-        if recording.shed:
-            self._limited_log.warn(
-                "shed", "a turn had %d runs more than the %d that are recorded", recording.shed, self.max_runs
-            )
         return recording if recording.selection.selected else None
 
     def remember(self, ids: Iterable[Hashable]) -> None:
-        """Keep the ids of runs that ended lately, or whose turn did.
+        """Keep the ids of runs that have just ended, or whose turn has.
 
-        What such a run starts soon afterwards must not be taken for a root of its own: a branch that runs on after
-        another has failed, a stream that its reader has left. But what begins after its parent has ended well is no
-        part of it: an application's own worker, which has the context in which it was started.
+        A run that starts under one of them soon afterwards is not a new turn: a branch that continues after another
+        has failed, or a stream that its reader has left. But a run that starts after its parent has completed is not
+        part of the old turn. It may come from a worker of the application, which keeps the context it was started in.
 
-        In two halves, the older of which is dropped as a whole: to drop ids one by one, a dictionary would look for its
-        first entry among ever more places that are free.
+        The ids are kept in two halves, and the older half is dropped as a whole. Dropping ids one by one would be slow,
+        because a dictionary scans the slots of deleted entries to find its first one.
         """
         if len(self._ended) >= _REMEMBERED:
             self._ended_before, self._ended = self._ended, {}
@@ -403,7 +462,7 @@ class Recorder:
         while self._open:
             try:
                 oldest = next(iter(self._open.values()))
-            except (RuntimeError, StopIteration):  # another thread was here
+            except (RuntimeError, StopIteration):  # another thread has changed the table
                 return
             if len(self._open) < self.max_open and now - oldest.root.started_at <= self.max_age_ns:
                 return
@@ -411,24 +470,24 @@ class Recorder:
                 self.given_up += 1
                 self._limited_log.warn(
                     "given up",
-                    "a run of %r never ended and is given up (%d open at once, %d s old)",
+                    "the run %r never ended and is abandoned (%d open runs, %d s old)",
                     oldest.root.name,
                     len(self._open) + 1,
                     (now - oldest.root.started_at) // 1_000_000_000,
                 )
 
 
-def _lies_within(inner: tuple[Recording, Run | None], outer: tuple[Recording, Run | None]) -> bool:
-    """Whether a run is, at some distance, around another."""
+def _lies_within(inner: Entry, outer: Entry) -> bool:
+    """Return True if the outer run is an ancestor of the inner one."""
     run, around = inner[1], outer[1]
     return run is not None and any(ancestor is around for ancestor in run.ancestors())
 
 
-_LEFT_OUT = Selection(Context(), 0, 0, 0, 0, False, 0.0)
+_SAMPLED_OUT = Selection(Context(), 0, 0, 0, 0, False, 0.0)
 
 
-def _passed_over(entry: tuple[Recording, Run | None], owner: Pipeline) -> bool:
-    """Whether a run belongs to a turn that another pipeline has not selected."""
+def _sampled_out_by_another(entry: Entry, owner: Pipeline) -> bool:
+    """Return True if a run belongs to a turn that another pipeline has sampled out."""
     recording, run = entry
     return run is None and not recording.selection.selected and recording.owner is not owner
 
@@ -437,5 +496,5 @@ _SHARED = Recorder()
 
 
 def shared_recorder() -> Recorder:
-    """Return the process's one recorder: what two handlers see, or two frameworks, is one turn."""
+    """Return the process's recorder. All handlers and frameworks share it, so that what they see is one turn."""
     return _SHARED

@@ -16,9 +16,9 @@ from rageval_hooks.integrations.capture.passages import SCORE_KEYS
 from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.values import finite, first_string, is_a, or_else
 from rageval_hooks.integrations.langchain.snapshots import (
-    SealedDocument,
-    SealedMessage,
-    SealedResult,
+    DocumentSnapshot,
+    MessageSnapshot,
+    ResultSnapshot,
     fields_of,
     is_structured_answer,
 )
@@ -47,8 +47,8 @@ __all__ = [
     "usage_of",
 ]
 
-_DOCUMENTS = (Document, SealedDocument)
-_MESSAGES = (BaseMessage, SealedMessage)
+_DOCUMENTS = (Document, DocumentSnapshot)
+_MESSAGES = (BaseMessage, MessageSnapshot)
 _QUERY_KEYS = ("input", "question", "query", "user_input", "prompt", "text")
 _ANSWER_KEYS = ("answer", "output", "result", "response", "output_text", "text", "generation", "content")
 _EVENT_KEYS = ("type", "event")
@@ -124,7 +124,7 @@ def _passages_in(output: Any) -> Sequence[Any]:
     return _found_in(output)
 
 
-def _passage(document: Document | SealedDocument, score: Any) -> Passage:
+def _passage(document: Document | DocumentSnapshot, score: Any) -> Passage:
     metadata = document.metadata or {}
     if score is None and type(document) not in _DOCUMENTS:  # which have none, and one takes long to say so
         score = getattr(document, "score", None)
@@ -373,7 +373,7 @@ def content_text(content: Any) -> str:
 
 
 def _generation(output: Any) -> Any:
-    if isinstance(output, SealedResult):
+    if isinstance(output, ResultSnapshot):
         return output
     if isinstance(output, LLMResult) and output.generations and output.generations[0]:
         return output.generations[0][0]
@@ -414,7 +414,7 @@ def prompt_of(run: Run) -> tuple[Message, ...]:
     return ()
 
 
-def _prompt_message(message: BaseMessage | SealedMessage) -> Message:
+def _prompt_message(message: BaseMessage | MessageSnapshot) -> Message:
     text = content_text(message.content)
     if not text:
         calls = getattr(message, "tool_calls", None)

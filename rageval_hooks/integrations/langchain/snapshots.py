@@ -29,13 +29,13 @@ from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.values import is_a, or_else
 
 __all__ = [
-    "SealedDocument",
-    "SealedMessage",
-    "SealedResult",
+    "DocumentSnapshot",
+    "MessageSnapshot",
+    "ResultSnapshot",
     "fields_of",
     "is_structured_answer",
-    "seal",
-    "seal_documents",
+    "snapshot_documents",
+    "snapshot_runs",
 ]
 
 _STEP_KINDS = frozenset({"retriever", "llm", "tool"})
@@ -60,7 +60,7 @@ _DEPTH = 6
 """Containers within containers: a state's lists of messages, a tool's answer."""
 
 
-class SealedDocument:
+class DocumentSnapshot:
     """What a turn has of a document."""
 
     __slots__ = ("id", "metadata", "page_content")
@@ -71,7 +71,7 @@ class SealedDocument:
         self.metadata = _plain(document.metadata or {})
 
 
-class SealedMessage:
+class MessageSnapshot:
     """What a turn has of a message that a model was given, or wrote."""
 
     __slots__ = ("content", "response_metadata", "tool_calls", "type", "usage_metadata")
@@ -90,7 +90,7 @@ class SealedMessage:
         self.usage_metadata = _plain(fields.get("usage_metadata"))
 
 
-class SealedResult:
+class ResultSnapshot:
     """What a turn has of a model's result: its first generation."""
 
     __slots__ = ("llm_output", "message", "text")
@@ -98,22 +98,22 @@ class SealedResult:
     def __init__(self, result: LLMResult) -> None:
         generation = result.generations[0][0] if result.generations and result.generations[0] else None
         message: Any = getattr(generation, "message", None)
-        self.message: SealedMessage | None = SealedMessage(message) if _is_message(message) else None
+        self.message: MessageSnapshot | None = MessageSnapshot(message) if _is_message(message) else None
         self.text: str = getattr(generation, "text", None) or ""
         self.llm_output = result.llm_output
 
 
-def seal_documents(documents: Any) -> Any:
+def snapshot_documents(documents: Any) -> Any:
     """Return what a retriever found, as it is now: an application may cut documents in place before the prompt."""
     if type(documents) is not list:
         return documents
     try:
-        return [SealedDocument(item) if type(item) is Document else _copy(item, 1, {}) for item in documents]
+        return [DocumentSnapshot(item) if type(item) is Document else _copy(item, 1, {}) for item in documents]
     except Exception:
         return list(documents)  # a class that cannot be copied
 
 
-def seal(runs: Iterable[Run], every_step: bool) -> None:
+def snapshot_runs(runs: Iterable[Run], every_step: bool) -> None:
     """Put copies into the records of whatever a turn is read from and the application holds too; let go of the rest.
 
     Copied are dictionaries and lists, documents and messages. Texts stay the same objects, and nothing is formatted.
@@ -151,7 +151,7 @@ def _prompts(prompts: Any) -> Any:
     if not isinstance(prompts, (list, tuple)):
         return prompts
     return [
-        [SealedMessage(message) for message in prompt if _is_message(message)]
+        [MessageSnapshot(message) for message in prompt if _is_message(message)]
         if isinstance(prompt, (list, tuple))
         else prompt
         for prompt in prompts
@@ -231,7 +231,7 @@ def _how(value: Any) -> Callable[[Any], Any] | None:
     if isinstance(value, Mapping):
         return dict
     for base, copier in (
-        (LLMResult, SealedResult),
+        (LLMResult, ResultSnapshot),
         (BaseMessage, _message),
         (Document, _document),
         (ChatPromptValue, _prompt),
@@ -267,9 +267,9 @@ _HOW: dict[type, Callable[[Any], Any] | None] = {
     **dict.fromkeys(_ATOMS),
     **dict.fromkeys(_USUAL_MESSAGES, _message),
     **{container: container for container in _CONTAINERS},
-    Document: SealedDocument,
-    SealedDocument: None,
-    LLMResult: SealedResult,
+    Document: DocumentSnapshot,
+    DocumentSnapshot: None,
+    LLMResult: ResultSnapshot,
     ChatPromptValue: _prompt,
 }
 """By class: to find out whether a value is a message or a mapping takes longer than to copy it. Only classes of

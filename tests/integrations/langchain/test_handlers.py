@@ -161,7 +161,7 @@ class TestTheTable:
         assert isinstance(recorder.get(99), Run)
 
     def test_a_root_with_too_many_runs_drops_the_later_ones(self, caplog: pytest.LogCaptureFixture) -> None:
-        """An agent that never stops does not fill the memory; its turn ends, and a line says what is missing."""
+        """An endless agent does not fill the memory. Its turn ends, and a log line says that runs are missing."""
         recorder = Recorder(max_runs=5)
         pipeline = self.pipeline()
         recorder.start(pipeline, "root", None, "chain", "x", "x")
@@ -173,7 +173,7 @@ class TestTheTable:
         assert recording is not None
         assert len(recording.runs) == 5
         assert len(recorder) == 0
-        assert "a turn had 16 runs more than the 5 that are recorded" in caplog.text
+        assert "a turn has more than 5 runs; the later ones are not recorded" in caplog.text
 
     def test_a_straggler_of_an_ended_root_is_not_a_root(self) -> None:
         """A component that starts after its turn has ended belongs to nothing."""

@@ -13,7 +13,6 @@ from uuid import UUID
 
 import pytest
 from langchain_core.callbacks import BaseCallbackHandler, CallbackManager, CallbackManagerForRetrieverRun
-from langchain_core.callbacks.manager import _configure
 from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import RunnableConfig, RunnableLambda, RunnablePassthrough
@@ -27,7 +26,6 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 import rageval_hooks
 from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.langchain import CallbackHandler
-from rageval_hooks.integrations.langchain.handler import TurnHandler
 from rageval_hooks.testing import InMemoryExporter
 from rageval_hooks.turn import Turn
 from tests.integrations.langchain.fakes import lcel, retriever
@@ -298,22 +296,6 @@ def test_a_chain_inside_of_a_llama_index_turn_that_is_left_out(sample_rate: floa
         assert all("retriever" in steps and "llm" in steps for steps in process.steps)
 
 
-@pytest.mark.parametrize("sample_rate", [0.0, 1.0])
-def test_langchain_has_a_handler_only_for_what_is_looked_at(sample_rate: float) -> None:
-    """So what is not looked at costs no dispatch of events."""
-    seen: list[bool] = []
-
-    def look(question: str, config: RunnableConfig) -> str:
-        handlers = config["callbacks"].handlers  # type: ignore[union-attr]
-        seen.append(any(isinstance(handler, TurnHandler) for handler in handlers))
-        return question
-
-    with watched(sample_rate):
-        (RunnablePassthrough() | RunnableLambda(look)).invoke(QUESTION)
-
-    assert seen == [sample_rate > 0]
-
-
 def test_a_sampled_turn_is_whole_and_the_others_leave_no_piece() -> None:
     """Of 200 turns about half are looked at; each of them has all its steps."""
     with watched(0.5) as process:
@@ -431,10 +413,3 @@ def test_chains_after_the_instrumentation_has_ended_see_nothing() -> None:
     lcel().invoke(QUESTION)
 
     assert process.counted == (1, 0)
-
-
-def test_the_hook_finds_what_it_reads_in_langchain_core() -> None:
-    """Its names there are private: should they change, each turn is decided as it starts, which costs more."""
-    names = _configure.__code__.co_varnames
-
-    assert {"callback_manager", "inheritable_callbacks"} <= set(names)

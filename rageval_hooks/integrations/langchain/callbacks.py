@@ -1,0 +1,77 @@
+"""Callbacks that sync and async callback managers can both call directly."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator
+from concurrent.futures import Future
+from functools import partial
+from types import MethodType
+from typing import Any, TypeVar, cast
+
+__all__ = ["Submission", "callback"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Submission:
+    """What a callback returns. An async manager awaits it; a sync manager ignores it.
+
+    It is not a coroutine on purpose: a sync manager that gets a coroutine runs it on another thread and waits for that,
+    which blocks the event loop of the caller if there is one.
+
+    Args:
+        future: done when the turn is submitted; None if there is nothing to wait for.
+    """
+
+    __slots__ = ("_future",)
+
+    def __init__(self, future: Future[Any] | None = None) -> None:
+        self._future = future
+
+    def __await__(self) -> Generator[Any, None, None]:
+        """Wait for the submission. It continues if the waiting task is cancelled, because the turn has ended."""
+        if self._future is not None:
+            yield from asyncio.shield(asyncio.wrap_future(self._future)).__await__()
+
+
+_NOTHING_TO_WAIT_FOR = Submission()
+
+
+async def _coroutine_function() -> None:
+    """Do nothing; see :class:`_Callback`."""
+
+
+class _Callback(partial[Any]):
+    """A method that does its work when it is called, and may also be awaited.
+
+    Async managers await coroutine functions, and run everything else on a thread pool, unless the handler is marked
+    ``run_inline``. That mark is not an option: ``AsyncCallbackManager.on_llm_start`` calls either the handlers that
+    have it or all the others. So the callback has to pass for a coroutine function. It is a partial of one, because
+    ``inspect.iscoroutinefunction`` looks through partials.
+
+    Args:
+        method: the plain function to call. It returns a :class:`Submission` or None.
+    """
+
+    method: Callable[..., Awaitable[Any] | None]
+
+    def __new__(cls, method: Callable[..., Any]) -> _Callback:
+        """Make a partial of the coroutine function, which is never called."""
+        callback = super().__new__(cls, _coroutine_function)
+        callback.method = method
+        callback.__doc__ = method.__doc__
+        return callback
+
+    def __get__(self, handler: object, owner: type | None = None) -> Any:
+        """Bind the method to a handler."""
+        return self if handler is None else MethodType(self, handler)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Awaitable[Any]:
+        """Call the method."""
+        return self.method(*args, **kwargs) or _NOTHING_TO_WAIT_FOR
+
+
+def callback(method: F) -> F:
+    """Let both kinds of managers call a method of a handler directly, on the thread of the run."""
+    return cast("F", _Callback(method))
