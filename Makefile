@@ -33,6 +33,11 @@ test-lexical: $(VENV)/.installed-test-lexical
 e2e: $(VENV)/.installed-e2e
 	$(BIN)/python -m pytest tests/e2e tests/offline/report/render/test_html.py
 
+# The unit tests of the frameworks, with and without the hook: exits with 1 if one fails only with it.
+# SUITES="core" runs only some of: core agents langgraph prebuilt classic
+compat-hosts:
+	$(PYTHON) scripts/compat/hosts.py $(SUITES)
+
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

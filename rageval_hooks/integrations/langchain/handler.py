@@ -341,15 +341,22 @@ def _submit(recording: Recording) -> Submission | None:
 
 def _leave_to_background(recording: Recording) -> bool:
     """Let the background thread build the turn, if nothing of it is computed before the call returns."""
-    pipeline = recording.owner
-    if pipeline.computes_inline or any(run.framework is not FRAMEWORK for run in recording.runs):
+    if _is_computed_inline(recording) or any(run.framework is not FRAMEWORK for run in recording.runs):
         return False
+    pipeline = recording.owner
     try:
         snapshot_runs(recording.runs, pipeline.settings.spans == "all")
     except Exception:
         return False  # an object that cannot be copied: the turn is built now
     pipeline.submit_later(partial(turn_of, recording), recording.selection)
     return True
+
+
+def _is_computed_inline(recording: Recording) -> bool:
+    pipeline = recording.owner
+    # A model that is called by itself has retrieved nothing.
+    is_bare_model = recording.root.kind == "llm" and len(recording.runs) == 1
+    return pipeline.computes_inline and (not is_bare_model or pipeline.settings.evaluate_without_retrieval)
 
 
 def _build(recording: Recording) -> Turn | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextvars import ContextVar
+from types import FrameType
 from typing import cast
 
 from langchain_core.callbacks import BaseCallbackHandler
@@ -27,6 +28,9 @@ class _AttachedHandler(TurnHandler):
 
 _handler = _AttachedHandler()
 
+_ASKING_MODULES = frozenset({__name__, "langchain_core.callbacks.manager"})
+"""Where the call of the hook passes through, before it reaches the module that configures a manager."""
+
 
 class _Hook:
     """Takes the place of a context variable: langchain-core calls ``get`` whenever it configures a callback manager.
@@ -43,20 +47,25 @@ class _Hook:
         pipeline = _handler.pipeline
         if pipeline is None or not pipeline.enabled or is_suppressed():
             return None
-        if _managers_are_reused() is not self._inherited:
+        if _is_asked_by_langgraph() is not self._inherited:
             return None
         new_retriever_slot()
         return _handler
 
 
-def _managers_are_reused() -> bool:
-    """Return True if LangGraph is in use.
+def _is_asked_by_langgraph() -> bool:
+    """Return True if LangGraph configures the manager.
 
-    LangGraph uses child managers as they are, so they must inherit the handler. langchain-core configures every child
-    manager, and so asks the hook for each run. There an inherited handler would only show up in managers that the
-    application or other tools create, merge and compare.
+    LangGraph uses the child managers of its runs as they are, so they must inherit the handler. langchain-core
+    configures every child manager, and so asks the hook for each run. There an inherited handler would only show up in
+    managers that the application or other tools create, merge and compare.
     """
-    return "langgraph.pregel" in sys.modules
+    if "langgraph" not in sys.modules:
+        return False
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__") in _ASKING_MODULES:
+        frame = frame.f_back
+    return frame is not None and str(frame.f_globals.get("__name__")).startswith("langgraph.")
 
 
 _registered = False

@@ -1,0 +1,47 @@
+"""A pytest plugin for the unit tests of a framework: writes which tests failed, and attaches the hook if asked to.
+
+Environment:
+    RAGEVAL_COMPAT_RESULT: the JSON file to write.
+    RAGEVAL_COMPAT_HOOK: ``1`` to call ``rageval_hooks.instrument()`` before the tests are collected.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+FLUSH_SECONDS = 30.0
+
+handle: Any = None
+failed: set[str] = set()
+
+if os.environ.get("RAGEVAL_COMPAT_HOOK") == "1":
+    from opentelemetry.sdk.trace import TracerProvider
+
+    import rageval_hooks
+
+    handle = rageval_hooks.instrument(tracer_provider=TracerProvider(), models="lexical")
+
+
+def pytest_runtest_logreport(report: Any) -> None:
+    """Collect the tests whose setup, call or teardown failed."""
+    if report.failed:
+        failed.add(report.nodeid)
+
+
+def pytest_collectreport(report: Any) -> None:
+    """Collect the files that could not be imported."""
+    if report.failed:
+        failed.add(report.nodeid)
+
+
+def pytest_sessionfinish() -> None:
+    """Write the outcomes."""
+    stats = {}
+    if handle is not None:
+        handle.flush(FLUSH_SECONDS)
+        stats = {name: value for name, value in handle.stats().items() if isinstance(value, int)}
+    result = {"failed": sorted(failed), "stats": stats}
+    Path(os.environ["RAGEVAL_COMPAT_RESULT"]).write_text(json.dumps(result, indent=2))
