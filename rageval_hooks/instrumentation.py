@@ -128,7 +128,7 @@ def instrument(
         judge_sample_rate: share of turns that are judged, 0..1; or a share by the name of a metric.
         thresholds: score name → bound for the label ``pass``, or None for no label. A score that is not named has the
             bound that was measured for it, if there is one. ``"none"``: no labels at all.
-        inline_budget_ms: local metrics that have not begun after this time are computed in the background.
+        inline_budget_ms: the longest that a call of the application waits for local scores, 100 by default.
         capture_content: False keeps texts off spans; see :class:`rageval_hooks.settings.Settings`.
         spans: ``"rag"``, ``"all"`` or ``"none"``.
         on_evaluation: called with each :class:`rageval_hooks.Evaluation`: where the call returns for the inline stage,

@@ -47,7 +47,7 @@ EVERY = "*"
 
 def _number(value: Any) -> Any:
     if isinstance(value, bool):
-        raise ValueError("is a truth value, and a number is wanted")
+        raise ValueError("must be a number, not a boolean")
     return value
 
 
@@ -147,7 +147,8 @@ class Settings(BaseSettings):
         thresholds: score name → bound for the label ``pass``; at least, or at most where lower is better. None for no
             label; the name ``"*"`` for every score that is not named. ``"none"`` is short for ``{"*": None}``. What is
             not named has the bound that was measured for it and its model, if there is one: see docs/metrics.md.
-        inline_budget_ms: what of the local metrics has not begun after this time moves to the background. 0 moves all.
+        inline_budget_ms: the longest that a call of the application waits for local scores. Scores that are ready by
+            then are on the turn's span; the others follow as EVALUATOR spans. 0 means that calls never wait.
         capture_content: False keeps questions, passages and answers off spans, and out of what the exporters
             ``console``, ``jsonl`` and ``phoenix`` write; True overrides
             ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT``; None leaves it to that variable.
@@ -157,7 +158,7 @@ class Settings(BaseSettings):
         evaluate_without_retrieval: evaluate runs in which nothing was retrieved, too.
         queue_size: turns that may wait for evaluation in the background; beyond it the newest is not evaluated, which
             is counted and said on its trace.
-        drain_timeout: seconds that the interpreter's exit waits for the background thread.
+        drain_timeout: the longest that the process exit may take for pending work, in seconds.
         jsonl_path: where the exporter ``jsonl`` writes.
         phoenix_endpoint: base URL of a Phoenix server; by default wherever the spans go.
     """
@@ -184,7 +185,7 @@ class Settings(BaseSettings):
         default_factory=dict,
         description="a mapping of score names to numbers, or 'name=number, name=number'; None, or 'none', for no label",
     )
-    inline_budget_ms: Number = Field(default=2000.0, ge=0, description="milliseconds, 0 or more")
+    inline_budget_ms: Number = Field(default=100.0, ge=0, description="milliseconds, 0 or more")
     capture_content: bool | None = Field(default=None, description=_YES_OR_NO)
     spans: SpanSelection = Field(default="rag", description="'rag', 'all' or 'none'")
     evaluate_unsampled: bool = Field(default=False, description=_YES_OR_NO)

@@ -22,6 +22,7 @@ def run_script(script: str, *arguments: object, timeout: float = 120, **environm
         AssertionError: it failed; the message is its standard error.
     """
     variables = {name: value for name, value in os.environ.items() if not name.startswith("RAGEVAL_")}
+    variables["RAGEVAL_INLINE_BUDGET_MS"] = "20000"  # as in tests/conftest.py
     for name, value in environment.items():
         variables.pop(name, None)
         if value is not None:

@@ -218,11 +218,11 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "threshold that is no number": ({"thresholds": {"groundedness": "high"}}, "thresholds.groundedness"),
     "provider without an exporter for it": ({"exporters": [], "tracer_provider": TracerProvider()}, "add 'otel'"),
     "not a provider": ({"tracer_provider": object()}, "not an OpenTelemetry TracerProvider"),
-    "callback that cannot be called": ({"on_evaluation": "print"}, "on_evaluation is a function"),
-    "a metric in place of a list": ({"metrics": METRICS.create("latency")}, "metrics is a list of names"),
-    "exporters that are no list": ({"exporters": 3}, "exporters is a list of names"),
-    "a rate for no judge": ({"judge_sample_rate": 0.1}, "there is none: pass judge="),
-    "options for no judge": ({"judge_options": {"timeout": 3}}, "there is none: pass judge="),
+    "callback that cannot be called": ({"on_evaluation": "print"}, "on_evaluation must be a function"),
+    "a metric in place of a list": ({"metrics": METRICS.create("latency")}, "metrics must be a list of names"),
+    "exporters that are no list": ({"exporters": 3}, "exporters must be a list of names"),
+    "a rate for no judge": ({"judge_sample_rate": 0.1}, "need a judge: pass judge="),
+    "options for no judge": ({"judge_options": {"timeout": 3}}, "need a judge: pass judge="),
     "unknown setting": ({"sampling": 0.5}, "there is no such setting. Valid: enabled, metrics"),
 }
 
@@ -248,7 +248,7 @@ def test_two_metrics_for_one_score_are_refused() -> None:
     def latency(turn: rageval_hooks.Turn) -> float:
         return 0.5
 
-    with pytest.raises(ConfigurationError, match="two metrics yield a score 'latency'"):
+    with pytest.raises(ConfigurationError, match="two metrics compute a score 'latency'"):
         rageval_hooks.instrument(metrics=["latency", latency])
 
 
@@ -313,5 +313,5 @@ def test_the_public_names() -> None:
 
 def test_a_threshold_outside_the_range_of_its_score_is_said() -> None:
     """With the range."""
-    with pytest.raises(ConfigurationError, match="threshold of groundedness is 2, and its values are 0 to 1"):
+    with pytest.raises(ConfigurationError, match="threshold of groundedness is 2, but its values are 0 to 1"):
         rageval_hooks.instrument(thresholds={"groundedness": 2}, exporters=["jsonl"])

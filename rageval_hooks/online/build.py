@@ -1,114 +1,189 @@
-"""From what a user has named to the metrics that run, their rates and their thresholds; checked at construction."""
+"""From the arguments of ``instrument()`` to the parts of a pipeline; everything is checked here, at construction."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from rageval_hooks.errors import ConfigurationError, UnknownNameError
+from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.judges.base import Judge
-from rageval_hooks.metrics.base import REGISTRY, AnyMetric, Metric, ScoreDefinition, label
-from rageval_hooks.score import Score
+from rageval_hooks.judges.resolve import resolve_judge
+from rageval_hooks.metrics.base import REGISTRY, AnyMetric, Metric, ScoreDefinition
+from rageval_hooks.online.exporter_pool import shared_exporters
+from rageval_hooks.online.thresholds import Thresholds
 from rageval_hooks.settings import EVERY, Settings
 
-__all__ = ["Thresholds", "resolve_metrics", "resolve_rates", "resolve_thresholds"]
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+
+__all__ = ["Parts", "resolve_metrics", "resolve_parts", "resolve_thresholds"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """The parts of a pipeline.
+
+    Attributes:
+        settings: the plain settings.
+        metrics: the metrics that run.
+        exporters: where evaluations go.
+        judge: for judge metrics; None if there are none.
+        thresholds: give scores their labels.
+    """
+
+    settings: Settings
+    metrics: list[Metric]
+    exporters: list[Exporter]
+    judge: Judge | None
+    thresholds: Thresholds
+
+
+def resolve_parts(
+    metrics: Iterable[AnyMetric] | str | None,
+    exporters: Iterable[Exporter | type[Exporter] | str] | str | None,
+    judge: object,
+    tracer_provider: TracerProvider | None,
+    on_evaluation: object,
+    plain: Mapping[str, Any],
+) -> Parts:
+    """Return the parts that keyword arguments, the environment and the defaults name.
+
+    Args:
+        metrics: names, classes or instances; None for every local default.
+        exporters: names, classes or instances; None for ``RAGEVAL_EXPORTERS``, else OpenTelemetry.
+        judge: see :func:`rageval_hooks.judges.resolve.resolve_judge`; None for ``RAGEVAL_JUDGE``, else no judge.
+        tracer_provider: for the OpenTelemetry exporter; None for the global one.
+        on_evaluation: a function of an Evaluation, or None.
+        plain: the fields of :class:`rageval_hooks.settings.Settings`.
+
+    Raises:
+        ConfigurationError: something is wrong or contradictory; the message says what is valid.
+    """
+    if on_evaluation is not None and not callable(on_evaluation):
+        raise ConfigurationError(f"on_evaluation must be a function of an Evaluation, not {on_evaluation!r}")
+    for name, value in (("metrics", metrics), ("exporters", exporters)):
+        if value is not None and not isinstance(value, Iterable):
+            raise ConfigurationError(f"{name} must be a list of names, classes or instances, not {value!r}")
+    settings = Settings.build(
+        metrics=metrics if isinstance(metrics, str) else None,
+        exporters=exporters if isinstance(exporters, str) else None,
+        judge=judge if isinstance(judge, str) else None,
+        **plain,
+    )
+    named_exporters = settings.exporters if exporters is None or isinstance(exporters, str) else exporters
+    made_exporters = _resolve_exporters(named_exporters, settings, tracer_provider)
+    named_metrics = settings.metrics if metrics is None or isinstance(metrics, str) else metrics
+    made_judge = _resolve_judge(judge, settings, plain)
+    running = resolve_metrics(named_metrics, made_judge)
+    thresholds = resolve_thresholds(running, settings, own=plain.get("thresholds") is not None)
+    return Parts(settings=settings, metrics=running, exporters=made_exporters, judge=made_judge, thresholds=thresholds)
+
+
+def _resolve_exporters(
+    given: Iterable[Exporter | type[Exporter] | str], settings: Settings, tracer_provider: TracerProvider | None
+) -> list[Exporter]:
+    made = [shared_exporters.get(exporter, settings, tracer_provider) for exporter in given]
+    if tracer_provider is not None and not any(exporter.traces for exporter in made):
+        raise ConfigurationError(
+            "a tracer_provider is given, but no exporter uses it: add 'otel' to exporters, or omit tracer_provider"
+        )
+    return made
+
+
+def _resolve_judge(given: object, settings: Settings, plain: Mapping[str, Any]) -> Judge | None:
+    wanted = settings.judge if given is None else given
+    if wanted is not None:
+        return resolve_judge(wanted, **settings.judge_options)
+    # A rate by metric names may be for local metrics; a single rate is for judge metrics only.
+    is_single_rate = isinstance(plain.get("judge_sample_rate"), (int, float))
+    if plain.get("judge_options") or is_single_rate:
+        raise ConfigurationError(
+            "judge_options and judge_sample_rate need a judge: pass judge=, such as 'openai:gpt-5-mini', or omit them"
+        )
+    return None
 
 
 def resolve_metrics(given: Iterable[AnyMetric] | None, judge: Judge | None = None) -> list[Metric]:
-    """Return the metrics that were named; every default for None.
+    """Return the metrics that are named; every default for None.
 
     Args:
         given: names, classes or instances.
-        judge: who is asked, if there is somebody.
+        judge: the judge, if there is one.
 
     Raises:
-        ConfigurationError: a name is unknown, a score would come from two metrics, a metric asks a judge and there is
-            none, or there is one and no metric asks.
+        ConfigurationError: a name is unknown, two metrics compute the same score, a metric needs a judge and there is
+            none, or there is a judge and no metric needs it.
     """
     if given is None:
-        made = [kind() for kind in REGISTRY.builtin().values() if kind.default]
-        return [metric for metric in made if judge is not None or not metric.asks_judge]
+        defaults = [kind() for kind in REGISTRY.builtin().values() if kind.default]
+        return [metric for metric in defaults if judge is not None or not metric.asks_judge]
     metrics: list[Metric] = []
     for item in given:
         metric = REGISTRY.create(item)
         if not any(type(metric) is type(other) and metric.name == other.name for other in metrics):
             metrics.append(metric)
+    _check_scores(metrics)
+    _check_judge(metrics, judge)
+    return metrics
+
+
+def _check_scores(metrics: Iterable[Metric]) -> None:
     owners: dict[str, Metric] = {}
     for metric in metrics:
         for definition in metric.scores:
             other = owners.setdefault(definition.name, metric)
             if other is not metric:
-                raise ConfigurationError(f"two metrics yield a score {definition.name!r}: {other!r} and {metric!r}")
+                raise ConfigurationError(f"two metrics compute a score {definition.name!r}: {other!r} and {metric!r}")
+
+
+def _check_judge(metrics: Iterable[Metric], judge: Judge | None) -> None:
     asking = [metric.name for metric in metrics if metric.asks_judge]
     if asking and judge is None:
         need = "needs" if len(asking) == 1 else "need"
         raise ConfigurationError(f"{', '.join(asking)} {need} a judge: name one (judge), such as 'openai:gpt-5-mini'")
     if judge is not None and not asking:
-        raise ConfigurationError("a judge is given, but no metric asks it: add 'trace' to metrics, or leave it out")
-    return metrics
-
-
-def resolve_rates(metrics: Iterable[Metric], settings: Settings) -> dict[str, float]:
-    """Return the rates of the metrics that run for fewer turns than are evaluated.
-
-    Raises:
-        ConfigurationError: a rate is higher than that of the turns, or is for a metric that does not run.
-    """
-    given = settings.judge_sample_rate
-    if given is None:
-        return {}
-    metrics = list(metrics)
-    names = [metric.name for metric in metrics]
-    rates = dict(given) if isinstance(given, dict) else {m.name: given for m in metrics if m.asks_judge}
-    for name, rate in rates.items():
-        if name not in names:
-            raise UnknownNameError("metric in judge_sample_rate", name, names, "These metrics run.")
-        if rate > settings.sample_rate:
-            raise ConfigurationError(
-                f"judge_sample_rate ({name}: {rate:g}) is higher than sample_rate ({settings.sample_rate:g}): judged "
-                "turns are a part of the evaluated ones"
-            )
-    return rates
+        raise ConfigurationError("a judge is given, but no metric asks it: add 'trace' to metrics, or omit the judge")
 
 
 def resolve_thresholds(metrics: Iterable[Metric], settings: Settings, *, own: bool) -> Thresholds:
-    """Return from where on the scores of some metrics pass.
+    """Return the thresholds of some metrics' scores.
 
     Args:
-        metrics: that run.
-        settings: with what the user has set.
-        own: whether it was set for these metrics alone. What the environment says is meant for the whole process, where
-            others may run beside these.
+        metrics: the metrics that run.
+        settings: the thresholds that the user has set.
+        own: True if they were set for these metrics alone. The environment's are for the whole process, where other
+            metrics may run too.
 
     Raises:
-        ConfigurationError: a threshold is for a score that these metrics do not compute, or, where it is not theirs
-            alone, for one that no metric computes; it lies outside the score's range; or the score has labels of its
-            own.
+        ConfigurationError: a threshold is for a score that these metrics do not compute (or, if it is not theirs alone,
+            that no metric computes); it is outside the score's range; or the score has labels of its own.
     """
-    computed = {definition.name: definition for metric in metrics for definition in metric.scores}
+    known = {definition.name: definition for metric in metrics for definition in metric.scores}
     given = settings.thresholds
-    known: Mapping[str, ScoreDefinition] = computed
-    if not own and any(name not in computed for name in given if name != EVERY):
-        known = {**_all_definitions(settings), **computed}
+    if not own and any(name not in known for name in given if name != EVERY):
+        known = {**_all_definitions(settings), **known}
     for name, threshold in given.items():
         if name == EVERY:
             continue
         definition = known.get(name)
         if definition is None:
-            hint = "The metrics that run yield these." if own else "Give that of a metric of your own where it runs."
+            hint = "The metrics that run compute these." if own else "Set that of a metric of your own where it runs."
             valid = [score.name for score in known.values() if not score.labels]
             raise UnknownNameError("score in thresholds", name, valid, hint)
         if threshold is not None:
             _check_threshold(definition, threshold)
-    return Thresholds(given, computed)
+    return Thresholds(given)
 
 
 def _all_definitions(settings: Settings) -> dict[str, ScoreDefinition]:
-    """Return the scores of every metric that can be named, or that the settings name."""
+    """Return the scores of every metric that is registered, or that the settings name."""
     found: dict[str, ScoreDefinition] = {}
     for name in dict.fromkeys((*REGISTRY.names(), *(settings.metrics or ()))):
         try:
             metric = REGISTRY.create(name)
-        except ConfigurationError:  # somebody else's, that cannot be made here
+        except ConfigurationError:  # a third-party metric that cannot be created here
             continue
         found.update((definition.name, definition) for definition in metric.scores)
     return found
@@ -117,35 +192,8 @@ def _all_definitions(settings: Settings) -> dict[str, ScoreDefinition]:
 def _check_threshold(definition: ScoreDefinition, threshold: float) -> None:
     name, low, high = definition.name, definition.low, definition.high
     if definition.labels:
-        raise ConfigurationError(
-            f"a threshold of {name} would replace its labels, which are {' and '.join(definition.labels)}: leave it out"
-        )
+        labels = " and ".join(definition.labels)
+        raise ConfigurationError(f"a threshold of {name} would replace its labels, which are {labels}: omit it")
     if threshold < low or (high is not None and threshold > high):
         bound = "and above" if high is None else f"to {high:g}"
-        raise ConfigurationError(f"the threshold of {name} is {threshold:g}, and its values are {low:g} {bound}")
-
-
-class Thresholds:
-    """From where on scores pass: what the user has set, else what was measured.
-
-    Args:
-        given: by score, None for no label; :data:`rageval_hooks.settings.EVERY` stands for all that are not named.
-        definitions: of the scores.
-    """
-
-    def __init__(self, given: Mapping[str, float | None], definitions: Mapping[str, ScoreDefinition]) -> None:
-        self._given = given
-        self._definitions = definitions
-
-    def label(self, score: Score) -> Score:
-        """Return a score with its label; as it is if there is no threshold for it."""
-        definition = self._definitions.get(score.name)
-        if definition is None:
-            return score
-        threshold = self._threshold(score, definition)
-        return score if threshold is None else label(score, threshold, definition.direction)
-
-    def _threshold(self, score: Score, definition: ScoreDefinition) -> float | None:
-        if score.name in self._given:
-            return self._given[score.name]
-        return None if EVERY in self._given else definition.default_threshold(score)
+        raise ConfigurationError(f"the threshold of {name} is {threshold:g}, but its values are {low:g} {bound}")

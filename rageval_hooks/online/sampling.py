@@ -1,12 +1,19 @@
-"""Who is evaluated, and with which probability. Decided from the trace id alone, so alike in every process."""
+"""Sampling: which turns are evaluated, and by which metrics. The trace id decides, so every process agrees."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from hashlib import blake2b
+from typing import TYPE_CHECKING
 
-from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.errors import ConfigurationError, UnknownNameError
+from rageval_hooks.metrics.base import Metric
+from rageval_hooks.settings import Settings
 
-__all__ = ["TraceSampler", "trace_fraction"]
+if TYPE_CHECKING:
+    from rageval_hooks.online.turn_context import TurnContext
+
+__all__ = ["MetricSampler", "TraceSampler", "trace_fraction"]
 
 _SCALE = 2.0**-64
 
@@ -14,30 +21,76 @@ _SCALE = 2.0**-64
 def trace_fraction(trace_id: int) -> float:
     """Map a trace id to a number that is uniform in [0, 1).
 
-    The id is hashed: samplers of OpenTelemetry decide by the id's own low bits, some keep the low and some the high
-    values, and a decision by the same bits would be correlated with theirs, or exclude all that they keep.
+    The id is hashed. OpenTelemetry's samplers decide by the id's own low bits; a decision by the same bits would be
+    correlated with theirs, or exclude every trace that they keep.
     """
     digest = blake2b(trace_id.to_bytes(16, "big"), digest_size=8, person=b"rageval-hooks").digest()
     return int.from_bytes(digest, "big") * _SCALE
 
 
 class TraceSampler:
-    """Keeps a share of the traces.
-
-    What a sampler of a lower rate keeps, one of a higher rate keeps too.
+    """Keeps a share of the traces. A sampler with a higher rate keeps every trace that one with a lower rate keeps.
 
     Args:
-        rate: the share, and so the probability with which a trace is kept, 0..1.
+        rate: the share, and the probability with which a trace is kept, 0..1.
     """
 
     def __init__(self, rate: float) -> None:
         if not 0 <= rate <= 1:
-            raise ConfigurationError(f"a sampling rate lies within 0..1, and {rate!r} does not")
+            raise ConfigurationError(f"a sampling rate must be within 0..1, not {rate!r}")
         self.rate = rate
 
     def keeps(self, trace_id: int) -> bool:
-        """Return whether this trace is kept."""
+        """Return True if this trace is kept."""
         rate = self.rate
         if rate >= 1:
             return True
         return rate > 0 and trace_fraction(trace_id) < rate
+
+
+class MetricSampler:
+    """Chooses the metrics that run for a turn: some have a lower rate than the turns.
+
+    Args:
+        metrics: the metrics that may run.
+        settings: the sampling rates.
+
+    Attributes:
+        probabilities: by metric name, with which probability a turn is selected for the metric.
+
+    Raises:
+        ConfigurationError: a rate is higher than that of the turns, or is for a metric that does not run.
+    """
+
+    def __init__(self, metrics: Iterable[Metric], settings: Settings) -> None:
+        metrics = tuple(metrics)
+        self._names = tuple(metric.name for metric in metrics)
+        rates = _rates(metrics, self._names, settings)
+        self._samplers = {name: TraceSampler(rate) for name, rate in rates.items()}
+        self.probabilities = {name: rates.get(name, settings.sample_rate) or 1.0 for name in self._names}
+
+    def names(self, context: TurnContext | None) -> tuple[str, ...]:
+        """Return the names of the metrics that run for a turn; all for a turn that was not sampled."""
+        if context is None or not self._samplers:
+            return self._names
+        return tuple(
+            name for name in self._names if name not in self._samplers or self._samplers[name].keeps(context.trace_id)
+        )
+
+
+def _rates(metrics: Iterable[Metric], names: tuple[str, ...], settings: Settings) -> dict[str, float]:
+    """Return the rates of the metrics that have one of their own."""
+    given = settings.judge_sample_rate
+    if given is None:
+        return {}
+    judged = [metric.name for metric in metrics if metric.asks_judge]
+    rates = dict(given) if isinstance(given, dict) else dict.fromkeys(judged, given)
+    for name, rate in rates.items():
+        if name not in names:
+            raise UnknownNameError("metric in judge_sample_rate", name, names, "These metrics run.")
+        if rate > settings.sample_rate:
+            raise ConfigurationError(
+                f"judge_sample_rate ({name}: {rate:g}) is higher than sample_rate ({settings.sample_rate:g}): judged "
+                "turns are a part of the evaluated turns"
+            )
+    return rates

@@ -1,22 +1,35 @@
-"""Where a new turn stands in its trace, and whether it is looked at."""
+"""The trace context of a new turn, and whether the turn is captured."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from opentelemetry import trace
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, DEFAULT_ON, Decision, Sampler
 
+from rageval_hooks.online.sampling import TraceSampler
+from rageval_hooks.runtime.at_exit import EXIT_DRAIN
 from rageval_hooks.runtime.ids import ids_like
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import TracerProvider
 
-__all__ = ["Selection", "Tracing"]
+    from rageval_hooks.online.counters import Counters
+    from rageval_hooks.settings import Settings
+
+__all__ = ["Selection", "TurnContext", "TurnSelector"]
 
 
-class Selection:
-    """Where a new turn stands in its trace, and whether it is looked at.
+class Cancellable(Protocol):
+    """Background work for a turn."""
+
+    def cancel(self) -> None:
+        """Stop it soon."""
+
+
+class TurnContext:
+    """The trace context of a new turn, and whether the turn is captured.
 
     Attributes:
         context: the OpenTelemetry context in which the turn began.
@@ -24,11 +37,21 @@ class Selection:
         span_id: for the turn's own span.
         parent_span_id: of the application's current span; 0 if there is none.
         flags: the trace flags.
-        selected: False when the turn is neither captured nor evaluated.
+        selected: False if the turn was sampled out.
         probability: with which turns like this one are selected.
+        preparation: background work on the turn's passages; None if there is none.
     """
 
-    __slots__ = ("context", "flags", "parent_span_id", "probability", "selected", "span_id", "trace_id")
+    __slots__ = (
+        "context",
+        "flags",
+        "parent_span_id",
+        "preparation",
+        "probability",
+        "selected",
+        "span_id",
+        "trace_id",
+    )
 
     def __init__(
         self,
@@ -47,10 +70,75 @@ class Selection:
         self.flags = flags
         self.selected = selected
         self.probability = probability
+        self.preparation: Cancellable | None = None
 
 
-class Tracing:
-    """What a new turn asks of a tracer provider, looked up once.
+Selection = TurnContext
+
+
+class TurnSelector:
+    """Decides for each new turn, before any work, whether it is captured.
+
+    Args:
+        settings: sampling rate and switches.
+        tracer_provider: whose ids new traces get; None for the application's global one.
+        counters: count the turns that are sampled out.
+
+    Attributes:
+        any_left_out: True once a turn was not selected.
+    """
+
+    def __init__(self, settings: Settings, tracer_provider: TracerProvider | None, counters: Counters) -> None:
+        self._settings = settings
+        self._given_provider = tracer_provider
+        self._counters = counters
+        self._sampler = TraceSampler(settings.sample_rate)
+        self._provider: _ProviderView | None = None
+        self.any_left_out = False
+
+    def begin(self, context: Context, *, enabled: bool) -> TurnContext:
+        """Return the context of a turn that begins now.
+
+        Args:
+            context: the current OpenTelemetry context.
+            enabled: False to select no turn.
+        """
+        provider = self._current_provider()
+        parent = trace.get_current_span(context).get_span_context() if context else None
+        if parent is not None and parent.is_valid:
+            trace_id, parent_span_id = parent.trace_id, parent.span_id
+            flags, sampled = int(parent.trace_flags), parent.trace_flags.sampled
+        else:
+            trace_id, parent_span_id = provider.ids.generate_trace_id(), 0
+            sampled = provider.records(context, trace_id)
+            flags = int(sampled)
+        selected = enabled and self._selects(trace_id, sampled)
+        span_id = 0
+        if selected:
+            EXIT_DRAIN.run_before(provider.provider)
+            span_id = provider.ids.generate_span_id()
+        else:
+            self.any_left_out = True
+        return TurnContext(context, trace_id, span_id, parent_span_id, flags, selected, self._sampler.rate)
+
+    def _selects(self, trace_id: int, sampled: bool) -> bool:
+        if not sampled and not self._settings.evaluate_unsampled:
+            self._counters.add("unsampled_traces")
+            return False
+        if not self._sampler.keeps(trace_id):
+            self._counters.add("sampled_out")
+            return False
+        return True
+
+    def _current_provider(self) -> _ProviderView:
+        provider = self._given_provider or trace.get_tracer_provider()
+        if self._provider is None or self._provider.provider is not provider:
+            self._provider = _ProviderView(provider)
+        return self._provider
+
+
+class _ProviderView:
+    """What a new turn needs from a tracer provider, looked up once.
 
     Args:
         provider: the provider.
@@ -66,7 +154,7 @@ class Tracing:
         self._sampler = sampler if isinstance(sampler, Sampler) and not always else None
 
     def records(self, context: Context, trace_id: int) -> bool:
-        """Whether the application's sampler would record a trace that begins with a turn of ours."""
+        """Return True if the application's sampler would record a trace that begins with a turn of ours."""
         if self._sampler is None:
             return True
         return self._sampler.should_sample(context, trace_id, "rag").decision is Decision.RECORD_AND_SAMPLE

@@ -1,63 +1,111 @@
-"""Thread pools that live as long as the interpreter, and locks; both are made anew after a fork."""
+"""Thread pools of daemon threads that work until the interpreter's very end, and locks. Both survive a fork."""
 
 from __future__ import annotations
 
 import os
-import queue
 import threading
-import time
-import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cache
-from itertools import count
 from typing import Any, TypeVar
 
-__all__ = ["DaemonExecutor", "ForkSafeLock", "InProgress", "inline_executor", "model_executor"]
+from rageval_hooks.runtime.fork import reset_in_child
+from rageval_hooks.runtime.threads import Lock, SimpleQueue, new_lock, start_daemon_thread
+
+__all__ = ["DaemonExecutor", "ForkSafeLock", "deferred_executor", "inline_executor", "low_priority", "model_executor"]
 
 T = TypeVar("T")
 
+_MOST_INLINE_THREADS = 4
+_DEFERRED_THREADS = 4
+_MODEL_CORES = 2
+
 
 class DaemonExecutor(ThreadPoolExecutor):
-    """A thread pool whose daemon threads exist from the start and work on until the very end of the interpreter.
+    """A thread pool whose daemon threads exist from the start and work until the interpreter's very end.
 
     The standard pool refuses work once the interpreter begins to exit, and an event loop resolves host names on one:
-    requests that drain at exit would fail. It derives from the standard pool because event loops insist on that.
+    requests that are sent at exit would fail. This class derives from the standard pool because event loops insist on
+    that.
 
-    Made at exit, when no thread can be started any more (Python 3.12 on), it works on the thread that submits.
+    If the interpreter already exits when the pool is created, no thread can be started (Python 3.12 and later); the
+    pool then works on the thread that submits.
+
+    Args:
+        threads: how many threads.
+        name: prefix of their names.
+        prepare: called once on each thread, before its first work.
     """
 
     def __init__(self, threads: int, name: str, prepare: Callable[[], object] = lambda: None) -> None:
         super().__init__(max_workers=threads, thread_name_prefix=name)
         self._prepare = prepare
-        self._jobs: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        self._jobs = SimpleQueue()
+        self._low = SimpleQueue()
         self._size = 0
         for index in range(threads):
             with suppress(RuntimeError):
-                threading.Thread(target=self._work, name=f"{name}-{index}", daemon=True).start()
+                start_daemon_thread(self._work, f"{name}-{index}")
                 self._size += 1
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """Run ``fn`` on one of the threads."""
+        """Run ``fn`` on one of the threads. Inside :func:`low_priority` it waits for all other work."""
         future: Future[T] = Future()
-        if self._size:
-            self._jobs.put((future, lambda: fn(*args, **kwargs)))
+        job = (future, lambda: fn(*args, **kwargs))
+        if not self._size:
+            _perform(*job)
+        elif getattr(_caller, "low_priority", False):
+            self._low.put(job)
+            self._jobs.put(_LOW)
         else:
-            _perform(future, lambda: fn(*args, **kwargs))
+            self._jobs.put(job)
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Let the threads end after the work that is queued; never waits."""
         for _ in range(self._size):
-            self._jobs.put(None)
+            self._jobs.put(_STOP)
 
     def _work(self) -> None:
-        with suppress(Exception):  # without this thread, whoever waits for its work would wait for ever
+        with suppress(Exception):  # a pool without threads would let its callers wait forever
             self._prepare()
-        while (item := self._jobs.get()) is not None:
+        owed = 0  # low-priority jobs that may run once nothing else is queued
+        while True:
+            if owed and self._jobs.empty():
+                owed -= 1
+                self._perform_low()
+                continue
+            item = self._jobs.get()
+            if item is _STOP:
+                for _ in range(owed):
+                    self._perform_low()
+                return
+            if item is _LOW:
+                owed += 1
+                continue
             _perform(*item)
-            del item
+            del item  # or the thread would keep the last job's data alive while it waits
+
+    def _perform_low(self) -> None:
+        _perform(*self._low.get())
+
+
+_STOP = object()
+_LOW = object()
+"""Stands in the queue for one job of the low-priority queue."""
+
+_caller = threading.local()
+
+
+@contextmanager
+def low_priority() -> Iterator[None]:
+    """Give way: what this thread submits to executors in this block runs after all other work."""
+    _caller.low_priority = True
+    try:
+        yield
+    finally:
+        _caller.low_priority = False
 
 
 def _perform(future: Future[Any], call: Callable[[], Any]) -> None:
@@ -70,18 +118,21 @@ def _perform(future: Future[Any], call: Callable[[], Any]) -> None:
 
 
 class ForkSafeLock:
-    """A lock that is free in a forked child, whoever held it in the parent: that thread does not exist there.
+    """A lock that is free in a forked child, even if a thread of the parent held it.
 
     Attributes:
-        lock: the lock of this process, for where time matters: ``with it.lock:`` takes a third of ``with it:``.
+        lock: the lock of this process. ``with self.lock:`` takes a third of the time of ``with self:``.
     """
 
-    def __init__(self) -> None:
-        self._renew()
-        _locks.add(self)
+    lock: Lock
 
-    def _renew(self) -> None:
-        self.lock = threading.Lock()
+    def __init__(self) -> None:
+        self.reset_after_fork()
+        reset_in_child(self)
+
+    def reset_after_fork(self) -> None:
+        """Replace the lock: the thread that held it does not exist in the child."""
+        self.lock = new_lock()
 
     def __enter__(self) -> None:
         """Take the lock."""
@@ -92,89 +143,40 @@ class ForkSafeLock:
         self.lock.release()
 
 
-_locks: weakref.WeakSet[ForkSafeLock] = weakref.WeakSet()
-
-
-def _renew_locks() -> None:
-    for lock in list(_locks):
-        lock._renew()
-
-
-class InProgress:
-    """What is being done on several threads, so that others can wait for its end."""
-
-    def __init__(self) -> None:
-        self._numbers = count()
-        self._threads: dict[int, int] = {}
-        _in_progress.add(self)
-
-    def begin(self) -> int:
-        """Note that something begins on this thread; returns its number."""
-        number = next(self._numbers)
-        self._threads[number] = threading.get_ident()
-        return number
-
-    def end(self, number: int) -> None:
-        """Note that it has ended."""
-        self._threads.pop(number, None)
-
-    def wait(self, timeout: float) -> bool:
-        """Wait for what is in progress now; returns False if that takes longer than ``timeout`` seconds.
-
-        Called by something that is in progress itself, it does not wait: two of these would wait for each other.
-        """
-        end = time.monotonic() + timeout
-        begun = dict(self._threads)
-        if threading.get_ident() in begun.values():
-            return True
-        while any(number in self._threads for number in begun):
-            if time.monotonic() >= end:
-                return False
-            time.sleep(_LOOK)
-        return True
-
-    def forget(self) -> None:
-        """Forget everything: in a forked child, the threads that do it are not there."""
-        self._threads.clear()
-
-
-_LOOK = 0.005
-_in_progress: weakref.WeakSet[InProgress] = weakref.WeakSet()
-
-
-def _forget_the_parents_work() -> None:
-    for work in list(_in_progress):
-        work.forget()
+@cache
+def inline_executor() -> DaemonExecutor:
+    """Return the process's pool for evaluations that a caller may wait for."""
+    return DaemonExecutor(min(_MOST_INLINE_THREADS, os.cpu_count() or 1), "rageval-inline")
 
 
 @cache
-def inline_executor() -> DaemonExecutor:
-    """Return the process's pool for scoring beside an application's event loop."""
-    return DaemonExecutor(min(4, os.cpu_count() or 1), "rageval-inline")
+def deferred_executor() -> DaemonExecutor:
+    """Return the process's pool for the ends of turns that a finalizer or an event loop hands over.
+
+    Not the inline pool: these threads wait for the inline pool.
+    """
+    return DaemonExecutor(_DEFERRED_THREADS, "rageval-deferred")
 
 
 @cache
 def model_executor() -> DaemonExecutor:
-    """Return the process's one thread for model forward passes.
+    """Return the process's one thread for forward passes of models.
 
-    One, because PyTorch has a pool of workers for each thread that calls it: many request threads would each bring
-    their own. And of its own, because such a pool does not survive a fork: a forked child that goes on with the pool
-    of its only thread hangs, while a thread that is new in the child gets a new pool.
+    One thread, because PyTorch has a pool of workers for each thread that calls it: many request threads would each
+    bring their own. A thread of our own, because such a pool does not survive a fork: a child that continues to use the
+    pool of its only thread hangs, while a thread that is new in the child gets a new pool.
     """
     return DaemonExecutor(1, "rageval-model", _compute_on_few_cores)
-
-
-_MODEL_CORES = 2
 
 
 def _compute_on_few_cores() -> None:
     """Let PyTorch use at most two cores on this thread.
 
-    Its threads wait for one another by spinning: with one for each core of a busy machine, a forward pass takes up to
-    twenty times as long as with two, and takes the cores from the application.
+    PyTorch's threads wait for one another by spinning. With one thread for each core of a busy machine, a forward pass
+    takes up to twenty times as long as with two, and takes the cores from the application.
 
-    The number belongs to a thread, but to set it is to set it for all threads to come as well. So it is put back from a
-    thread that has no other purpose.
+    The number belongs to a thread, but setting it also sets it for all threads that start later. A thread with no other
+    purpose therefore sets the old number again.
     """
     import torch
 
@@ -187,7 +189,6 @@ def _compute_on_few_cores() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_locks)
-    os.register_at_fork(after_in_child=_forget_the_parents_work)
     os.register_at_fork(after_in_child=inline_executor.cache_clear)
+    os.register_at_fork(after_in_child=deferred_executor.cache_clear)
     os.register_at_fork(after_in_child=model_executor.cache_clear)

@@ -1,12 +1,9 @@
-"""The background thread: one daemon thread with one event loop, bounded queues, counted drops, a drain at exit."""
+"""The background thread: one daemon thread with one event loop, bounded queues and counted drops."""
 
 from __future__ import annotations
 
 import asyncio
-import atexit
 import logging
-import os
-import threading
 import time
 import weakref
 from collections import deque
@@ -15,36 +12,32 @@ from concurrent.futures import Future
 from contextvars import Context
 from typing import Any, TypeVar
 
+from rageval_hooks.runtime.at_exit import EXIT_DRAIN, is_multiprocessing_child
 from rageval_hooks.runtime.executors import DaemonExecutor
+from rageval_hooks.runtime.fork import reset_in_child
+from rageval_hooks.runtime.threads import Signal, current_thread_id, new_lock, start_daemon_thread
 
 __all__ = ["Lane", "Worker", "shared_worker"]
 
 _logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-Job = Callable[[], "Coroutine[Any, Any, None] | None"]
-Close = Callable[[float], object]
-"""Releases something within so many seconds."""
+Work = Callable[[], "Coroutine[Any, Any, None] | None"]
 
 _LINGER = 0.25
-"""Seconds from a batch's first job to its work, and from look to look while there is some: fewer wake-ups, and less
-contention with requests, which come in bursts."""
+"""Seconds from the first work of a batch until it runs, and between two checks while there is some. Requests come in
+bursts: fewer wake-ups, and less contention with them."""
 
 _PAUSE = 0.0001
-"""Seconds between two jobs of a batch: a request's thread that waits for the interpreter's lock gets it then. Without
-that it would wait for the 5 ms that Python grants a thread, each time it has given the lock away."""
+"""Seconds between two pieces of work of a batch, so that a waiting request thread gets the interpreter's lock. Without
+the pause it would wait for the 5 ms that Python grants a thread."""
 
 _MANY = 500
-"""Pending jobs from which on there are no pauses."""
+"""With this many pieces of pending work, skip the pause between them."""
 
-_DRAIN_TIMEOUT = 10.0
-
-_DRAIN_SHARE = 0.75
-"""Share of the drain timeout that pending jobs get. The rest is for exporters, which then send what is computed."""
-
-_LOOKS = 5
-"""How often it looks for jobs in vain, after so many seconds each, before it waits to be woken: waking a thread costs
-who does it more than handing over the job."""
+_EMPTY_CHECKS = 5
+"""Checks that find nothing before the thread waits to be woken: waking a thread costs the caller more than handing over
+the work."""
 
 
 class Lane:
@@ -52,7 +45,7 @@ class Lane:
 
     Args:
         name: for log lines and statistics.
-        capacity: jobs that may be waiting or running.
+        capacity: pieces of work that may be waiting or running.
     """
 
     def __init__(self, name: str, capacity: int) -> None:
@@ -74,52 +67,42 @@ class Lane:
 
 
 class Worker:
-    """Runs jobs on one daemon thread, in the order in which they come.
+    """Runs work on one daemon thread, in the order in which it was submitted.
 
-    A job is a function; if it returns a coroutine, that runs as a task beside the others. Exceptions are logged and
-    counted. The thread starts with the first job; after a fork the child has an empty queue and starts its own.
+    A piece of work is a function; if it returns a coroutine, that runs as a task beside the others. Exceptions are
+    logged and counted. The thread starts with the first work. A forked child has an empty queue and starts its own
+    thread. Pending work is finished when the process ends; see :class:`rageval_hooks.runtime.at_exit.ExitDrain`.
 
     Args:
         name: the thread's name.
-        drain_timeout: seconds that the interpreter's exit takes at most for pending jobs and for closing.
     """
 
-    def __init__(self, name: str = "rageval", drain_timeout: float | None = None) -> None:
+    def __init__(self, name: str = "rageval") -> None:
         self.name = name
-        self._drain_timeout = drain_timeout
         self.lanes: weakref.WeakSet[Lane] = weakref.WeakSet()
-        self._reset()
-        if hasattr(os, "register_at_fork"):
-            method = weakref.WeakMethod(self._reset)
-            os.register_at_fork(after_in_child=lambda: (reset := method()) and reset())
+        self.reset_after_fork()
+        reset_in_child(self)
 
-    def _reset(self) -> None:
-        self._jobs: deque[tuple[Lane, Job]] = deque()
-        self._lock = threading.Lock()
-        self._idle = threading.Condition(self._lock)
+    def reset_after_fork(self) -> None:
+        """Forget everything that is pending: it belongs to the parent."""
+        self._queue: deque[tuple[Lane, Work]] = deque()
+        self._lock = new_lock()
+        self._idle: set[Signal] = set()
         self._pending = 0
-        self._signalled = False
-        self._hurry = False
-        self._thread: threading.Thread | None = None
+        self._wake_sent = False
+        self._flushes = 0
+        self._started = False
+        self._thread_id: int | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop_ready = Signal()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._exit_registered = False
-        self._provider: object = None
-        self._closing: dict[Close, None] = getattr(self, "_closing", {})
-        for lane in list(getattr(self, "lanes", ())):
+        for lane in list(self.lanes):
             lane.pending = 0
 
-    @property
-    def drain_timeout(self) -> float:
-        """Seconds that the exit takes at most: the longest that was asked for, else 10."""
-        return _DRAIN_TIMEOUT if self._drain_timeout is None else self._drain_timeout
-
-    def extend_drain(self, seconds: float) -> None:
-        """Let the exit take up to so many seconds; the longest request counts."""
-        self._drain_timeout = max(self._drain_timeout or 0.0, seconds)
-
-    def submit(self, lane: Lane, job: Job) -> bool:
-        """Queue a job; returns False, and counts, if the lane is full."""
+    def submit(self, lane: Lane, work: Work) -> bool:
+        """Queue work. Returns False, and counts, if the lane is full."""
+        EXIT_DRAIN.add(self.drain, "evaluate")
+        EXIT_DRAIN.register()
         with self._lock:
             if lane.pending >= lane.capacity:
                 lane.dropped += 1
@@ -129,85 +112,81 @@ class Worker:
             lane.pending += 1
             lane.accepted += 1
             self._pending += 1
-            self._jobs.append((lane, job))
-            try:
-                if not self._signalled:
-                    self._signalled = True
-                    loop = self._loop or self._start()
-                    loop.call_soon_threadsafe(self._wake, context=Context())  # not that of the request
-            except RuntimeError:
-                alone = True
-            else:
-                alone = False
-        if alone:
+            self._queue.append((lane, work))
+            can_start = self._start()
+            wake = not self._wake_sent
+            self._wake_sent = True
+            loop = self._loop
+        if not can_start:
             self._run_here()
-        elif _is_exiting():
-            self.flush(self.drain_timeout)  # the drain may have been, or may never come
+            return True
+        if wake and loop is not None:
+            loop.call_soon_threadsafe(self._on_wake, context=Context())  # not in the request's context
         return True
 
-    def flush(self, timeout: float | None = None) -> bool:
-        """Wait until nothing is pending; returns False if that took longer than ``timeout`` seconds."""
-        if threading.current_thread() is self._thread:
-            return False
+    def flush(self, timeout: float) -> bool:
+        """Wait until nothing is pending. Returns False if ``timeout`` seconds pass first."""
+        if current_thread_id() == self._thread_id:
+            return False  # it would wait for itself
+        idle = Signal()
         with self._lock:
             if self._pending == 0:
                 return True
-            self._hurry = True
+            self._idle.add(idle)
+            self._flushes += 1
             loop = self._loop
         if loop is not None:
-            loop.call_soon_threadsafe(self._drain, context=Context())
+            loop.call_soon_threadsafe(self._run_queue, context=Context())
         try:
-            with self._idle:
-                return self._idle.wait_for(lambda: self._pending == 0, timeout)
+            return idle.wait(timeout)
         finally:
-            self._hurry = False
+            with self._lock:
+                self._idle.discard(idle)
+                self._flushes -= 1
 
-    def drain_before(self, provider: object) -> None:
-        """Make the drain at exit run before a tracer provider shuts down.
-
-        Exit handlers run last-in first-out: the drain is registered anew whenever the provider is another one.
-        """
-        if provider is not self._provider or not self._exit_registered:
-            self._provider = provider
-            atexit.unregister(self._at_exit)
-            atexit.register(self._at_exit)
-            self._exit_registered = True
-
-    def close_at_exit(self, close: Close, wanted: bool = True) -> None:
-        """Register a function that is called at exit, after the drain, with the seconds that are left; or remove it."""
-        with self._lock:
-            if wanted:
-                self._closing[close] = None
-            else:
-                self._closing.pop(close, None)
+    def drain(self, timeout: float) -> bool:
+        """Flush at exit; log what could not be finished."""
+        if self.flush(timeout):
+            return True
+        _logger.warning(
+            "rageval-hooks: the interpreter exits with %d background jobs undone after %.1f seconds",
+            self._pending,
+            timeout,
+        )
+        return False
 
     def call(self, make: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
-        """Run a coroutine on the event loop, for a caller who waits for its result on another thread."""
+        """Run a coroutine on the event loop, for a caller that waits for its result on another thread.
+
+        Raises:
+            RuntimeError: the thread cannot be started.
+        """
         with self._lock:
-            loop = self._loop or self._start()
-        return asyncio.run_coroutine_threadsafe(make(), loop)
+            if not self._start():
+                raise RuntimeError("the background thread cannot be started")
+        if not self._loop_ready.wait(_START_SECONDS) or self._loop is None:
+            raise RuntimeError("the background thread has not started")
+        return asyncio.run_coroutine_threadsafe(make(), self._loop)
 
     async def in_thread(self, function: Callable[[], T]) -> T:
         """Run a blocking function beside the event loop; only for coroutines of this worker."""
         return await asyncio.get_running_loop().run_in_executor(None, function)
 
-    # -- on the request's thread, under the lock
+    # -- on the caller's thread, under the lock
 
-    def _start(self) -> asyncio.AbstractEventLoop:
-        loop = self._new_loop()
-        if not self._exit_registered:
-            self.drain_before(self._provider)
-        thread = threading.Thread(target=self._run, args=(loop,), name=self.name, daemon=True)
+    def _start(self) -> bool:
+        """Start the thread unless it runs. Returns False if no thread can be started any more."""
+        if self._started:
+            return True
         try:
-            thread.start()
+            start_daemon_thread(self._run, self.name)
         except RuntimeError:
-            loop.close()
-            raise
-        self._loop, self._thread = loop, thread
-        return loop
+            return False
+        self._started = True
+        return True
 
     def _new_loop(self) -> asyncio.AbstractEventLoop:
-        loop = Context().run(asyncio.new_event_loop)  # it would keep the request's context for ever
+        loop = Context().run(asyncio.new_event_loop)  # or the loop would keep the caller's context alive
         loop.set_default_executor(DaemonExecutor(2, f"{self.name}-compute"))
         return loop
 
@@ -217,60 +196,71 @@ class Worker:
         """Do what is queued on this thread, and what follows from it."""
         loop = self._loop = self._new_loop()
         try:
-            loop.run_until_complete(asyncio.wait_for(self._run_all(), self.drain_timeout))
+            loop.run_until_complete(asyncio.wait_for(self._run_all(), EXIT_DRAIN.timeout))
         except Exception:
             _logger.warning("rageval-hooks: %d background jobs are undone at exit", self._pending, exc_info=True)
         finally:
             self._loop = None
-            self._signalled = False
+            self._wake_sent = False
             loop.close()
 
     async def _run_all(self) -> None:
-        self._drain()
+        self._run_queue()
         while self._tasks:
             await asyncio.wait(self._tasks)
-            self._drain()
+            self._run_queue()
 
     # -- on the background thread
 
-    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _run(self) -> None:
+        self._thread_id = current_thread_id()
+        loop = self._new_loop()
         asyncio.set_event_loop(loop)
+        with self._lock:
+            self._loop = loop
+        loop.call_soon(self._on_wake)  # work that was queued while the thread started
+        self._loop_ready.set()
         loop.run_forever()
 
-    def _wake(self) -> None:
-        if self._hurry:
-            self._drain()
-        self._look_again(_LOOKS)
+    def _on_wake(self) -> None:
+        if is_multiprocessing_child():
+            # The parent may terminate this process as soon as it has the result: no time to linger.
+            self._run_queue()
+            self._check(0)
+            return
+        if self._flushes:
+            self._run_queue()
+        self._check_later(_EMPTY_CHECKS)
 
-    def _look_again(self, looks: int) -> None:
-        asyncio.get_running_loop().call_later(_LINGER, self._look, looks)
+    def _check_later(self, checks: int) -> None:
+        asyncio.get_running_loop().call_later(_LINGER, self._check, checks)
 
-    def _look(self, looks: int) -> None:
-        """Do what has come; look again after a while, unless nothing has come several times in a row."""
-        looks = _LOOKS if self._drain() else looks - 1
+    def _check(self, checks: int) -> None:
+        """Do what has come. Check again after a while, unless several checks in a row found nothing."""
+        checks = _EMPTY_CHECKS if self._run_queue() else checks - 1
         with self._lock:
-            if looks <= 0 and not self._jobs:
-                self._signalled = False
+            if checks <= 0 and not self._queue:
+                self._wake_sent = False
                 return
-        self._look_again(looks)
+        self._check_later(checks)
 
-    def _drain(self) -> bool:
-        """Do what is queued; returns whether there was anything."""
+    def _run_queue(self) -> bool:
+        """Do what is queued. Returns True if there was anything."""
         found = False
         while True:
             with self._lock:
-                if not self._jobs:
+                if not self._queue:
                     return found
-                lane, job = self._jobs.popleft()
+                lane, work = self._queue.popleft()
             found = True
-            self._perform(lane, job)
-            if not self._hurry and self._pending < _MANY:
+            self._perform(lane, work)
+            if not self._flushes and self._pending < _MANY:
                 time.sleep(_PAUSE)
 
-    def _perform(self, lane: Lane, job: Job) -> None:
+    def _perform(self, lane: Lane, work: Work) -> None:
         try:
-            coroutine = job()
-        except BaseException:  # whatever it was, the thread goes on
+            coroutine = work()
+        except BaseException:  # whatever it was, the thread continues
             self._failed(lane)
         else:
             if coroutine is not None:
@@ -293,35 +283,15 @@ class Worker:
         _logger.exception("rageval-hooks: a background job (%s) failed", lane.name)
 
     def _finished(self, lane: Lane) -> None:
-        with self._idle:
+        with self._lock:
             lane.pending -= 1
             self._pending -= 1
-            if self._pending == 0:
-                self._idle.notify_all()
-
-    # -- at exit
-
-    def _at_exit(self) -> None:
-        started = time.monotonic()
-        deadline = started + self.drain_timeout
-        share = _DRAIN_SHARE if self._closing else 1.0
-        if not self.flush(self.drain_timeout * share):
-            _logger.warning(
-                "rageval-hooks: the interpreter exits with %d background jobs undone after %.1f seconds",
-                self._pending,
-                time.monotonic() - started,
-            )
-        for close in list(self._closing):
-            try:
-                close(max(0.0, deadline - time.monotonic()))
-            except Exception:
-                _logger.warning("rageval-hooks: an exporter could not be shut down", exc_info=True)
+            waiting = list(self._idle) if self._pending == 0 else []
+        for idle in waiting:
+            idle.set()
 
 
-def _is_exiting() -> bool:
-    """Whether this is the main thread, after its program has ended: in an exit handler."""
-    main = threading.main_thread()
-    return not main.is_alive() and threading.current_thread() is main
+_START_SECONDS = 10.0
 
 
 _SHARED = Worker()

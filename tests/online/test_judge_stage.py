@@ -190,7 +190,7 @@ class TestTheRequestPath:
         assert stats["queues"]["evaluate"]["dropped"] + stats["queues"]["evaluate"]["accepted"] == 5
         dropped = [e for e in late(evaluations) if e.skipped]
         assert len(dropped) == stats["queues"]["evaluate"]["dropped"]
-        assert dropped[0].skipped[0].reason == "2 turns waited for evaluation already"
+        assert dropped[0].skipped[0].reason == "the queue is full: 2 turns wait for evaluation"
         assert len([e for e in evaluations if e.stage == "inline"]) == 5
 
     def test_a_shutdown_has_a_deadline(self) -> None:

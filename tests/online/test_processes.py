@@ -29,7 +29,13 @@ def run(script: str, tmp_path: Path, timeout: float = 60, **environment: str) ->
         capture_output=True,
         text=True,
         timeout=timeout,
-        env={**clean, "RAGEVAL_JSONL_PATH": str(out), "RAGEVAL_EXPORTERS": "jsonl", **environment},
+        env={
+            **clean,
+            "RAGEVAL_JSONL_PATH": str(out),
+            "RAGEVAL_EXPORTERS": "jsonl",
+            "RAGEVAL_INLINE_BUDGET_MS": "20000",
+            **environment,
+        },
     )
     assert result.returncode == 0, result.stderr
     lines = out.read_text().splitlines() if out.exists() else []

@@ -247,7 +247,7 @@ class TestTheEnvironment:
         [
             ("groundednes=0.7", "unknown score in thresholds 'groundednes'. Did you mean 'groundedness'?"),
             ("bogus=none", "unknown score in thresholds 'bogus'. Valid: answer_relevance, ap@1"),
-            ("trace.adherence=3", "the threshold of trace.adherence is 3, and its values are 0 to 1"),
+            ("trace.adherence=3", "the threshold of trace.adherence is 3, but its values are 0 to 1"),
             ("*=0.5", "thresholds: '*' stands for every score that is not named: it can only be None"),
         ],
     )
@@ -263,7 +263,7 @@ class TestTheEnvironment:
     def test_a_keyword_is_for_the_metrics_that_are_named_with_it(self) -> None:
         """So a score that they do not compute is a mistake."""
         with pytest.raises(
-            UnknownNameError, match=r"'groundedness'\. Valid: latency.*The metrics that run yield these"
+            UnknownNameError, match=r"'groundedness'\. Valid: latency.*The metrics that run compute these"
         ):
             evaluate(GOOD, metrics=["latency"], thresholds={"groundedness": 0.7})
 

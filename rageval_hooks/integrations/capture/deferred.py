@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import sys
 import threading
@@ -14,9 +13,11 @@ from concurrent.futures import Future, wait
 from contextvars import Context, copy_context
 from typing import Any
 
+from rageval_hooks.online.inline import Arrival
 from rageval_hooks.online.pipeline import Pipeline
-from rageval_hooks.online.turn_context import Selection
-from rageval_hooks.runtime.executors import inline_executor
+from rageval_hooks.online.turn_context import TurnContext
+from rageval_hooks.runtime.at_exit import EXIT_DRAIN
+from rageval_hooks.runtime.executors import deferred_executor
 from rageval_hooks.turn import Turn
 
 __all__ = [
@@ -24,20 +25,14 @@ __all__ = [
     "flush",
     "hand_over",
     "prepare",
-    "renew_exit_handler",
     "running_loop",
     "settle",
     "submit",
 ]
 
-_EXIT_TIMEOUT = 5.0
-
 _pending: set[Future[Any]] = set()
 """Futures of work that has not finished. Only added to and discarded from, which is atomic: :func:`hand_over` may be
 called by the garbage collector, when this very thread could hold a lock."""
-
-_exit_handler_registered = False
-
 
 running_loop: Callable[[], AbstractEventLoop | None] = _get_running_loop
 """Return the event loop that runs on the calling thread; None if there is none.
@@ -57,37 +52,22 @@ def closes_generator() -> bool:
 
 
 def prepare() -> None:
-    """Start the threads and register the exit handler, so that :func:`hand_over` has nothing left to set up."""
-    global _exit_handler_registered
-    inline_executor()
-    if not _exit_handler_registered:
-        _exit_handler_registered = True
-        # Exit handlers run last-in first-out. The worker has registered its drain when the turn was sampled; this
-        # handler must run before it. Unregistering frees no slot, so this is done once and not for each turn.
-        atexit.unregister(_at_exit)
-        atexit.register(_at_exit)
+    """Start the threads and register the exit drain, so that :func:`hand_over` has nothing left to set up."""
+    deferred_executor()
+    EXIT_DRAIN.add(settle, "capture")
+    EXIT_DRAIN.register()
 
 
-def renew_exit_handler() -> None:
-    """Register the exit handler again with the next turn: for a new pipeline, the worker may register its drain again.
-
-    Also starts the threads, which must not be left to a request.
-    """
-    global _exit_handler_registered
-    inline_executor()
-    _exit_handler_registered = False
-
-
-def submit(pipeline: Pipeline, turn: Turn, selection: Selection) -> Future[Any] | None:
-    """Submit a turn, on another thread if this one runs an event loop that would have to wait.
+def submit(pipeline: Pipeline, turn: Turn, context: TurnContext) -> Arrival:
+    """Submit a turn, and wait for its inline scores within the budget unless this thread runs an event loop.
 
     Returns:
-        The future of the submission; None if it was done on this thread.
+        What a coroutine may await, for the rest of the budget.
     """
-    if running_loop() is not None and pipeline.needs_thread(turn):
-        return hand_over(pipeline.submit, turn, selection, pipeline.clock())
-    pipeline.submit(turn, selection)
-    return None
+    arrival = pipeline.submit(turn, context)
+    if running_loop() is None:
+        arrival.wait()
+    return arrival
 
 
 def hand_over(function: Callable[..., Any], *args: Any) -> Future[Any]:
@@ -99,10 +79,9 @@ def hand_over(function: Callable[..., Any], *args: Any) -> Future[Any]:
     if sys.is_finalizing():  # the threads are gone
         future.set_result(None)
         return future
-    if not _exit_handler_registered:
-        prepare()
+    prepare()
     _pending.add(future)
-    inline_executor().submit(_call, future, copy_context(), function, args)
+    deferred_executor().submit(_call, future, copy_context(), function, args)
     return future
 
 
@@ -137,16 +116,5 @@ def flush(pipeline: Pipeline, timeout: float) -> bool:
     return pipeline.flush(max(0.0, end - time.monotonic())) and settled
 
 
-def _at_exit() -> None:
-    settle(_EXIT_TIMEOUT)
-
-
-def _forget_the_parents_work() -> None:
-    """In a forked child: the threads are not there, and the worker registers its exit handler again."""
-    global _exit_handler_registered
-    _pending.clear()
-    _exit_handler_registered = False
-
-
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_the_parents_work)
+    os.register_at_fork(after_in_child=_pending.clear)

@@ -2,40 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Generator
-from concurrent.futures import Future
+from collections.abc import Awaitable, Callable
 from functools import partial
 from types import MethodType
 from typing import Any, TypeVar, cast
+
+from rageval_hooks.online.inline import DONE, Arrival
 
 __all__ = ["Submission", "callback"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Submission:
-    """What a callback returns. An async manager awaits it; a sync manager ignores it.
+Submission = Arrival
+"""What a callback returns. An async manager awaits it; a sync manager ignores it.
 
-    It is not a coroutine on purpose: a sync manager that gets a coroutine runs it on another thread and waits for that,
-    which blocks the event loop of the caller if there is one.
-
-    Args:
-        future: done when the turn is submitted; None if there is nothing to wait for.
-    """
-
-    __slots__ = ("_future",)
-
-    def __init__(self, future: Future[Any] | None = None) -> None:
-        self._future = future
-
-    def __await__(self) -> Generator[Any, None, None]:
-        """Wait for the submission. It continues if the waiting task is cancelled, because the turn has ended."""
-        if self._future is not None:
-            yield from asyncio.shield(asyncio.wrap_future(self._future)).__await__()
-
-
-_NOTHING_TO_WAIT_FOR = Submission()
+It is not a coroutine on purpose: a sync manager that gets a coroutine runs it on another thread and waits for that,
+which blocks the event loop of the caller if there is one.
+"""
 
 
 async def _coroutine_function() -> None:
@@ -69,7 +53,7 @@ class _Callback(partial[Any]):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Awaitable[Any]:
         """Call the method."""
-        return self.method(*args, **kwargs) or _NOTHING_TO_WAIT_FOR
+        return self.method(*args, **kwargs) or DONE
 
 
 def callback(method: F) -> F:

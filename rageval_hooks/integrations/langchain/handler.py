@@ -335,8 +335,7 @@ def _submit(recording: Recording) -> Submission | None:
     turn = _build(recording)
     if turn is None:
         return None
-    future = deferred.submit(recording.owner, turn, recording.selection)
-    return None if future is None else Submission(future)
+    return deferred.submit(recording.owner, turn, recording.selection)
 
 
 def _leave_to_background(recording: Recording) -> bool:
@@ -348,7 +347,7 @@ def _leave_to_background(recording: Recording) -> bool:
         snapshot_runs(recording.runs, pipeline.settings.spans == "all")
     except Exception:
         return False  # an object that cannot be copied: the turn is built now
-    pipeline.submit_later(partial(turn_of, recording), recording.selection)
+    pipeline.submit(partial(turn_of, recording), recording.selection)
     return True
 
 

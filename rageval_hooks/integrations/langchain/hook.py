@@ -10,7 +10,7 @@ from typing import cast
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.tracers.context import register_configure_hook
 
-from rageval_hooks.integrations.capture.deferred import renew_exit_handler
+from rageval_hooks.integrations.capture.deferred import prepare
 from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.langchain.framework import new_retriever_slot
 from rageval_hooks.integrations.langchain.handler import TurnHandler
@@ -80,7 +80,7 @@ def attach(pipeline: Pipeline) -> None:
             hook = cast("ContextVar[BaseCallbackHandler | None]", _Hook(inherited))
             # With a class, langchain-core adds the handler only to managers that have no handler of this class.
             register_configure_hook(hook, inheritable=inherited, handle_class=TurnHandler)
-    renew_exit_handler()
+    prepare()
     _handler.pipeline = pipeline
 
 

@@ -38,6 +38,25 @@ _MAX_ERROR_BYTES = 64 * 1024
 _NO_KEY = "none"
 _CLOSE_TIMEOUT = 5.0
 
+_IMPORTED_BY_REQUESTS = (
+    "openai.pagination",
+    "openai.resources.chat.chat",
+    "openai.resources.chat.completions.completions",
+    "openai.lib._chat_completion_resources",
+    "openai.lib.streaming.chat",
+    "anyio._backends._asyncio",
+    "anyio.streams.tls",
+    "httpcore",
+    "httpcore2",
+    "h11",
+    "h2.connection",
+    "truststore",
+    "genai_prices",
+    "genai_prices.data",
+    "genai_prices.data_snapshot",
+)
+"""Modules that the client imports with its first request; which ones exist depends on its version."""
+
 
 class ChatCompletions(Backend):
     """Sends requests with the asynchronous client of the package ``openai``, one client per event loop.
@@ -71,6 +90,10 @@ class ChatCompletions(Backend):
             import openai
         except ImportError:
             raise MissingDependencyError("openai", "openai", "OpenAIJudge") from None
+        # A child that is forked while another thread imports would wait for that import forever: import now.
+        for module in _IMPORTED_BY_REQUESTS:
+            with suppress(ImportError):
+                import_module(module)
         self._openai = openai
         self._model = model
         self._url = SecretStr(_checked_url(base_url))  # there may be a password in it

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry import context as otel_context
 
 from rageval_hooks.models import Models
+from rageval_hooks.online.inline import DONE, Arrival
 from rageval_hooks.online.pipeline import Pipeline
-from rageval_hooks.online.turn_context import Selection
+from rageval_hooks.online.turn_context import TurnContext
 from rageval_hooks.settings import Settings
 from rageval_hooks.turn import Timing, Turn, Usage
 
@@ -49,15 +50,12 @@ class _Collector(Pipeline):
         super().__init__(settings, [], [], Models(settings.models))
         self.computes_inline = True  # a turn is built, and handed over, before its call returns
 
-    def submit(self, turn: Turn, selection: Selection | None = None, ended: float | None = None) -> None:
+    def submit(self, turn: Turn | Callable[[], Turn], context: TurnContext | None = None) -> Arrival:
         """Keep a turn that has just ended."""
-        captured = otel_context.get_value(_KEY, selection.context) if selection is not None else None
+        captured = otel_context.get_value(_KEY, context.context) if context is not None else None
         if isinstance(captured, Captured):
-            captured.turns.append(turn)
-
-    def needs_thread(self, turn: Turn) -> bool:
-        """Nothing is computed."""
-        return False
+            captured.turns.append(turn if isinstance(turn, Turn) else turn())
+        return DONE
 
 
 class Capture:

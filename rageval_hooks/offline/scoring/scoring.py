@@ -20,9 +20,7 @@ from rageval_hooks.errors import (
     TurnError,
 )
 from rageval_hooks.judges.client.policy import CallPolicy
-from rageval_hooks.metrics.base import Metric, compute, compute_judged
-from rageval_hooks.metrics.support.judged_turn import JudgedTurn
-from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
+from rageval_hooks.metrics.base import Metric
 from rageval_hooks.offline.jobs.bad_rows import BadRows, check_apart, errors_path
 from rageval_hooks.offline.jobs.budget import Budget, BudgetedJudge, Spent, without_budget
 from rageval_hooks.offline.jobs.journal import file_hash, journal_path
@@ -35,11 +33,11 @@ from rageval_hooks.offline.records.rows import BadRow, check_file
 from rageval_hooks.offline.records.writers import check_outputs, write_output
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.executors import DaemonExecutor
-from rageval_hooks.score import Failed, Result, Score, Skipped, is_about_turn
+from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped, is_about_turn
 from rageval_hooks.version import __version__
 
 if TYPE_CHECKING:
-    from rageval_hooks.turn import Turn
+    pass
 
 __all__ = ["Scored", "Scoring", "score_file"]
 
@@ -115,7 +113,7 @@ class Scoring:
         self._budget = budget
         self._concurrency = concurrency
         self._judge = None if pipeline.judge is None else BudgetedJudge(pipeline.judge, budget)
-        self._local = [metric for metric in pipeline.metrics if not metric.asks_judge]
+        self._engine = pipeline.engine.with_judge(self._judge)
         self._asking = [metric for metric in pipeline.metrics if metric.asks_judge]
         self._names = {score.name for metric in pipeline.metrics for score in metric.scores}
         self._names |= {metric.name for metric in pipeline.metrics}
@@ -155,17 +153,27 @@ class Scoring:
 
     async def _score(self, index: int, record: Record, advance: Advance) -> None:
         results: dict[str, tuple[Result, ...]] = self._journal.parts(index)
-        local = [metric for metric in self._local if metric.name not in results]
-        asking = [metric for metric in self._asking if metric.name not in results]
-        work = [self._ask(index, record.turn, asking, results)] if asking else []
-        if local:
-            work.append(self._compute(record.turn, local, results))
-        await asyncio.gather(*work)
+        job = self._engine.job(record.turn, {metric.name for metric in self._pipeline.metrics} - results.keys())
+
+        async def keep(part: Evaluation) -> None:
+            for name in part.durations:
+                found = tuple(result for result in part.results if result.metric == name)
+                results[name] = self._keep(index, name, found)
+
+        await self._engine.evaluate(job, executor=self._executor, on_part=keep)
         kept = [result for result in record.results if not {result.metric, result.name} & self._names]
         computed = [result for metric in self._pipeline.metrics for result in results[metric.name]]
-        done = record.model_copy(update={"results": (*kept, *self._pipeline.finish(computed))})
-        self._note(index, done, asking)
+        done = record.model_copy(update={"results": (*kept, *computed)})
+        self._note(index, done, [metric for metric in self._asking if metric.name in job.names])
         advance(1)
+
+    def _keep(self, index: int, name: str, found: tuple[Result, ...]) -> tuple[Result, ...]:
+        """Return one metric's results as the record has them; the journal keeps a judge's usable answers."""
+        results = tuple(without_budget(result) for result in found)
+        judged = any(metric.name == name for metric in self._asking)
+        if judged and results == found and not any(map(_is_outage, found)):
+            self._journal.part(index, name, results, self._budget.spent)
+        return results
 
     def _note(self, index: int, record: Record, asking: Sequence[Metric]) -> None:
         """Note a record, unless the judge seems not to work at all: then it is left to the next run.
@@ -225,30 +233,6 @@ class Scoring:
         self._outages.clear()
         while self._held:
             self._journal.done(*self._held.pop(), self._budget.spent)
-
-    async def _compute(self, turn: Turn, metrics: Sequence[Metric], into: dict[str, tuple[Result, ...]]) -> None:
-        analysis = TurnAnalysis(turn, self._pipeline.models, wait=True)
-
-        def compute_all() -> dict[str, tuple[Result, ...]]:
-            return {metric.name: compute(metric, analysis) for metric in metrics}
-
-        into.update(await asyncio.get_running_loop().run_in_executor(self._executor, compute_all))
-
-    async def _ask(
-        self, index: int, turn: Turn, metrics: Sequence[Metric], into: dict[str, tuple[Result, ...]]
-    ) -> None:
-        if self._judge is None:
-            raise ConfigurationError("these metrics need a judge")  # the pipeline has checked that
-        case = JudgedTurn(turn, self._judge, metrics)
-
-        async def ask(metric: Metric) -> None:
-            found = await compute_judged(metric, case)
-            results = tuple(without_budget(result) for result in found)
-            into[metric.name] = results
-            if results == found and not any(map(_is_outage, found)):
-                self._journal.part(index, metric.name, results, self._budget.spent)
-
-        await asyncio.gather(*map(ask, metrics))
 
 
 def _is_outage(result: Result) -> TypeGuard[Failed]:

@@ -1,82 +1,81 @@
-"""Turns that end where nobody may wait."""
+"""Work that a finalizer or an event loop hands over to another thread."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from rageval_hooks.integrations.capture import deferred as handover
+from rageval_hooks.integrations.capture import deferred
+from rageval_hooks.online.inline import Arrival
 from rageval_hooks.turn import Turn
 
 variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="")
 
 
-class FakePipeline:
-    """Notes on which thread turns come, and lets them wait."""
+class WaitNotingPipeline:
+    """Returns an arrival that notes whether somebody waits for it."""
 
-    def __init__(self, computes: bool) -> None:
-        self.computes = computes
-        self.go_on = threading.Event()
-        self.go_on.set()
-        self.seen: list[tuple[Turn, int, str]] = []
+    def __init__(self) -> None:
+        self.waited = False
 
-    def needs_thread(self, turn: Turn) -> bool:
-        return self.computes
+    def submit(self, turn: Turn, context: Any) -> Any:
+        return self
 
-    def clock(self) -> float:
-        return 0.0
-
-    def submit(self, turn: Turn, selection: Any, ended: float | None = None) -> None:
-        assert self.go_on.wait(10)
-        self.seen.append((turn, threading.get_ident(), variable.get()))
-
-    def flush(self, timeout: float) -> bool:
+    def wait(self) -> bool:
+        self.waited = True
         return True
 
 
 def submit(pipeline: Any) -> None:
-    variable.set("the caller's")
-    handover.submit(pipeline, Turn(query="When?"), None)  # type: ignore[arg-type]
+    deferred.submit(pipeline, Turn(query="When?"), None)  # type: ignore[arg-type]
 
 
 async def submit_in_a_loop(pipeline: Any) -> None:
     submit(pipeline)
 
 
-@pytest.mark.parametrize("computes", [False, True])
-def test_on_a_plain_thread_it_is_done_here_and_now(computes: bool) -> None:
-    """Whether or not there is something to compute."""
-    pipeline = FakePipeline(computes)
-    submit(pipeline)
+@pytest.mark.parametrize(("call", "waits"), [(submit, True), (lambda p: asyncio.run(submit_in_a_loop(p)), False)])
+def test_only_a_thread_without_an_event_loop_waits_for_scores(call: Callable[[Any], None], waits: bool) -> None:
+    """A plain thread waits within the budget; an event loop must not be blocked."""
+    pipeline = WaitNotingPipeline()
+    call(pipeline)
 
-    assert [thread for _, thread, _ in pipeline.seen] == [threading.get_ident()]
+    assert pipeline.waited is waits
 
 
-def test_in_a_loop_what_computes_is_done_beside_it() -> None:
-    """On another thread, with the caller's context variables; what computes nothing stays."""
-    beside, here = FakePipeline(True), FakePipeline(False)
-    asyncio.run(submit_in_a_loop(beside))
-    asyncio.run(submit_in_a_loop(here))
-    assert handover.settle(10)
+def test_handed_over_work_runs_on_another_thread_in_the_callers_context() -> None:
+    """Callbacks of the application see the context variables of the request."""
+    variable.set("the caller's")
+    thread, value = deferred.hand_over(lambda: (threading.get_ident(), variable.get())).result(10)
 
-    [(_, thread, value)] = beside.seen
     assert thread != threading.get_ident()
     assert value == "the caller's"
-    assert [thread for _, thread, _ in here.seen] == [threading.get_ident()]
 
 
-def test_waiting_for_what_was_handed_over() -> None:
-    """As long as is asked for, and no longer."""
-    pipeline: Any = FakePipeline(True)
-    pipeline.go_on.clear()
-    asyncio.run(submit_in_a_loop(pipeline))
-    assert not handover.settle(0.01)
-    assert not handover.flush(pipeline, 0.01)
-    pipeline.go_on.set()
-    assert handover.flush(pipeline, 10)
+def test_settle_waits_for_handed_over_work_within_its_timeout() -> None:
+    """It returns False while work is pending, and True once it is done."""
+    go_on = threading.Event()
+    deferred.hand_over(go_on.wait, 10)
+    assert not deferred.settle(0.01)
+    go_on.set()
 
-    assert len(pipeline.seen) == 1
+    assert deferred.settle(10)
+
+
+def test_an_arrival_is_finished_once_and_wakes_all_waiters() -> None:
+    """Threads and event loops may wait for the same turn."""
+    arrival = Arrival(float("inf"))
+
+    async def main() -> bool:
+        waiting = asyncio.ensure_future(arrival._wait_in_loop())
+        await asyncio.sleep(0)
+        threading.Thread(target=arrival.finish).start()
+        return await waiting
+
+    assert asyncio.run(main())
+    assert arrival.wait(0)

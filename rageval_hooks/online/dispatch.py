@@ -1,0 +1,132 @@
+"""Dispatchers carry jobs to where they are evaluated: here, to the background thread of this process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Protocol
+
+from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
+from rageval_hooks.online.counters import Counters
+from rageval_hooks.online.engine import Engine
+from rageval_hooks.online.job import Job
+from rageval_hooks.runtime.suppression import suppress
+from rageval_hooks.runtime.worker import Lane, Worker
+from rageval_hooks.score import Evaluation
+
+__all__ = ["Dispatcher", "ThreadDispatcher"]
+
+_logger = logging.getLogger(__name__)
+
+_CANCEL_SECONDS = 0.1
+"""How long a shutdown waits for cancelled jobs to end."""
+
+
+class Dispatcher(Protocol):
+    """Carries jobs to an engine and their evaluations back.
+
+    A dispatcher is bounded: it refuses jobs when it is full, and counts them. None of its methods raises.
+    """
+
+    def submit(self, job: Job, *, analysis: TurnAnalysis | None = None) -> bool:
+        """Take a job without blocking.
+
+        Args:
+            job: the turn and its metrics.
+            analysis: what this process has already computed for the turn. A dispatcher that evaluates jobs in another
+                process ignores it.
+
+        Returns:
+            False if the job was dropped.
+        """
+
+    def flush(self, timeout: float) -> bool:
+        """Wait until every job so far is evaluated. Returns False if ``timeout`` seconds pass first."""
+
+    def shutdown(self, timeout: float) -> bool:
+        """Flush, then stop. Returns False if jobs remain that were not evaluated."""
+
+    def stats(self) -> dict[str, int]:
+        """Return the counters, among them ``dropped``."""
+
+
+class ThreadDispatcher:
+    """Evaluates jobs in the event loop of this process's background thread. Pending jobs end with the process.
+
+    Args:
+        engine: evaluates the jobs.
+        worker: the background thread.
+        deliver: receives evaluations as they arrive; awaited in the background thread's event loop.
+        capacity: jobs that may wait or run.
+        counters: count the jobs that a shutdown has cancelled.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        worker: Worker,
+        deliver: Callable[[Evaluation], Awaitable[None]],
+        capacity: int,
+        counters: Counters,
+    ) -> None:
+        self._engine = engine
+        self._worker = worker
+        self._deliver = deliver
+        self._lane = Lane("evaluate", capacity)
+        self._running: set[asyncio.Task[Any]] = set()
+        self._closed = False
+        self._counters = counters
+
+    def submit(self, job: Job, *, analysis: TurnAnalysis | None = None) -> bool:
+        """Queue a job. Returns False, and counts, if the queue is full."""
+        return self._worker.submit(self._lane, partial(self._evaluate, job, analysis))
+
+    def flush(self, timeout: float) -> bool:
+        """Wait until nothing is pending. Returns False if ``timeout`` seconds pass first."""
+        return self._worker.flush(timeout)
+
+    def shutdown(self, timeout: float) -> bool:
+        """Wait, then cancel what is left. Returns False if jobs were cancelled."""
+        end = time.monotonic() + timeout
+        done = self.flush(timeout)
+        self._closed = True
+        if not done:
+            undone = self._lane.pending
+            self._counters.add("undone", undone)
+            _logger.warning("rageval-hooks: shut down with %d turns not fully evaluated", undone)
+            self._cancel(max(_CANCEL_SECONDS, end - time.monotonic()))
+        return done
+
+    def stats(self) -> dict[str, int]:
+        """Return the counters of the queue."""
+        return self._lane.stats()
+
+    async def _evaluate(self, job: Job, analysis: TurnAnalysis | None) -> None:
+        """Evaluate a job, unless a shutdown has passed its deadline."""
+        suppress()
+        task = asyncio.current_task()
+        if task is not None:
+            self._running.add(task)
+        try:
+            if not self._closed:
+                await self._engine.evaluate(job, analysis=analysis, on_part=self._deliver, stage="background")
+        except asyncio.CancelledError:
+            pass  # counted by the shutdown that cancelled it
+        finally:
+            if task is not None:
+                self._running.discard(task)
+
+    def _cancel(self, timeout: float) -> None:
+        async def cancel() -> None:
+            tasks = list(self._running)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+        try:
+            self._worker.call(cancel).result(timeout)
+        except Exception:
+            _logger.warning("rageval-hooks: background jobs did not end when they were cancelled")

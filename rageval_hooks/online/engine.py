@@ -1,0 +1,260 @@
+"""The engine: runs the metrics of a job. The online path, ``evaluate()`` and the offline commands all use it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from copy import copy
+from typing import NamedTuple
+
+from rageval_hooks.errors import ConfigurationError, ModelNotReadyError, OverBudgetError
+from rageval_hooks.judges.base import Judge
+from rageval_hooks.metrics.base import Metric, compute, compute_judged
+from rageval_hooks.metrics.support.judged_turn import JudgedTurn
+from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
+from rageval_hooks.models import Models
+from rageval_hooks.online.job import Job, MetricSpec, create_metric, describe_metric
+from rageval_hooks.online.thresholds import Thresholds
+from rageval_hooks.runtime.suppression import suppress, suppressed
+from rageval_hooks.score import Evaluation, Result, Score, Skipped, Stage
+from rageval_hooks.settings import ModelSettings
+from rageval_hooks.turn import Turn
+
+__all__ = ["Engine", "OnPart"]
+
+OnPart = Callable[[Evaluation], Awaitable[None]]
+"""Receives results as they arrive: once for all local metrics, once for each judge metric."""
+
+
+class Engine:
+    """Runs the metrics of jobs. Safe to use from several threads and event loops.
+
+    Args:
+        metrics: the metrics of this process. Jobs name them; a job from another process may name others, which are
+            created on demand.
+        models: the local models.
+        judge: for judge metrics; without one they are skipped.
+        thresholds: give scores their labels; None for no labels.
+        probabilities: by metric name, with which probability turns are selected; 1.0 for metrics that are not named.
+        clock: a monotonic clock, in seconds.
+    """
+
+    def __init__(
+        self,
+        metrics: Iterable[Metric] = (),
+        models: Models | None = None,
+        judge: Judge | None = None,
+        *,
+        thresholds: Thresholds | None = None,
+        probabilities: Mapping[str, float] | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.metrics = tuple(metrics)
+        self.models = models or Models(ModelSettings())
+        self.judge = judge
+        self.clock = clock
+        self._thresholds = thresholds or Thresholds()
+        rates = probabilities or {}
+        # The live metrics, next to the jobs that name them: some have no name in another process.
+        self._own = {
+            metric.name: _OwnMetric(metric, describe_metric(metric, rates.get(metric.name, 1.0)))
+            for metric in self.metrics
+        }
+        self._created: dict[str, Metric] = {}
+
+    def with_judge(self, judge: Judge | None) -> Engine:
+        """Return an engine that differs in its judge alone."""
+        engine = copy(self)
+        engine.judge = judge
+        return engine
+
+    def job(self, turn: Turn, names: Iterable[str] | None = None) -> Job:
+        """Return the job that computes this engine's metrics for a turn.
+
+        Args:
+            turn: the turn.
+            names: some of the metrics; None for all.
+        """
+        job = Job(turn=turn, metrics=tuple(own.spec for own in self._own.values()))
+        return job if names is None else job.only(names)
+
+    async def evaluate(
+        self,
+        job: Job,
+        *,
+        analysis: TurnAnalysis | None = None,
+        executor: Executor | None = None,
+        on_part: OnPart | None = None,
+        stage: Stage = "inline",
+    ) -> Evaluation:
+        """Run local metrics and judge metrics of a job, at the same time; wait for models that are loading.
+
+        Args:
+            job: the turn and its metrics.
+            analysis: what this process has already computed for the turn.
+            executor: runs the local metrics; None for the event loop's own executor.
+            on_part: receives results as they arrive. What it raises is raised.
+            stage: the stage of the evaluations.
+
+        Returns:
+            All results, in the order of the job's metrics.
+        """
+        started = self.clock()
+        analysis = self.analyze(job.turn) if analysis is None else analysis
+        analysis.patient()
+        local, judged = self.split(job)
+        work: list[Coroutine[None, None, Evaluation]] = []
+        if local.metrics:
+            work.append(self._run_local(local, analysis, stage, executor, on_part))
+        case = None if self.judge is None else JudgedTurn(job.turn, self.judge, map(self._metric, judged.metrics))
+        work += [self._ask(job.turn, spec, case, stage, on_part) for spec in judged.metrics]
+        parts = await asyncio.gather(*work)
+        results = [result for part in parts for result in part.results]
+        durations = {name: seconds for part in parts for name, seconds in part.durations.items()}
+        return self._evaluation(job.turn, results, stage, started, durations)
+
+    def analyze(self, turn: Turn, deadline: float | None = None) -> TurnAnalysis:
+        """Return a new analysis of a turn, for the local metrics.
+
+        Args:
+            turn: the turn.
+            deadline: value of the engine's clock at which unfinished work stops; None for no deadline.
+        """
+        return TurnAnalysis(turn, self.models, deadline=deadline, clock=self.clock)
+
+    def evaluate_local(
+        self, job: Job, analysis: TurnAnalysis, stage: Stage = "inline"
+    ) -> tuple[Evaluation, Job | None]:
+        """Run the local metrics of a job on this thread.
+
+        An analysis with a deadline stops the work there: metrics that have no result by then, or whose model is still
+        loading, are left to the returned job.
+
+        Args:
+            job: the turn and its metrics.
+            analysis: the turn's analysis; it says how long to work and whether to wait for models.
+            stage: the stage of the evaluation.
+
+        Returns:
+            The results, and the job with the metrics that remain; None if none remain.
+        """
+        started = self.clock()
+        results: list[Result] = []
+        durations: dict[str, float] = {}
+        remaining: list[str] = []
+        with suppressed():
+            for spec in job.metrics:
+                began = self.clock()
+                found = self._compute(spec, analysis)
+                if found is None:
+                    remaining.append(spec.name)
+                    continue
+                results.extend(found)
+                durations[spec.name] = self.clock() - began
+        evaluation = self._evaluation(job.turn, results, stage, started, durations)
+        return evaluation, job.only(remaining) if remaining else None
+
+    def skip(self, job: Job, reason: str, stage: Stage = "background") -> Evaluation:
+        """Return an evaluation in which every metric of a job is skipped."""
+        results = [Skipped(name=spec.name, reason=reason, metric=spec.name) for spec in job.metrics]
+        return self._evaluation(job.turn, results, stage, self.clock(), {})
+
+    def split(self, job: Job) -> tuple[Job, Job]:
+        """Return the job's local metrics and its judge metrics. Metrics that cannot be created count as local."""
+        judged = {spec.name for spec in job.metrics if self._asks_judge(spec)}
+        return job.only(set(job.names) - judged), job.only(judged)
+
+    # -- one metric
+
+    def _compute(self, spec: MetricSpec, analysis: TurnAnalysis) -> Sequence[Result] | None:
+        """Compute one local metric; None if it has to wait."""
+        try:
+            metric = self._metric(spec)
+        except ConfigurationError as error:
+            return [Skipped(name=spec.name, reason=str(error), metric=spec.name)]
+        if metric.asks_judge:
+            return None
+        if analysis.deadline is not None and self.clock() >= analysis.deadline:
+            return None
+        if not analysis.wait and any(self.models.state(role) in ("idle", "loading") for role in metric.models):
+            return None
+        try:
+            found = compute(metric, analysis)
+        except (ModelNotReadyError, OverBudgetError):
+            return None
+        return [self._finish(result, spec, metric) for result in found]
+
+    async def _run_local(
+        self, job: Job, analysis: TurnAnalysis, stage: Stage, executor: Executor | None, on_part: OnPart | None
+    ) -> Evaluation:
+        """Compute the local metrics on a thread of an executor."""
+        loop = asyncio.get_running_loop()
+        part, _ = await loop.run_in_executor(executor, lambda: self.evaluate_local(job, analysis, stage))
+        if on_part is not None:
+            await on_part(part)
+        return part
+
+    async def _ask(
+        self, turn: Turn, spec: MetricSpec, case: JudgedTurn | None, stage: Stage, on_part: OnPart | None
+    ) -> Evaluation:
+        """Compute one judge metric. `gather` gives it a task of its own, so that suppression does not leak."""
+        suppress()
+        started = self.clock()
+        metric = self._metric(spec)
+        if case is None:
+            found: Sequence[Result] = [metric.skip("no judge is configured in this process")]
+        else:
+            found = await compute_judged(metric, case)
+        results = [self._finish(result, spec, metric) for result in found]
+        part = self._evaluation(turn, results, stage, started, {spec.name: self.clock() - started})
+        if on_part is not None:
+            await on_part(part)
+        return part
+
+    def _asks_judge(self, spec: MetricSpec) -> bool:
+        try:
+            return self._metric(spec).asks_judge
+        except ConfigurationError:
+            return False
+
+    def _metric(self, spec: MetricSpec) -> Metric:
+        """Return the metric that a spec describes: this process's own, or a new one.
+
+        Raises:
+            ConfigurationError: this process cannot create it.
+        """
+        own = self._own.get(spec.name)
+        if own is not None and _is_same(own.spec, spec):
+            return own.metric
+        key = spec.model_dump_json(exclude={"probability"})
+        if key not in self._created:
+            self._created[key] = create_metric(spec)
+        return self._created[key]
+
+    def _finish(self, result: Result, spec: MetricSpec, metric: Metric) -> Result:
+        """Return a result with the metric's name, and a score with its probability and its label."""
+        if result.metric != spec.name:
+            result = result.model_copy(update={"metric": spec.name})
+        if not isinstance(result, Score):
+            return result
+        if spec.probability < result.probability:
+            result = result.model_copy(update={"probability": spec.probability})
+        return self._thresholds.label(result, metric)
+
+    def _evaluation(
+        self, turn: Turn, results: Iterable[Result], stage: Stage, started: float, durations: dict[str, float]
+    ) -> Evaluation:
+        duration = self.clock() - started
+        return Evaluation(turn=turn, results=tuple(results), stage=stage, duration=duration, durations=durations)
+
+
+class _OwnMetric(NamedTuple):
+    metric: Metric
+    spec: MetricSpec
+
+
+def _is_same(own: MetricSpec, spec: MetricSpec) -> bool:
+    """Return True if two specs describe the same metric; their probabilities may differ."""
+    return own == spec or own.model_copy(update={"probability": spec.probability}) == spec

@@ -1,0 +1,163 @@
+"""The inline stage: evaluation starts when a turn ends, and the caller waits for it at most the inline budget."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextvars import copy_context
+from typing import Any
+
+from rageval_hooks.runtime.at_exit import EXIT_DRAIN
+from rageval_hooks.runtime.executors import inline_executor
+from rageval_hooks.runtime.fork import reset_in_child
+from rageval_hooks.runtime.threads import Signal, new_lock
+
+__all__ = ["DONE", "Arrival", "InlineStage"]
+
+_here = threading.local()
+
+
+class Arrival:
+    """A turn on its way through the inline stage. Callers wait for it, or await it, until the budget is used up.
+
+    Args:
+        deadline: value of ``time.perf_counter()`` at which callers stop waiting.
+    """
+
+    def __init__(self, deadline: float) -> None:
+        self.deadline = deadline
+        self._signal = Signal()
+        self._lock = new_lock()
+        self._callbacks: list[Callable[[], None]] = []
+
+    @property
+    def done(self) -> bool:
+        """True once the inline results were handed to the exporters."""
+        return self._signal.is_set()
+
+    def finish(self) -> None:
+        """Wake all who wait."""
+        with self._lock:
+            self._signal.set()
+            callbacks, self._callbacks = self._callbacks, []
+        for call in callbacks:
+            call()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the end of the stage, by default until the deadline. Returns False if that came first."""
+        if timeout is None:
+            timeout = self.deadline - time.perf_counter()
+        return self._signal.wait(timeout)
+
+    def __await__(self) -> Generator[Any, None, bool]:
+        """Wait in an event loop until the deadline. Cancelling the wait does not cancel the evaluation."""
+        return self._wait_in_loop().__await__()
+
+    async def _wait_in_loop(self) -> bool:
+        if self.done:
+            return True
+        loop = asyncio.get_running_loop()
+        finished = loop.create_future()
+
+        def finish() -> None:
+            if not finished.done():
+                finished.set_result(None)
+
+        def finish_from_thread() -> None:
+            # The loop may have been closed since: `asyncio.run` ends while nobody waits any more.
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(finish)
+
+        if not self._call_when_done(finish_from_thread):
+            return True
+        timer = loop.call_later(max(0.0, self.deadline - time.perf_counter()), finish)
+        try:
+            await finished
+        finally:
+            timer.cancel()
+        return self.done
+
+    def _call_when_done(self, call: Callable[[], None]) -> bool:
+        """Have a function called at the end of the stage. Returns False if that has passed."""
+        with self._lock:
+            if self.done:
+                return False
+            self._callbacks.append(call)
+            return True
+
+
+DONE = Arrival(0.0)
+"""The arrival of a turn that nobody has to wait for."""
+DONE.finish()
+
+
+class InlineStage:
+    """Runs evaluations on the process's inline threads.
+
+    Args:
+        budget: seconds that callers wait at most.
+        capacity: evaluations that may wait for a thread.
+    """
+
+    def __init__(self, budget: float, capacity: int) -> None:
+        self.budget = budget
+        self._capacity = capacity
+        self.reset_after_fork()
+        reset_in_child(self)
+
+    def reset_after_fork(self) -> None:
+        """Forget the parent's evaluations: their threads do not exist in the child."""
+        self._open: set[Arrival] = set()
+
+    def start(self, evaluate: Callable[[float], None]) -> Arrival | None:
+        """Start an evaluation, in the caller's context but on another thread.
+
+        Args:
+            evaluate: evaluates a turn; gets the deadline, as a value of ``time.perf_counter()``. Must not raise.
+
+        Returns:
+            None if too many evaluations wait already: a metric that ignores the deadline holds the threads.
+        """
+        if len(self._open) >= self._capacity:
+            return None
+        arrival = Arrival(time.perf_counter() + self.budget)
+        # Sets of arrivals change by single, atomic operations: a finalizer may end a turn at any moment.
+        self._open.add(arrival)
+        _all_open.add(arrival)
+        EXIT_DRAIN.add(_drain, "capture")
+        EXIT_DRAIN.register()
+        inline_executor().submit(copy_context().run, self._run, evaluate, arrival)
+        return arrival
+
+    def flush(self, timeout: float) -> bool:
+        """Wait for the evaluations that have started. Returns False if ``timeout`` seconds pass first.
+
+        On a thread of the stage it returns at once: two callbacks that flush would wait for each other.
+        """
+        return _wait_for(list(self._open), timeout)
+
+    def _run(self, evaluate: Callable[[float], None], arrival: Arrival) -> None:
+        _here.evaluates = True
+        try:
+            evaluate(arrival.deadline)
+        finally:
+            _here.evaluates = False
+            self._open.discard(arrival)
+            _all_open.discard(arrival)
+            arrival.finish()
+
+
+_all_open: set[Arrival] = set()
+
+
+def _drain(timeout: float) -> bool:
+    return _wait_for(list(_all_open), timeout)
+
+
+def _wait_for(arrivals: list[Arrival], timeout: float) -> bool:
+    if getattr(_here, "evaluates", False):
+        return True
+    end = time.monotonic() + timeout
+    return all(arrival.wait(end - time.monotonic()) for arrival in arrivals)

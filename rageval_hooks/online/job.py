@@ -1,0 +1,180 @@
+"""A job: one turn and the metrics to compute for it, as plain data that any process can evaluate."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+from collections.abc import Iterable
+from hashlib import blake2b
+from typing import Any
+
+from pydantic import Field
+
+from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.metrics.base import REGISTRY, Metric
+from rageval_hooks.runtime.jsonable import Data, Metadata, Text
+from rageval_hooks.turn import SpanReference, Turn
+
+__all__ = ["Job", "MetricSpec", "create_metric", "describe_metric"]
+
+
+class MetricSpec(Data):
+    """A metric as data: enough to create the same metric in another process.
+
+    Attributes:
+        name: the metric's name; its results carry it.
+        version: the metric's version, part of the idempotency key.
+        reference: how another process finds the metric: a registered name or ``"package.module:name"``. None for a
+            metric that exists only in this process, such as a function defined in a notebook.
+        options: keyword arguments of the metric's class that differ from their defaults.
+        probability: with which probability the turn was selected for this metric, 0 < p <= 1.
+    """
+
+    name: Text
+    version: Text = "1"
+    reference: Text | None = None
+    options: Metadata = Field(default_factory=dict)
+    probability: float = Field(default=1.0, gt=0, le=1)
+
+
+class Job(Data):
+    """One turn and the metrics to compute for it.
+
+    A job is plain data and round-trips through JSON, so it can wait on disk or run on another machine::
+
+        text = job.model_dump_json()
+        evaluation = await engine.evaluate(Job.model_validate_json(text))
+
+    Attributes:
+        turn: the turn to evaluate.
+        metrics: the metrics to compute, in the order of the results.
+    """
+
+    turn: Turn
+    metrics: tuple[MetricSpec, ...]
+
+    @property
+    def span(self) -> SpanReference | None:
+        """The span that the scores belong to."""
+        return self.turn.span
+
+    @property
+    def key(self) -> str:
+        """The idempotency key: the same for the same turn, metrics and versions, in every process."""
+        return _digest(*(self.metric_key(metric) for metric in self.metrics))
+
+    def metric_key(self, metric: MetricSpec) -> str:
+        """Return the idempotency key of one metric's results for this turn."""
+        options = json.dumps(metric.options, sort_keys=True)
+        return _digest(_turn_identity(self.turn), metric.name, metric.version, options)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the metrics."""
+        return tuple(metric.name for metric in self.metrics)
+
+    @property
+    def bound_to_process(self) -> tuple[str, ...]:
+        """The names of the metrics that only the process that created the job can compute."""
+        return tuple(metric.name for metric in self.metrics if metric.reference is None)
+
+    def only(self, names: Iterable[str]) -> Job:
+        """Return the job with some of its metrics."""
+        wanted = frozenset(names)
+        return self.model_copy(update={"metrics": tuple(metric for metric in self.metrics if metric.name in wanted)})
+
+
+def _turn_identity(turn: Turn) -> str:
+    # The span identifies a captured turn everywhere; a turn made by hand may have neither span nor id.
+    if turn.span is not None:
+        return f"{turn.span.trace_id}/{turn.span.span_id}/{turn.id}"
+    return turn.id or turn.model_dump_json()
+
+
+def _digest(*parts: str) -> str:
+    digest = blake2b(digest_size=16)
+    for part in parts:
+        digest.update(part.encode())
+        digest.update(b"\0")
+    return digest.hexdigest()
+
+
+def describe_metric(metric: Metric, probability: float = 1.0) -> MetricSpec:
+    """Return a metric as data.
+
+    Args:
+        metric: a registered metric, an instance with options of its own, or a function with ``@metric``.
+        probability: with which probability turns are selected for this metric.
+    """
+    reference, options = _importable_instance(metric), dict[str, Any]()
+    if reference is None:
+        found = _options(metric)
+        if found is not None:
+            reference, options = _class_reference(type(metric)), found
+    return MetricSpec(
+        name=metric.name,
+        version=metric.version,
+        reference=reference,
+        options=options if reference is not None else {},
+        probability=probability,
+    )
+
+
+def create_metric(spec: MetricSpec) -> Metric:
+    """Create the metric that a spec describes.
+
+    Raises:
+        ConfigurationError: this process cannot find or create the metric; the message says why.
+    """
+    if spec.reference is None:
+        raise ConfigurationError(
+            f"the metric {spec.name!r} exists only in the process that created the job: define it at the top level of "
+            'a module that this process can import, and refer to it as "package.module:name"'
+        )
+    return REGISTRY.create(spec.reference, make=lambda kind: kind(**spec.options))
+
+
+def _importable_instance(metric: Metric) -> str | None:
+    """Return ``"module:name"`` of a metric that a module holds under its own name, such as a decorated function."""
+    # "package.module.function": `@metric` records where the function was defined.
+    module_name, _, name = metric.source.rpartition(".")
+    module = sys.modules.get(module_name)
+    if module_name == "__main__" or getattr(module, name, None) is not metric:
+        return None
+    return f"{module_name}:{name}"
+
+
+def _class_reference(kind: type[Metric]) -> str | None:
+    if REGISTRY.builtin().get(getattr(kind, "name", "")) is kind:
+        return kind.name
+    # "make.<locals>.Mine" can be imported by nobody, and "__main__" is another module in another process.
+    found = getattr(sys.modules.get(kind.__module__), kind.__qualname__, None)
+    return f"{kind.__module__}:{kind.__qualname__}" if found is kind and kind.__module__ != "__main__" else None
+
+
+def _options(metric: Metric) -> dict[str, Any] | None:
+    """Return the constructor's arguments that differ from their defaults; None if they cannot be read back."""
+    options: dict[str, Any] = {}
+    parameters = inspect.signature(type(metric)).parameters.values()
+    for parameter in parameters:
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        # By convention a metric keeps each option under the option's name.
+        if not hasattr(metric, parameter.name):
+            return None
+        value = getattr(metric, parameter.name)
+        if value == parameter.default:
+            continue
+        if not _is_json(value):
+            return None
+        options[parameter.name] = list(value) if isinstance(value, tuple) else value
+    return options
+
+
+def _is_json(value: object) -> bool:
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return False
+    return True

@@ -1,0 +1,140 @@
+"""The end of the process: everything that is pending gets one deadline, and the exit never takes longer."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from functools import partial
+from typing import Literal
+
+from rageval_hooks.runtime.time_limit import prepare_for_exit, within
+
+__all__ = ["EXIT_DRAIN", "ExitDrain", "is_exiting", "is_multiprocessing_child"]
+
+_logger = logging.getLogger(__name__)
+
+Stage = Literal["capture", "evaluate", "export"]
+Step = Callable[[float], object]
+"""Finishes something within some seconds; returns False if it could not."""
+
+_STAGES: tuple[Stage, ...] = ("capture", "evaluate", "export")
+_DEFAULT_TIMEOUT = 10.0
+_EARLY_SHARE = 0.8
+"""Share of the time that the stages before the last may take together: a judge that hangs must not keep finished
+turns from being exported."""
+
+_GRACE = 0.05
+"""Seconds that a step may take longer than it was told before it is left behind."""
+
+
+class ExitDrain:
+    """Runs steps when the process ends: first what captures turns, then what evaluates them, then the exporters.
+
+    The interpreter calls exit handlers last-in, first-out. Ours must come before the handler of a tracer provider,
+    which shuts that provider down, so it is registered after the provider was created; see :meth:`run_before`.
+
+    Children of ``multiprocessing`` end without exit handlers; there a finalizer of that package calls :meth:`run`.
+    """
+
+    def __init__(self) -> None:
+        self._steps: dict[Step, Stage] = {}
+        self._timeouts: weakref.WeakKeyDictionary[object, float] = weakref.WeakKeyDictionary()
+        self._last_timeout = _DEFAULT_TIMEOUT
+        self._registered_in = 0
+        self._providers: weakref.WeakSet[object] = weakref.WeakSet()
+
+    @property
+    def timeout(self) -> float:
+        """The longest that an owner allows the exit to take, in seconds."""
+        return max(self._timeouts.values(), default=self._last_timeout)
+
+    def allow(self, owner: object, seconds: float) -> None:
+        """Note how long an owner allows the exit to take."""
+        self._timeouts[owner] = self._last_timeout = seconds
+
+    def release(self, owner: object) -> None:
+        """Forget an owner: nothing of it is pending."""
+        self._timeouts.pop(owner, None)
+
+    def add(self, step: Step, stage: Stage) -> None:
+        """Run a step at exit. Adding it again changes nothing."""
+        self._steps.setdefault(step, stage)
+
+    def remove(self, step: Step) -> None:
+        """Do not run a step at exit."""
+        self._steps.pop(step, None)
+
+    def register(self) -> None:
+        """Register the exit handler of this process, once."""
+        if self._registered_in != os.getpid():
+            self._register()
+
+    def run_before(self, provider: object) -> None:
+        """Run before the exit handler of a tracer provider that exists by now."""
+        if provider in self._providers and self._registered_in == os.getpid():
+            return
+        # Once per provider: each registration takes a slot in the interpreter's list that is never freed.
+        self._providers.add(provider)
+        self._register()
+
+    def _register(self) -> None:
+        self._registered_in = os.getpid()
+        prepare_for_exit()
+        atexit.unregister(self.run)
+        atexit.register(self.run)
+        if is_multiprocessing_child():
+            from multiprocessing.util import Finalize
+
+            Finalize(self, self.run, exitpriority=100)
+
+    def run(self) -> bool:
+        """Run all steps within the timeout. Returns False if one of them could not finish."""
+        end = time.monotonic() + self.timeout
+        early_end = time.monotonic() + self.timeout * _EARLY_SHARE
+        done = True
+        for stage in _STAGES:
+            deadline = end if stage == "export" else early_end
+            done = self._run_stage(stage, deadline) and done
+        return done
+
+    def _run_stage(self, stage: Stage, deadline: float) -> bool:
+        steps = [step for step, its_stage in list(self._steps.items()) if its_stage == stage]
+        done = True
+        for index, step in enumerate(steps):
+            # A fair share for each: one step that hangs must not take the time of those after it.
+            share = max(0.0, deadline - time.monotonic()) / (len(steps) - index)
+            try:
+                done = within(partial(step, share), share + _GRACE) is not False and done
+            except TimeoutError:
+                done = False
+                _logger.warning("rageval-hooks: the exit does not wait for %s any longer", _name_of(step))
+            except Exception:
+                done = False
+                _logger.warning("rageval-hooks: a step of the shutdown at exit failed", exc_info=True)
+        return done
+
+
+def is_exiting() -> bool:
+    """Return True on the main thread after its program has ended: in an exit handler."""
+    main = threading.main_thread()
+    return not main.is_alive() and threading.current_thread() is main
+
+
+def is_multiprocessing_child() -> bool:
+    """Return True in a child process of ``multiprocessing``, of a pool or of a process pool executor."""
+    process = sys.modules.get("multiprocessing.process")
+    return process is not None and process.parent_process() is not None
+
+
+def _name_of(step: Step) -> str:
+    owner = getattr(step, "__self__", None)
+    return type(owner).__name__ if owner is not None else getattr(step, "__qualname__", repr(step))
+
+
+EXIT_DRAIN = ExitDrain()
