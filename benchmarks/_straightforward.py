@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rageval_hooks.metrics.base import Metric, compute
+from rageval_hooks.metrics import Metric, compute
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models import AnyEmbedding
 from rageval_hooks.models.cross_encoder import Relevance, _sigmoid

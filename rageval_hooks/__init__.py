@@ -18,7 +18,7 @@ from rageval_hooks.errors import (
 from rageval_hooks.evaluation import evaluate, evaluate_conversation
 from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.instrumentation import Instrumentation, instrument
-from rageval_hooks.metrics.base import Metric, ScoreDefinition, metric
+from rageval_hooks.metrics import JudgeMetric, LocalMetric, Metric, ScoreDefinition, metric
 from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped, Target
 from rageval_hooks.turn import (
     ErrorInfo,
@@ -39,6 +39,8 @@ __all__ = [
     "Exporter",
     "Failed",
     "Instrumentation",
+    "JudgeMetric",
+    "LocalMetric",
     "Message",
     "Metric",
     "MissingDependencyError",

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rageval_hooks import Passage, Turn
-from rageval_hooks.metrics.base import Metric, compute
+from rageval_hooks.metrics import Metric, compute
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models import Models
 from rageval_hooks.score import Result, Skipped

@@ -10,8 +10,8 @@ import pytest
 
 from rageval_hooks import ConfigurationError, Exporter, Metric, Score, UnknownNameError
 from rageval_hooks.exporters.base import REGISTRY as EXPORTERS
+from rageval_hooks.metrics import metric
 from rageval_hooks.metrics.base import REGISTRY as METRICS
-from rageval_hooks.metrics.base import metric
 from rageval_hooks.metrics.groundedness import Groundedness
 from rageval_hooks.plugins import Registry
 

@@ -1,1 +1,37 @@
-"""Metrics: one idea per file."""
+"""Metrics: what is computed for a turn. One module per metric; ``support`` has what they share.
+
+To add a metric, add a module with a subclass of :class:`LocalMetric` or :class:`JudgeMetric`: it is found by its name.
+"""
+
+from rageval_hooks.metrics.base import (
+    REGISTRY,
+    AnyMetric,
+    Direction,
+    Field,
+    JudgeMetric,
+    LocalMetric,
+    Metric,
+    Results,
+    ScoreDefinition,
+    Threshold,
+    label,
+)
+from rageval_hooks.metrics.support.function_metric import metric
+from rageval_hooks.metrics.support.running import compute, compute_judged
+
+__all__ = [
+    "REGISTRY",
+    "AnyMetric",
+    "Direction",
+    "Field",
+    "JudgeMetric",
+    "LocalMetric",
+    "Metric",
+    "Results",
+    "ScoreDefinition",
+    "Threshold",
+    "compute",
+    "compute_judged",
+    "label",
+    "metric",
+]

@@ -1,4 +1,4 @@
-"""Citations: do the passages that the response cites support what it cites them for, and is everything cited?
+"""``citation``: do the cited passages support what they are cited for, and is every sentence cited?
 
 One judge call for all pairs. Source: seed 004 (TREC 2024 RAG track).
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, ClassVar, Final
 
@@ -15,22 +16,28 @@ from pydantic import Field as Described
 
 from rageval_hooks.errors import ConfigurationError, InputTooLargeError
 from rageval_hooks.judges.base import Judgement
-from rageval_hooks.metrics.base import Field, Metric, ScoreDefinition, passage_name
+from rageval_hooks.metrics.base import Field, JudgeMetric, PassageScope, Results, ScoreDefinition
 from rageval_hooks.metrics.no_answer import declined
-from rageval_hooks.metrics.support.batching import Labels, ask_in_batches, combined, plain_key
+from rageval_hooks.metrics.support.batching import BatchAnswers, ask_in_batches
 from rageval_hooks.metrics.support.judged_turn import JudgedTurn
 from rageval_hooks.metrics.support.plan import PlannedCall, TurnSize
-from rageval_hooks.score import Result
+from rageval_hooks.metrics.support.spending import combined
+from rageval_hooks.metrics.support.unseen import passage_name
+from rageval_hooks.score import Failed, Result
 from rageval_hooks.text.citations import Citations, CitedKey, CitedPart, find_citations
+from rageval_hooks.text.formatting import shorten
+from rageval_hooks.text.keys import plain_key
+from rageval_hooks.turn import Turn
 
 __all__ = ["Citation", "CitationSupport", "PairSupport", "citation_scores"]
 
 _KEY: Final = "citation.support"
-_MOST_PAIRS: Final = 1000
+_MAX_PAIRS: Final = 1000
 _SUPPORT: Final = {"full": 1.0, "partial": 0.5, "none": 0.0}
 _WORDS: Final = {value: word for word, value in _SUPPORT.items()}
 
 Pair = tuple[str, int]
+"""Key of a sentence of the response, and position of a passage that it cites."""
 
 
 class PairSupport(BaseModel):
@@ -64,7 +71,7 @@ def citation_scores(parts: Sequence[Mapping[object, float | None]]) -> tuple[flo
 
     Args:
         parts: per part of the response, the support of each key that it cites: 1, 0.5 or 0; None for a key that no
-            passage has. At least one part, and one that cites something.
+            passage has. At least one part must cite something.
 
     Returns:
         Precision: the mean, over the distinct keys, of their mean support where they are cited; a made-up key has 0.
@@ -72,36 +79,41 @@ def citation_scores(parts: Sequence[Mapping[object, float | None]]) -> tuple[flo
         any has 0. So a made-up citation costs precision alone. f1: 0 if both are 0.
     """
     by_key: dict[object, list[float]] = {}
-    means: list[float] = []
+    recalls: list[float] = []
     for part in parts:
         for key, support in part.items():
             by_key.setdefault(key, []).append(support or 0.0)
         available = [support for support in part.values() if support is not None]
-        means.append(sum(available) / len(available) if available else 0.0)
-    precision = sum(sum(values) / len(values) for values in by_key.values()) / len(by_key)
-    recall = sum(means) / len(means)
-    return precision, recall, 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+        recalls.append(_mean(available))
+    precision = _mean([_mean(values) for values in by_key.values()])
+    recall = _mean(recalls)
+    both = precision + recall
+    return precision, recall, 2 * precision * recall / both if both else 0.0
 
 
-class Citation(Metric):
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
+
+
+class Citation(JudgeMetric):
     """Precision, recall and f1 of the citations: from markers in the response, and from the framework's annotations.
 
-    The parts of the response are its sentences. Markers are read as
-    :func:`rageval_hooks.text.citations.find_citations` says; annotations stand in ``turn.metadata["citations"]``, in
-    the form that is described there. Where a cited name means several passages, pieces of one document, the one that
-    supports the sentence best counts. All pairs of sentence and passage are judged in one call, more than 40 in
-    several at the same time. A citation that no passage has counts 0, without a question. A response without citations
-    is skipped, and so is, without a question, one that ``no_answer`` (if it runs too) finds to decline.
+    The parts of the response are its sentences. :func:`rageval_hooks.text.citations.find_citations` says how markers
+    are read; annotations are in ``turn.metadata["citations"]``, in the form that is described there. The passages that
+    can be cited are those of the prompt; numbers count among them. If a name means several passages, pieces of one
+    document, the piece that supports the sentence best counts. All pairs of sentence and passage are judged in one
+    call, more than 40 in several at the same time. A citation that no passage has counts 0 without a call. A response
+    without citations is skipped without a call, and so is one that declines, if ``no_answer`` runs too.
 
     Args:
-        batch: how many pairs are judged in one call, at most.
+        batch: the most pairs per call.
 
     Raises:
-        ConfigurationError: the batch is empty.
+        ConfigurationError: ``batch`` is less than 1.
     """
 
     name: ClassVar[str] = "citation"
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     scores: ClassVar[tuple[ScoreDefinition, ...]] = (
         ScoreDefinition(
             name="citation.precision",
@@ -114,13 +126,14 @@ class Citation(Metric):
         ScoreDefinition(name="citation.f1", description="harmonic mean of citation precision and recall"),
     )
     requires: ClassVar[tuple[Field, ...]] = ("query", "passages", "response")
+    passages: ClassVar[PassageScope] = "prompt"
     family: ClassVar[str] = "generation"
     source: ClassVar[str] = "seed 004 (TREC 2024 RAG track)"
     calls: ClassVar[str] = "1 per 40 pairs of sentence and cited passage; 0 without citations"
 
     def __init__(self, *, batch: int = 40) -> None:
         if batch < 1:
-            raise ConfigurationError(f"citation judges at least 1 pair per call, not {batch}")
+            raise ConfigurationError(f"batch of citation must be at least 1, not {batch}")
         self.batch = batch
 
     def plan(self, size: TurnSize) -> tuple[PlannedCall, ...]:
@@ -128,107 +141,119 @@ class Citation(Metric):
         calls = math.ceil(size.citations / self.batch)
         return (PlannedCall(_KEY, f"support of {size.citations} citations", calls, after=("no_answer.attempt",)),)
 
-    async def evaluate(self, case: JudgedTurn) -> Iterable[Result]:
+    async def evaluate(self, case: JudgedTurn) -> Results:
         """Return the three scores; all are failed if the support of a pair is missing."""
-        turn = case.turn
-        citations = find_citations(turn.response, case.response, turn.passages, turn.metadata.get("citations"))
+        citations = _citations(case)
         if not citations.any:
             return self.skip_all(_why_none(citations))
         reason = await declined(case)
         if reason is not None:
             return self.skip_all(reason)
-        labels = await self._support(case, citations)
-        if labels.missing:
-            message = "; ".join(f"no support of {_list(pairs)}: {error.message}" for error, pairs in labels.reasons())
-            failures = [labels.failure(partial(self.fail, name=definition.name)) for definition in self.scores]
-            return [failed.model_copy(update={"message": message}) for failed in failures]
-        return self._results(case, citations, labels)
+        answers = await self._support(case, citations)
+        return self._failures(answers) if answers.missing else self._scores(case, citations, answers)
 
-    async def _support(self, case: JudgedTurn, citations: Citations) -> Labels[Pair, float]:
+    async def _support(self, case: JudgedTurn, citations: Citations) -> BatchAnswers[Pair, float]:
         async def ask(part: Sequence[Pair]) -> Judgement[CitationSupport]:
             return await case.ask(_TASK.format(pairs=_list(part)), CitationSupport, about_response=True)
 
-        def read(answer: CitationSupport) -> Iterable[tuple[Pair, float | None]]:
-            for entry in answer.pairs:
-                yield (plain_key(entry.sentence), entry.passage), _SUPPORT.get(entry.support.strip().casefold())
+        pairs = _pairs(citations.parts)
+        if len(pairs) > _MAX_PAIRS:
+            raise InputTooLargeError(f"the response has {len(pairs)} citations to check: more than {_MAX_PAIRS}")
+        return await ask_in_batches(pairs, self.batch, ask, _read, min)
 
-        pairs = list(
-            dict.fromkeys(
-                (part.sentence.key, passage)
-                for part in citations.parts
-                for key in part.keys
-                for passage in key.passages
-            )
-        )
-        if len(pairs) > _MOST_PAIRS:
-            raise InputTooLargeError(f"the response has {len(pairs)} citations to check: more than {_MOST_PAIRS}")
-        return await ask_in_batches(pairs, self.batch, ask, read, min)
+    def _failures(self, answers: BatchAnswers[Pair, float]) -> list[Failed]:
+        message = "; ".join(f"no support of {_list(pairs)}: {error.message}" for error, pairs in answers.reasons())
+        failures = [answers.failure(partial(self.fail, name=definition.name)) for definition in self.scores]
+        return [failed.model_copy(update={"message": message}) for failed in failures]
 
-    def _results(self, case: JudgedTurn, citations: Citations, labels: Labels[Pair, float]) -> Iterable[Result]:
+    def _scores(self, case: JudgedTurn, citations: Citations, answers: BatchAnswers[Pair, float]) -> list[Result]:
         parts = citations.parts
-        support = [{key.identity: _best(part, key, labels) for key in part.keys} for part in parts]
-        made_up = list(dict.fromkeys(key.name for part in parts for key in part.keys if not key.passages))
+        support = [{key.identity: _best(part, key, answers) for key in part.keys} for part in parts]
+        made_up = dict.fromkeys(key.name for part in parts for key in part.keys if not key.passages)
         metadata = {
-            "parts": [_part_data(part, labels) for part in parts],
-            "made_up": made_up,
+            "parts": [_part_data(part, answers) for part in parts],
+            "made_up": list(made_up),
             "unplaced": list(citations.unplaced),
-            "dropped": dict(+labels.dropped),
-            "calls": len(labels.judgements),
+            "dropped": dict(+answers.dropped),
+            "calls": len(answers.judgements),
         }
-        explanation = _explain(case, parts, labels)
+        explanation = "\n".join(_line(case.turn, part, answers) for part in parts)
+        results: list[Result] = []
         for definition, value in zip(self.scores, citation_scores(support), strict=True):
-            if labels.judgements:
-                yield self.judged(
-                    value,
-                    combined(labels.spent),
-                    name=definition.name,
-                    explanation=explanation,
-                    metadata=metadata,
-                )
-            else:  # every citation is made up: nobody had to be asked
-                yield self.score(value, definition.name, explanation=explanation, metadata=metadata)
-
-
-def _best(part: CitedPart, key: CitedKey, labels: Labels[Pair, float]) -> float | None:
-    values = [labels.values[part.sentence.key, passage] for passage in key.passages]
-    return max(values, default=None)
-
-
-def _part_data(part: CitedPart, labels: Labels[Pair, float]) -> dict[str, Any]:
-    return {
-        "key": part.sentence.key,
-        "text": part.sentence.text,
-        "citations": [
-            {"name": key.name, "passages": list(key.passages), "support": _best(part, key, labels)} for key in part.keys
-        ],
-    }
-
-
-def _explain(case: JudgedTurn, parts: Iterable[CitedPart], labels: Labels[Pair, float]) -> str:
-    lines = []
-    for part in parts:
-        said = []
-        for key in part.keys:
-            value = _best(part, key, labels)
-            if value is None:
-                said.append(f"[{key.name}] no such passage")
+            name = definition.name
+            if answers.judgements:
+                judgement = combined(answers.calls)
+                score = self.judged(value, judgement, name=name, explanation=explanation, metadata=metadata)
             else:
-                names = ", ".join(passage_name(case.turn, passage) for passage in key.passages)
-                said.append(f"[{key.name}] {_WORDS[value]} support by passage {names}")
-        lines.append(f"{part.sentence.key} {'; '.join(said) or 'not cited'}: “{_shorten(part.sentence.text)}”")
-    return "\n".join(lines)
+                # Every citation is made up, so the judge was not asked.
+                score = self.score(value, name, explanation=explanation, metadata=metadata)
+            results.append(score)
+        return results
+
+
+def _citations(case: JudgedTurn) -> Citations:
+    """Return the citations, with passages by their positions in the turn.
+
+    A number is the place among the passages of the prompt: the model did not see the others, and cannot count them.
+    """
+    turn = case.turn
+    found = find_citations(turn.response, case.response, turn.prompt_passages, turn.metadata.get("citations"))
+    positions = case.prompt_positions
+    parts = tuple(
+        CitedPart(part.sentence, tuple(_in_turn(key, positions) for key in part.keys)) for part in found.parts
+    )
+    return Citations(parts, found.unplaced)
+
+
+def _in_turn(key: CitedKey, positions: Sequence[int]) -> CitedKey:
+    return replace(key, passages=tuple(positions[place] for place in key.passages))
+
+
+def _pairs(parts: Iterable[CitedPart]) -> list[Pair]:
+    pairs: dict[Pair, None] = {}
+    for part in parts:
+        for key in part.keys:
+            pairs.update(((part.sentence.key, passage), None) for passage in key.passages)
+    return list(pairs)
+
+
+def _read(answer: CitationSupport) -> Iterable[tuple[Pair, float | None]]:
+    for entry in answer.pairs:
+        yield (plain_key(entry.sentence), entry.passage), _SUPPORT.get(entry.support.strip().casefold())
+
+
+def _best(part: CitedPart, key: CitedKey, answers: BatchAnswers[Pair, float]) -> float | None:
+    """Return the support by the best passage that a key means; None for a key that no passage has."""
+    return max((answers.values[part.sentence.key, passage] for passage in key.passages), default=None)
+
+
+def _part_data(part: CitedPart, answers: BatchAnswers[Pair, float]) -> dict[str, Any]:
+    citations = [
+        {"name": key.name, "passages": list(key.passages), "support": _best(part, key, answers)} for key in part.keys
+    ]
+    return {"key": part.sentence.key, "text": part.sentence.text, "citations": citations}
+
+
+def _line(turn: Turn, part: CitedPart, answers: BatchAnswers[Pair, float]) -> str:
+    said = [_said(turn, key, _best(part, key, answers)) for key in part.keys]
+    return f"{part.sentence.key} {'; '.join(said) or 'not cited'}: “{shorten(part.sentence.text)}”"
+
+
+def _said(turn: Turn, key: CitedKey, support: float | None) -> str:
+    if support is not None:
+        names = ", ".join(passage_name(turn, passage) for passage in key.passages)
+        return f"[{key.name}] {_WORDS[support]} support by passage {names}"
+    if any(passage.id == key.name for passage in turn.passages):
+        return f"[{key.name}] a passage that was not in the prompt"
+    return f"[{key.name}] no such passage"
 
 
 def _why_none(citations: Citations) -> str:
     if citations.unplaced:
-        # Their number, and not their names: these may quote the turn's texts.
+        # Their number only: their names may quote the turn's texts, and reasons are shown where those are hidden.
         return f"the citations ({len(citations.unplaced)}) do not say what they are for"
     return "the response has no citations"
 
 
 def _list(pairs: Iterable[Pair]) -> str:
     return ", ".join(f"({key}, {passage})" for key, passage in pairs)
-
-
-def _shorten(text: str, length: int = 120) -> str:
-    return text if len(text) <= length else text[: length - 1] + "…"

@@ -1,45 +1,55 @@
-"""``groundedness`` and ``unsupported_facts``: how far the passages support the response."""
+"""``groundedness``: how far the passages support the response."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import ClassVar, Final
 
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.metrics.base import Field, Metric, ScoreDefinition, Threshold, passage_name
+from rageval_hooks.metrics.base import Field, LocalMetric, PassageScope, ScoreDefinition, Threshold
 from rageval_hooks.metrics.support.grounding import Grounding, SentenceGrounding, groundedness
+from rageval_hooks.metrics.support.sentence_scores import SentenceScore, as_metadata, explain_sentences
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
+from rageval_hooks.metrics.support.unseen import passage_name, unseen_support
 from rageval_hooks.models import Role
 from rageval_hooks.models.embedding import Embedding
 from rageval_hooks.score import Result
 from rageval_hooks.settings import LEXICAL, MINILM
-from rageval_hooks.text.facts import unsupported_facts
-from rageval_hooks.turn import Turn
+from rageval_hooks.text.sentences import Span
 
-__all__ = ["Groundedness", "UnsupportedFacts"]
+__all__ = ["Groundedness"]
 
-_NEEDS: tuple[Field, ...] = ("response", "passages")
-_SUPPORT = ("begin_wow_test", "faithdial_gold", "expertqa_test", "wice_test")
+_SETS: Final = ("begin_wow_test", "faithdial_gold", "expertqa_test", "wice_test")
 
 
-class Groundedness(Metric):
-    """How far the passages support the response; see :mod:`rageval_hooks.metrics.support.grounding` for the formula.
+class Groundedness(LocalMetric):
+    """How far the passages of the prompt support the response.
+
+    :mod:`rageval_hooks.metrics.support.grounding` has the formula. The explanation names the sentences below the
+    threshold of the label.
 
     Args:
-        weak: sentences that score below this are named in the explanation, 0..1.
+        weak: where the score has no label, the explanation names the sentences below this, 0..1.
+
+    Raises:
+        ConfigurationError: ``weak`` is outside 0..1.
     """
 
     name: ClassVar[str] = "groundedness"
+    version: ClassVar[str] = "2"
     scores: ClassVar[tuple[ScoreDefinition, ...]] = (
         ScoreDefinition(
             name="groundedness",
             description="how far the passages support the response",
+            by_sentence=True,
             thresholds=(
-                Threshold(value=0.74, models=MINILM, accuracy=(0.572, 0.858), sets=_SUPPORT),
-                Threshold(value=0.75, models=(LEXICAL,), accuracy=(0.565, 0.861), sets=_SUPPORT),
+                Threshold(value=0.74, models=MINILM, accuracy=(0.572, 0.858), sets=_SETS),
+                Threshold(value=0.75, models=(LEXICAL,), accuracy=(0.565, 0.861), sets=_SETS),
             ),
         ),
     )
-    requires: ClassVar[tuple[Field, ...]] = _NEEDS
+    requires: ClassVar[tuple[Field, ...]] = ("response", "passages")
+    passages: ClassVar[PassageScope] = "prompt"
     models: ClassVar[tuple[Role, ...]] = ("embedder",)
     family: ClassVar[str] = "local"
     source: ClassVar[str] = "ours; all-MiniLM-L6-v2"
@@ -48,119 +58,46 @@ class Groundedness(Metric):
 
     def __init__(self, weak: float = 0.6) -> None:
         if not 0 <= weak <= 1:
-            raise ConfigurationError(f"weak lies within 0..1, and {weak} does not")
+            raise ConfigurationError(f"weak must be from 0 to 1, not {weak}")
         self.weak = weak
 
     def evaluate(self, analysis: TurnAnalysis) -> Result:
-        """Return the mean over sentences; skipped where the response or the passages have no words."""
-        turn = analysis.turn
-        model = analysis.models.embedder(wait=analysis.wait)
-        indexes = analysis.passage_indexes
-        response = passages = None
-        if model.name != LEXICAL:
-            passages = [
-                embedding.tokens for embedding in analysis.passage_embeddings if isinstance(embedding, Embedding)
-            ]
-            whole = analysis.embed(turn.response)
-            response = whole.tokens if isinstance(whole, Embedding) else None
-        found = groundedness(turn.response, indexes, response, passages, analysis.sentences)
+        """Return the mean over sentences; skipped if the response or the passages have no words."""
+        model = analysis.models.embedder(wait=analysis.wait).name
+        found = self._grounding(analysis, model)
         if found.value is None:
             return self.skip("the response or the passages have no words that could be compared")
-        return self.score(
-            found.value,
-            model=model.name,
-            explanation=_explain(found, turn, self.weak),
-            metadata={"sentences": [_details(sentence, turn) for sentence in found.sentences[:_MOST_SENTENCES]]},
-        )
+        unseen = unseen_support(analysis.turn, analysis.response)
+        sentences = [_sentence_score(sentence, analysis, unseen) for sentence in found.sentences]
+        score = self.score(found.value, model=model, metadata={"sentences": as_metadata(sentences)})
+        # Where the user's own threshold sets the label, the explanation is written again with that threshold.
+        threshold = self.scores[0].default_threshold(score)
+        explanation = explain_sentences(sentences, self.weak if threshold is None else threshold)
+        return score.model_copy(update={"explanation": explanation})
+
+    def _grounding(self, analysis: TurnAnalysis, model: str) -> Grounding:
+        response, indexes = analysis.response.blanked, analysis.prompt_indexes
+        if model == LEXICAL:
+            return groundedness(response, indexes, sentences=analysis.sentences)
+        whole = analysis.response_embedding
+        passages = [found.tokens for found in analysis.prompt_embeddings if isinstance(found, Embedding)]
+        tokens = whole.tokens if isinstance(whole, Embedding) else None
+        return groundedness(response, indexes, tokens, passages, analysis.sentences)
 
 
-class UnsupportedFacts(Metric):
-    """How many distinct numbers, dates, codes and names of the response no passage has.
-
-    A count of its own, never averaged into another score: one wrong number in a long answer is as wrong as in a short.
-    """
-
-    name: ClassVar[str] = "unsupported_facts"
-    version: ClassVar[str] = "2"
-    scores: ClassVar[tuple[ScoreDefinition, ...]] = (
-        ScoreDefinition(
-            name="unsupported_facts",
-            description="numbers, dates, codes and names of the response that no passage has",
-            direction="lower",
-            high=None,
-            unit="facts",
-            thresholds=(Threshold(value=0, models=(None,), accuracy=(0.525, 0.744), sets=_SUPPORT),),
-        ),
-    )
-    requires: ClassVar[tuple[Field, ...]] = _NEEDS
-    family: ClassVar[str] = "local"
-    source: ClassVar[str] = "ours"
-    default: ClassVar[bool] = True
-    about_claims: ClassVar[bool] = True
-
-    def evaluate(self, analysis: TurnAnalysis) -> Result:
-        """Return the count."""
-        missing = unsupported_facts(analysis.facts, analysis.passage_facts)
-        if missing:
-            explanation = f"no passage has: {', '.join(fact.text for fact in missing[:_MOST_FACTS])}"
-        elif analysis.facts:
-            stated = list(dict.fromkeys(fact.text for fact in analysis.facts))
-            more = f" and {len(stated) - 10} more" if len(stated) > 10 else ""
-            explanation = f"the passages have: {', '.join(stated[:10])}{more}"
-        else:
-            explanation = "the response states no numbers, dates or names"
-        return self.score(
-            len(missing),
-            explanation=explanation,
-            metadata={
-                "stated": len(analysis.facts),
-                "missing": [{"text": fact.text, "kind": fact.kind} for fact in missing[:_MOST_FACTS]],
-            },
-        )
-
-
-_MOST_SENTENCES = 100
-_MOST_FACTS = 50
-_MOST_EXPLAINED = 5
-
-
-def _explain(found: Grounding, turn: Turn, weak: float) -> str:
-    """Name the weak sentences, each with its best passage and its missing words, the worst first."""
-    poor = sorted((sentence for sentence in found.sentences if sentence.score < weak), key=lambda item: item.score)
-    if not poor:
-        number = len(found.sentences)
-        line = f"all {number} sentences are well supported" if number > 1 else "well supported"
-        missing = list(dict.fromkeys(word for sentence in found.sentences for word in sentence.missing))
-        return f"{line}; words that no passage has: {', '.join(missing[:10])}" if missing else line
-    lines = []
-    for sentence in poor[:_MOST_EXPLAINED]:
-        start, end = sentence.span
-        line = f"{sentence.score:.2f} “{_shorten(turn.response[start:end])}”"
-        if sentence.score > 0:
-            line += f" best passage: {passage_name(turn, sentence.passage)}"
-        else:
-            line += " no passage has any of it"
-        if sentence.missing:
-            line += f"; missing: {', '.join(sentence.missing[:10])}"
-        lines.append(line)
-    if len(poor) > _MOST_EXPLAINED:
-        lines.append(f"and {len(poor) - _MOST_EXPLAINED} more of {len(found.sentences)} sentences")
-    return "\n".join(lines)
-
-
-def _details(sentence: SentenceGrounding, turn: Turn) -> dict[str, object]:
+def _sentence_score(
+    sentence: SentenceGrounding, analysis: TurnAnalysis, unseen: Mapping[Span, tuple[str, ...]]
+) -> SentenceScore:
     start, end = sentence.span
-    return {
-        "text": turn.response[start:end],
-        "score": round(sentence.score, 4),
-        "coverage": round(sentence.coverage, 4),
-        "alignment": None if sentence.alignment is None else round(sentence.alignment, 4),
-        "weight": sentence.weight,
-        "passage": sentence.passage,
-        "missing": list(sentence.missing[:50]),
-    }
-
-
-def _shorten(text: str, length: int = 120) -> str:
-    flat = " ".join(text.split())
-    return flat if len(flat) <= length else flat[: length - 1] + "…"
+    passage = analysis.prompt_positions[sentence.passage]
+    return SentenceScore(
+        text=analysis.turn.response[start:end],
+        score=sentence.score,
+        weight=sentence.weight,
+        passage=passage,
+        passage_name=passage_name(analysis.turn, passage),
+        missing=sentence.missing,
+        unseen=unseen.get(sentence.span, ()),
+        coverage=sentence.coverage,
+        alignment=sentence.alignment,
+    )

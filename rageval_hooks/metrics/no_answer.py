@@ -1,4 +1,4 @@
-"""Has the system answered at all, or declined? One judge call; other metrics ask before they judge the response."""
+"""``no_answer``: did the system answer, or decline? Other judge metrics use the same answer of the judge."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from pydantic import Field as Described
 
 from rageval_hooks.judges.base import Judgement
-from rageval_hooks.metrics.base import Field, Metric, ScoreDefinition
+from rageval_hooks.metrics.base import Field, JudgeMetric, ScoreDefinition
 from rageval_hooks.metrics.support.judged_turn import JudgedTurn
 from rageval_hooks.metrics.support.plan import PlannedCall, TurnSize
 from rageval_hooks.score import Result
@@ -16,7 +16,8 @@ from rageval_hooks.score import Result
 __all__ = ["AnswerAttempt", "NoAnswer", "declined"]
 
 _KEY = "no_answer.attempt"
-_DECLINED = "the system declined to answer (see no_answer)"  # the judge's own words may quote the turn's texts
+# Not the judge's own words: they may quote the turn's texts, and reasons are shown where those are hidden.
+_DECLINED = "the system declined to answer (see no_answer)"
 
 
 class AnswerAttempt(BaseModel):
@@ -33,11 +34,11 @@ by the passages. It does not if it says only that it cannot or will not answer, 
 do not say, if it asks back, or if it talks of something else to avoid the question."""
 
 
-class NoAnswer(Metric):
-    """Whether the system attempted an answer: 1 if it did, even a wrong one, 0 if it declined.
+class NoAnswer(JudgeMetric):
+    """1 if the system attempted an answer, even a wrong one; 0 if it declined.
 
-    The name is that of the test, as in the literature; higher means that more questions were answered. The label is
-    ``answered`` or ``declined``. While it runs, the generation metrics of a turn that was declined are skipped: a
+    The name is that of the test in the literature; a higher value means that more questions were answered. The label is
+    ``answered`` or ``declined``. Where this metric runs, the generation metrics of a declined turn are skipped: a
     refusal is neither unsupported nor incomplete.
     """
 
@@ -60,7 +61,7 @@ class NoAnswer(Metric):
 
     async def evaluate(self, case: JudgedTurn) -> Result:
         """Return the score."""
-        judgement = await self.attempt(case)
+        judgement = await _attempt(case)
         attempted = judgement.value.attempted
         return self.judged(
             float(attempted),
@@ -69,21 +70,21 @@ class NoAnswer(Metric):
             explanation=judgement.value.explanation.strip() or None,
         )
 
-    async def attempt(self, case: JudgedTurn) -> Judgement[AnswerAttempt]:
-        """Return what the judge says; asked once, whichever metrics use it."""
-        return await case.once(_KEY, lambda: case.ask(_TASK, AnswerAttempt, about_response=True))
+
+async def _attempt(case: JudgedTurn) -> Judgement[AnswerAttempt]:
+    """Return what the judge says; it is asked once, however many metrics use it."""
+    return await case.once(_KEY, lambda: case.ask(_TASK, AnswerAttempt, about_response=True))
 
 
 async def declined(case: JudgedTurn) -> str | None:
-    """Return why the response of a turn is not judged: that it declines to answer; None if it is to be judged.
+    """Return the reason to skip a response that declines to answer; None if the response is to be judged.
 
     Only where :class:`NoAnswer` runs for the turn. If that fails, the response is judged as any other.
     """
-    for metric in case.metrics(NoAnswer):
-        try:
-            judgement = await metric.attempt(case)
-        except Exception:  # that metric itself reports it
-            return None
-        if not judgement.value.attempted:
-            return _DECLINED
-    return None
+    if not case.runs(NoAnswer.name):
+        return None
+    try:
+        judgement = await _attempt(case)
+    except Exception:  # the metric itself reports it
+        return None
+    return None if judgement.value.attempted else _DECLINED

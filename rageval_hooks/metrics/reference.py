@@ -1,19 +1,18 @@
-"""Against a reference answer: how much of it is in the response, and how much of the response is in it.
+"""``reference``: how much of a reference answer is in the response, and how much of the response is in it.
 
 One judge call. Source: seed 003.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from pydantic import BaseModel
 from pydantic import Field as Described
 
 from rageval_hooks.errors import JudgeAnswerError
 from rageval_hooks.judges.base import Judgement
-from rageval_hooks.metrics.base import Field, Metric, ScoreDefinition
+from rageval_hooks.metrics.base import Field, JudgeMetric, Results, ScoreDefinition
 from rageval_hooks.metrics.no_answer import declined
 from rageval_hooks.metrics.support.judged_turn import JudgedTurn
 from rageval_hooks.metrics.support.plan import PlannedCall, TurnSize
@@ -44,10 +43,10 @@ Task: compare the answer with the reference, which is a known good answer. The p
 The same information in other words is the same information."""
 
 
-class Reference(Metric):
-    """Completeness and conciseness of the response against the turn's reference answer.
+class Reference(JudgeMetric):
+    """Completeness and conciseness of the response, compared with the turn's reference answer.
 
-    Where ``no_answer`` runs too and says that the system declined to answer, both are skipped, and nobody is asked.
+    If ``no_answer`` runs too and says that the system declined to answer, both are skipped without a call.
     """
 
     name: ClassVar[str] = "reference"
@@ -68,25 +67,24 @@ class Reference(Metric):
         """Return its one call."""
         return (PlannedCall(_KEY, "comparison with the reference answer", after=("no_answer.attempt",)),)
 
-    async def evaluate(self, case: JudgedTurn) -> Iterable[Result]:
-        """Return the two scores; one that is out of its range is failed."""
+    async def evaluate(self, case: JudgedTurn) -> Results:
+        """Return the two scores; one whose value is out of range is failed."""
         reason = await declined(case)
         if reason is not None:
             return self.skip_all(reason)
         task = _TASK.format(reference=case.fence.frame("reference", case.turn.reference or ""))
         judgement = await case.ask(task, ReferenceComparison, about_response=True)
-        return [self._result(judgement, "completeness"), self._result(judgement, "conciseness")]
-
-    def _result(
-        self, judgement: Judgement[ReferenceComparison], name: Literal["completeness", "conciseness"]
-    ) -> Result:
         answer = judgement.value
-        value = answer.completeness if name == "completeness" else answer.conciseness
+        missing = f"Missing: {answer.missing.strip() or 'nothing'}"
+        extra = f"Beyond the reference: {answer.extra.strip() or 'nothing'}"
+        return [
+            self._result("reference.completeness", answer.completeness, judgement, missing),
+            self._result("reference.conciseness", answer.conciseness, judgement, extra),
+        ]
+
+    def _result(self, name: str, value: float, judgement: Judgement[ReferenceComparison], explanation: str) -> Result:
         if not 0 <= value <= 1:
             message = f"the judge gave {repr(value).removesuffix('.0')}, which is not from 0 to 1"
-            return self.fail(JudgeAnswerError(message, **judgement.details()), f"reference.{name}")
-        if name == "completeness":
-            explanation = f"Missing: {answer.missing.strip() or 'nothing'}"
-        else:
-            explanation = f"Beyond the reference: {answer.extra.strip() or 'nothing'}"
-        return self.judged(value + 0.0, judgement, name=f"reference.{name}", explanation=explanation)
+            return self.fail(JudgeAnswerError(message, **judgement.details()), name)
+        # A judge may give -0.0: adding 0.0 makes it 0.0.
+        return self.judged(value + 0.0, judgement, name=name, explanation=explanation)

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, ClassVar, Final
 
 from pydantic import BaseModel, BeforeValidator, WithJsonSchema
 from pydantic import Field as Described
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.judges.base import Judgement
-from rageval_hooks.metrics.base import Field, Metric, ScoreDefinition, passage_name
-from rageval_hooks.metrics.support.batching import Labels, ask_in_batches, combined
+from rageval_hooks.metrics.base import Field, JudgeMetric, ScoreDefinition
+from rageval_hooks.metrics.support.batching import BatchAnswers, ask_in_batches
 from rageval_hooks.metrics.support.judged_turn import JudgedTurn
 from rageval_hooks.metrics.support.plan import PlannedCall, TurnSize
-from rageval_hooks.score import Failed, Result, Target
+from rageval_hooks.metrics.support.spending import AnyJudgement, combined
+from rageval_hooks.metrics.support.unseen import passage_name
+from rageval_hooks.score import Failed, Result, Score, Target
+from rageval_hooks.text.passages import has_words
 
 __all__ = ["PARAMETERS", "PassageGrade", "PassageGrades", "Umbrela", "graded", "paid_grading", "planned_grading"]
 
@@ -26,21 +29,23 @@ _KEY: Final = "umbrela.grades"
 _GRADES: Final = (0, 1, 2, 3)
 _MEANING: Final = ("unrelated", "related, does not answer", "some answer, unclear or buried", "dedicated, exact answer")
 _FORM: Final = {"type": "integer", "enum": list(_GRADES)}
+_SHARED_BY: Final = ("umbrela", "ranking", "nuggets")
+"""The metrics that use the grades. The first of them that runs reports what they cost."""
 
 PARAMETERS: Final = {"temperature": 0, "top_p": 1, "seed": 42, "presence_penalty": 0.5, "frequency_penalty": 0}
 """Sampling parameters of these calls; the judge leaves out what a model does not take."""
 
 
-def _integer_or_none(value: Any) -> int | None:
+def _integer_or_none(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
+# Only the grade counts: a wrong form of the steps before it must not void the grade.
 _Thought = Annotated[int | None, BeforeValidator(_integer_or_none), WithJsonSchema(_FORM)]
-"""What does not count: another form of it does not void the grade."""
 
 
 class PassageGrade(BaseModel):
-    """What the judge says of one passage. Only the grade counts; the others are there to be thought of first."""
+    """What the judge says of one passage. The judge weighs match and trustworthiness first; only the grade counts."""
 
     passage: int = Described(description="the passage's number")
     match: _Thought = Described(default=None, description="how well its content matches the intent, 0 to 3")
@@ -65,19 +70,20 @@ First name the intent behind the question. Then, per passage: how well its conte
 be trusted; and, from both, the grade. Use only the numbers of the passages above."""
 
 
-class Umbrela(Metric):
-    """UMBRELA grades: one per passage, and their mean. Long lists are graded in batches, at the same time.
+class Umbrela(JudgeMetric):
+    """UMBRELA grades of all retrieved passages: one per passage, and their mean.
 
-    A passage that the judge leaves out, or gives a grade that does not exist, is failed, and the mean says how many it
-    lacks. One without text is skipped. Graded twice, the lower grade holds.
+    Long lists are graded in batches, at the same time. A passage that the judge does not mention, or gives a grade that
+    does not exist, is failed; the mean says how many grades are missing. A passage without words is skipped. If the
+    judge grades a passage twice, the lower grade holds.
 
     Args:
-        per_passage: one call per passage, as in the paper. The passages are before the judge all the same, since all
-            calls of a turn begin with the same bytes; it is asked about one.
-        batch: how many passages are graded in one call, at most.
+        per_passage: one call per passage, as in the paper. The judge still sees all passages, since all prompts of a
+            turn begin with the same bytes; it is asked about one.
+        batch: the most passages per call.
 
     Raises:
-        ConfigurationError: the batch is empty.
+        ConfigurationError: ``batch`` is less than 1.
     """
 
     name: ClassVar[str] = "umbrela"
@@ -94,7 +100,7 @@ class Umbrela(Metric):
 
     def __init__(self, per_passage: bool = False, *, batch: int = 20) -> None:
         if batch < 1:
-            raise ConfigurationError(f"umbrela grades at least 1 passage per call, not {batch}")
+            raise ConfigurationError(f"batch of umbrela must be at least 1, not {batch}")
         self.per_passage = per_passage
         self.batch = 1 if per_passage else batch
 
@@ -104,83 +110,94 @@ class Umbrela(Metric):
 
     async def evaluate(self, case: JudgedTurn) -> Iterable[Result]:
         """Return the mean, then one score per passage."""
-        labels = await graded(case)
-        results = [*self._mean(case, labels), *self._grades(case, labels)]
-        empty = [index for index in range(len(case.turn.passages)) if not _has_text(case, index)]
+        answers = await graded(case)
+        results: list[Result] = [self._mean(case, answers)] if answers.judgements or answers.missing else []
+        results += self._grades(case, answers)
+        empty = [position for position, passage in enumerate(case.turn.passages) if not has_words(passage.text)]
         if empty:
             results.append(self.skip(f"there is no text in {_named(case, empty)}"))
-        if labels.missing:
-            results.append(self._missing(case, labels))
+        if answers.missing:
+            results.append(self._missing(case, answers))
         return results
 
-    async def grade(self, case: JudgedTurn) -> Labels[int, int]:
-        """Ask for the grades; see :func:`graded`, which asks once per turn."""
+    async def grade(self, case: JudgedTurn) -> BatchAnswers[int, int]:
+        """Ask for the grades; use :func:`graded`, which asks once per turn."""
+        passages = case.turn.passages
 
         async def ask(part: Sequence[int]) -> Judgement[PassageGrades]:
-            task = _TASK.format(which=_which(part, len(case.turn.passages)))
-            return await case.ask(task, PassageGrades, parameters=PARAMETERS)
+            task = _TASK.format(which=_which(part, len(passages)))
+            return await case.ask(task, PassageGrades, about_retrieval=True, parameters=PARAMETERS)
 
-        passages = [index for index in range(len(case.turn.passages)) if _has_text(case, index)]
-        return await ask_in_batches(passages, self.batch, ask, _read, min)
+        positions = [position for position, passage in enumerate(passages) if has_words(passage.text)]
+        return await ask_in_batches(positions, self.batch, ask, _read, min)
 
-    def _missing(self, case: JudgedTurn, labels: Labels[int, int]) -> Failed:
-        """Return one failure for all passages without a grade: a span has one place for it."""
-        failed = labels.failure(self.fail)
-        message = "; ".join(f"{error.message}: {_named(case, passages)}" for error, passages in labels.reasons())
-        metadata = {**failed.metadata, "passages": sorted(labels.missing)}
+    def _missing(self, case: JudgedTurn, answers: BatchAnswers[int, int]) -> Failed:
+        """Return one failed result for all passages without a grade: a span has room for one."""
+        failed = answers.failure(self.fail)
+        message = "; ".join(f"{error.message}: {_named(case, passages)}" for error, passages in answers.reasons())
+        metadata = {**failed.metadata, "passages": sorted(answers.missing)}
         return failed.model_copy(update={"message": message, "metadata": metadata})
 
-    def _mean(self, case: JudgedTurn, labels: Labels[int, int]) -> Iterable[Result]:
-        if labels.missing and not labels.values:
-            yield labels.failure(lambda error: self.fail(error, "umbrela.mean"))
-            return
-        values = labels.values
-        counts = ", ".join(f"{sum(v == grade for v in values.values())} x {grade}" for grade in reversed(_GRADES))
-        lacking = len(case.turn.passages) - len(values)
-        yield self.judged(
-            sum(values.values()) / len(values),
-            combined(labels.spent),
+    def _mean(self, case: JudgedTurn, answers: BatchAnswers[int, int]) -> Result:
+        values = answers.values
+        if not values:
+            return answers.failure(lambda error: self.fail(error, "umbrela.mean"))
+        grades = list(values.values())
+        counts = ", ".join(f"{grades.count(grade)} x {grade}" for grade in reversed(_GRADES))
+        total = len(case.turn.passages)
+        lacking = total - len(values)
+        return self.judged(
+            sum(grades) / len(grades),
+            combined(answers.calls),
             name="umbrela.mean",
-            explanation=f"grades: {counts}" + (f"; {lacking} of {len(case.turn.passages)} left out" if lacking else ""),
+            explanation=f"grades: {counts}" + (f"; without a grade: {lacking} of {total}" if lacking else ""),
             metadata={
-                "grades": [values.get(index) for index in range(len(case.turn.passages))],
+                "grades": [values.get(position) for position in range(total)],
                 "left_out": lacking,
-                "dropped": dict(+labels.dropped),
-                "calls": len(labels.judgements),
+                "dropped": dict(+answers.dropped),
+                "calls": len(answers.judgements),
             },
         )
 
-    def _grades(self, case: JudgedTurn, labels: Labels[int, int]) -> Iterable[Result]:
-        said = {(id(j), entry.passage): entry for j in labels.judgements for entry in j.value.grades}
-        for index in sorted(labels.values):
-            grade, judgement = labels.values[index], labels.by[index]
-            entry = said[id(judgement), index]
-            yield self.judged(
+    def _grades(self, case: JudgedTurn, answers: BatchAnswers[int, int]) -> list[Score]:
+        entries = {(id(answer), entry.passage): entry for answer in answers.judgements for entry in answer.value.grades}
+        scores = []
+        for position in sorted(answers.values):
+            grade, answer = answers.values[position], answers.answer_of[position]
+            entry = entries[id(answer), position]
+            score = self.judged(
                 float(grade),
-                judgement,
-                explanation=f"{_MEANING[grade]} (intent: {judgement.value.intent.strip()})",
-                target=Target(kind="passage", index=index, id=case.turn.passages[index].id),
+                answer,
+                explanation=f"{_MEANING[grade]} (intent: {answer.value.intent.strip()})",
+                target=Target(kind="passage", index=position, id=case.turn.passages[position].id),
                 metadata={"match": entry.match, "trustworthiness": entry.trustworthiness},
             )
+            scores.append(score)
+        return scores
 
 
-async def graded(case: JudgedTurn) -> Labels[int, int]:
-    """Return the grades of a turn's passages by their positions; asked once, whichever metrics use them.
+async def graded(case: JudgedTurn) -> BatchAnswers[int, int]:
+    """Return the grades of a turn's passages by their positions; they are asked for once per turn.
 
-    If :class:`Umbrela` runs for the turn, it is asked as that one was set up.
+    If :class:`Umbrela` runs for the turn, the grades are asked for as that metric was set up.
     """
-    umbrela = next(iter(case.metrics(Umbrela)), None) or Umbrela()
+    running = case.metrics(Umbrela)
+    umbrela = running[0] if running else Umbrela()
     return await case.once(_KEY, lambda: umbrela.grade(case))
 
 
-def paid_grading(case: JudgedTurn, labels: Labels[int, int], by: str) -> list[Judgement[Any]]:
-    """Return the calls for the grades if a metric is the one to report what they took; else nothing.
+def paid_grading(case: JudgedTurn, answers: BatchAnswers[int, int], by: str) -> list[AnyJudgement]:
+    """Return the calls for the grades if a metric is the one that reports their cost; else nothing.
 
-    Of the metrics that share them, that is the first that runs for the turn, so that costs can be added up.
+    Only one of the metrics that share the grades reports it, so that costs can be added up.
+
+    Args:
+        case: the turn.
+        answers: the grades.
+        by: the metric's name.
     """
-    running = {metric.name for metric in case.metrics(Metric)}  # type: ignore[type-abstract]
-    payer = next((name for name in ("umbrela", "ranking", "nuggets") if name in running), by)
-    return labels.spent if payer == by else []
+    payer = next((name for name in _SHARED_BY if case.runs(name)), by)
+    return answers.calls if payer == by else []
 
 
 def planned_grading(size: TurnSize) -> PlannedCall:
@@ -188,20 +205,18 @@ def planned_grading(size: TurnSize) -> PlannedCall:
     return Umbrela().plan(size)[0]
 
 
-def _read(answer: Any) -> Iterable[tuple[int, int | None]]:
+def _read(answer: PassageGrades) -> Iterable[tuple[int, int | None]]:
     for entry in answer.grades:
         yield entry.passage, entry.grade if entry.grade in _GRADES else None
 
 
-def _has_text(case: JudgedTurn, index: int) -> bool:
-    return bool(case.turn.passages[index].text.strip())
-
-
 def _which(part: Sequence[int], count: int) -> str:
-    if len(part) == count > 1:
+    if len(part) == 1:
+        return f"only passage {part[0]}"
+    if len(part) == count:
         return f"all {count} passages"
-    return f"only passage {part[0]}" if len(part) == 1 else f"only the passages {', '.join(map(str, part))}"
+    return f"only the passages {', '.join(map(str, part))}"
 
 
 def _named(case: JudgedTurn, passages: Iterable[int]) -> str:
-    return "passage " + ", ".join(passage_name(case.turn, index) for index in passages)
+    return "passage " + ", ".join(passage_name(case.turn, position) for position in passages)

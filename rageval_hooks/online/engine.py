@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from rageval_hooks.errors import ConfigurationError, ModelNotReadyError, OverBudgetError
 from rageval_hooks.judges.base import Judge
-from rageval_hooks.metrics.base import Metric, compute, compute_judged
+from rageval_hooks.metrics.base import Metric
 from rageval_hooks.metrics.support.judged_turn import JudgedTurn
+from rageval_hooks.metrics.support.running import compute, compute_judged
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models import Models
 from rageval_hooks.online.job import Job, MetricSpec, create_metric, describe_metric

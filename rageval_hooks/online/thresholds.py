@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rageval_hooks.metrics.base import Metric, ScoreDefinition, label
+from rageval_hooks.metrics.base import Metric, ScoreDefinition
 from rageval_hooks.score import Score
 from rageval_hooks.settings import EVERY
 
@@ -33,7 +33,7 @@ class Thresholds:
         if definition is None:
             return score
         threshold = self._threshold(score, definition)
-        return score if threshold is None else label(score, threshold, definition.direction)
+        return score if threshold is None else definition.label(score, threshold)
 
     def _threshold(self, score: Score, definition: ScoreDefinition) -> float | None:
         if score.name in self._given:

@@ -13,7 +13,7 @@ from rageval_hooks.text.markers import Marker, find_markers, footnotes, without_
 from rageval_hooks.text.sentences import Span
 from rageval_hooks.turn import Passage
 
-__all__ = ["Citations", "CitedKey", "CitedPart", "find_citations"]
+__all__ = ["Citations", "CitedKey", "CitedPart", "citation_marks", "find_citations"]
 
 _NUMBER: Final = re.compile(
     r"(?:(?:sources?|docs?|documents?|passages?|refs?|references?|contexts?)(?: ?[:#] ?| ))?(\d{1,3})", re.IGNORECASE
@@ -82,12 +82,13 @@ def find_citations(
 ) -> Citations:
     """Return what each sentence of a response cites.
 
-    In the text, ``[n]`` is the n-th passage from 1 (or the one that begins with "Source n:", as LlamaIndex's citation
-    engine numbers them); any other token in brackets is a passage's ``id``, or its metadata's ``source`` (file name,
-    URL, title), exactly. A number that no passage has is a made-up citation, and so is a token that looks like an id
-    where the passages have ids: like theirs, like an address or a file. ``[2019]``, ``[12:30]``, ``[10/10]``,
-    ``[COVID-19]``, ``[sic]``, links, images and indexes in code are none. A marker at the beginning of a sentence
-    belongs to the sentence before it in the same line, unless it is the subject, as in "[2] says".
+    In the text, ``[n]`` is the passage that begins with "Source n:", as LlamaIndex's citation engine numbers them, else
+    the one with the ``id`` n, else the n-th passage from 1. Any other token in brackets is a passage's ``id``, or its
+    metadata's ``source`` (file name, URL, title), exactly. A number that no passage has is a made-up citation, and so
+    is a token that looks like an id where the passages have ids: like theirs, like an address or a file. ``[2019]``,
+    ``[12:30]``, ``[10/10]``, ``[COVID-19]``, ``[sic]``, links, images and indexes in code are no citations. A marker at
+    the beginning of a sentence belongs to the sentence before it in the same line, unless it is the subject, as in
+    "[2] says".
 
     Args:
         response: the response.
@@ -123,6 +124,23 @@ def find_citations(
         if not numbers:
             unplaced.append(key.name)
     return Citations(parts.cited(), tuple(unplaced))
+
+
+def citation_marks(response: str, passages: Sequence[Passage]) -> list[Span]:
+    """Return the parts of a response that only cite: markers, footnote definitions and a closing list of references.
+
+    They state nothing, so metrics of what the response states do not read them. The spans may overlap.
+
+    Args:
+        response: the response.
+        passages: the passages that it may cite.
+    """
+    names = _Names(passages)
+    notes, definitions = footnotes(response)
+    found = find_markers(response, names.is_known, numbered=names.numbered)
+    marks = [marker.span for marker in found if names.of_marker(marker, notes)]
+    references = (without_references(response), len(response))
+    return [span for span in (*marks, *definitions, references) if span[0] < span[1]]
 
 
 class _Spans:
@@ -302,7 +320,7 @@ class _Names:
         """Return what a framework's annotation cites; None if it does not say."""
         number = annotation.get("passage")
         if isinstance(number, int) and not isinstance(number, bool):
-            return self._number(number)
+            return self._at_place(number, str(number))
         extras = annotation.get("extras")
         fields = {**(extras if isinstance(extras, Mapping) else {}), **annotation}
         named = [value for name in _NAMES if isinstance(value := fields.get(name), str) and value]
@@ -333,13 +351,17 @@ class _Names:
         return [CitedKey(token)] if self._shapes and self._shapes.have(token) else []
 
     def _number(self, number: int, token: str | None = None) -> CitedKey:
-        """Return the passage of a number: as the passages are numbered, by place from 1, else as an id."""
+        """Return the passage of a number: by its printed number, else by its id, else by its place from 1."""
         name = token or str(number)
+        # "Source 2:" was printed in the prompt before the passage, so the model knew it by that number.
         if self._numbers:
             return CitedKey(name, (self._numbers[number],) if number in self._numbers else ())
-        if 1 <= number <= len(self._passages):
-            return CitedKey(name, (number - 1,))
-        return CitedKey(name, tuple(self._named.get(name, ())))
+        if name in self._named:
+            return CitedKey(name, tuple(self._named[name]))
+        return self._at_place(number, name)
+
+    def _at_place(self, number: int, name: str) -> CitedKey:
+        return CitedKey(name, (number - 1,) if 1 <= number <= len(self._passages) else ())
 
     def _of_footnote(self, label: str, notes: Mapping[str, str]) -> CitedKey:
         text = notes.get(label, "").strip().strip("[]<>")

@@ -6,7 +6,7 @@ import math
 import re
 import unicodedata
 
-__all__ = ["cut_to_width", "flat", "format_value", "short_value", "show_value", "shown", "width_of"]
+__all__ = ["cut_to_width", "flat", "format_value", "short_value", "shorten", "show_value", "shown", "width_of"]
 
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 _PICTURES = 0x2400
@@ -23,6 +23,12 @@ def shown(text: str) -> str:
 def flat(text: str) -> str:
     """Return a text on one line, without control characters."""
     return " ".join(shown(text).split())
+
+
+def shorten(text: str, length: int = 120) -> str:
+    """Return a text on one line, cut to a length; an ellipsis marks the cut."""
+    line = " ".join(text.split())
+    return line if len(line) <= length else line[: length - 1] + "…"
 
 
 def _picture(found: re.Match[str]) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rageval_hooks.text.sentences import Span, sentence_spans
 
-__all__ = ["KeyedSentence", "key_passages", "key_response", "letters"]
+__all__ = ["KeyedSentence", "key_passages", "key_response", "letters", "plain_key"]
+
+_AROUND = f"{string.punctuation}{string.whitespace}“”‘’«»…\u00a0"
 
 
 @dataclass(frozen=True)
@@ -74,3 +77,13 @@ def _said(text: str, spans: Iterable[Span]) -> Iterator[Span]:
 
 def _one_line(text: str, span: Span) -> str:
     return " ".join(text[span[0] : span[1]].split())
+
+
+def plain_key(key: str) -> str:
+    """Return a key as we write it, for one that is written in capitals, in brackets or with a colon.
+
+    Example:
+        >>> [plain_key(key) for key in ("0a", "[0A]", " (b):", "“1c”.")]
+        ['0a', '0a', 'b', '1c']
+    """
+    return key.casefold().strip(_AROUND)

@@ -8,7 +8,7 @@ from typing import Final
 from rageval_hooks.text.facts import FactIndex, index_facts
 from rageval_hooks.text.words import words
 
-__all__ = ["CHUNK_WORDS", "MAX_CHUNKS", "PassageIndex", "index_passage"]
+__all__ = ["CHUNK_WORDS", "MAX_CHUNKS", "PassageIndex", "has_words", "index_passage"]
 
 CHUNK_WORDS: Final = 100
 """A passage is cut into chunks of so many words; a window is two neighbouring chunks, so windows overlap by half."""
@@ -30,6 +30,11 @@ class PassageIndex:
         """Bytes, about: an entry of a set and its string."""
         entries = sum(map(len, (*self.chunks, *self.facts.sets)))
         return 2000 + 130 * entries
+
+
+def has_words(text: str) -> bool:
+    """Return True if a text has a letter or a digit; a passage without any has no score."""
+    return any(map(str.isalnum, text))
 
 
 def index_passage(text: str) -> PassageIndex:

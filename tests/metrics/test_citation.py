@@ -183,7 +183,7 @@ class TestScores:
 
     def test_an_empty_batch_is_refused(self) -> None:
         """At construction."""
-        with pytest.raises(ConfigurationError, match="at least 1 pair"):
+        with pytest.raises(ConfigurationError, match="batch of citation must be at least 1"):
             Citation(batch=0)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rageval_hooks import ConfigurationError, Score
-from rageval_hooks.metrics.completeness import ConceptCompleteness
+from rageval_hooks.metrics.concept_completeness import ConceptCompleteness
 from rageval_hooks.metrics.support.turn_analysis import MAX_QUERY_CHARACTERS
 from rageval_hooks.models import Models
 from tests.local import make_turn, run, why_not
@@ -92,7 +92,7 @@ def test_the_threshold_is_a_setting(threshold: float, value: float, real_models:
 @pytest.mark.parametrize("threshold", [-0.01, 1.01, math.nan, math.inf])
 def test_a_threshold_outside_its_range_is_refused(threshold: float) -> None:
     """At construction; the message says what is valid."""
-    with pytest.raises(ConfigurationError, match=r"lies within 0\.\.1"):
+    with pytest.raises(ConfigurationError, match=r"must be from 0 to 1"):
         ConceptCompleteness(threshold)
 
 

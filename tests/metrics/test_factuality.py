@@ -12,7 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rageval_hooks import ConfigurationError, Metric, Score
-from rageval_hooks.metrics.factuality import EntityConsistency, FactualAccuracy, Hallucination, SemanticGrounding
+from rageval_hooks.metrics.entity_consistency import EntityConsistency
+from rageval_hooks.metrics.factual_accuracy import FactualAccuracy
+from rageval_hooks.metrics.hallucination import Hallucination
+from rageval_hooks.metrics.semantic_grounding import SemanticGrounding
 from rageval_hooks.models import Models
 from rageval_hooks.models.embedder import Embedder
 from rageval_hooks.models.nlp import Entity
@@ -225,7 +228,7 @@ def test_hallucination_is_better_when_it_is_lower() -> None:
 @pytest.mark.parametrize("weight", [-0.1, 1.5, math.nan])
 def test_a_weight_outside_its_range_is_refused(metric: type[FactualAccuracy], weight: float) -> None:
     """At construction."""
-    with pytest.raises(ConfigurationError, match=r"grounding_weight lies within 0\.\.1"):
+    with pytest.raises(ConfigurationError, match=r"grounding_weight must be from 0 to 1"):
         metric(weight)
 
 
@@ -252,12 +255,12 @@ def test_without_a_text_there_is_no_score(metric: Metric, response: str, passage
 @pytest.mark.parametrize("metric", [SemanticGrounding(), FactualAccuracy(), Hallucination()], ids=repr)
 @pytest.mark.parametrize(
     ("response", "passages", "tier"),
-    [("It is.", [PIER], "lexical"), ("\u200b", [PIER], "neural"), ("Anna.", ["\ufffd"], "neural")],
+    [("It is.", [PIER], "lexical"), ("Anna.", ["\ufffd"], "neural")],
 )
 def test_texts_in_which_nothing_can_be_read_have_no_score(
     metric: Metric, response: str, passages: list[str], tier: str, minilm: Models
 ) -> None:
-    """They are like nothing, which is not a grounding of 0."""
+    """A text without words is not a grounding of 0."""
     models = minilm if tier == "neural" else LEXICAL_MODELS
 
     assert why_not(run(metric, make_turn(response, passages), models)) == (metric.name, NO_WORDS)

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 import rageval_hooks
 from rageval_hooks import ConfigurationError, Passage, Score, Skipped, Turn
-from rageval_hooks.metrics.groundedness import Groundedness, UnsupportedFacts
-from rageval_hooks.metrics.support import grounding as module
+from rageval_hooks.metrics.groundedness import Groundedness
+from rageval_hooks.metrics.support import windows as module
 from rageval_hooks.metrics.support.grounding import Grounding, groundedness
+from rageval_hooks.metrics.unsupported_facts import UnsupportedFacts
 from rageval_hooks.models import Models
 from rageval_hooks.models.embedder import Embedder
 from rageval_hooks.models.embedding import TokenVectors, keep_words
@@ -316,7 +317,7 @@ def test_the_same_turn_has_the_same_bits(minilm: Models) -> None:
         ("The pier.", ["", " \t"], "the passages have no text"),
         ("The pier.", ["!!!", "..."], "the response or the passages have no words that could be compared"),
         ("It is so.", [PIER], "the response or the passages have no words that could be compared"),
-        ("?! 😀", [PIER], "the response or the passages have no words that could be compared"),
+        ("?! 😀", [PIER], "the response has no words"),
     ],
 )
 @pytest.mark.parametrize("tier", ["lexical", "neural"])
@@ -342,20 +343,23 @@ def test_a_weak_sentence_is_named(minilm: Models) -> None:
     [score] = run(Groundedness(), turn, minilm)
 
     assert isinstance(score, Score)
-    assert score.explanation == ("0.30 “It was designed by Zaha Hadid.” best passage: p; missing: Zaha, Hadid")
+    assert score.explanation == (
+        "1 of 2 sentences below 0.74:\n0.30 “It was designed by Zaha Hadid.” best passage: p; missing: Zaha, Hadid"
+    )
     assert score.model == "sentence-transformers/all-MiniLM-L6-v2"
     assert score.annotator == "CODE"
 
 
-def test_weak_sentences_come_the_worst_first_and_not_all_of_them() -> None:
+def test_sentences_that_cost_most_come_first() -> None:
     """Five are named, the others counted."""
     response = " ".join(f"The pier has {number} bananas and apples." for number in range(60, 68)) + " Bananas."
 
     lines = (score_of(response, ["The pier has them."]).explanation or "").splitlines()
 
-    assert lines[0] == "0.00 “Bananas.” no passage has any of it; missing: Bananas"
-    assert lines[-1] == "and 4 more of 9 sentences"
-    assert len(lines) == 6
+    assert lines[0] == "9 of 9 sentences below 0.75:"
+    assert "0.00 “Bananas.” no passage has any of it; missing: Bananas" not in lines  # short: it costs least
+    assert lines[-1] == "and 4 more"
+    assert len(lines) == 7
 
 
 def test_a_passage_without_an_id_is_named_by_its_place() -> None:
@@ -369,28 +373,80 @@ def test_a_passage_without_an_id_is_named_by_its_place() -> None:
 @pytest.mark.parametrize(
     ("response", "explanation"),
     [
-        ("The new pier was opened.", "well supported"),
-        ("The new pier was opened. It is long.", "all 2 sentences are well supported"),
-        ("The new pier was opened in September 2017.", "well supported; words that no passage has: 2017"),
+        ("The new pier was opened.", "reaches 0.75"),
+        ("The new pier was opened. It is long.", "all 2 sentences reach 0.75"),
+        ("The new pier was opened on one day of September 2019.", "reaches 0.75; words that no passage has: day"),
     ],
 )
 def test_a_well_supported_response(response: str, explanation: str) -> None:
-    """Says so, and names the words that are missing all the same: one wrong number hardly lowers the score."""
+    """The explanation says so, and still names missing words: one wrong number hardly lowers the score."""
     assert score_of(response, [PIER]).explanation == explanation
 
 
-def test_what_counts_as_weak_is_a_setting() -> None:
-    """Every sentence below it is named."""
-    response = "The new pier was opened in September 2017."
+def test_the_explanation_uses_the_threshold_of_the_label() -> None:
+    """A turn that fails names the sentences below the threshold, one that passes says that all reach it."""
+    turn = make_turn("The new pier was opened in September 2017.", [PIER])  # 0.74
 
-    assert (score_of(response, [PIER], weak=0.9).explanation or "").startswith("0.74 “The new pier was")
-    assert (score_of("Bananas.", [PIER], weak=0.0).explanation or "").startswith("well supported")
+    low = rageval_hooks.evaluate(turn, metrics=["groundedness"], models="lexical", thresholds={"groundedness": 0.7})
+    high = rageval_hooks.evaluate(turn, metrics=["groundedness"], models="lexical", thresholds={"groundedness": 0.9})
+
+    [passed], [failed] = low.scores, high.scores
+    assert (passed.label, passed.explanation) == ("pass", "reaches 0.70; words that no passage has: 2017")
+    assert failed.label == "fail"
+    assert (failed.explanation or "").startswith("below 0.90:\n0.74 “The new pier was opened in September 2017.”")
+
+
+@given(
+    st.lists(st.sampled_from([*RESPONSES.values(), "Bananas.", "Yes, it is so."]), min_size=1, max_size=6),
+    st.sampled_from([None, 0.3, 0.6, 0.8, 0.95]),
+)
+def test_an_explanation_never_contradicts_its_label(sentences: list[str], threshold: float | None) -> None:
+    """A failed turn names at least one sentence; "all sentences reach" is only said of a turn that passes."""
+    thresholds = None if threshold is None else {"groundedness": threshold}
+    turn = make_turn(" ".join(sentences), [PIER, MUSEUM])
+
+    evaluation = rageval_hooks.evaluate(turn, metrics=["groundedness"], models="lexical", thresholds=thresholds)
+
+    for score in evaluation.scores:
+        first, *named = (score.explanation or "").splitlines()
+        assert ("reach" in first) == (not named)
+        assert score.label == "pass" or named
+
+
+def test_a_passage_that_the_model_did_not_see_supports_nothing() -> None:
+    """The score uses the passages of the prompt; the explanation says where else a sentence has its support."""
+    passages = (Passage(text=PIER, id="p", in_prompt=False), Passage(text=MUSEUM, id="m", in_prompt=True))
+
+    [score] = run(Groundedness(), Turn(response="It was designed by Anna Berg.", passages=passages))
+
+    assert isinstance(score, Score)
+    assert score.value < 0.3
+    assert (score.explanation or "").endswith("only in a passage that was not in the prompt: p")
+    assert score.metadata["sentences"][0]["passage"] == 1  # the position in the turn
+
+
+def test_without_a_passage_in_the_prompt_the_answer_is_not_judged() -> None:
+    """Skipped, with the reason; metrics of retrieval go on."""
+    turn = Turn(query=QUERY, response="It was designed by Anna Berg.", passages=(Passage(text=PIER, in_prompt=False),))
+
+    evaluation = rageval_hooks.evaluate(turn, models="lexical")
+
+    reasons = {result.name for result in evaluation.skipped if result.reason == "no passage was in the prompt"}
+    assert reasons == {
+        "groundedness",
+        "unsupported_facts",
+        "semantic_grounding",
+        "entity_consistency",
+        "factual_accuracy",
+        "hallucination",
+    }
+    assert evaluation.score("context_relevance") is not None
 
 
 @pytest.mark.parametrize("weak", [-0.1, 1.1, math.nan])
 def test_a_bound_outside_its_range_is_refused(weak: float) -> None:
     """At construction."""
-    with pytest.raises(ConfigurationError, match=r"weak lies within 0\.\.1"):
+    with pytest.raises(ConfigurationError, match=r"weak must be from 0 to 1"):
         Groundedness(weak)
 
 
@@ -434,6 +490,29 @@ def test_unsupported_facts_are_counted_and_listed(response: str, count: int, exp
     assert isinstance(score, Score)
     assert (score.value, score.explanation) == (count, explanation)
     assert len(score.metadata["missing"]) == count
+
+
+def test_facts_of_the_question_are_listed_but_not_counted() -> None:
+    """The user brought them up, so the answer did not make them up."""
+    response = "No, Zaha Hadid did not design it in 2017, nor in 2016."
+    turn = make_turn(response, [PIER], "Did Zaha Hadid design it in 2017?")
+
+    [score] = run(UnsupportedFacts(), turn)
+
+    assert isinstance(score, Score)
+    assert (score.value, score.explanation) == (1, "no passage has: 2016; in the question: Zaha Hadid, 2017")
+    assert [fact["text"] for fact in score.metadata["in_question"]] == ["Zaha Hadid", "2017"]
+
+
+def test_a_fact_that_only_an_unseen_passage_has_is_unsupported() -> None:
+    """The explanation names the passage."""
+    passages = (Passage(text=PIER, id="p", in_prompt=False), Passage(text=MUSEUM, in_prompt=True))
+
+    [score] = run(UnsupportedFacts(), Turn(response="It was opened in 2019.", passages=passages))
+
+    assert isinstance(score, Score)
+    explanation = "no passage has: 2019; only in a passage that was not in the prompt (p): 2019"
+    assert (score.value, score.explanation) == (1, explanation)
 
 
 def test_many_unsupported_facts_are_all_counted() -> None:

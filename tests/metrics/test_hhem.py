@@ -108,11 +108,12 @@ def test_a_long_source_is_read_in_windows(models: Models, hhem: Hhem) -> None:
     assert score.value == math.fsum(best) / 3
     assert score.metadata["windows"] == len(windows)
     assert [(row["text"], row["score"]) for row in score.metadata["sentences"]] == [
-        (sentence, round(value, 4)) for sentence, value in zip(judged, best, strict=True)
+        (sentence, value) for sentence, value in zip(judged, best, strict=True)
     ]
     assert score.explanation is not None
-    first, *poor = score.explanation.splitlines()
+    first, head, *poor = score.explanation.splitlines()
     assert first == f"read in {len(windows)} windows, sentence by sentence"
+    assert head == f"{len(poor)} of 3 sentences below 0.50:"
     assert poor == [f"{v:.2f} “{s}”" for v, s in sorted(zip(best, judged, strict=True)) if v < 0.5]
 
 
@@ -185,7 +186,7 @@ def test_without_the_model_it_is_skipped() -> None:
 
 def test_no_pass_at_all_is_no_setting() -> None:
     """It is said where the metric is made."""
-    with pytest.raises(ConfigurationError, match="hhem takes at least 1 pass of the model, not 0"):
+    with pytest.raises(ConfigurationError, match="max_passes of hhem must be at least 1, not 0"):
         HallucinationEvaluation(max_passes=0)
 
 

@@ -150,7 +150,9 @@ class TestScores:
         grades = {"intent": "", "grades": [{"passage": n, "grade": 0} for n in range(3)]}
         evaluation, judge = judged(PassageGrades=grades)
 
-        assert {s.reason for s in evaluation.skipped} == {"there are no nuggets: no passage is graded 1 or more"}
+        assert {s.reason for s in evaluation.skipped} == {
+            "there are no nuggets: no passage of the prompt is graded 1 or more"
+        }
         assert asked(judge) == {"PassageGrades": 1}
 
     def test_only_related_passages_are_read(self) -> None:

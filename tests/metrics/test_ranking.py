@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from rageval_hooks import ConfigurationError, Passage, evaluate
 from rageval_hooks.errors import JudgeUnavailableError
-from rageval_hooks.metrics.ranking import (
-    Ranking,
+from rageval_hooks.metrics.ranking import Ranking
+from rageval_hooks.metrics.support.ranks import (
     average_precision_at,
     first_relevant,
     hit_at,

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from sentence_transformers import CrossEncoder
 
 from rageval_hooks import Passage, Score, Skipped, Turn
-from rageval_hooks.metrics.relevance import AnswerRelevance, ContextRelevance
+from rageval_hooks.metrics.answer_relevance import AnswerRelevance
+from rageval_hooks.metrics.context_relevance import ContextRelevance
 from rageval_hooks.models import Models
 from rageval_hooks.score import Result, Target
 from tests.local import LEXICAL_MODELS, make_turn, run, why_not
@@ -163,12 +164,17 @@ def test_a_query_in_which_nothing_can_be_read_is_skipped(query: str, tier: str, 
     assert why_not(results) == ("context_relevance", "the query has no words that could be compared")
 
 
-def test_an_empty_passage_among_others_is_irrelevant(minilm: Models) -> None:
-    """It was retrieved, and it is not about the query."""
-    whole, full, empty = scores(run(ContextRelevance(), make_turn(query=QUERY, passages=[PIER, ""]), minilm))
+@pytest.mark.parametrize("empty", ["", "---", " \n"])
+def test_a_passage_without_words_has_no_score(empty: str, minilm: Models) -> None:
+    """It is not in the mean either, and the explanation says so."""
+    passages = [empty, PIER]
 
-    assert empty.value == 0
-    assert whole.value == pytest.approx(full.value / 2)
+    whole, full = scores(run(ContextRelevance(), make_turn(query=QUERY, passages=passages), minilm))
+
+    assert whole.value == full.value
+    assert full.target.index == 1
+    assert whole.metadata["passages"] == [None, round(full.value, 4)]
+    assert (whole.explanation or "").endswith("not counted, without words: 1")
 
 
 _words = st.lists(st.sampled_from("the new pier was opened by Anna in 2019 museum ?".split()), max_size=8).map(" ".join)
@@ -187,4 +193,4 @@ def test_relevances_are_in_range_and_of_any_order(query: str, response: str, pas
     if isinstance(forward[0], Score) and isinstance(backward[0], Score):
         assert 0 <= forward[0].value <= 1
         assert forward[0].value == backward[0].value
-        assert len(forward) == len(passages) + 1
+        assert len(forward) == 1 + sum(any(map(str.isalnum, passage)) for passage in passages)

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from rageval_hooks import ConfigurationError, Evaluation, Failed, Passage, Score, Turn, evaluate
 from rageval_hooks.metrics.support.judged_turn import JudgedTurn
-from rageval_hooks.metrics.trace import SentenceSupport, Trace, TraceLabels, trace_values
+from rageval_hooks.metrics.support.trace_labels import SentenceSupport, TraceLabels, trace_values
+from rageval_hooks.metrics.trace import Trace
 from rageval_hooks.testing import FakeJudge
 
 
@@ -145,15 +146,16 @@ def test_keys_of_the_response_in_another_notation(written: str) -> None:
 
 
 @pytest.mark.parametrize("keys", [["9z"], ["sentence 0a"], ["0", "1"], ["a"], ["0a, 0b"], ["none", "9z"]])
-def test_keys_that_nobody_understands_are_no_zero(keys: list[str]) -> None:
-    """If the judge named sentences, and none of them exists, nobody knows what it meant."""
+def test_keys_that_do_not_exist_are_dropped(keys: list[str]) -> None:
+    """Also if the judge named no other key: then no sentence is relevant, or none was used."""
     relevant = trace_values(labels(keys, ["0a"], {"a": True}), ["0a", "0b"], ["a"])
     used = trace_values(labels(["0a"], keys, {"a": True}), ["0a", "0b"], ["a"])
 
-    assert (relevant.context_relevance, relevant.context_utilization, relevant.completeness) == (None, 0.5, None)
-    assert (used.context_relevance, used.context_utilization, used.completeness) == (0.5, None, None)
-    assert (relevant.adherence, relevant.average, relevant.consistency) == (1.0, None, None)
-    assert trace_values(labels(keys, ["0a"], {}), ["0a"], [], "fixed20").context_utilization is None
+    assert (relevant.context_relevance, relevant.context_utilization, relevant.completeness) == (0.0, 0.5, 0.0)
+    assert (used.context_relevance, used.context_utilization, used.completeness) == (0.5, 0.0, 0.0)
+    assert relevant.average == pytest.approx(1.5 / 4)
+    assert relevant.dropped_keys == tuple(dict.fromkeys(keys))
+    assert trace_values(labels(keys, ["0a"], {}), ["0a"], [], "fixed20").context_utilization == 0.0
 
 
 @pytest.mark.parametrize("keys", [[], [""], ["none"], ["N/A"], ["no sentence"], ["general knowledge"], ["-"]])
@@ -296,19 +298,18 @@ class TestTheMetric:
             "trace.rmse",
             "trace.consistency",
         }
-        assert evaluation.failed[0].message == "the judge said nothing of the sentences b"
+        assert evaluation.failed[0].message == "the judge said nothing about the sentences b"
         assert evaluation["trace.context_relevance"] == pytest.approx(1 / 3)
 
-    def test_keys_that_do_not_exist_fail_the_context_alone(self) -> None:
-        """With a reason that quotes none of them; the scores of the support stay."""
+    def test_keys_that_do_not_exist_are_in_the_metadata(self) -> None:
+        """They are dropped: the scores are computed from the others."""
         evaluation, _ = judged(labels(["7x, says Mrs Quill"], ["0a"], {"a": True, "b": True}))
+        relevance = evaluation.score("trace.context_relevance")
 
-        assert {result.name for result in evaluation.failed} == {
-            f"trace.{name}" for name in ("context_relevance", "completeness", "average", "rmse", "consistency")
-        }
-        assert {result.message for result in evaluation.failed} == {"the judge named only sentences that do not exist"}
-        assert {result.error_type for result in evaluation.failed} == {"invalid_answer"}
-        assert (evaluation["trace.adherence"], evaluation["trace.context_utilization"]) == (1.0, pytest.approx(1 / 3))
+        assert not evaluation.failed
+        assert relevance is not None
+        assert (relevance.value, relevance.metadata["dropped_keys"]) == (0.0, ["7x, says Mrs Quill"])
+        assert evaluation["trace.completeness"] == 0.0
 
     def test_the_evidence_knows_other_notations(self) -> None:
         """The sentence that supports is named as we write it."""

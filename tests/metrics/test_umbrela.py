@@ -138,7 +138,7 @@ class TestCalls:
         assert failed.message == "the server is down: passage p2, p3"
         assert mean is not None
         assert mean.explanation is not None
-        assert mean.explanation.endswith("; 2 of 5 left out")
+        assert mean.explanation.endswith("; without a grade: 2 of 5")
         assert mean.metadata["left_out"] == 2
 
     def test_batches_that_fail_differently_are_one_failure(self) -> None:
@@ -158,7 +158,7 @@ class TestCalls:
     @pytest.mark.parametrize("batch", [0, -1])
     def test_an_empty_batch_is_refused(self, batch: int) -> None:
         """At construction."""
-        with pytest.raises(ConfigurationError, match="at least 1 passage per call"):
+        with pytest.raises(ConfigurationError, match="batch of umbrela must be at least 1"):
             Umbrela(batch=batch)
 
 

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from rageval_hooks import ConfigurationError, Score, Timing, Usage
 from rageval_hooks.metrics.base import Metric
-from rageval_hooks.metrics.usage import Cost, Latency, Tokens
+from rageval_hooks.metrics.cost import Cost
+from rageval_hooks.metrics.latency import Latency
+from rageval_hooks.metrics.tokens import Tokens
 from rageval_hooks.text import tokens as tokens_module
 from rageval_hooks.turn import Turn
 from tests.local import make_turn, run, why_not
@@ -158,7 +160,7 @@ def test_the_cost_of_an_estimate_is_marked() -> None:
 @pytest.mark.parametrize("rate", [-0.1, math.nan, math.inf])
 def test_a_rate_that_is_no_price_is_refused(rate: float) -> None:
     """At construction; the message says what is valid."""
-    with pytest.raises(ConfigurationError, match="rate_per_1k is a price, 0 or more"):
+    with pytest.raises(ConfigurationError, match="rate_per_1k must be a price, 0 or more"):
         Cost(rate)
 
 

@@ -178,11 +178,11 @@ def test_without_ids_words_in_brackets_are_words() -> None:
     assert cited("It is red [7].", passages) == [["7"]]
 
 
-def test_a_number_is_a_place_and_else_an_id() -> None:
-    """Where ids are numbers too."""
+def test_a_number_is_an_id_if_a_passage_has_it_else_a_place() -> None:
+    """ "[2]" is the passage with the id 2, also where another passage is the second."""
     passages = (Passage(text="One.", id="2"), Passage(text="Two.", id="17"))
 
-    assert cited("A [2]. B [17]. C [3].", passages) == [[(1,)], [(1,)], ["3"]]
+    assert cited("A [2]. B [17]. C [1]. D [3].", passages) == [[(0,)], [(1,)], [(0,)], ["3"]]
 
 
 def test_numbers_that_the_passages_carry() -> None:

@@ -1,1 +1,1 @@
-"""What metrics share: the analysis of a turn, the turn as a judge sees it, batching and planning."""
+"""What metrics share: the analysis of a turn, the judged turn, batching, plans and formulas."""

@@ -1,200 +1,146 @@
-"""What a judge says of each thing on a list: asked in batches, read strictly, with a reason where it says nothing."""
+"""Asks a judge about every item of a list, in batches, and reads the answers strictly."""
 
 from __future__ import annotations
 
 import asyncio
-import string
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from pydantic import BaseModel
 
 from rageval_hooks.errors import JudgeAnswerError, JudgeError
-from rageval_hooks.judges.base import Judgement, usage_details
+from rageval_hooks.judges.base import Judgement
 from rageval_hooks.judges.client.admission import GateClosedError
+from rageval_hooks.metrics.support.spending import AnyJudgement, wasted, with_spending
 from rageval_hooks.score import Failed
-from rageval_hooks.turn import Usage
 
-__all__ = ["Labels", "ask_in_batches", "batches", "combined", "in_vain", "plain_key", "with_spent"]
+__all__ = ["BatchAnswers", "ask_in_batches", "batches"]
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
 
 
 @dataclass
-class Labels(Generic[K, V]):
-    """What is known of the things that a judge was asked about.
+class BatchAnswers(Generic[K, V]):
+    """What the judge has said of the items of a list.
 
     Attributes:
-        values: what was said, by thing.
-        missing: why nothing usable was said, by thing.
-        judgements: the answers.
-        spent: what all calls took: the answers, and what was spent in vain.
-        by: which answer a value stands in.
-        dropped: entries of the answers that do not count, by why: ``made_up`` (of things that were not asked about),
-            ``repeated``, ``out_of_range``.
+        values: the value of each item.
+        missing: the error of each item without a usable value.
+        judgements: the judge's answers.
+        calls: all calls that cost something: the answers, and failed calls that were paid for.
+        answer_of: the answer that each value comes from.
+        dropped: ignored entries of the answers, counted by reason: ``made_up`` (about an item that was not asked
+            about), ``repeated``, ``out_of_range``.
     """
 
     values: dict[K, V] = field(default_factory=dict)
     missing: dict[K, JudgeError] = field(default_factory=dict)
-    judgements: list[Judgement[Any]] = field(default_factory=list)
-    spent: list[Judgement[Any]] = field(default_factory=list)
-    by: dict[K, Judgement[Any]] = field(default_factory=dict)
+    judgements: list[AnyJudgement] = field(default_factory=list)
+    calls: list[AnyJudgement] = field(default_factory=list)
+    answer_of: dict[K, AnyJudgement] = field(default_factory=dict)
     dropped: Counter[str] = field(default_factory=Counter)
 
-    def reasons(self) -> Iterable[tuple[JudgeError, list[K]]]:
-        """Return each reason for what is missing, with the things that it concerns."""
+    def reasons(self) -> list[tuple[JudgeError, list[K]]]:
+        """Return each distinct error, with the items that it concerns."""
         found: dict[tuple[str, str], tuple[JudgeError, list[K]]] = {}
         for key, error in self.missing.items():
             found.setdefault((error.kind, error.message), (error, []))[1].append(key)
-        return found.values()
+        return list(found.values())
 
     def failure(self, fail: Callable[[JudgeError], Failed]) -> Failed:
-        """Return why nothing usable was said, all reasons in one; something must be missing.
+        """Return one failed result with all reasons; at least one item must be missing.
 
         Args:
-            fail: makes a failure of the first reason: one that something went wrong, if there is one, and not that
-                there was no more to be asked.
+            fail: makes a failed result of an error.
         """
+        # A call that was not admitted, for want of budget, says less than one that went wrong.
         errors = sorted((error for error, _ in self.reasons()), key=lambda error: isinstance(error, GateClosedError))
         message = "; ".join(dict.fromkeys(error.message for error in errors))
-        return with_spent(fail(errors[0]).model_copy(update={"message": message}), self.spent)
+        return with_spending(fail(errors[0]).model_copy(update={"message": message}), self.calls)
+
+    def add(
+        self,
+        batch: Sequence[K],
+        answer: AnyJudgement,
+        entries: Iterable[tuple[K, V | None]],
+        merge: Callable[[V, V], V],
+    ) -> None:
+        """Take the values of one answer; items of the batch that it does not mention are missing.
+
+        Args:
+            batch: the items that were asked about.
+            answer: the judge's answer.
+            entries: the items in the answer with their values; None for a value that is out of range.
+            merge: of two values of one item, returns the one that holds.
+        """
+        self.judgements.append(answer)
+        self.calls.append(answer)
+        asked, seen = set(batch), set()
+        for key, value in entries:
+            if key not in asked:
+                self.dropped["made_up"] += 1
+                continue
+            if key in seen:
+                self.dropped["repeated"] += 1
+            seen.add(key)
+            if value is None:
+                self.dropped["out_of_range"] += 1
+                continue
+            self.values[key] = merge(self.values[key], value) if key in self.values else value
+            self.answer_of[key] = answer
+        for key in batch:
+            if key not in self.values:
+                message = "the judge gave a value that is out of range" if key in seen else "the judge said nothing"
+                self.missing[key] = JudgeAnswerError(message, **answer.details())
 
 
 async def ask_in_batches(
     items: Sequence[K],
     size: int,
-    ask: Callable[[Sequence[K]], Awaitable[Judgement[Any]]],
-    read: Callable[[Any], Iterable[tuple[K, V | None]]],
-    stricter: Callable[[V, V], V],
-) -> Labels[K, V]:
-    """Ask about every item, the batches at the same time. Never raises for the judge: what fails is missing.
+    ask: Callable[[Sequence[K]], Awaitable[Judgement[M]]],
+    read: Callable[[M], Iterable[tuple[K, V | None]]],
+    merge: Callable[[V, V], V],
+) -> BatchAnswers[K, V]:
+    """Ask about every item, all batches at the same time. A failed call makes its items missing; nothing is raised.
 
     Args:
-        items: the things, each once.
-        size: how many are asked about in one call, at most.
-        ask: asks about some of them.
-        read: from an answer, the things and what is said of them; None for a value that is out of range.
-        stricter: of two values for the same thing, the one that holds.
+        items: the items, each once.
+        size: the most items per call.
+        ask: asks about a batch.
+        read: returns the items of an answer with their values; None for a value that is out of range.
+        merge: of two values of one item, returns the one that holds, the stricter one.
     """
     parts = batches(items, size)
-    answers = await asyncio.gather(*(_answer(ask, part) for part in parts))
-    labels: Labels[K, V] = Labels()
-    for part, answer in zip(parts, answers, strict=True):
+    found = await asyncio.gather(*(_answer(ask, part) for part in parts))
+    answers: BatchAnswers[K, V] = BatchAnswers()
+    for part, answer in zip(parts, found, strict=True):
         if isinstance(answer, JudgeError):
-            labels.missing.update(dict.fromkeys(part, answer))
-            labels.spent += in_vain(answer)
+            answers.missing.update(dict.fromkeys(part, answer))
+            answers.calls += wasted(answer)
         else:
-            labels.judgements.append(answer)
-            labels.spent.append(answer)
-            _read(labels, part, answer, read, stricter)
-    return labels
+            answers.add(part, answer, read(answer.value), merge)
+    return answers
 
 
 async def _answer(
-    ask: Callable[[Sequence[K]], Awaitable[Judgement[Any]]], part: Sequence[K]
-) -> Judgement[Any] | JudgeError:
+    ask: Callable[[Sequence[K]], Awaitable[Judgement[M]]], part: Sequence[K]
+) -> Judgement[M] | JudgeError:
     try:
         return await ask(part)
-    except JudgeError as error:  # the judge has logged it
+    except JudgeError as error:  # the judge has already logged it
         return error
 
 
-def _read(
-    labels: Labels[K, V],
-    part: Sequence[K],
-    answer: Judgement[Any],
-    read: Callable[[Any], Iterable[tuple[K, V | None]]],
-    stricter: Callable[[V, V], V],
-) -> None:
-    asked, seen = set(part), set()
-    for key, value in read(answer.value):
-        if key not in asked:
-            labels.dropped["made_up"] += 1
-            continue
-        labels.dropped["repeated"] += key in seen
-        seen.add(key)
-        if value is None:
-            labels.dropped["out_of_range"] += 1
-            continue
-        labels.values[key] = stricter(labels.values[key], value) if key in labels.values else value
-        labels.by[key] = answer
-    for key in part:
-        if key not in labels.values:
-            message = "the judge gave a value that is out of range" if key in seen else "the judge said nothing"
-            labels.missing[key] = JudgeAnswerError(message, **answer.details())
-
-
 def batches(items: Sequence[T], size: int) -> list[Sequence[T]]:
-    """Cut a list into batches of at most ``size``, the same size but for one.
+    """Cut a list into batches of at most ``size``; only the last one may be smaller.
 
     Example:
         >>> batches("abcde", 2)
         ['ab', 'cd', 'e']
     """
     return [items[start : start + size] for start in range(0, len(items), size)]
-
-
-def plain_key(key: str) -> str:
-    """Return a sentence's key as we write it, for one in another notation: in capitals, in brackets, with a colon.
-
-    Example:
-        >>> [plain_key(key) for key in ("0a", "[0A]", " (b):", "“1c”.")]
-        ['0a', '0a', 'b', '1c']
-    """
-    return key.casefold().strip(_AROUND)
-
-
-_AROUND = f"{string.punctuation}{string.whitespace}“”‘’«»…\u00a0"
-
-
-def combined(judgements: Sequence[Judgement[Any]]) -> Judgement[Any]:
-    """Return several answers as one, for the metadata of a score that needs them all: what they took is added up.
-
-    The sum is known if all its parts are.
-    """
-    first = next((judgement for judgement in judgements if judgement.value is not None), judgements[0])
-    if len(judgements) == 1:
-        return first
-    usages = [judgement.usage for judgement in judgements]
-    costs = [judgement.cost for judgement in judgements if judgement.cost is not None]
-    return replace(
-        first,
-        usage=Usage.sum(usages) if None not in usages else None,
-        cost=sum(costs) if len(costs) == len(judgements) else None,
-        attempts=sum(judgement.attempts for judgement in judgements),
-        repaired=any(judgement.repaired for judgement in judgements),
-        cached=all(judgement.cached for judgement in judgements),
-        response_id=None,
-    )
-
-
-def in_vain(error: JudgeError) -> list[Judgement[Any]]:
-    """Return what a failed call took, as an answer without a value; nothing if it was not answered at all."""
-    details = error.details
-    read, written, cost = (details.get(name) for name in ("input_tokens", "output_tokens", "cost"))
-    if read is None and cost is None and not details.get("replies"):
-        return []
-    usage = None
-    if read is not None and written is not None:
-        usage = Usage(input_tokens=read, output_tokens=written, cache_read_tokens=details.get("cached_tokens"))
-    nothing: Any = None
-    model, attempts = str(details.get("model", "")), details.get("attempts", 1)
-    return [Judgement(value=nothing, model=model, usage=usage, cost=cost, attempts=attempts)]
-
-
-def with_spent(failed: Failed, spent: Sequence[Judgement[Any]]) -> Failed:
-    """Return a failure that says what all calls behind it took, and not only the one that failed.
-
-    Args:
-        failed: the failure.
-        spent: the calls; none where another metric reports them.
-    """
-    details = dict(failed.metadata.get("judge", {}))
-    amounts = usage_details(None, None)
-    if spent:
-        total = combined(spent)
-        amounts = {**usage_details(total.usage, total.cost), "attempts": total.attempts}
-    details = {name: value for name, value in {**details, **amounts}.items() if value is not None}
-    return failed.model_copy(update={"metadata": {**failed.metadata, **({"judge": details} if details else {})}})

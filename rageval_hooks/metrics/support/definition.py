@@ -1,9 +1,10 @@
-"""What a score means: its range, its direction, and from where on it passes where nobody has said so."""
+"""What a score means: its range, its direction, and the threshold of its label."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
+from rageval_hooks.metrics.support.sentence_scores import explain_sentences, sentences_in
 from rageval_hooks.runtime.jsonable import Data
 from rageval_hooks.score import Score
 
@@ -11,16 +12,19 @@ __all__ = ["Direction", "ScoreDefinition", "Threshold", "label"]
 
 Direction = Literal["higher", "lower"]
 
+_ROUNDING: Final = 1e-9
+"""A share may miss the threshold that it meets by this much: as floats, 1 - 4/5 is less than 0.2."""
+
 
 class Threshold(Data):
-    """From where on a score passes, as it was measured against the labels of people.
+    """A default threshold, as it was measured against human labels.
 
     Attributes:
-        value: passes at least with this value, or at most where lower is better.
-        models: which models it was measured with, as they are named on scores; None for a score without a model. What
-            another model computes has other values: for that there is no default.
-        target: what it was measured on, the whole turn or single passages; only such scores are labelled by it.
-        accuracy: how good it was: the lowest and the highest balanced accuracy over the sets; .5 is chance, 1 perfect.
+        value: a score passes at this value or more; at this value or less where lower is better.
+        models: the models that it was measured with, as scores name them; None for a score without a model. Another
+            model gives other values, so it has no default threshold.
+        target: what it was measured on, whole turns or single passages; it labels only such scores.
+        accuracy: the lowest and the highest balanced accuracy over the sets; .5 is chance, 1 is perfect.
         sets: the labelled sets of benchmarks/RESULTS.md.
     """
 
@@ -36,13 +40,15 @@ class ScoreDefinition(Data):
 
     Attributes:
         name: the score's name.
-        description: what it says, in one sentence.
+        description: its meaning, in one sentence.
         direction: whether higher or lower is better.
         low: the least possible value.
-        high: the greatest possible value; None where there is no bound.
+        high: the greatest possible value; None if there is no bound.
         unit: ``""`` for a share or a probability, else ``"s"``, ``"tokens"``, ``"USD"`` …
-        thresholds: for the labels ``pass`` and ``fail`` where the user has set none: one per kind of model.
-        labels: the labels that the metric itself gives; a threshold's would take their place, and is refused.
+        thresholds: the default thresholds of the labels ``pass`` and ``fail``, one per kind of model.
+        labels: the labels that the metric itself sets; such a score takes no threshold.
+        by_sentence: True if the score is a mean over sentences and lists them in its metadata. Its explanation then
+            names the sentences below the threshold of the label.
     """
 
     name: str
@@ -53,25 +59,34 @@ class ScoreDefinition(Data):
     unit: str = ""
     thresholds: tuple[Threshold, ...] = ()
     labels: tuple[str, ...] = ()
+    by_sentence: bool = False
 
     def contains(self, value: float) -> bool:
-        """Whether a value lies in the range, but for rounding."""
-        return value >= self.low - _ROUNDING and (self.high is None or value <= self.high + _ROUNDING)
+        """Return True if the value is in the range, up to rounding."""
+        if value < self.low - _ROUNDING:
+            return False
+        return self.high is None or value <= self.high + _ROUNDING
 
     def default_threshold(self, score: Score) -> float | None:
-        """Return from where on a score passes; None if that was not measured for such a score."""
+        """Return the default threshold for such a score; None if none was measured."""
         for threshold in self.thresholds:
             if score.model in threshold.models and score.target.kind == threshold.target:
                 return threshold.value
         return None
 
-
-_ROUNDING = 1e-9
-"""By so much a share may miss the threshold that it meets: as floats, 1 - 4/5 is less than 0.2."""
+    def label(self, score: Score, threshold: float) -> Score:
+        """Return the score with its label, and with an explanation that uses the same threshold."""
+        labelled = label(score, threshold, self.direction)
+        if not self.by_sentence:
+            return labelled
+        sentences = sentences_in(score.metadata)
+        if not sentences:
+            return labelled
+        return labelled.model_copy(update={"explanation": explain_sentences(sentences, threshold)})
 
 
 def label(score: Score, threshold: float, direction: Direction) -> Score:
-    """Return the score with the label that the threshold gives it; the threshold itself passes."""
+    """Return the score with the label ``pass`` or ``fail``; a value equal to the threshold passes."""
     above = score.value - threshold
     passed = above >= -_ROUNDING if direction == "higher" else above <= _ROUNDING
     return score.model_copy(update={"label": "pass" if passed else "fail"})

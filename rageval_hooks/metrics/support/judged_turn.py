@@ -1,16 +1,17 @@
-"""A turn before its judge: the prompt's shared beginning, and answers that several metrics use."""
+"""A turn and its judge: the shared beginning of all prompts, and the answers that several metrics use."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from pydantic import BaseModel
 
 from rageval_hooks.judges.base import Judge, Judgement
 from rageval_hooks.judges.prompts.delimiters import Fence
+from rageval_hooks.metrics.support.response_text import ResponseText
 from rageval_hooks.text.keys import KeyedSentence, key_passages, key_response
 from rageval_hooks.turn import Message, Turn
 
@@ -29,72 +30,108 @@ Judge by what the texts say, not by what you know or would like, and be strict w
 Each sentence of a passage stands on a line of its own and begins with its key: the passage's number, then letters
 (0a, 0b, 1a). Sentences of an answer have keys of letters alone (a, b, c). Name sentences by these keys only."""
 
+_FURTHER = "The system has found these passages too:"
+
 
 class Named(Protocol):
-    """What is known here of a metric: that it has a name."""
+    """A metric, as far as it is known here."""
 
     @property
     def name(self) -> str:
-        """As users name it."""
+        """The metric's name."""
 
 
 class JudgedTurn:
-    """A turn, its judge, and what the judge has said of it so far. Lives in one event loop.
+    """A turn, its judge, and the judge's answers so far. Lives in one event loop.
 
-    All questions about the turn begin with the same bytes: instructions, the user's question and the passages. Those
-    about the response go on with the response, again in the same bytes, and end with the task.
+    All prompts about the turn begin with the same bytes: instructions, the user's question, and the passages that the
+    answering model saw. So providers can serve them from their prompt cache. Questions about retrieval go on with the
+    passages that were not in the prompt, questions about the response with the response. The task comes last. Passages
+    are numbered as in ``turn.passages``, whether they were in the prompt or not.
 
     Args:
         turn: the turn.
-        judge: who is asked.
-        metrics: those that ask the judge about this turn: what one of them finds out as it was set up, the others use.
+        judge: the judge.
+        metrics: the metrics that ask the judge about this turn. What one of them asks, as it was set up, others use.
     """
 
     def __init__(self, turn: Turn, judge: Judge, metrics: Iterable[Named] = ()) -> None:
         self.turn = turn
         self.judge = judge
-        self._metrics = tuple(metrics)
         self.judgements: list[Judgement[Any]] = []
+        self.response_text = ResponseText(turn)
+        self._metrics = tuple(metrics)
         self._once: dict[Hashable, asyncio.Future[Any]] = {}
 
     def metrics(self, kind: type[T]) -> list[T]:
         """Return the metrics of one kind that run for this turn, as they were set up."""
         return [metric for metric in self._metrics if isinstance(metric, kind)]
 
+    def runs(self, name: str) -> bool:
+        """Return True if a metric of this name runs for this turn."""
+        return any(metric.name == name for metric in self._metrics)
+
+    @cached_property
+    def prompt_positions(self) -> list[int]:
+        """Positions of the passages that the answering model saw."""
+        return [position for position, passage in enumerate(self.turn.passages) if passage.seen_by_model]
+
+    @cached_property
+    def unseen_positions(self) -> list[int]:
+        """Positions of the passages that were retrieved, but not in the prompt."""
+        return [position for position, passage in enumerate(self.turn.passages) if not passage.seen_by_model]
+
+    @cached_property
+    def _sentences(self) -> dict[int, list[KeyedSentence]]:
+        """The sentences of every passage, by its position."""
+        found: dict[int, list[KeyedSentence]] = {position: [] for position in range(len(self.turn.passages))}
+        for sentence in key_passages(passage.text for passage in self.turn.passages):
+            found[cast("int", sentence.passage)].append(sentence)
+        return found
+
     @cached_property
     def passages(self) -> list[KeyedSentence]:
-        """The sentences of the passages, with their keys."""
-        return key_passages(passage.text for passage in self.turn.passages)
+        """The sentences of the passages that the answering model saw, with their keys."""
+        return [sentence for position in self.prompt_positions for sentence in self._sentences[position]]
 
     @cached_property
     def response(self) -> list[KeyedSentence]:
         """The sentences of the response, with their keys."""
-        return key_response(self.turn.response)
+        return key_response(self.turn.response, self.response_text.sentences)
 
     @cached_property
     def fence(self) -> Fence:
-        """Keeps the turn's texts in their frames."""
+        """Puts each text of the turn between delimiters that no text can imitate."""
         return Fence([*self.turn.texts(), self.turn.reference or ""])
 
     @cached_property
     def prefix(self) -> Message:
-        """What every question begins with."""
-        lines: dict[int, list[str]] = {number: [] for number in range(len(self.turn.passages))}
-        for sentence in self.passages:
-            if sentence.passage is not None:
-                lines[sentence.passage].append(f"{sentence.key}: {sentence.text}")
-        frames = [self.fence.frame(f"passage {number}", "\n".join(text)) for number, text in lines.items()]
+        """The beginning of every prompt."""
         parts = [
             _INSTRUCTIONS.format(notice=self.fence.notice),
             self.fence.frame("question", self.turn.query),
-            *frames,
+            *self._framed(self.prompt_positions),
         ]
         return Message(role="system", content="\n\n".join(parts))
 
+    def _framed(self, positions: Sequence[int]) -> list[str]:
+        """Return passages with the keys of their sentences, each between delimiters."""
+        frames = []
+        for position in positions:
+            lines = [f"{sentence.key}: {sentence.text}" for sentence in self._sentences[position]]
+            frames.append(self.fence.frame(f"passage {position}", "\n".join(lines)))
+        return frames
+
+    @cached_property
+    def further_passages(self) -> str:
+        """The passages that were not in the prompt, for questions about retrieval; empty if there are none."""
+        frames = self._framed(self.unseen_positions)
+        return "\n\n".join([_FURTHER, *frames]) if frames else ""
+
     @cached_property
     def framed_response(self) -> str:
-        """The response with its keys, in its frame."""
-        lines = (f"{sentence.key}: {sentence.text}" for sentence in self.response)
+        """The response with the keys of its sentences, between delimiters."""
+        lines = [f"{sentence.key}: {sentence.text}" for sentence in self.response]
         return self.fence.frame("answer", "\n".join(lines))
 
     async def ask(
@@ -103,44 +140,54 @@ class JudgedTurn:
         schema: type[M],
         *,
         about_response: bool = False,
+        about_retrieval: bool = False,
         parameters: Mapping[str, Any] | None = None,
     ) -> Judgement[M]:
         """Ask the judge one question about the turn.
 
         Args:
-            task: what is to be found out, after everything else.
+            task: what the judge is to do; it comes last.
             schema: the form of the answer.
-            about_response: put the system's answer before the task.
+            about_response: show the response.
+            about_retrieval: show all passages, not only those that the answering model saw.
             parameters: sampling parameters for this question.
 
         Raises:
             JudgeError: there is no usable answer.
         """
-        content = f"{self.framed_response}\n\n{task}" if about_response else task
-        messages = [self.prefix, Message(role="user", content=content)]
+        parts = [task]
+        if about_response:
+            parts.insert(0, self.framed_response)
+        if about_retrieval and self.further_passages:
+            parts.insert(0, self.further_passages)
+        messages = [self.prefix, Message(role="user", content="\n\n".join(parts))]
         judgement = await self.judge.complete(messages, schema, parameters=parameters)
         self.judgements.append(judgement)
         return judgement
 
     async def once(self, key: Hashable, find: Callable[[], Awaitable[T]]) -> T:
-        """Return what several metrics need; whoever asks first has it found out, the others wait for it.
+        """Return what several metrics need. The first to ask finds it out, the others wait for the same result.
 
         Args:
-            key: what it is.
+            key: identifies what is needed.
             find: finds it out. If it raises, it raises for all.
         """
         future = self._once.get(key)
         if future is None:
             future = self._once[key] = asyncio.ensure_future(_awaited(find))
-            future.add_done_callback(_look)
-        return await asyncio.shield(future)
+            future.add_done_callback(_retrieve_exception)
+        # Shielded: one metric that is cancelled must not take the result from the others.
+        return cast("T", await asyncio.shield(future))
 
 
 async def _awaited(find: Callable[[], Awaitable[T]]) -> T:
     return await find()
 
 
-def _look(future: asyncio.Future[Any]) -> None:
-    """Take note of a failure that nobody waits for any more: a shutdown has cancelled those who did."""
+def _retrieve_exception(future: asyncio.Future[Any]) -> None:
+    """Mark the exception of a future as seen.
+
+    After a shutdown all metrics that waited for it are cancelled, and asyncio would log the exception as never seen.
+    """
     if not future.cancelled():
         future.exception()

@@ -1,4 +1,4 @@
-"""Nuggets: found in the passages round by round, weighed, and looked for in the response.
+"""The steps of ``nuggets``: find them in the passages round by round, weigh them, and look for them in the response.
 
 Source: AutoNuggetizer (arXiv 2411.09607); seed 004.
 """
@@ -16,7 +16,7 @@ from pydantic import Field as Described
 
 from rageval_hooks.errors import JudgeError
 from rageval_hooks.judges.base import Judgement
-from rageval_hooks.metrics.support.batching import Labels, ask_in_batches, batches
+from rageval_hooks.metrics.support.batching import BatchAnswers, ask_in_batches, batches
 from rageval_hooks.metrics.support.judged_turn import JudgedTurn
 
 __all__ = [
@@ -38,20 +38,21 @@ __all__ = [
 
 WINDOW: Final = 10
 BATCH: Final = 10
-_MOST_FOUND: Final = 30
-_MOST_KEPT: Final = 20
-_MOST_ROUNDS: Final = 5
-_MOST_WORDS: Final = 12
+_MAX_FOUND: Final = 30
+_MAX_KEPT: Final = 20
+_MAX_ROUNDS: Final = 5
+_MAX_WORDS: Final = 12
 _SUPPORT: Final = {"support": 1.0, "partial_support": 0.5, "not_support": 0.0}
 
 Importance = Literal["vital", "okay"]
-# What a provider enforces where it can; other words are dropped one by one, and do not void the whole answer.
+# Plain strings with the choices in the schema only: a provider enforces them if it can, and an answer with another word
+# loses that one entry, not all of them.
 _Weight = Annotated[str, WithJsonSchema({"type": "string", "enum": ["vital", "okay"]})]
 _Support = Annotated[str, WithJsonSchema({"type": "string", "enum": list(_SUPPORT)})]
 
 
 class NuggetDrafts(BaseModel):
-    """The judge's answer to a round of many."""
+    """The judge's answer to one of several rounds."""
 
     nuggets: list[str] = Described(description="new nuggets of 1 to 12 words, the most important first")
 
@@ -64,7 +65,7 @@ class WeighedNuggetDraft(BaseModel):
 
 
 class WeighedNuggetDrafts(BaseModel):
-    """The judge's answer where one round is enough."""
+    """The judge's answer if one round is enough."""
 
     nuggets: list[WeighedNuggetDraft] = Described(description="the nuggets, the most important first")
 
@@ -101,7 +102,7 @@ class Nugget:
 
     Attributes:
         text: 1 to 12 words, on one line.
-        importance: None where the judge did not say.
+        importance: None if the judge did not say.
     """
 
     text: str
@@ -110,16 +111,16 @@ class Nugget:
 
 @dataclass
 class Creation:
-    """What was found in the passages.
+    """The nuggets that were found in the passages.
 
     Attributes:
-        nuggets: at most 30.
-        rounds: calls that it took.
-        unread: positions of relevant passages beyond the last round.
-        dropped: what does not count, by why: ``repeated``, ``length`` (no words, or more than 12), ``marker`` (holds
-            the marker of the prompt's frames), ``too_many``.
-        judgements: the answers.
-        failure: why there are no further rounds, if one has failed: then the nuggets are not all.
+        nuggets: the nuggets, at most 30.
+        rounds: the number of calls.
+        unread: positions of the relevant passages that no round has read.
+        dropped: ignored nuggets, counted by reason: ``repeated``, ``length`` (no words, or more than 12), ``marker``
+            (has the delimiter of the prompt), ``too_many``.
+        judgements: the judge's answers.
+        failure: the error of the round that failed, if one did; then the nuggets are not complete.
     """
 
     nuggets: list[Nugget] = field(default_factory=list)
@@ -163,39 +164,40 @@ Give each of these numbers exactly once."""
 
 
 def rounds_for(passages: int) -> int:
-    """Return how many rounds it takes to read so many relevant passages."""
-    return min(_MOST_ROUNDS, math.ceil(passages / WINDOW))
+    """Return the number of rounds that read some number of relevant passages."""
+    return min(_MAX_ROUNDS, math.ceil(passages / WINDOW))
 
 
 async def create(case: JudgedTurn, passages: Sequence[int]) -> Creation:
-    """Find nuggets in passages, window after window; each round is shown those that were found before.
+    """Find nuggets in passages, window after window; each round is shown the nuggets of the rounds before.
 
-    Where one window holds all passages, the judge weighs the nuggets as it writes them.
+    If one window holds all passages, the judge weighs the nuggets as it writes them.
 
     Args:
         case: the turn.
         passages: positions of the relevant passages.
     """
     windows = batches(passages, WINDOW)
-    creation = Creation(unread=tuple(index for window in windows[_MOST_ROUNDS:] for index in window))
+    creation = Creation()
     alone = len(windows) == 1
-    for window in windows[:_MOST_ROUNDS]:
-        room = _MOST_FOUND - len(creation.nuggets)
+    for window in windows[:_MAX_ROUNDS]:
+        room = _MAX_FOUND - len(creation.nuggets)
         if room <= 0:
-            creation.unread = (*(index for left in windows[creation.rounds :] for index in left),)
             break
         task = _CREATE.format(passages=_passages(window), room=room)
         if creation.nuggets:
             task = _SO_FAR.format(nuggets=_framed(case, list(enumerate(creation.nuggets, start=1)))) + task
         try:
             await _round(case, f"{task}\n{_IMPORTANCE}" if alone else task, creation, alone)
-        except JudgeError as error:  # the judge has logged it
+        except JudgeError as error:  # the judge has already logged it
             creation.failure = error
-            break
+            return creation
+    creation.unread = tuple(position for window in windows[creation.rounds :] for position in window)
     return creation
 
 
 async def _round(case: JudgedTurn, task: str, creation: Creation, alone: bool) -> None:
+    """Ask for nuggets once, and take those that are usable."""
     if alone:
         weighed = await case.ask(task, WeighedNuggetDrafts)
         creation.judgements.append(weighed)
@@ -208,26 +210,28 @@ async def _round(case: JudgedTurn, task: str, creation: Creation, alone: bool) -
     known = {_folded(nugget.text) for nugget in creation.nuggets}
     for draft, importance in drafts:
         text = " ".join(draft.split())
-        why = _unusable(text, known, case.fence.marker, len(creation.nuggets))
-        if why:
-            creation.dropped[why] += 1
+        reason = _unusable(text, known, case.fence.marker, len(creation.nuggets))
+        if reason is not None:
+            creation.dropped[reason] += 1
             continue
         known.add(_folded(text))
         creation.nuggets.append(Nugget(text, importance))
 
 
 def _unusable(text: str, known: set[str], marker: str, count: int) -> str | None:
-    if not 1 <= len(text.split()) <= _MOST_WORDS or not _folded(text):
+    """Return why a nugget is dropped; None if it is kept."""
+    folded = _folded(text)
+    if not folded or len(text.split()) > _MAX_WORDS:
         return "length"
     if marker in text.casefold():
         return "marker"
-    if _folded(text) in known:
+    if folded in known:
         return "repeated"
-    return "too_many" if count >= _MOST_FOUND else None
+    return "too_many" if count >= _MAX_FOUND else None
 
 
-async def weigh(case: JudgedTurn, nuggets: Sequence[Nugget]) -> Labels[int, Importance]:
-    """Ask how important nuggets are, in batches of 10; said twice, the lesser importance holds."""
+async def weigh(case: JudgedTurn, nuggets: Sequence[Nugget]) -> BatchAnswers[int, Importance]:
+    """Ask how important nuggets are, in batches of 10. If the judge says it twice, the lesser importance holds."""
 
     async def ask(part: Sequence[int]) -> Judgement[NuggetWeights]:
         framed = _framed(case, [(number, nuggets[number - 1]) for number in part])
@@ -240,15 +244,17 @@ async def weigh(case: JudgedTurn, nuggets: Sequence[Nugget]) -> Labels[int, Impo
 
 
 def keep(nuggets: Sequence[Nugget]) -> list[Nugget]:
-    """Return the 20 nuggets that count: vital ones first, else in their order."""
-    return sorted(nuggets, key=lambda nugget: nugget.importance != "vital")[:_MOST_KEPT]
+    """Return the 20 nuggets that count, vital ones first, otherwise in their order."""
+    return sorted(nuggets, key=lambda nugget: nugget.importance != "vital")[:_MAX_KEPT]
 
 
-async def assign(case: JudgedTurn, nuggets: Sequence[Nugget]) -> Labels[int, float]:
-    """Ask which nuggets, numbered from 1, are in the response, in batches of 10; said twice, the lesser support holds.
+async def assign(case: JudgedTurn, nuggets: Sequence[Nugget]) -> BatchAnswers[int, float]:
+    """Ask which nuggets, numbered from 1, are in the response, in batches of 10.
+
+    If the judge says it twice, the lesser support holds.
 
     Returns:
-        1 for support, 0.5 for partial support, 0 for none.
+        The support of each nugget: 1, 0.5 if partial, or 0.
     """
 
     async def ask(part: Sequence[int]) -> Judgement[NuggetAssignments]:
@@ -262,7 +268,7 @@ async def assign(case: JudgedTurn, nuggets: Sequence[Nugget]) -> Labels[int, flo
 
 
 def support_name(value: float) -> str:
-    """Return the word for a support's value."""
+    """Return the judge's word for a support."""
     return next(name for name, number in _SUPPORT.items() if number == value)
 
 
@@ -292,7 +298,7 @@ def _folded(text: str) -> str:
 
 
 def _framed(case: JudgedTurn, nuggets: Iterable[tuple[int, Nugget]]) -> str:
-    """Return numbered nuggets in a frame: what the judge wrote may come from a passage that speaks to it."""
+    """Return numbered nuggets between delimiters: the judge may have copied instructions from a passage."""
     return case.fence.frame("nuggets", "\n".join(f"{number}: {nugget.text}" for number, nugget in nuggets))
 
 

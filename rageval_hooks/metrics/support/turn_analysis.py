@@ -1,48 +1,62 @@
-"""What the local metrics of a turn share: each thing is computed once, and for passages kept for later turns."""
+"""What the local metrics of a turn share: each part is computed once, and for passages kept for later turns."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import TypeVar
+from typing import Final
 
 from rageval_hooks.errors import InputTooLargeError, OverBudgetError
+from rageval_hooks.metrics.support.index_cache import cached_index
+from rageval_hooks.metrics.support.response_text import ResponseText
 from rageval_hooks.models import AnyEmbedding, Models
-from rageval_hooks.models.cache import MemoryCache
 from rageval_hooks.models.embedder import SHORT, Embedder
 from rageval_hooks.models.embedding import Embedding, keep_words
 from rageval_hooks.models.lexical import LexicalEmbedding
 from rageval_hooks.models.nlp import Entity
-from rageval_hooks.text.declining import declines
-from rageval_hooks.text.facts import Fact, FactIndex, entity_supported, find_facts, merge_indexes
-from rageval_hooks.text.passages import PassageIndex, index_passage
-from rageval_hooks.text.sentences import Span, sentence_spans
+from rageval_hooks.text.facts import (
+    Fact,
+    FactIndex,
+    entity_supported,
+    index_facts,
+    merge_indexes,
+    unsupported_facts,
+)
+from rageval_hooks.text.passages import PassageIndex
+from rageval_hooks.text.sentences import Span
 from rageval_hooks.text.tokens import count_tokens
-from rageval_hooks.turn import Turn, Usage
+from rageval_hooks.turn import Passage, Turn, Usage
 
 __all__ = ["TurnAnalysis"]
 
-T = TypeVar("T")
+MAX_CHARACTERS: Final = 1_000_000
+"""Of all passages together, for metrics that read words: about half a second."""
 
-MAX_CHARACTERS = 1_000_000
-"""Of all passages together, for what reads words: about half a second."""
+MAX_EMBEDDED_CHARACTERS: Final = 300_000
+"""Of all texts of a turn together, for metrics that use embeddings: about 300 windows of the model."""
 
-MAX_EMBEDDED_CHARACTERS = 300_000
-"""Of a turn's texts together, for what reads embeddings: about 300 windows of the model."""
+MAX_QUERY_CHARACTERS: Final = 20_000
+"""Of a query, since each of its concepts is embedded."""
 
-MAX_QUERY_CHARACTERS = 20_000
-"""Of a query, for what embeds each of its concepts."""
+_BATCH: Final = 16
+"""Short texts in one forward pass; the deadline is checked between two passes."""
+
+_MAX_ONE_WINDOW: Final = 20_000
+"""Characters beyond which passages certainly do not fit one window together."""
 
 
 class TurnAnalysis:
-    """A turn, and what was found out about it so far. Used by one thread at a time.
+    """A turn, and what is known about it so far. Used by one thread at a time.
+
+    Metrics about the answer use the passages of the prompt (``prompt_…``), metrics about retrieval use all
+    (``passage_…``). Positions are those of ``turn.passages`` in both cases.
 
     Args:
         turn: the turn.
         models: the local models.
-        deadline: value of ``clock`` at which work that is not finished must stop; None for no end.
+        deadline: value of ``clock`` at which unfinished work must stop; None for no limit.
         wait: wait for models that are still loading.
         clock: a monotonic clock, in seconds.
     """
@@ -60,11 +74,12 @@ class TurnAnalysis:
         self.models = models
         self.deadline = deadline
         self.wait = wait
+        self.response = ResponseText(turn)
         self._clock = clock
         self._embeddings: dict[str, AnyEmbedding] = {}
 
     def patient(self) -> TurnAnalysis:
-        """Go on without a deadline, and wait for models: for the background. What was computed stays."""
+        """Drop the deadline and wait for models, for work in the background. What was computed is kept."""
         self.deadline = None
         self.wait = True
         return self
@@ -73,60 +88,94 @@ class TurnAnalysis:
         """Stop here if the time is used up.
 
         Raises:
-            OverBudgetError: it is.
+            OverBudgetError: the time is used up.
         """
         if self.deadline is not None and self._clock() >= self.deadline:
             raise OverBudgetError
 
-    # -- words
+    # -- the response
 
-    @cached_property
+    @property
     def sentences(self) -> list[Span]:
         """The response's sentences, as (start, end)."""
-        return sentence_spans(self.turn.response)
+        return self.response.sentences
 
-    @cached_property
-    def declines(self) -> bool:
-        """Whether the response, by its wording, does nothing but decline to answer."""
-        return declines(self.turn.response)
-
-    @cached_property
+    @property
     def facts(self) -> list[Fact]:
         """The numbers, dates, codes and names that the response states."""
-        return find_facts(self.turn.response, self.sentences)
+        return self.response.facts
+
+    @property
+    def has_words(self) -> bool:
+        """True if the response has a letter or a digit besides its citation markers."""
+        return self.response.has_words
+
+    @cached_property
+    def claims_nothing(self) -> bool:
+        """True if the response declines and states no number or name but those of the query or the passages."""
+        if not self.response.declines:
+            return False
+        if not self.facts:
+            return True
+        known = merge_indexes([self.query_facts, *(index.facts for index in self.passage_indexes)])
+        return not unsupported_facts(self.facts, known)
+
+    # -- words of the passages
+
+    @cached_property
+    def prompt_positions(self) -> list[int]:
+        """Positions of the passages that the answering model saw."""
+        return [position for position, passage in enumerate(self.turn.passages) if passage.seen_by_model]
+
+    @cached_property
+    def unseen_positions(self) -> list[int]:
+        """Positions of the passages that were retrieved, but not in the prompt."""
+        return [position for position, passage in enumerate(self.turn.passages) if not passage.seen_by_model]
 
     @cached_property
     def passage_indexes(self) -> list[PassageIndex]:
-        """The lexical side of each passage.
+        """The words and facts of every passage.
 
         Raises:
             InputTooLargeError: the passages have more than a million characters together.
             OverBudgetError: the time is used up.
         """
-        self._check_size([passage.text for passage in self.turn.passages], MAX_CHARACTERS)
+        passages = self.turn.passages
+        _check_size((passage.text for passage in passages), MAX_CHARACTERS)
         indexes = []
-        for passage in self.turn.passages:
+        for passage in passages:
             self.pause()
-            indexes.append(_index(passage.text))
+            indexes.append(cached_index(passage.text))
         return indexes
 
+    @property
+    def prompt_indexes(self) -> list[PassageIndex]:
+        """The words and facts of the passages of the prompt; raises as :attr:`passage_indexes` does."""
+        return [self.passage_indexes[position] for position in self.prompt_positions]
+
     @cached_property
-    def passage_facts(self) -> FactIndex:
-        """The facts that the passages state together."""
-        return merge_indexes(index.facts for index in self.passage_indexes)
+    def prompt_facts(self) -> FactIndex:
+        """The facts that the passages of the prompt state together."""
+        return merge_indexes(index.facts for index in self.prompt_indexes)
+
+    @cached_property
+    def query_facts(self) -> FactIndex:
+        """The facts that the query states."""
+        return index_facts(self.turn.query)
 
     # -- tokens
 
     @property
     def usage(self) -> Usage:
-        """The provider's count of tokens where there is one, else an estimate from query, context and response."""
+        """The provider's count of tokens if there is one, else an estimate from query, passages and response."""
         counted = self.turn.usage
         return self._estimated_usage if counted is None or counted.estimated else counted
 
     @cached_property
     def _estimated_usage(self) -> Usage:
         turn = self.turn
-        read = [turn.query, *(passage.text for passage in turn.passages)]
+        # The model did not read the passages that were not in its prompt.
+        read = [turn.query, *(passage.text for passage in turn.prompt_passages)]
         input_tokens, source = count_tokens(read, turn.model, wait=self.wait)
         output_tokens, _ = count_tokens([turn.response], turn.model, wait=self.wait)
         return Usage(input_tokens=input_tokens, output_tokens=output_tokens, source=source)
@@ -138,76 +187,96 @@ class TurnAnalysis:
 
         Raises:
             ModelNotReadyError: the embedder is still loading.
-            ModelUnavailableError: it cannot be had.
+            ModelUnavailableError: the embedder cannot be loaded.
             OverBudgetError: the time is used up.
         """
         if text not in self._embeddings:
-            concepts = self.__dict__.get("concepts", ())  # whoever asks for one of them asks for all
+            # A metric that embeds one concept embeds all: together they take one forward pass.
+            concepts = self.__dict__.get("concepts", ())
             self._embed_all(concepts if text in concepts else [text])
         return self._embeddings[text]
 
     def _embed_all(self, texts: Sequence[str]) -> None:
-        """Embed several texts of this turn, the short ones of them together."""
+        """Embed several texts of this turn, the short ones in batches."""
         embedder = self.models.embedder(wait=self.wait)
         new = [text for text in dict.fromkeys(texts) if text not in self._embeddings]
         short = [text for text in new if len(text) <= SHORT]
         if len(short) > 1 and isinstance(embedder, Embedder):
-            for start in range(0, len(short), _MOST_TOGETHER):
-                some = short[start : start + _MOST_TOGETHER]
-                self._embeddings.update(zip(some, embedder.embed_short(some, self.pause), strict=True))
+            for start in range(0, len(short), _BATCH):
+                batch = short[start : start + _BATCH]
+                self._embeddings.update(zip(batch, embedder.embed_short(batch, self.pause), strict=True))
         for text in new:
             if text not in self._embeddings:
                 self._embeddings[text] = embedder.embed(text, self.pause)
 
     @cached_property
+    def response_embedding(self) -> AnyEmbedding:
+        """The whole response, without its citation markers; token offsets are those of the response."""
+        return self.embed(self.response.blanked)
+
+    @cached_property
     def passage_embeddings(self) -> list[AnyEmbedding]:
-        """Each passage's embedding; from the process's cache where it has been seen lately.
+        """The embedding of every passage; from the process's cache if an earlier turn had the passage.
 
         Raises:
             InputTooLargeError: the turn has more than 300,000 characters to embed.
-            ModelUnavailableError: the embedder cannot be had, or not yet.
+            ModelUnavailableError: the embedder cannot be loaded, or is not loaded yet.
             OverBudgetError: the time is used up.
         """
-        self._check_size([*self.turn.texts()], MAX_EMBEDDED_CHARACTERS)
-        embedder = self.models.embedder(wait=self.wait)
+        _check_size(self.turn.texts(), MAX_EMBEDDED_CHARACTERS)
+        return [self._passage_embedding(passage) for passage in self.turn.passages]
+
+    def _passage_embedding(self, passage: Passage) -> AnyEmbedding:
         cache = self.models.cache
-        embeddings = []
-        for passage in self.turn.passages:
-            found = cache.get(passage.text)
-            if found is None:
-                found = embedder.embed(passage.text, self.pause)
-                if isinstance(found, Embedding):
-                    found = keep_words(passage.text, found)
-                cache.put(passage.text, found, found.size + sys.getsizeof(passage.text))
-            embeddings.append(found)
-        return embeddings
+        found = cache.get(passage.text)
+        if found is None:
+            found = self.models.embedder(wait=self.wait).embed(passage.text, self.pause)
+            if isinstance(found, Embedding):
+                found = keep_words(passage.text, found)
+            cache.put(passage.text, found, found.size + sys.getsizeof(passage.text))
+        return found
+
+    @property
+    def prompt_embeddings(self) -> list[AnyEmbedding]:
+        """The embeddings of the passages of the prompt; raises as :attr:`passage_embeddings` does."""
+        return [self.passage_embeddings[position] for position in self.prompt_positions]
 
     @cached_property
     def context_embedding(self) -> AnyEmbedding:
-        """All passages as one text: embedded as one where the model reads that much at once, else by its windows."""
-        parts = self.passage_embeddings
+        """The passages of the prompt as one text: embedded at once if it fits the model, else by windows."""
+        parts = self.prompt_embeddings
         if len(parts) == 1:
             return parts[0]
-        if all(isinstance(part, LexicalEmbedding) for part in parts):
-            return LexicalEmbedding.together([part for part in parts if isinstance(part, LexicalEmbedding)])
+        lexical = [part for part in parts if isinstance(part, LexicalEmbedding)]
+        if len(lexical) == len(parts):
+            return LexicalEmbedding.together(lexical)
         dense = [part for part in parts if isinstance(part, Embedding)]
-        text = "\n".join(passage.text for passage in self.turn.passages)
-        embedder = self.models.embedder(wait=self.wait)
-        if len(text) < _MAY_FIT_ONE_WINDOW and isinstance(embedder, Embedder) and _fits(text, dense, embedder):
+        text = "\n".join(passage.text for passage in self.turn.prompt_passages)
+        if self._fits_one_window(text, dense):
             return self.embed(text)
         return Embedding.together(dense)
 
+    def _fits_one_window(self, text: str, parts: Sequence[Embedding]) -> bool:
+        """Return True if the texts of some embeddings fit one window of the model together."""
+        embedder = self.models.embedder(wait=self.wait)
+        if len(text) >= _MAX_ONE_WINDOW or not isinstance(embedder, Embedder):
+            return False
+        # The tokens that were kept decide most cases without tokenizing again. A quarter more is allowed, since some
+        # tokenizers make fewer tokens at the seams of two texts.
+        kept = sum(len(part.tokens.starts) for part in parts)
+        return kept <= 1.25 * embedder.window_tokens and embedder.fits(text)
+
     @cached_property
     def sentence_embeddings(self) -> list[AnyEmbedding]:
-        """Each sentence of the response, embedded by itself.
+        """The embedding of each sentence of the response, without its citation markers.
 
         Raises:
             InputTooLargeError: the response has more than 300,000 characters.
-            ModelUnavailableError: the embedder cannot be had, or not yet.
+            ModelUnavailableError: the embedder cannot be loaded, or is not loaded yet.
             OverBudgetError: the time is used up.
         """
-        self._check_size([self.turn.response], MAX_EMBEDDED_CHARACTERS)
-        texts = [self.turn.response[start:end] for start, end in self.sentences]
+        _check_size([self.turn.response], MAX_EMBEDDED_CHARACTERS)
+        texts = self.response.sentence_texts
         self._embed_all(texts)
         return [self._embeddings[text] for text in texts]
 
@@ -217,10 +286,10 @@ class TurnAnalysis:
     def semantic_grounding(self) -> float | None:
         """Cosine of the whole response and the whole context, clipped to 0..1; None if one has no words."""
         context = self.context_embedding
-        response = self.embed(self.turn.response)
+        response = self.response_embedding
         if context.is_empty or response.is_empty:
             return None
-        return min(1.0, max(0.0, context.cosine(response)))  # type: ignore[arg-type]
+        return min(1.0, max(0.0, context.cosine(response)))  # type: ignore[arg-type]  # both are of one model
 
     @cached_property
     def entities(self) -> list[Entity]:
@@ -228,28 +297,29 @@ class TurnAnalysis:
 
         Raises:
             InputTooLargeError: the response has more than 300,000 characters.
-            ModelUnavailableError: the NLP pipeline cannot be had, or not yet, or has no entity recogniser.
+            ModelUnavailableError: the NLP pipeline cannot be loaded, is not loaded yet, or has no entity recogniser.
             OverBudgetError: the time is used up.
         """
-        self._check_size([self.turn.response], MAX_EMBEDDED_CHARACTERS)
-        return self.models.nlp(wait=self.wait).entities(self.turn.response, self.pause)
+        _check_size([self.turn.response], MAX_EMBEDDED_CHARACTERS)
+        return self.models.nlp(wait=self.wait).entities(self.response.said, self.pause)
 
     @cached_property
     def entity_support(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The texts of the response's named entities that the passages have, and of those that they have not.
+        """The response's named entities that the passages of the prompt have, and those that they do not have.
 
         Raises:
             InputTooLargeError: the response or the passages have too many characters.
-            ModelUnavailableError: the NLP pipeline cannot be had, or not yet, or has no entity recogniser.
+            ModelUnavailableError: the NLP pipeline cannot be loaded, is not loaded yet, or has no entity recogniser.
             OverBudgetError: the time is used up.
         """
-        context = self.passage_facts
         kinds: dict[str, str] = {}
         for entity in self.entities:
             kinds.setdefault(entity.text, entity.kind)
-        supported = {text: entity_supported(text, kind, context) for text, kind in kinds.items()}
-        found = tuple(text for text, has in supported.items() if has)
-        return found, tuple(text for text, has in supported.items() if not has)
+        found: list[str] = []
+        missing: list[str] = []
+        for text, kind in kinds.items():
+            (found if entity_supported(text, kind, self.prompt_facts) else missing).append(text)
+        return tuple(found), tuple(missing)
 
     @cached_property
     def concepts(self) -> list[str]:
@@ -257,41 +327,14 @@ class TurnAnalysis:
 
         Raises:
             InputTooLargeError: the query has more than 20,000 characters.
-            ModelUnavailableError: the NLP pipeline cannot be had, or not yet, or has no parser or tagger.
+            ModelUnavailableError: the NLP pipeline cannot be loaded, is not loaded yet, or has no parser or tagger.
             OverBudgetError: the time is used up.
         """
-        self._check_size([self.turn.query], MAX_QUERY_CHARACTERS)
+        _check_size([self.turn.query], MAX_QUERY_CHARACTERS)
         return self.models.nlp(wait=self.wait).concepts(self.turn.query, self.pause)
 
-    def _check_size(self, texts: Sequence[str], limit: int) -> None:
-        size = sum(map(len, texts))
-        if size > limit:
-            raise InputTooLargeError(f"{size:,} characters to read; the limit is {limit:,}")
 
-
-_MOST_TOGETHER = 16
-"""Short texts in one forward pass: a deadline is looked at between two passes."""
-
-_MAY_FIT_ONE_WINDOW = 20_000
-"""Characters beyond which several passages are not even asked whether they are one window together."""
-
-
-def _fits(text: str, parts: Sequence[Embedding], embedder: Embedder) -> bool:
-    """Whether texts are one window together.
-
-    Mostly seen by the tokens that were kept of each, without reading them again: the whole has at least as many. A
-    quarter more, since at the seams some tokenizers make fewer tokens of two texts that follow each other.
-    """
-    kept = sum(len(part.tokens.starts) for part in parts)
-    return kept <= 1.25 * embedder.window_tokens and embedder.fits(text)
-
-
-_indexes: MemoryCache[PassageIndex] = MemoryCache(32 * 2**20)
-
-
-def _index(text: str) -> PassageIndex:
-    found = _indexes.get(text)
-    if found is None:
-        found = index_passage(text)
-        _indexes.put(text, found, found.size + sys.getsizeof(text))
-    return found
+def _check_size(texts: Iterable[str], limit: int) -> None:
+    size = sum(map(len, texts))
+    if size > limit:
+        raise InputTooLargeError(f"{size:,} characters to read; the limit is {limit:,}")

@@ -1,0 +1,81 @@
+"""``concept_completeness``: does the response take up what the query asks for?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.metrics.base import Field, LocalMetric, ScoreDefinition
+from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
+from rageval_hooks.models import AnyEmbedding, Role
+from rageval_hooks.score import Result
+from rageval_hooks.text.words import blank_marks, weighed_words, words
+
+__all__ = ["ConceptCompleteness"]
+
+
+class ConceptCompleteness(LocalMetric):
+    """Share of the query's concepts that the response takes up.
+
+    A concept is a noun chunk or a verb of the query, without fillers. The response takes it up if it has all its
+    content words, in any form, or if the best cosine of the concept with a sentence is above the threshold.
+
+    Args:
+        threshold: the cosine, 0..1.
+
+    Raises:
+        ConfigurationError: the threshold is outside 0..1.
+    """
+
+    name: ClassVar[str] = "concept_completeness"
+    version: ClassVar[str] = "2"
+    scores: ClassVar[tuple[ScoreDefinition, ...]] = (
+        ScoreDefinition(name="concept_completeness", description="share of the query's concepts in the response"),
+    )
+    requires: ClassVar[tuple[Field, ...]] = ("query", "response")
+    models: ClassVar[tuple[Role, ...]] = ("embedder", "nlp")
+    family: ClassVar[str] = "local"
+    source: ClassVar[str] = "seed 001; en_core_web_sm, all-MiniLM-L6-v2"
+    default: ClassVar[bool] = True
+    about_claims: ClassVar[bool] = True
+
+    def __init__(self, threshold: float = 0.45) -> None:
+        if not 0 <= threshold <= 1:
+            raise ConfigurationError(f"the threshold of concept_completeness must be from 0 to 1, not {threshold}")
+        self.threshold = threshold
+
+    def evaluate(self, analysis: TurnAnalysis) -> Result:
+        """Return the share; skipped if the query has no concepts, or the response no words."""
+        embedder = analysis.models.embedder(wait=analysis.wait)
+        nlp = analysis.models.nlp(wait=analysis.wait)
+        concepts = [concept for concept in analysis.concepts if not analysis.embed(concept).is_empty]
+        if not concepts:
+            return self.skip("the query has no concepts")
+        sentences = analysis.sentence_embeddings
+        if all(sentence.is_empty for sentence in sentences):
+            return self.skip("the response has no words that could be compared")
+        best = {concept: _best_cosine(analysis.embed(concept), sentences) for concept in concepts}
+        said = {word.key for word in words(blank_marks(analysis.response.blanked))}
+        missed = [concept for concept in concepts if best[concept] <= self.threshold and not _is_said(concept, said)]
+        return self.score(
+            1 - len(missed) / len(concepts),
+            model=embedder.name if embedder.name == nlp.name else f"{nlp.name}, {embedder.name}",
+            explanation=f"missed: {', '.join(missed)}" if missed else f"taken up: {', '.join(concepts)}",
+            metadata={"concepts": {concept: round(cosine, 4) for concept, cosine in best.items()}, "missed": missed},
+        )
+
+
+def _best_cosine(concept: AnyEmbedding, sentences: Sequence[AnyEmbedding]) -> float:
+    # `best_cosine`, not `cosine`: they are equal for sentences that fit one window, and in the lexical tier the cosine
+    # of a word with a sentence depends on how long the sentence is.
+    return max(sentence.best_cosine(concept) for sentence in sentences)  # type: ignore[arg-type]  # of one model
+
+
+def _is_said(concept: str, said: set[str]) -> bool:
+    """Return True if a response with these words has all content words of a concept.
+
+    MiniLM puts a single word such as "opened" far from a whole sentence that has it, so the cosine alone misses it.
+    """
+    content = [word.key for word in weighed_words(concept, (0, len(concept))) if word.is_content]
+    return bool(content) and said.issuperset(content)

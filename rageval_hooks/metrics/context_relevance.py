@@ -1,0 +1,80 @@
+"""``context_relevance``: are the passages about the query?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import ClassVar
+
+from rageval_hooks.metrics.base import Field, LocalMetric, ScoreDefinition, Threshold
+from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
+from rageval_hooks.metrics.support.unseen import passage_name
+from rageval_hooks.models import Role
+from rageval_hooks.score import Result, Score, Target
+from rageval_hooks.settings import LEXICAL, MINILM
+from rageval_hooks.text.passages import has_words
+
+__all__ = ["ContextRelevance"]
+
+# One passage per question: a threshold for a passage says nothing about a mean over several.
+_SETS = ("clapnq_dev",)
+
+
+class ContextRelevance(LocalMetric):
+    """Similarity of the query and each retrieved passage: the cosine of the query and the passage's best window.
+
+    A passage without words has no score and is not in the mean.
+    """
+
+    name: ClassVar[str] = "context_relevance"
+    version: ClassVar[str] = "2"
+    scores: ClassVar[tuple[ScoreDefinition, ...]] = (
+        ScoreDefinition(
+            name="context_relevance",
+            description="similarity of query and passage; for the turn, the mean over passages",
+            thresholds=(
+                Threshold(value=0.54, models=MINILM, target="passage", accuracy=(0.837, 0.837), sets=_SETS),
+                Threshold(value=0.48, models=(LEXICAL,), target="passage", accuracy=(0.743, 0.743), sets=_SETS),
+            ),
+        ),
+    )
+    requires: ClassVar[tuple[Field, ...]] = ("query", "passages")
+    models: ClassVar[tuple[Role, ...]] = ("embedder",)
+    family: ClassVar[str] = "local"
+    source: ClassVar[str] = "ours; all-MiniLM-L6-v2"
+    default: ClassVar[bool] = True
+
+    def evaluate(self, analysis: TurnAnalysis) -> Iterable[Result]:
+        """Return the mean, then one score per passage; skipped if the query or all passages have no words."""
+        turn = analysis.turn
+        model = analysis.models.embedder(wait=analysis.wait).name
+        query = analysis.embed(turn.query)
+        if query.is_empty:
+            return [self.skip("the query has no words that could be compared")]
+        values = {
+            position: min(1.0, max(0.0, passage.best_cosine(query)))  # type: ignore[arg-type]  # both of one model
+            for position, passage in enumerate(analysis.passage_embeddings)
+            if has_words(turn.passages[position].text)
+        }
+        if not values:
+            return [self.skip("the passages have no words that could be compared")]
+        single = [self._of_passage(analysis, position, value, model) for position, value in values.items()]
+        return [self._mean(analysis, values, model), *single]
+
+    def _of_passage(self, analysis: TurnAnalysis, position: int, value: float, model: str) -> Score:
+        target = Target(kind="passage", index=position, id=analysis.turn.passages[position].id)
+        return self.score(value, model=model, target=target)
+
+    def _mean(self, analysis: TurnAnalysis, values: dict[int, float], model: str) -> Score:
+        turn = analysis.turn
+        best = max(values, key=values.__getitem__)
+        explanation = f"best passage: {passage_name(turn, best)} ({values[best]:.2f})"
+        if len(values) > 1:
+            explanation += f"; {len(values)} passages, from {min(values.values()):.2f} to {max(values.values()):.2f}"
+        empty = len(turn.passages) - len(values)
+        if empty:
+            explanation += f"; not counted, without words: {empty}"
+        positions = range(len(turn.passages))
+        rounded = [round(values[position], 4) if position in values else None for position in positions]
+        mean = math.fsum(values.values()) / len(values)
+        return self.score(mean, model=model, explanation=explanation, metadata={"passages": rounded})

@@ -1,0 +1,21 @@
+"""The words and facts of passages, kept across turns: a knowledge base has few passages that are retrieved often."""
+
+from __future__ import annotations
+
+import sys
+
+from rageval_hooks.models.cache import MemoryCache
+from rageval_hooks.text.passages import PassageIndex, index_passage
+
+__all__ = ["cached_index"]
+
+_indexes: MemoryCache[PassageIndex] = MemoryCache(32 * 2**20)
+
+
+def cached_index(text: str) -> PassageIndex:
+    """Return the words and facts of a passage; from the process's cache if an earlier turn had the passage."""
+    found = _indexes.get(text)
+    if found is None:
+        found = index_passage(text)
+        _indexes.put(text, found, found.size + sys.getsizeof(text))
+    return found

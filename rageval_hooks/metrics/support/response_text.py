@@ -1,0 +1,90 @@
+"""The text of a response as metrics read it: without what only cites."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+
+from rageval_hooks.text.citations import citation_marks
+from rageval_hooks.text.declining import declines
+from rageval_hooks.text.facts import Fact, find_facts
+from rageval_hooks.text.sentences import Span, sentence_spans
+from rageval_hooks.turn import Turn
+
+__all__ = ["ResponseText", "blank", "cut"]
+
+
+class ResponseText:
+    """A response, its sentences, and the same without citation markers.
+
+    A marker such as ``[1]`` is no part of what the response says. Left in, "1" is read as a number that no passage
+    has, and models score another text.
+
+    Args:
+        turn: the turn.
+    """
+
+    def __init__(self, turn: Turn) -> None:
+        self.original = turn.response
+        self._turn = turn
+
+    @cached_property
+    def marks(self) -> list[Span]:
+        """Where the response only cites, as (start, end)."""
+        return citation_marks(self.original, self._turn.passages)
+
+    @cached_property
+    def blanked(self) -> str:
+        """The response with spaces for all that only cites; offsets are those of the original."""
+        return blank(self.original, self.marks)
+
+    @cached_property
+    def said(self) -> str:
+        """The response without all that only cites, for models that read it whole."""
+        return cut(self.original, self.marks)
+
+    @cached_property
+    def has_words(self) -> bool:
+        """True if there is a letter or a digit to judge."""
+        return any(map(str.isalnum, self.blanked))
+
+    @cached_property
+    def sentences(self) -> list[Span]:
+        """The sentences, as (start, end) in the original; a marker belongs to the sentence that it follows."""
+        return sentence_spans(self.original)
+
+    @cached_property
+    def sentence_texts(self) -> list[str]:
+        """What each sentence says; empty for one that only cites."""
+        return [" ".join(self.blanked[start:end].split()) for start, end in self.sentences]
+
+    @cached_property
+    def declines(self) -> bool:
+        """True if the response, by its wording, only declines to answer."""
+        return declines(self.said)
+
+    @cached_property
+    def facts(self) -> list[Fact]:
+        """The numbers, dates, codes and names that the response states."""
+        return find_facts(self.blanked, self.sentences)
+
+
+def blank(text: str, spans: Iterable[Span]) -> str:
+    """Return a text with spaces in place of some spans; line breaks stay, since they separate sentences."""
+    characters = list(text)
+    for start, end in spans:
+        characters[start:end] = (" " if character != "\n" else "\n" for character in text[start:end])
+    return "".join(characters)
+
+
+def cut(text: str, spans: Iterable[Span]) -> str:
+    """Return a text without some spans, and without the spaces that led to them: "so [1]." becomes "so."."""
+    pieces: list[str] = []
+    position = 0
+    for start, end in sorted(spans):
+        if start > position:
+            before = text[position:start]
+            glued = text[end : end + 1].isalnum()  # "see [1]below": the space still separates two words
+            pieces.append(before if glued else before.rstrip(" \u00a0"))
+        position = max(position, end)
+    return "".join([*pieces, text[position:]]).strip()

@@ -1,0 +1,155 @@
+"""Runs one metric for one turn. Whatever happens comes back as a result; nothing is raised into the application."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, cast
+
+from rageval_hooks.errors import (
+    InputTooLargeError,
+    JudgeError,
+    ModelNotReadyError,
+    ModelUnavailableError,
+    OverBudgetError,
+)
+from rageval_hooks.metrics.base import Field, JudgeMetric, LocalMetric, Metric, Results
+from rageval_hooks.metrics.support.definition import ScoreDefinition
+from rageval_hooks.runtime.rate_limited_logs import RateLimitedLogger
+from rageval_hooks.score import Failed, Result, Score, Skipped
+from rageval_hooks.turn import Passage, Turn
+
+if TYPE_CHECKING:
+    from rageval_hooks.metrics.support.judged_turn import JudgedTurn
+    from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
+
+__all__ = ["MISSING", "compute", "compute_judged", "missing_input"]
+
+_limited_log = RateLimitedLogger(logging.getLogger(__name__))
+
+MISSING: Final[Mapping[Field, str]] = {
+    "query": "the turn has no query",
+    "passages": "the turn has no passages",
+    "response": "the turn has no response",
+    "reference": "the turn has no reference answer",
+    "timing": "the turn was not timed",
+}
+"""Why a metric is skipped, by the field that the turn lacks."""
+
+
+def compute(metric: Metric, analysis: TurnAnalysis) -> tuple[Result, ...]:
+    """Run a local metric.
+
+    Raises:
+        ModelNotReadyError: one of its models is still loading, and the analysis does not wait.
+        OverBudgetError: the analysis has no time left.
+    """
+    try:
+        reason = missing_input(metric, analysis.turn) or _nothing_to_judge(metric, analysis)
+        if reason is not None:
+            return (metric.skip(reason),)
+        return _checked(metric, cast("LocalMetric", metric).evaluate(analysis))
+    except (ModelNotReadyError, OverBudgetError):
+        raise
+    except (ModelUnavailableError, InputTooLargeError) as error:
+        return (metric.skip(str(error)),)
+    except (Exception, SystemExit) as error:
+        return (_failure(metric, error),)
+
+
+async def compute_judged(metric: Metric, case: JudgedTurn) -> tuple[Result, ...]:
+    """Run a metric that asks a judge."""
+    try:
+        reason = missing_input(metric, case.turn)
+        if reason is not None:
+            return (metric.skip(reason),)
+        return _checked(metric, await cast("JudgeMetric", metric).evaluate(case))
+    except JudgeError as error:  # the judge has already logged it
+        return (metric.fail(error),)
+    except InputTooLargeError as error:
+        return (metric.skip(str(error)),)
+    except Exception as error:
+        return (_failure(metric, error),)
+
+
+def missing_input(metric: Metric, turn: Turn) -> str | None:
+    """Return which input of a metric the turn lacks, as the reason to skip the metric; None if it lacks none."""
+    for field in metric.requires:
+        if _is_missing(turn, field):
+            return _why_missing(turn, field)
+    if "response" in metric.requires and not turn.complete:
+        return "answer incomplete: the model was stopped before its end"
+    if "passages" not in metric.requires:
+        return None
+    if metric.passages == "prompt" and not turn.prompt_passages:
+        return "no passage was in the prompt"
+    passages = turn.prompt_passages if metric.passages == "prompt" else turn.passages
+    return None if any(map(_has_text, passages)) else "the passages have no text"
+
+
+def _is_missing(turn: Turn, field: Field) -> bool:
+    value = getattr(turn, field)
+    return not value.strip() if isinstance(value, str) else not value
+
+
+def _why_missing(turn: Turn, field: Field) -> str:
+    reason = MISSING[field]
+    if field == "response" and turn.status != "ok":
+        return f"{reason}: it ended with {turn.error.type if turn.error else turn.status}"
+    return reason
+
+
+def _has_text(passage: Passage) -> bool:
+    return bool(passage.text.strip())
+
+
+def _nothing_to_judge(metric: Metric, analysis: TurnAnalysis) -> str | None:
+    """Return why the response, although there is one, cannot be judged by this metric; None if it can."""
+    if "response" not in metric.requires or metric.family == "custom":
+        return None
+    if not analysis.has_words:
+        return "the response has no words"
+    if metric.about_claims and analysis.claims_nothing:
+        return "the response declines to answer: it claims nothing"
+    return None
+
+
+def _checked(metric: Metric, given: Results) -> tuple[Result, ...]:
+    """Return what a metric has returned as results, each with the metric's name and a value in its range."""
+    results: tuple[object, ...] = (given,) if isinstance(given, (Score, Skipped, Failed)) else tuple(given)
+    definitions = {definition.name: definition for definition in metric.scores}
+    if not results:
+        return (metric.skip("the metric returned no result"),)
+    checked: list[Result] = []
+    for result in results:
+        # A metric of the user's may return anything, whatever its annotations say.
+        if not isinstance(result, (Score, Skipped, Failed)):
+            message = f"returned {type(result).__name__}, not a number or a result"
+            return (Failed(name=metric.name, error_type="TypeError", message=message, metric=metric.name),)
+        checked.append(_in_range(_with_metric(result, metric), definitions.get(result.name)))
+    return tuple(checked)
+
+
+def _with_metric(result: Result, metric: Metric) -> Result:
+    return result if result.metric is not None else result.model_copy(update={"metric": metric.name})
+
+
+def _in_range(result: Result, definition: ScoreDefinition | None) -> Result:
+    """Return the result itself, or a failed one if its value is outside the range of the score."""
+    if definition is None or not isinstance(result, Score) or definition.contains(result.value):
+        return result
+    bound = "and above" if definition.high is None else f"to {definition.high:g}"
+    valid = f"{result.name} is {definition.low:g} {bound}: give its range where it is made, such as high=None"
+    return Failed(
+        name=result.name,
+        error_type="ValueError",
+        message=f"the value is {result.value:g}, and {valid}",
+        annotator=result.annotator,
+        metric=result.metric,
+    )
+
+
+def _failure(metric: Metric, error: BaseException) -> Failed:
+    kind = f"{type(metric).__qualname__} {metric.name} {metric.source}"
+    _limited_log.warn(kind, "the metric %s failed", metric.name, error=error)
+    return metric.fail(error)

@@ -1,0 +1,101 @@
+"""Scores of the single sentences of a response, and the explanation that names those that pulled the score down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from rageval_hooks.runtime.jsonable import Data
+from rageval_hooks.text.formatting import shorten
+
+__all__ = ["SentenceScore", "as_metadata", "explain_sentences", "sentences_in"]
+
+_MAX_KEPT: Final = 100
+_MAX_EXPLAINED: Final = 5
+_MAX_WORDS: Final = 10
+_MAX_KEPT_WORDS: Final = 50
+
+
+class SentenceScore(Data):
+    """One sentence of a response, with its score.
+
+    Attributes:
+        text: the sentence.
+        score: its score, 0..1.
+        weight: its weight in the mean over sentences.
+        passage: position of its best passage in the turn; None if not known.
+        passage_name: how an explanation names that passage.
+        missing: content words that no passage of the prompt has.
+        unseen: names of passages that were not in the prompt and support the sentence.
+        coverage: share of its words that occur in a passage; None where this is not computed.
+        alignment: share of its meaning that is near a passage, by token vectors; None where this is not computed.
+    """
+
+    text: str
+    score: float
+    weight: float = 1.0
+    passage: int | None = None
+    passage_name: str = ""
+    missing: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
+    coverage: float | None = None
+    alignment: float | None = None
+
+
+def explain_sentences(sentences: Sequence[SentenceScore], threshold: float) -> str:
+    """Say how many sentences reach a threshold, and name the others, those that cost most first.
+
+    Args:
+        sentences: the sentences of the response.
+        threshold: the threshold of the label, so that the explanation and the label agree.
+    """
+    low = [sentence for sentence in sentences if sentence.score < threshold]
+    count = len(sentences)
+    if not low:
+        return _all_supported(sentences, threshold)
+    # The share of the lost score: a long sentence that is a little weak costs more than a short one.
+    low.sort(key=lambda sentence: sentence.weight * (sentence.score - threshold))
+    head = f"{len(low)} of {count} sentences below {threshold:.2f}" if count > 1 else f"below {threshold:.2f}"
+    lines = [head + ":", *(_line(sentence) for sentence in low[:_MAX_EXPLAINED])]
+    if len(low) > _MAX_EXPLAINED:
+        lines.append(f"and {len(low) - _MAX_EXPLAINED} more")
+    return "\n".join(lines)
+
+
+def _all_supported(sentences: Sequence[SentenceScore], threshold: float) -> str:
+    count = len(sentences)
+    line = f"all {count} sentences reach {threshold:.2f}" if count > 1 else f"reaches {threshold:.2f}"
+    missing = dict.fromkeys(word for sentence in sentences for word in sentence.missing)
+    if missing:
+        line += f"; words that no passage has: {', '.join(list(missing)[:_MAX_WORDS])}"
+    return line
+
+
+def _line(sentence: SentenceScore) -> str:
+    line = f"{sentence.score:.2f} “{shorten(sentence.text)}”"
+    if sentence.passage_name:
+        line += f" best passage: {sentence.passage_name}" if sentence.score > 0 else " no passage has any of it"
+    if sentence.missing:
+        line += f"; missing: {', '.join(sentence.missing[:_MAX_WORDS])}"
+    if sentence.unseen:
+        line += f"; only in a passage that was not in the prompt: {', '.join(sentence.unseen)}"
+    return line
+
+
+def as_metadata(sentences: Sequence[SentenceScore]) -> list[dict[str, Any]]:
+    """Return the sentences as JSON-able data: at most 100, those with the lowest scores, in the order of the text."""
+    kept = sorted(range(len(sentences)), key=lambda position: sentences[position].score)[:_MAX_KEPT]
+    return [_as_data(sentences[position]) for position in sorted(kept)]
+
+
+def _as_data(sentence: SentenceScore) -> dict[str, Any]:
+    # The score is not rounded: a label that is set later must see on which side of the threshold it is.
+    data = sentence.model_dump(mode="json", exclude_none=True)
+    data["missing"] = data["missing"][:_MAX_KEPT_WORDS]
+    return {name: value for name, value in data.items() if value or name not in ("passage_name", "unseen")}
+
+
+def sentences_in(metadata: Mapping[str, Any]) -> list[SentenceScore]:
+    """Return the sentences that :func:`as_metadata` has put under ``sentences``."""
+    found: Iterable[Mapping[str, Any]] = metadata.get("sentences", ())
+    return [SentenceScore.model_validate(item) for item in found]

@@ -1,0 +1,88 @@
+"""What the judge calls behind a score have cost together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+from pydantic import BaseModel
+
+from rageval_hooks.errors import JudgeError
+from rageval_hooks.judges.base import Judgement, usage_details
+from rageval_hooks.score import Failed
+from rageval_hooks.turn import Usage
+
+__all__ = ["AnyJudgement", "combined", "wasted", "with_spending"]
+
+AnyJudgement = Judgement[Any]
+"""An answer in whatever form: different calls of one metric have different schemas."""
+
+
+def combined(judgements: Sequence[AnyJudgement]) -> AnyJudgement:
+    """Return several answers as one, with the sum of what they cost.
+
+    The sum is None if a part of it is not known.
+    """
+    # The calls that failed have no value: the first answer says which model it was, and in which mode.
+    first = next((judgement for judgement in judgements if judgement.value is not None), judgements[0])
+    if len(judgements) == 1:
+        return first
+    return replace(
+        first,
+        usage=_sum_of_usage(judgements),
+        cost=_sum_of_costs(judgements),
+        attempts=sum(judgement.attempts for judgement in judgements),
+        repaired=any(judgement.repaired for judgement in judgements),
+        cached=all(judgement.cached for judgement in judgements),
+        response_id=None,
+    )
+
+
+def _sum_of_usage(judgements: Sequence[AnyJudgement]) -> Usage | None:
+    usages = [judgement.usage for judgement in judgements]
+    return None if None in usages else Usage.sum(usages)
+
+
+def _sum_of_costs(judgements: Sequence[AnyJudgement]) -> float | None:
+    total = 0.0
+    for judgement in judgements:
+        if judgement.cost is None:
+            return None
+        total += judgement.cost
+    return total
+
+
+def wasted(error: JudgeError) -> list[AnyJudgement]:
+    """Return what a failed call has cost, as an answer without a value; empty if it got no reply at all."""
+    details = error.details
+    read, written, cost = (details.get(name) for name in ("input_tokens", "output_tokens", "cost"))
+    if read is None and cost is None and not details.get("replies"):
+        return []
+    usage = None
+    if read is not None and written is not None:
+        usage = Usage(input_tokens=read, output_tokens=written, cache_read_tokens=details.get("cached_tokens"))
+    nothing = cast("BaseModel", None)
+    model, attempts = str(details.get("model", "")), details.get("attempts", 1)
+    return [Judgement(value=nothing, model=model, usage=usage, cost=cost, attempts=attempts)]
+
+
+def with_spending(failed: Failed, calls: Sequence[AnyJudgement]) -> Failed:
+    """Return a failed result with the cost of all calls behind it, not only of the one that failed.
+
+    Args:
+        failed: the failed result.
+        calls: the calls; empty if another metric reports them.
+    """
+    details = {**failed.metadata.get("judge", {}), **_amounts(calls)}
+    known = {name: value for name, value in details.items() if value is not None}
+    metadata = {**failed.metadata, "judge": known} if known else dict(failed.metadata)
+    return failed.model_copy(update={"metadata": metadata})
+
+
+def _amounts(calls: Sequence[AnyJudgement]) -> dict[str, Any]:
+    if not calls:
+        # Another metric reports them: the amounts of the call that failed must not be added up twice.
+        return usage_details(None, None)
+    total = combined(calls)
+    return {**usage_details(total.usage, total.cost), "attempts": total.attempts}

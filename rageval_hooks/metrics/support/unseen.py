@@ -1,0 +1,49 @@
+"""Support that exists only in passages that were retrieved and not put into the prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from rageval_hooks.metrics.support.grounding import groundedness
+from rageval_hooks.metrics.support.index_cache import cached_index
+from rageval_hooks.metrics.support.response_text import ResponseText
+from rageval_hooks.text.sentences import Span
+from rageval_hooks.turn import Passage, Turn
+
+__all__ = ["not_in_prompt", "passage_name", "unseen_support"]
+
+_SUPPORTED: Final = 0.75
+"""The threshold of groundedness in the lexical tier: the comparison is by words, so that it costs no model."""
+
+
+def passage_name(turn: Turn, index: int) -> str:
+    """Return how an explanation names a passage: by its id, else by its place, counted from 1."""
+    return turn.passages[index].id or f"number {index + 1}"
+
+
+def unseen_support(turn: Turn, response: ResponseText) -> dict[Span, tuple[str, ...]]:
+    """Return, by sentence of the response, the name of an unseen passage that supports it by its words.
+
+    Args:
+        turn: the turn. Most turns have no unseen passage, and the result is empty.
+        response: the turn's response.
+    """
+    positions = [position for position, passage in enumerate(turn.passages) if not passage.seen_by_model]
+    if not positions:
+        return {}
+    indexes = [cached_index(turn.passages[position].text) for position in positions]
+    found = groundedness(response.blanked, indexes, sentences=response.sentences)
+    return {
+        sentence.span: (passage_name(turn, positions[sentence.passage]),)
+        for sentence in found.sentences
+        if sentence.score >= _SUPPORTED
+    }
+
+
+def not_in_prompt(passages: Sequence[Passage], prompt_passages: Sequence[Passage]) -> str:
+    """Return a note on how many passages were not in the prompt; empty if all were."""
+    count = len(passages) - len(prompt_passages)
+    if not count:
+        return ""
+    return f"{count} of {len(passages)} passages {'was' if count == 1 else 'were'} not in the prompt and not used"

@@ -1,0 +1,46 @@
+"""``tokens``: the tokens that the models of a turn read and wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from rageval_hooks.metrics.base import LocalMetric, ScoreDefinition
+from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
+from rageval_hooks.metrics.support.usage_source import COUNTED_BY
+from rageval_hooks.score import Result
+
+__all__ = ["Tokens"]
+
+
+def _definition(name: str, description: str) -> ScoreDefinition:
+    return ScoreDefinition(name=name, description=description, direction="lower", high=None, unit="tokens")
+
+
+class Tokens(LocalMetric):
+    """Tokens read and written: the provider's own count, else an estimate by tiktoken.
+
+    The estimate counts the query and the passages of the prompt as read, and the response as written.
+    """
+
+    name: ClassVar[str] = "tokens"
+    version: ClassVar[str] = "2"
+    scores: ClassVar[tuple[ScoreDefinition, ...]] = (
+        _definition("tokens", "tokens read and written"),
+        _definition("tokens.input", "tokens read"),
+        _definition("tokens.output", "tokens written"),
+    )
+    family: ClassVar[str] = "usage"
+    source: ClassVar[str] = "seed 001"
+    default: ClassVar[bool] = True
+
+    def evaluate(self, analysis: TurnAnalysis) -> Iterable[Result]:
+        """Return the sum and its two parts."""
+        usage = analysis.usage
+        counts = {
+            "tokens": usage.total_tokens,
+            "tokens.input": usage.input_tokens,
+            "tokens.output": usage.output_tokens,
+        }
+        for name, count in counts.items():
+            yield self.score(count, name, explanation=COUNTED_BY[usage.source], metadata={"source": usage.source})

@@ -1,0 +1,85 @@
+"""``unsupported_facts``: numbers, dates, codes and names of the response that no passage has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar, Final
+
+from rageval_hooks.metrics.base import Field, LocalMetric, PassageScope, ScoreDefinition, Threshold
+from rageval_hooks.metrics.support.fact_support import FactSupport, fact_support, facts_in_unseen
+from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
+from rageval_hooks.score import Result
+from rageval_hooks.text.facts import Fact
+
+__all__ = ["UnsupportedFacts"]
+
+_SETS: Final = ("begin_wow_test", "faithdial_gold", "expertqa_test", "wice_test")
+_MAX_LISTED: Final = 50
+_MAX_STATED: Final = 10
+
+
+class UnsupportedFacts(LocalMetric):
+    """How many distinct numbers, dates, codes and names of the response no passage of the prompt has.
+
+    A count of its own, never averaged into another score: one wrong number in a long answer is as wrong as in a short
+    one. Facts that the question has are listed, but not counted.
+    """
+
+    name: ClassVar[str] = "unsupported_facts"
+    version: ClassVar[str] = "3"
+    scores: ClassVar[tuple[ScoreDefinition, ...]] = (
+        ScoreDefinition(
+            name="unsupported_facts",
+            description="numbers, dates, codes and names of the response that no passage has",
+            direction="lower",
+            high=None,
+            unit="facts",
+            thresholds=(Threshold(value=0, models=(None,), accuracy=(0.525, 0.744), sets=_SETS),),
+        ),
+    )
+    requires: ClassVar[tuple[Field, ...]] = ("response", "passages")
+    passages: ClassVar[PassageScope] = "prompt"
+    family: ClassVar[str] = "local"
+    source: ClassVar[str] = "ours"
+    default: ClassVar[bool] = True
+    about_claims: ClassVar[bool] = True
+
+    def evaluate(self, analysis: TurnAnalysis) -> Result:
+        """Return the count."""
+        support = fact_support(analysis)
+        unseen = facts_in_unseen(support.missing, analysis)
+        lines = [_explain(support, analysis.facts)]
+        lines += [
+            f"only in a passage that was not in the prompt ({name}): {text}" for text, name in unseen[:_MAX_STATED]
+        ]
+        if support.in_question:
+            lines.append(f"in the question: {_texts(support.in_question)}")
+        return self.score(
+            len(support.missing),
+            explanation="; ".join(lines),
+            metadata={
+                "stated": len(analysis.facts),
+                "missing": _as_data(support.missing),
+                "in_question": _as_data(support.in_question),
+                "unseen": [{"text": text, "passage": name} for text, name in unseen[:_MAX_LISTED]],
+            },
+        )
+
+
+def _explain(support: FactSupport, stated: Iterable[Fact]) -> str:
+    if support.missing:
+        return f"no passage has: {_texts(support.missing)}"
+    in_question = {fact.text for fact in support.in_question}
+    texts = [text for text in dict.fromkeys(fact.text for fact in stated) if text not in in_question]
+    if not texts:
+        return "the response states no numbers, dates or names" + (" of its own" if in_question else "")
+    more = f" and {len(texts) - _MAX_STATED} more" if len(texts) > _MAX_STATED else ""
+    return f"the passages have: {', '.join(texts[:_MAX_STATED])}{more}"
+
+
+def _texts(facts: Iterable[Fact]) -> str:
+    return ", ".join([fact.text for fact in facts][:_MAX_LISTED])
+
+
+def _as_data(facts: Iterable[Fact]) -> list[dict[str, str]]:
+    return [{"text": fact.text, "kind": fact.kind} for fact in facts][:_MAX_LISTED]
