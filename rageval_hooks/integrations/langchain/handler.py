@@ -19,7 +19,7 @@ from rageval_hooks.integrations.capture.recorder import Recording, Run, shared_r
 from rageval_hooks.integrations.capture.trace_context import foreign_span, others_trace
 from rageval_hooks.integrations.langchain.callbacks import Submission, callback
 from rageval_hooks.integrations.langchain.framework import FRAMEWORK, enter_retriever, key_of, surrounding_run
-from rageval_hooks.integrations.langchain.payloads import content_text
+from rageval_hooks.integrations.langchain.rendering import content_text
 from rageval_hooks.integrations.langchain.snapshots import snapshot_documents, snapshot_runs
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.suppression import is_suppressed
