@@ -47,6 +47,7 @@ class Score(Data):
         target: what it is about.
         probability: with which probability the turn was selected for this score, 0 < p <= 1.
         metric: the metric that made it.
+        unit: ``""`` for a share or a probability, else ``"s"``, ``"tokens"``, ``"USD"`` …
         metadata: details, such as the sentences behind the number. May quote the turn's texts.
     """
 
@@ -61,6 +62,7 @@ class Score(Data):
     target: Target = _WHOLE_TURN
     probability: float = Field(default=1.0, gt=0, le=1)
     metric: Text | None = None
+    unit: Text = ""
     metadata: Metadata = Field(default_factory=dict)
 
 

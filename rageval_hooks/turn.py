@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from rageval_hooks.runtime.jsonable import Data, Metadata, Text, string_of
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
 
 __all__ = [
     "ErrorInfo",
@@ -34,27 +37,63 @@ UsageSource = Literal["provider", "tiktoken", "characters"]
 Seconds = Annotated[float, Field(allow_inf_nan=False)]
 
 
+class _LiveContext:
+    """The OpenTelemetry context of a turn in the process that captured it. Equal to any other: it is not data."""
+
+    __slots__ = ("context",)
+
+    def __init__(self) -> None:
+        self.context: Context | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _LiveContext)
+
+    def __hash__(self) -> int:
+        return 0
+
+
 class SpanReference(Data):
-    """Where a turn stands in a trace.
+    """The span of a turn and its place in a trace.
 
     Attributes:
         trace_id: 32 lower-case hex digits.
         span_id: 16 lower-case hex digits: the span that the scores belong to.
         flags: W3C trace flags; bit 0 is "sampled".
         parent_span_id: 16 hex digits of the application's span around the turn, if there is one.
-        external: True when somebody else's instrumentation made that span: then only evaluation spans are added.
+        parent_is_remote: True if that span is in another process.
+        trace_state: the W3C tracestate header of the trace.
+        baggage: the OpenTelemetry baggage of the turn; values that are no strings are not kept.
+        external: True if another tracer made the turn's span. Then only evaluation spans are added.
     """
 
     trace_id: str = Field(pattern=r"^[0-9a-f]{32}$")
     span_id: str = Field(pattern=r"^[0-9a-f]{16}$")
     flags: int = Field(default=1, ge=0, le=255)
     parent_span_id: str | None = Field(default=None, pattern=r"^[0-9a-f]{16}$")
+    parent_is_remote: bool = False
+    trace_state: Text | None = None
+    baggage: dict[Text, Text] = Field(default_factory=dict)
     external: bool = False
+    _live: _LiveContext = PrivateAttr(default_factory=_LiveContext)
 
     @property
     def sampled(self) -> bool:
-        """Whether the trace is recorded: bit 0 of the flags."""
+        """True if the trace is recorded: bit 0 of the flags."""
         return bool(self.flags & 1)
+
+    @property
+    def context(self) -> Context | None:
+        """The OpenTelemetry context in which the turn began; None in another process than the one that captured it.
+
+        Span processors read more from it than the fields above hold, such as the values that
+        ``langfuse.propagate_attributes`` sets.
+        """
+        return self._live.context
+
+    def within(self, context: Context) -> SpanReference:
+        """Keep the context of the turn, and return the reference itself."""
+        self._live.context = context
+        return self
 
 
 class ErrorInfo(Data):
@@ -186,11 +225,14 @@ class Step(Data):
         messages: a model call's prompt.
         passages: what a retriever or reranker returned.
         model: name of the model, as the provider reported it, else as it was asked for.
+        request_model: name of the model that the application asked for, if it is known.
+        response_id: the provider's id of the completion.
         provider: who served the model.
         usage: the model call's tokens.
         time_to_first_token: seconds from the start of this model call to its first token, when it was streamed.
         error: the exception that ended it.
         complete: False when the turn was over before this step had ended.
+        span_id: 16 hex digits of the span that another tracer made for this step.
     """
 
     id: Text
@@ -204,11 +246,14 @@ class Step(Data):
     messages: tuple[Message, ...] = ()
     passages: tuple[Passage, ...] = ()
     model: Text | None = None
+    request_model: Text | None = None
+    response_id: Text | None = None
     provider: Text | None = None
     usage: Usage | None = None
     time_to_first_token: Seconds | None = None
     error: ErrorInfo | None = None
     complete: bool = True
+    span_id: str | None = Field(default=None, pattern=r"^[0-9a-f]{16}$")
 
 
 class Turn(Data):
@@ -283,10 +328,13 @@ class Turn(Data):
         return bool(self.response) or self.status != "ok" or not only_retrieval
 
     def step_span_id(self, step: Step) -> str | None:
-        """Return the id of the span that a step becomes, as 16 hex digits; None if the turn has no span of our own.
+        """Return the id of a step's span as 16 hex digits; None if the step has no span that is known.
 
-        It follows from the turn's span id and the step's id, so that whoever has the turn can name the span.
+        It is the id that another tracer gave to the step. Where the spans are ours, it follows from the ids of the
+        turn's span and of the step, so that everything that has the turn can name the span.
         """
+        if step.span_id is not None:
+            return step.span_id
         if self.span is None or self.span.external:
             return None
         return blake2b(f"{self.span.span_id}/{step.id}".encode(), digest_size=8).hexdigest()

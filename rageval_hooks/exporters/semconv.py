@@ -7,6 +7,9 @@ https://github.com/Arize-ai/openinference/tree/main/spec.
 
 from __future__ import annotations
 
+SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
+"""The version of the semantic conventions that the names below follow."""
+
 # --- ours
 TURN_ID = "rageval.turn.id"
 TURN_STATUS = "rageval.turn.status"
@@ -18,6 +21,9 @@ FAILED = "rageval.failed.{name}"
 PROBABILITY = "rageval.sampling.probability"
 STAGE = "rageval.stage"
 DURATION = "rageval.duration"
+EVALUATED_AT = "rageval.evaluated_at"
+TARGET = "rageval.target.{name}"
+LINK_TARGET = "rageval.link.target"
 ANNOTATOR = "rageval.annotator"
 JUDGE = "rageval.judge.{name}"
 USAGE_SOURCE = "rageval.usage.source"
@@ -65,6 +71,13 @@ REDACTED = "__REDACTED__"
 
 # --- GenAI
 OPERATION_NAME = "gen_ai.operation.name"
+AGENT_NAME = "gen_ai.agent.name"
+WORKFLOW_NAME = "gen_ai.workflow.name"
+INPUT_MESSAGES = "gen_ai.input.messages"
+OUTPUT_MESSAGES = "gen_ai.output.messages"
+SYSTEM_INSTRUCTIONS = "gen_ai.system_instructions"
+TOOL_CALL_ARGUMENTS = "gen_ai.tool.call.arguments"
+TOOL_CALL_RESULT = "gen_ai.tool.call.result"
 PROVIDER_NAME = "gen_ai.provider.name"
 REQUEST_MODEL = "gen_ai.request.model"
 RESPONSE_MODEL = "gen_ai.response.model"

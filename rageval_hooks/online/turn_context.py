@@ -10,6 +10,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON, DEFAULT_ON, Decision, Sa
 from rageval_hooks.online.sampling import TraceSampler
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
 from rageval_hooks.runtime.ids import ids_like
+from rageval_hooks.runtime.tracers import sdk_provider
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -148,8 +149,9 @@ class _ProviderView:
 
     def __init__(self, provider: TracerProvider) -> None:
         self.provider = provider
-        self.ids = ids_like(getattr(provider, "id_generator", None))
-        sampler = getattr(provider, "sampler", None)
+        sdk = sdk_provider(provider)
+        self.ids = ids_like(getattr(sdk, "id_generator", None))
+        sampler = getattr(sdk, "sampler", None)
         always = sampler is None or sampler is ALWAYS_ON or sampler is DEFAULT_ON
         self._sampler = sampler if isinstance(sampler, Sampler) and not always else None
 

@@ -279,7 +279,7 @@ class TestScores:
             Score(name="cost_like", value=3.5, annotator="CODE"),
         )
         thresholds = {"fixed": 0.5, "cost_like": 5.0}
-        found = attributes(run(metrics=[metric], thresholds=thresholds)["rag RunnableSequence"])
+        found = attributes(run(metrics=[metric], thresholds=thresholds)["evaluate fixed"])
 
         assert found["rageval.score.fixed"] == 0.25
         assert found["rageval.score.cost_like"] == 3.5
@@ -292,6 +292,46 @@ class TestScores:
         assert found["evaluations.0.evaluation.annotator_kind"] == "CODE"
         assert json.loads(found["evaluations.0.evaluation.metadata"]) == {"k": 1}
         assert found["evaluations.1.evaluation.name"] == "cost_like"
+
+    def test_the_turns_span_has_the_main_scores(self, run: Any) -> None:
+        """Value and label, without the details."""
+        metric = Fixed(Score(name="fixed", value=0.25, explanation="because"))
+        found = attributes(run(metrics=[metric], thresholds={"fixed": 0.5})["rag RunnableSequence"])
+
+        assert found["rageval.score.fixed"] == 0.25
+        assert found["rageval.label.fixed"] == "fail"
+        assert not [name for name in found if name.startswith("evaluations.")]
+
+    def test_the_turns_span_has_at_most_twelve_score_attributes(self, run: Any) -> None:
+        """What failed comes first; the rest is on the span of the evaluation."""
+        scores = [Score(name=f"score{number}", value=0.5, label="pass") for number in range(20)]
+        failing = Score(name="last", value=0.1, label="fail")
+        failed = Failed(name="broken", error_type="OSError", message="disk")
+        spans = run(metrics=[Fixed(*scores, failing, failed)])
+        found = attributes(spans["rag RunnableSequence"])
+
+        kinds = ("rageval.score.", "rageval.label.", "rageval.failed.", "rageval.skipped.")
+        assert len([name for name in found if name.startswith(kinds)]) == 12
+        assert found["rageval.label.last"] == "fail"
+        assert found["rageval.failed.broken"] == "OSError: disk"
+        assert "rageval.score.score19" not in found
+        assert "rageval.score.score19" in attributes(spans["evaluate fixed"])
+
+    def test_usage_is_no_main_score(self, run: Any) -> None:
+        """Latency and tokens are on the evaluation's span only."""
+        spans = run(metrics=["latency", "tokens"])
+
+        assert not [name for name in attributes(spans["rag RunnableSequence"]) if name.startswith("rageval.score.")]
+        assert "rageval.score.latency" in attributes(spans["evaluate"])
+
+    def test_several_metrics_are_one_span_with_an_event_each(self, run: Any) -> None:
+        """Named without a metric, so that the names of spans are few."""
+        span = run(metrics=["latency", "tokens", Fixed(Score(name="fixed", value=0.5))])["evaluate"]
+
+        names = [dict(event.attributes or {})["gen_ai.evaluation.name"] for event in span.events]
+        assert {"latency", "tokens", "fixed"} <= set(names)
+        assert {event.name for event in span.events} == {"gen_ai.evaluation.result"}
+        assert attributes(span)["gen_ai.evaluation.name"] == "fixed"
 
     def test_no_threshold_no_label(self, run: Any) -> None:
         """A label is a judgement that somebody has to make."""
@@ -306,31 +346,31 @@ class TestScores:
             Skipped(name="fixed", reason="nothing to read"),
             Failed(name="cost_like", error_type="OSError", message="disk"),
         )
-        found = attributes(run(metrics=[metric])["rag RunnableSequence"])
+        found = attributes(run(metrics=[metric])["evaluate fixed"])
 
         assert found["rageval.skipped.fixed"] == "nothing to read"
         assert found["rageval.failed.cost_like"] == "OSError: disk"
         assert not [name for name in found if name.startswith(("rageval.score", "evaluations."))]
 
     def test_scores_of_passages(self, run: Any) -> None:
-        """A list in the order of the passages."""
+        """A JSON list in the order of the passages: some backends refuse arrays."""
         scores = [
             Score(name="fixed", value=value, target=Target(kind="passage", index=index))
             for index, value in enumerate((0.5, 0.75))
         ]
-        found = attributes(run(metrics=[Fixed(*scores)])["rag RunnableSequence"])
+        found = attributes(run(metrics=[Fixed(*scores)])["evaluate fixed"])
 
-        assert found["rageval.passage_scores.fixed"] == (0.5, 0.75)
+        assert found["rageval.passage_scores.fixed"] == "[0.5,0.75]"
         assert "rageval.score.fixed" not in found
 
     @pytest.mark.parametrize("places", [(0,), (1,)], ids=["the last has none", "the first has none"])
     def test_scores_of_some_passages(self, run: Any, places: tuple[int, ...]) -> None:
         """Numbers all the same, and which passages they are of."""
         scores = [Score(name="fixed", value=0.5, target=Target(kind="passage", index=index)) for index in places]
-        found = attributes(run(metrics=[Fixed(*scores)])["rag RunnableSequence"])
+        found = attributes(run(metrics=[Fixed(*scores)])["evaluate fixed"])
 
-        assert found["rageval.passage_scores.fixed"] == (0.5,)
-        assert found["rageval.scored_passages.fixed"] == places
+        assert found["rageval.passage_scores.fixed"] == "[0.5]"
+        assert json.loads(found["rageval.scored_passages.fixed"]) == list(places)
 
     @pytest.mark.parametrize(
         ("result", "message"),
@@ -355,7 +395,7 @@ class TestScores:
 
     def test_a_metric_that_returns_nothing_is_skipped(self, run: Any) -> None:
         """An empty list says nothing, and that is said."""
-        found = attributes(run(metrics=[Fixed()])["rag RunnableSequence"])
+        found = attributes(run(metrics=[Fixed()])["evaluate fixed"])
 
         assert found["rageval.skipped.fixed"] == "the metric returned no result"
 
@@ -390,12 +430,14 @@ class TestLateScores:
         assert [link.context.span_id for link in late.links] == [turn.context.span_id]
 
     def test_it_does_not_stretch_the_trace(self, run: Any) -> None:
-        """It stands at the end of the turn; how long it took is an attribute."""
+        """It is the last microsecond of the turn. The true times are attributes."""
         spans = self.late(run, Score(name="fixed", value=0.25))
         turn, late = spans["rag RunnableSequence"], spans["evaluate fixed"]
 
-        assert late.start_time == late.end_time == turn.end_time
+        assert late.end_time == turn.end_time
+        assert late.end_time - late.start_time == 1000
         assert attributes(late)["rageval.duration"] > 0
+        assert attributes(late)["rageval.evaluated_at"].endswith("+00:00")
 
     def test_both_vocabularies_and_a_label_that_can_be_searched(self, run: Any) -> None:
         """Phoenix reads one set of names, others read the other, Jaeger searches strings."""
@@ -441,7 +483,7 @@ class TestLateScores:
         ]
         late = self.late(run, Score(name="fixed", value=0.6), *scores)
 
-        assert attributes(late["evaluate fixed"])["rageval.passage_scores.fixed"] == (0.5, 0.75)
+        assert attributes(late["evaluate fixed"])["rageval.passage_scores.fixed"] == "[0.5,0.75]"
 
 
 class TestMediaTypes:
@@ -654,7 +696,7 @@ class TestContent:
 
         assert attributes(spans[span])[hidden] == "__REDACTED__"
         assert attributes(spans[span])[shown] != "__REDACTED__"
-        assert attributes(spans["rag RunnableSequence"])["evaluations.0.evaluation.explanation"] == "__REDACTED__"
+        assert attributes(spans["evaluate fixed"])["evaluations.0.evaluation.explanation"] == "__REDACTED__"
 
 
 class TestLimits:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, SpanFlags, Status
 
 from tests.exporters.collector import Collector, grpc_collector, http_collector
 from tests.judges.server import JudgeServer, answer
@@ -19,12 +19,13 @@ from tests.online.test_judge_stage import LABELS
 APPLICATION = """
 import rageval_hooks
 from opentelemetry import trace
-from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, TraceState
 from tests.integrations.langchain.fakes import lcel
 
 metrics = ["groundedness", "unsupported_facts", "context_relevance", "tokens", "trace"]
 rageval_hooks.instrument(metrics=metrics, models="lexical", judge="openai:judge-model")
-parent = SpanContext(0xABCDEF0123456789ABCDEF0123456789, 0x1234567890ABCDEF, True, TraceFlags(1))
+state = TraceState([("vendor", "harbour")])
+parent = SpanContext(0xABCDEF0123456789ABCDEF0123456789, 0x1234567890ABCDEF, True, TraceFlags(1), state)
 with trace.use_span(NonRecordingSpan(parent)):
     lcel().invoke("When was the pier opened?")
 """
@@ -88,7 +89,7 @@ def received(request: pytest.FixtureRequest) -> Received:
 
 
 def test_ids_and_parents(received: Received) -> None:
-    """In the application's trace: the turn below the span that was current, its steps and late scores below it."""
+    """In the application's trace: the turn below the span that was current, its steps and evaluations below it."""
     turn = received.span("rag RunnableSequence")
 
     assert {span.trace_id.hex() for span in received.collector.spans} == {"abcdef0123456789abcdef0123456789"}
@@ -97,21 +98,45 @@ def test_ids_and_parents(received: Received) -> None:
     assert {span.parent_span_id for span in others} == {turn.span_id}
     assert sorted(span.name for span in others) == [
         "chat scripted-1-2026",
+        "evaluate",
         "evaluate trace",
         "retrieval ScriptedRetriever",
     ]
     ids = [span.span_id for span in received.collector.spans]
-    assert len(set(ids)) == len(ids) == 4
+    assert len(set(ids)) == len(ids) == 5
     assert set(map(len, ids)) == {8}
 
 
-def test_late_scores_are_linked_to_the_turn(received: Received) -> None:
-    """By one link; no other span has any."""
-    turn, late = received.span("rag RunnableSequence"), received.span("evaluate trace")
+def test_what_the_application_said_about_the_trace_is_kept(received: Received) -> None:
+    """The tracestate, and that the parent is in another process."""
+    turn = received.span("rag RunnableSequence")
 
-    [link] = late.links
-    assert (link.trace_id, link.span_id) == (turn.trace_id, turn.span_id)
-    assert [span.name for span in received.collector.spans if span.links] == ["evaluate trace"]
+    assert {span.trace_state for span in received.collector.spans} == {"vendor=harbour"}
+    assert turn.flags & SpanFlags.SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK
+    assert not received.span("evaluate").flags & SpanFlags.SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK
+
+
+def test_evaluations_are_linked_to_the_turn(received: Received) -> None:
+    """Then to the retriever, if passages have scores; no other span has links."""
+    turn, late = received.span("rag RunnableSequence"), received.span("evaluate trace")
+    retriever = received.span("retrieval ScriptedRetriever")
+
+    links = received.span("evaluate").links
+    assert [link.span_id for link in links] == [turn.span_id, retriever.span_id]
+    assert (late.links[0].trace_id, late.links[0].span_id) == (turn.trace_id, turn.span_id)
+    assert [span.name for span in received.collector.spans if span.links] == ["evaluate", "evaluate trace"]
+
+
+def test_the_scope_has_a_schema(received: Received) -> None:
+    """So that a backend can tell which version of the conventions the names follow."""
+    [scope] = {
+        scope.schema_url
+        for request in received.collector.requests
+        for resource in request.resource_spans
+        for scope in resource.scope_spans
+    }
+
+    assert scope.startswith("https://opentelemetry.io/schemas/1.")
 
 
 def test_times(received: Received) -> None:
@@ -127,6 +152,7 @@ def test_times(received: Received) -> None:
 def test_attributes_have_types(received: Received) -> None:
     """Scores are doubles, labels strings, token counts integers."""
     turn = attributes(received.span("rag RunnableSequence"))
+    inline = attributes(received.span("evaluate"))
     late = attributes(received.span("evaluate trace"))
     model = attributes(received.span("chat scripted-1-2026"))
     retriever = attributes(received.span("retrieval ScriptedRetriever"))
@@ -136,8 +162,9 @@ def test_attributes_have_types(received: Received) -> None:
     assert 0 < value <= 1
     assert turn["rageval.label.groundedness"] == ("string_value", "pass")
     assert turn["rageval.score.unsupported_facts"] == ("double_value", 0.0)
-    assert turn["evaluations.0.evaluation.name"][0] == "string_value"
-    assert turn["evaluations.0.evaluation.score"][0] == "double_value"
+    assert inline["evaluations.0.evaluation.name"][0] == "string_value"
+    assert inline["evaluations.0.evaluation.score"][0] == "double_value"
+    assert inline["rageval.passage_scores.context_relevance"][0] == "string_value"
     assert late["rageval.score.trace.adherence"] == ("double_value", 1.0)
     assert late["openinference.span.kind"] == ("string_value", "EVALUATOR")
     assert model["gen_ai.usage.input_tokens"] == ("int_value", 40)

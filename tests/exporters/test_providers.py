@@ -101,6 +101,7 @@ print(type(trace.get_tracer_provider()).__name__)
     assert result.stdout.strip() == "ProxyTracerProvider"
     assert sorted(span.name for span in collector.spans) == [
         "chat scripted-1-2026",
+        "evaluate latency",
         "rag RunnableSequence",
         "retrieval ScriptedRetriever",
     ]

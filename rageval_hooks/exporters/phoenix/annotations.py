@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rageval_hooks.exporters.attributes import has_span
 from rageval_hooks.exporters.content import ContentPolicy
+from rageval_hooks.exporters.span_places import passage_place
 from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped
 from rageval_hooks.settings import SpanSelection
 from rageval_hooks.turn import Turn
@@ -58,21 +58,10 @@ def _annotations(
                 # The server keeps one annotation per span, name and identifier.
                 body["identifier"] = f"sentence {target.index}"
             yield Annotation("span_annotations", turn.span.span_id, {"span_id": turn.span.span_id, **body})
-        elif (place := _document(turn, target.index, spans)) is not None:
+        elif (place := passage_place(turn, target.index, spans)) is not None:
             span_id, position = place
             body = {"span_id": span_id, "document_position": position, **body}
             yield Annotation("document_annotations", span_id, body)
-
-
-def _document(turn: Turn, index: int | None, spans: SpanSelection) -> tuple[str, int] | None:
-    """Return the span that lists a passage, and the passage's place in that list; None if no span of ours does."""
-    if index is None or index >= len(turn.passages):
-        return None
-    located = turn.locate_passage(index)
-    if located is None or not has_span(located[0], spans):
-        return None
-    span_id = turn.step_span_id(located[0])
-    return (span_id, located[1]) if span_id is not None else None
 
 
 def _body(result: Result, policy: ContentPolicy) -> dict[str, Any]:

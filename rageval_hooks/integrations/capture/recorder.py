@@ -28,7 +28,7 @@ _REMEMBERED = 8192
 _PARTS = frozenset(
     {"llm", "retriever", "reranker", "tool", "embedding", "prompt", "parser", "synthesizer", "model", "writer"}
 )
-"""Kinds of runs that are usually part of a turn. One that starts late is not a new turn."""
+"""Kinds of runs that are usually part of a turn. One that starts late is not a turn of its own."""
 
 STRAGGLING_SECONDS = 120
 """For this long after a turn has ended, runs started by its unfinished runs still count as part of it."""
@@ -291,10 +291,10 @@ class Recorder:
             parent_id: the id of the enclosing run, as the framework sees it.
             explicit: True if the handler was attached to this chain.
             framework: the framework that reports the run.
-            part: True if the run's kind is usually part of a turn: a late one is not a new turn.
+            part: True if the run's kind is usually part of a turn: a late one is not a turn of its own.
 
         Returns:
-            The enclosing run's entry, ``"root"`` if no run encloses it, or None if the run is not to be recorded.
+            The enclosing run's entry, ``"root"`` if there is none, or None if the run is not to be recorded.
         """
         seen = self._table.get(run_id)
         if seen is not None and not (explicit and _sampled_out_by_another(seen, owner)):

@@ -1,4 +1,4 @@
-"""The position of a turn in its trace: the application's OpenTelemetry context, and spans of other instrumentations."""
+"""Where a turn stands in its trace: the application's context, and spans that others already make."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
-from opentelemetry import baggage
+from opentelemetry import baggage, trace
 
 from rageval_hooks.integrations.capture.recorder import Recording
 from rageval_hooks.turn import SpanReference
@@ -21,9 +21,9 @@ _ATTRIBUTES = ("session.id", "user.id", "metadata")
 
 
 def context_attributes(context: Context) -> dict[str, Any]:
-    """Return the session id, user id and metadata that the application put into its OpenTelemetry context.
+    """Return session id, user id and metadata that the application put into its OpenTelemetry context.
 
-    OpenInference's ``using_attributes`` stores them as context values; other libraries use baggage.
+    OpenInference's ``using_attributes`` keeps them as context values, others as baggage.
     """
     found: dict[str, Any] = {}
     if not context:
@@ -34,9 +34,9 @@ def context_attributes(context: Context) -> dict[str, Any]:
             value = baggage.get_baggage(name, context)
         if value:
             found[name] = value
-    # OpenInference stores the metadata as a JSON string.
-    if isinstance(found.get("metadata"), str):
-        found["metadata"] = _parsed(found["metadata"])
+    metadata = found.get("metadata")
+    if isinstance(metadata, str):
+        found["metadata"] = _parsed(metadata)
     return found
 
 
@@ -51,34 +51,45 @@ def _parsed(text: str) -> dict[str, Any]:
 
 
 def others_trace() -> bool:
-    """Return True if OpenInference is imported, so that :func:`foreign_span` may find a span."""
+    """Whether :func:`foreign_span` may find something."""
     return _OTHERS in sys.modules
 
 
 def foreign_span(run_id: Hashable) -> tuple[int, int, int] | None:
-    """Return the trace id, span id and flags of OpenInference's span for a LangChain run, if it has one."""
-    instrumentor = getattr(sys.modules.get(_OTHERS), "LangChainInstrumentor", None)
-    if instrumentor is None:
+    """Return trace id, span id and flags of the span that OpenInference has for a LangChain run, if it traces them."""
+    module = sys.modules.get(_OTHERS)
+    instrumentor = getattr(module, "LangChainInstrumentor", None)
+    tracer = getattr(instrumentor() if instrumentor is not None else None, "_tracer", None)
+    if tracer is None:
         return None
-    tracer = getattr(instrumentor(), "_tracer", None)  # the instrumentor is a singleton
-    span = None if tracer is None else tracer.get_span(run_id)
+    span = tracer.get_span(run_id)
     if span is None:
         return None
     context = span.get_span_context()
-    if not context.is_valid:
-        return None
-    return context.trace_id, context.span_id, int(context.trace_flags)
+    return (context.trace_id, context.span_id, int(context.trace_flags)) if context.is_valid else None
 
 
 def span_reference(recording: Recording) -> SpanReference:
     """Return the span that the turn's scores belong to."""
+    selection = recording.selection
     if recording.external_span is not None:
         trace_id, span_id, flags = recording.external_span
-        return SpanReference(trace_id=f"{trace_id:032x}", span_id=f"{span_id:016x}", flags=flags, external=True)
-    selection = recording.selection
-    return SpanReference(
+        reference = SpanReference(trace_id=f"{trace_id:032x}", span_id=f"{span_id:016x}", flags=flags, external=True)
+        return reference.within(selection.context)
+    parent = trace.get_current_span(selection.context).get_span_context() if selection.context else None
+    reference = SpanReference(
         trace_id=f"{selection.trace_id:032x}",
         span_id=f"{selection.span_id:016x}",
         flags=selection.flags,
         parent_span_id=f"{selection.parent_span_id:016x}" if selection.parent_span_id else None,
+        parent_is_remote=parent is not None and parent.is_remote,
+        trace_state=(parent.trace_state.to_header() or None) if parent is not None else None,
+        baggage=_text_baggage(selection.context),
     )
+    return reference.within(selection.context)
+
+
+def _text_baggage(context: Context) -> dict[str, str]:
+    if not context:
+        return {}
+    return {name: value for name, value in baggage.get_all(context).items() if isinstance(value, str)}

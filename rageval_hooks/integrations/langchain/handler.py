@@ -19,7 +19,7 @@ from rageval_hooks.integrations.capture.recorder import Recording, Run, shared_r
 from rageval_hooks.integrations.capture.trace_context import foreign_span, others_trace
 from rageval_hooks.integrations.langchain.callbacks import Submission, callback
 from rageval_hooks.integrations.langchain.framework import FRAMEWORK, enter_retriever, key_of, surrounding_run
-from rageval_hooks.integrations.langchain.rendering import content_text
+from rageval_hooks.integrations.langchain.payloads import content_text
 from rageval_hooks.integrations.langchain.snapshots import snapshot_documents, snapshot_runs
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.suppression import is_suppressed
@@ -219,6 +219,9 @@ class TurnHandler(BaseCallbackHandler):
     @callback
     def on_retriever_end(self, documents: Sequence[Document], *, run_id: UUID, **kwargs: Any) -> Submission | None:
         """Record what a retriever returned."""
+        run = _recorder.get(key_of(run_id)) if others_trace() else None
+        if run is not None:
+            _look_for_foreign_span(run)
         return _end(run_id, snapshot_documents(documents), None)
 
     @callback
@@ -283,12 +286,19 @@ def _details(kind: str, parent_run_id: UUID | None, fields: dict[str, Any]) -> d
 
 
 def _look_for_foreign_span(run: Run) -> None:
-    """Look for the span that another instrumentation has made for the turn: as it starts, and with each retriever."""
+    """Look for the spans that another instrumentation has made for the turn and for a retriever.
+
+    The other handler may be called before ours or after it, so a retriever's end looks again.
+    """
     if (run.parent is not None and run.kind != "retriever") or not others_trace():
         return
     recording = _recorder.recording(run.id)
-    if recording is not None and recording.external_span is None and recording.root.framework is FRAMEWORK:
+    if recording is None or recording.root.framework is not FRAMEWORK:
+        return
+    if recording.external_span is None:
         recording.external_span = foreign_span(UUID(recording.root.text_id))
+    if run.kind == "retriever" and (found := foreign_span(UUID(run.text_id))) is not None:
+        run.details = {**(run.details or {}), "span_id": f"{found[1]:016x}"}
 
 
 def _note_streamed_input(run_id: UUID, inputs: Any) -> None:

@@ -28,8 +28,8 @@ class _AttachedHandler(TurnHandler):
 
 _handler = _AttachedHandler()
 
-_PASSED_PACKAGES = frozenset({"rageval_hooks", "langchain_core"})
-"""Packages that the call of the hook passes through on its way from the code that needs a manager."""
+_ASKING_MODULES = frozenset({__name__, "langchain_core.callbacks.manager"})
+"""Where the call of the hook passes through, before it reaches the module that configures a manager."""
 
 
 class _Hook:
@@ -58,18 +58,14 @@ def _is_asked_by_langgraph() -> bool:
 
     LangGraph uses the child managers of its runs as they are, so they must inherit the handler. langchain-core
     configures every child manager, and so asks the hook for each run. There an inherited handler would only show up in
-    managers that the application or other tools create, merge and compare. Nothing but the calling module tells the
-    two apart.
+    managers that the application or other tools create, merge and compare.
     """
     if "langgraph" not in sys.modules:
         return False
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        package = str(frame.f_globals.get("__name__")).partition(".")[0]
-        if package not in _PASSED_PACKAGES:
-            return package == "langgraph"
+    while frame is not None and frame.f_globals.get("__name__") in _ASKING_MODULES:
         frame = frame.f_back
-    return False
+    return frame is not None and str(frame.f_globals.get("__name__")).startswith("langgraph.")
 
 
 _registered = False

@@ -1,4 +1,4 @@
-"""Admission of single requests: a budget can refuse further requests to a judge."""
+"""What stands before each single request of a judge: who pays for it may say that there are to be no more."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ __all__ = ["Admission", "Gate", "GateClosedError"]
 
 
 class GateClosedError(JudgeError):
-    """The gate admits no further request. Nothing is wrong with the judge."""
+    """No further request is to be sent. Nothing is wrong with the judge."""
 
     kind: ClassVar[str] = "not_asked"
 
 
 @dataclass
 class Admission:
-    """One admitted request.
+    """One request that was let through.
 
     Attributes:
-        sent: True if it was sent.
-        cost: USD; 0 if there was no answer, None if the answer's price is unknown.
+        sent: whether it was sent at all.
+        cost: USD; 0 for what was not answered, None if it was and its price is not known.
     """
 
     sent: bool = False
@@ -32,17 +32,17 @@ class Admission:
 
 
 class Gate(ABC):
-    """Admits requests one by one: first attempts, retries and corrections. Cache hits do not pass it."""
+    """Lets requests through, one by one: first ones, retries and repairs. Answers from a cache do not pass it."""
 
     @property
     @abstractmethod
     def is_open(self) -> bool:
-        """True if a request would be admitted now."""
+        """Whether a request would be let through now."""
 
     @abstractmethod
     def request(self) -> AbstractAsyncContextManager[Admission]:
-        """Admit a request for as long as it runs. The caller records the cost on the admission.
+        """Let a request through, for as long as it takes; what it took must be written on its admission.
 
         Raises:
-            GateClosedError: the request is refused.
+            GateClosedError: it is not to be sent.
         """

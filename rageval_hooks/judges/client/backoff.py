@@ -1,4 +1,4 @@
-"""Pauses before retries."""
+"""How long to wait before a request is tried again."""
 
 from __future__ import annotations
 
@@ -13,28 +13,27 @@ __all__ = ["Backoff", "retry_after"]
 
 @dataclass(frozen=True)
 class Backoff:
-    """Exponential backoff with jitter: the upper half of each pause is random, so that callers do not retry together.
+    """Exponential backoff; the upper half of each pause is random, so that many callers do not come back at once.
 
     Attributes:
-        first: upper bound of the first pause, in seconds.
-        longest: upper bound of any pause, in seconds.
+        first: seconds of the first pause at most.
+        longest: seconds of any pause at most.
     """
 
     first: float = 0.5
     longest: float = 20.0
 
     def pause(self, retries: int, clock: Clock) -> float:
-        """Return the seconds to wait before the next attempt, after this many retries."""
-        # 2 ** 30 is beyond any pause, and a larger exponent could overflow.
+        """Return the seconds before the next try, after so many retries."""
         longest = min(self.longest, self.first * 2.0 ** min(retries, 30))
         return longest * (1 + clock.random()) / 2
 
 
 def retry_after(headers: Mapping[str, str], clock: Clock) -> float | None:
-    """Return the seconds that a server asks to wait, or None if it does not say.
+    """Return the seconds for which a server wants to be left alone, or None if it does not say.
 
     Args:
-        headers: the response's headers, with lower-case names or in a case-insensitive mapping.
+        headers: a response's headers, in a mapping that ignores case or has lower-case names.
         clock: the clock that HTTP dates are compared with.
     """
     for name, unit in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):

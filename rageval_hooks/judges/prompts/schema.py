@@ -1,4 +1,4 @@
-"""JSON schemas of answers: strict for providers that enforce them, compact for prompts."""
+"""The form of an answer, as JSON schema: strict for providers that enforce it, short for prompts."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ __all__ = ["schema_json", "schema_name", "strict_schema"]
 
 Schema = dict[str, Any]
 
-# Some providers refuse these keywords in an enforced schema. They move to the description, where the model reads them,
-# and pydantic checks them in the answer.
+# What providers enforce differs from one to the next and changes; these keywords are refused by some of them. They go
+# into the description, where the model reads them, and pydantic checks them in the answer.
 _BOUNDS = {
     "minimum": "at least {}",
     "maximum": "at most {}",
@@ -37,20 +37,20 @@ _STRICT = frozenset({"type", "properties", "required", "additionalProperties", "
 
 
 class _NotStrictError(Exception):
-    """The schema cannot be expressed in the strict subset."""
+    """A schema cannot be said in the strict subset."""
 
 
 def schema_name(model: type[BaseModel]) -> str:
-    """Return the model's name in the form that providers accept: letters, digits, ``_`` and ``-``, at most 64."""
+    """Return the model's name as providers take it: letters, digits, ``_`` and ``-``, at most 64."""
     return re.sub(r"[^A-Za-z0-9_-]+", "_", model.__name__)[:64].strip("_") or "Answer"
 
 
 @lru_cache(maxsize=256)
 def schema_json(model: type[BaseModel]) -> str:
-    """Return the JSON schema as compact text for a prompt. The bytes are always the same.
+    """Return the JSON schema as compact text for a prompt, the same bytes each time.
 
     Raises:
-        ConfigurationError: the model does not describe an object.
+        ConfigurationError: the model stands for something else than an object.
     """
     return json.dumps(_without(_schema(model), {"title"}), ensure_ascii=False, separators=(",", ":"))
 
@@ -65,16 +65,16 @@ def _strict_json(model: type[BaseModel]) -> str | None:
 
 
 def strict_schema(model: type[BaseModel]) -> Schema | None:
-    """Return the JSON schema in the subset that every provider with enforced schemas accepts.
+    """Return the JSON schema in the subset that every provider with enforced schemas takes.
 
-    All properties are required, additional ones are forbidden, definitions are inlined, and bounds move to the
-    descriptions. The converter of the package openai is private and made for OpenAI's service only.
+    Every property is required, no other is allowed, definitions are inlined, and bounds stand in the descriptions.
+    (The openai package has a converter of its own; but only for its own service, and in a private module.)
 
     Returns:
-        A new dict; None if the subset cannot express the schema: open mappings, tuples, recursion, ``not``.
+        A new dict; None where the subset has no words for it: open mappings, tuples, recursion, ``not``.
 
     Raises:
-        ConfigurationError: the model does not describe an object.
+        ConfigurationError: the model stands for something else than an object.
     """
     text = _strict_json(model)
     return None if text is None else json.loads(text)
@@ -85,12 +85,12 @@ def _schema(model: type[BaseModel]) -> Schema:
     if schema.get("$ref", "").startswith("#/$defs/"):  # a recursive model
         schema = {**schema["$defs"][schema["$ref"].removeprefix("#/$defs/")], "$defs": schema["$defs"]}
     if schema.get("type") != "object":
-        raise ConfigurationError(f"the schema of a judge's answer must be an object; {model.__qualname__} is not")
+        raise ConfigurationError(f"a judge answers with an object: {model.__qualname__} is none")
     return schema
 
 
 def _without(value: Any, keys: set[str], named: bool = False) -> Any:
-    """Return a schema without some keywords. ``named`` means that the keys of ``value`` are names, not keywords."""
+    """Return a schema without some keywords; ``named`` when the keys of ``value`` are names, not keywords."""
     if isinstance(value, Mapping):
         return {
             key: _without(item, keys, named=not named and key in ("properties", "$defs"))
@@ -104,52 +104,33 @@ def _without(value: Any, keys: set[str], named: bool = False) -> Any:
 
 def _strict(schema: Schema, definitions: Mapping[str, Schema], parents: tuple[str, ...]) -> Schema:
     schema, parents = _resolved(deepcopy(schema), definitions, parents)
-    _check_keywords(schema)
     found: Schema = {key: value for key, value in schema.items() if key in _STRICT}
+    left = set(schema) - set(found) - set(_BOUNDS) - _DROPPED - {"$defs", "const", "oneOf"}
+    if left:
+        raise _NotStrictError(sorted(left))
     if "const" in schema:
         found["enum"] = [schema["const"]]
-    # Providers know anyOf, but not oneOf. For an answer they mean the same.
     variants = schema.get("anyOf") or schema.get("oneOf")
     if variants:
         found["anyOf"] = [_strict(variant, definitions, parents) for variant in variants]
     if schema.get("type") == "object":
         found.update(_strict_object(schema, definitions, parents))
     elif schema.get("type") == "array":
-        found["items"] = _strict_items(schema, definitions, parents)
+        if not schema.get("items"):
+            raise _NotStrictError("items of any kind")
+        found["items"] = _strict(schema["items"], definitions, parents)
     elif not found.keys() & {"type", "enum", "anyOf"}:
         raise _NotStrictError("a value of any kind")
-    description = _described(schema)
-    if description:
-        found["description"] = description
-    return found
-
-
-def _check_keywords(schema: Schema) -> None:
-    """Raise if a schema has a keyword that can neither be kept nor dropped."""
-    left = set(schema) - _STRICT - set(_BOUNDS) - _DROPPED - {"$defs", "const", "oneOf"}
-    if left:
-        raise _NotStrictError(sorted(left))
-
-
-def _described(schema: Schema) -> str:
-    """Return the description with the bounds, for example "The grade. (at least 0, at most 3)"."""
     bounds = [text.format(schema[key]) for key, text in _BOUNDS.items() if key in schema]
-    parts = [schema.get("description", "")]
     if bounds:
-        parts.append(f"({', '.join(bounds)})")
-    return " ".join(part for part in parts if part)
-
-
-def _strict_items(schema: Schema, definitions: Mapping[str, Schema], parents: tuple[str, ...]) -> Schema:
-    if not schema.get("items"):
-        raise _NotStrictError("items of any kind")
-    return _strict(schema["items"], definitions, parents)
+        found["description"] = " ".join(filter(None, [schema.get("description"), f"({', '.join(bounds)})"]))
+    return found
 
 
 def _resolved(
     schema: Schema, definitions: Mapping[str, Schema], parents: tuple[str, ...]
 ) -> tuple[Schema, tuple[str, ...]]:
-    """Replace a reference by its definition."""
+    """Put in place what a schema refers to."""
     while True:
         if len(parts := schema.get("allOf", ())) == 1:
             schema = {**parts[0], **{key: value for key, value in schema.items() if key != "allOf"}}

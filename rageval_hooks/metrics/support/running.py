@@ -136,8 +136,10 @@ def _with_metric(result: Result, metric: Metric) -> Result:
 
 def _in_range(result: Result, definition: ScoreDefinition | None) -> Result:
     """Return the result itself, or a failed one if its value is outside the range of the score."""
-    if definition is None or not isinstance(result, Score) or definition.contains(result.value):
+    if definition is None or not isinstance(result, Score):
         return result
+    if definition.contains(result.value):
+        return result.model_copy(update={"unit": definition.unit}) if definition.unit else result
     bound = "and above" if definition.high is None else f"to {definition.high:g}"
     valid = f"{result.name} is {definition.low:g} {bound}: give its range where it is made, such as high=None"
     return Failed(

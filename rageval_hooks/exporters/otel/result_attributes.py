@@ -1,0 +1,207 @@
+"""The attributes and events of an evaluation's span: the full results of one stage for one turn."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from rageval_hooks.exporters import semconv
+from rageval_hooks.exporters.content import ContentPolicy
+from rageval_hooks.exporters.main_results import main_scores
+from rageval_hooks.exporters.otel.attributes import Attributes, Value, indexed, json_string
+from rageval_hooks.exporters.span_places import passage_place
+from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped, is_about_turn
+from rageval_hooks.settings import SpanSelection
+from rageval_hooks.turn import Turn
+
+__all__ = [
+    "evaluated_response_id",
+    "evaluation_attributes",
+    "evaluation_name",
+    "result_events",
+    "score_attributes",
+]
+
+# A judge's details that are text and quote nothing. Its words when it refused, for one, may quote a passage.
+_JUDGE_IDS = frozenset({"model", "response_id", "mode", "circuit"})
+
+# A span keeps 128 attributes by default, and the first ones are the most important: all names and values come before
+# the first explanation's details.
+_EVALUATION_FIELDS = (("name", "score", "label", "explanation"), ("annotator_kind", "identifier", "metadata"))
+
+
+def evaluation_name(results: Sequence[Result]) -> str:
+    """Return the name of an evaluation's span: with the metric if it is one, else without, so that names are few."""
+    metrics = {result.metric or result.name for result in results}
+    return f"evaluate {metrics.pop()}" if len(metrics) == 1 else "evaluate"
+
+
+def evaluation_attributes(evaluation: Evaluation, policy: ContentPolicy) -> Attributes:
+    """Return the attributes of the span of one stage's results.
+
+    Args:
+        evaluation: with at least one result.
+        policy: what may be shown.
+    """
+    results = evaluation.results
+    scores = [result for result in results if isinstance(result, Score)]
+    about_turn = [score for score in scores if score.target.kind == "turn"]
+    metrics = {result.metric or result.name for result in results}
+    attributes = Attributes()
+    attributes[semconv.SPAN_KIND] = "EVALUATOR"
+    attributes[semconv.STAGE] = evaluation.stage
+    # The span's own times lie inside its parent's. These two say when the work was done and how long it took.
+    attributes[semconv.DURATION] = sum(evaluation.durations.values()) or evaluation.duration
+    attributes[semconv.EVALUATED_AT] = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+    # Readers of a single result per span get the one that matters most. Langfuse drops spans without any of these.
+    leading = next(iter([*main_scores(results), *about_turn, *results]))
+    attributes.update(_event(leading, policy, evaluated_response_id(evaluation.turn)))
+    if len(metrics) == 1:
+        attributes[semconv.METRIC] = next(iter(metrics))
+        _add_single_metric(attributes, results)
+    for result in results:
+        if is_about_turn(result):
+            attributes.update(score_attributes(result, policy))
+    if scores:
+        attributes[semconv.PROBABILITY] = min(score.probability for score in scores)
+    _add_judge(attributes, results, policy)
+    _add_passage_scores(attributes, scores, len(evaluation.turn.passages))
+    for fields in _EVALUATION_FIELDS:
+        for index, score in enumerate(about_turn):
+            _add_evaluation(attributes, index, score, fields, policy)
+    return attributes
+
+
+def score_attributes(result: Result, policy: ContentPolicy) -> dict[str, Value]:
+    """Return a result about the whole turn as attributes of its own name: value and label, or why there is none."""
+    label = semconv.LABEL.format(name=result.name)
+    if isinstance(result, Skipped):
+        return {label: "skipped", semconv.SKIPPED.format(name=result.name): result.reason}
+    if isinstance(result, Failed):
+        message = policy.quote(result.message, policy.everything)
+        return {label: "failed", semconv.FAILED.format(name=result.name): f"{result.error_type}: {message}"}
+    attributes: dict[str, Value] = {semconv.SCORE.format(name=result.name): result.value}
+    if result.label is not None:
+        attributes[label] = result.label
+    return attributes
+
+
+def _add_single_metric(attributes: Attributes, results: Sequence[Result]) -> None:
+    """Add what differs between metrics: annotator and version."""
+    score = next((result for result in results if isinstance(result, Score)), None)
+    if score is not None:
+        attributes[semconv.ANNOTATOR] = score.annotator
+        attributes[semconv.SCORE_VERSION] = score.version
+
+
+def _add_judge(attributes: Attributes, results: Iterable[Result], policy: ContentPolicy) -> None:
+    """Add the judge's usage, under names of our own: a backend must not add it to the application's tokens."""
+    shown = (str, bool, int, float) if policy.everything else (bool, int, float)
+    details = next((found for result in results if (found := _judge_details(result))), {})
+    for name, value in details.items():
+        if isinstance(value, shown) or name in _JUDGE_IDS:
+            attributes[semconv.JUDGE.format(name=name)] = value
+
+
+def _judge_details(result: Result) -> Mapping[str, Any]:
+    details = result.metadata.get("judge") if isinstance(result, (Score, Failed)) else None
+    return details if isinstance(details, dict) else {}
+
+
+def _add_passage_scores(attributes: Attributes, scores: Iterable[Score], passages: int) -> None:
+    """Add the scores of passages in the passages' order; and which passages these are, if some have none.
+
+    They are JSON strings: some backends refuse arrays.
+    """
+    by_name: dict[str, dict[int, float]] = {}
+    for score in scores:
+        if score.target.kind == "passage" and score.target.index is not None:
+            by_name.setdefault(score.name, {})[score.target.index] = score.value
+    for name, values in by_name.items():
+        places = sorted(values)
+        attributes[semconv.PASSAGE_SCORES.format(name=name)] = json_string([values[place] for place in places])
+        if len(places) < passages:
+            attributes[semconv.SCORED_PASSAGES.format(name=name)] = json_string(places)
+
+
+def _add_evaluation(
+    attributes: Attributes, index: int, score: Score, fields: Iterable[str], policy: ContentPolicy
+) -> None:
+    values: dict[str, Value | None] = {
+        "name": score.name,
+        "score": score.value,
+        "label": score.label,
+        "explanation": policy.quote(score.explanation, policy.everything),
+        "annotator_kind": score.annotator,
+        "identifier": score.model,
+        "metadata": json_string(score.metadata) if score.metadata and policy.everything else None,
+    }
+    for field in fields:
+        attributes.put(indexed(semconv.EVALUATION, index, field), values[field])
+
+
+# --------------------------------------------------------------------------- events
+
+
+def result_events(
+    evaluation: Evaluation, policy: ContentPolicy, spans: SpanSelection, limit: int | None
+) -> list[dict[str, Value]]:
+    """Return the events ``gen_ai.evaluation.result`` of a stage, those about the whole turn first.
+
+    Args:
+        evaluation: the stage.
+        policy: what may be shown.
+        spans: which steps of a turn become spans.
+        limit: events that the provider keeps per span. The SDK would drop the first ones, which matter most.
+    """
+    response_id = evaluated_response_id(evaluation.turn)
+    events = []
+    for result in sorted(evaluation.results, key=lambda result: not is_about_turn(result)):
+        event = _event(result, policy, response_id)
+        event.update(_target(result, evaluation.turn, spans))
+        events.append(event)
+    return events if limit is None else events[:limit]
+
+
+def _event(result: Result, policy: ContentPolicy, response_id: str | None) -> dict[str, Value]:
+    attributes = Attributes()
+    attributes[semconv.EVALUATION_NAME] = result.name
+    if isinstance(result, Score):
+        attributes[semconv.EVALUATION_SCORE_VALUE] = result.value
+        attributes.put(semconv.EVALUATION_SCORE_LABEL, result.label)
+        attributes.put(semconv.EVALUATION_EXPLANATION, policy.quote(result.explanation, policy.everything))
+    elif isinstance(result, Failed):
+        attributes[semconv.EVALUATION_SCORE_LABEL] = "failed"
+        attributes[semconv.ERROR_TYPE] = result.error_type
+        message = policy.quote(result.message, policy.everything)
+        attributes[semconv.EVALUATION_EXPLANATION] = f"{result.error_type}: {message}"
+    else:
+        attributes[semconv.EVALUATION_SCORE_LABEL] = "skipped"
+        attributes[semconv.EVALUATION_EXPLANATION] = result.reason
+    attributes.put(semconv.RESPONSE_ID, response_id)
+    return attributes
+
+
+def _target(result: Result, turn: Turn, spans: SpanSelection) -> Iterator[tuple[str, Value]]:
+    """Yield what a score is about, unless it is the whole turn: for a passage, its place on its retriever's span."""
+    if not isinstance(result, Score) or result.target.kind == "turn":
+        return
+    target = result.target
+    yield semconv.TARGET.format(name="kind"), target.kind
+    if target.index is not None:
+        yield semconv.TARGET.format(name="index"), target.index
+    if target.id is not None:
+        yield semconv.TARGET.format(name="id"), target.id
+    if target.kind == "passage" and (place := passage_place(turn, target.index, spans)) is not None:
+        yield semconv.TARGET.format(name="span_id"), place.span_id
+        yield semconv.TARGET.format(name="document_position"), place.position
+
+
+def evaluated_response_id(turn: Turn) -> str | None:
+    """Return the provider's id of the completion that became the answer; None if it is not known."""
+    calls = [step for step in turn.steps if step.kind == "llm" and step.response_id is not None]
+    # A later call may have nothing to do with the answer, such as one that suggests follow-up questions.
+    answering = [step for step in calls if step.output and turn.response and step.output.strip() in turn.response]
+    found = answering or calls
+    return found[-1].response_id if found else None

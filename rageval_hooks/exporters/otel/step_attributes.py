@@ -1,0 +1,162 @@
+"""The attributes of a step's span: retrievals, model calls and tools, in OpenInference's names and those of GenAI."""
+
+from __future__ import annotations
+
+from rageval_hooks.exporters import semconv
+from rageval_hooks.exporters.content import ContentPolicy
+from rageval_hooks.exporters.otel.attributes import Attributes, indexed, is_json, json_string
+from rageval_hooks.exporters.otel.messages import add_input_messages, add_output_message
+from rageval_hooks.turn import Passage, Step, StepKind, Turn, Usage
+
+__all__ = ["step_attributes", "step_name"]
+
+_SPAN_KINDS: dict[StepKind, str] = {
+    "chain": "CHAIN",
+    "agent": "AGENT",
+    "retriever": "RETRIEVER",
+    "reranker": "RERANKER",
+    "embedding": "EMBEDDING",
+    "llm": "LLM",
+    "tool": "TOOL",
+    "prompt": "CHAIN",
+    "parser": "CHAIN",
+}
+_OPERATIONS: dict[StepKind, str] = {
+    "retriever": "retrieval",
+    "reranker": "rerank",  # not in the conventions, which have no operation for it
+    "embedding": "embeddings",
+    "llm": "chat",
+    "tool": "execute_tool",
+    "agent": "invoke_agent",
+}
+
+
+def step_name(step: Step) -> str:
+    """Return the span's name: the operation, and the model or the component."""
+    operation = _OPERATIONS.get(step.kind)
+    if operation is None:
+        return step.name
+    return f"{operation} {step.model or step.name}" if step.kind == "llm" else f"{operation} {step.name}"
+
+
+def step_attributes(step: Step, turn: Turn, policy: ContentPolicy) -> Attributes:
+    """Return the attributes of the span of one step."""
+    attributes = Attributes()
+    attributes[semconv.SPAN_KIND] = _SPAN_KINDS[step.kind]
+    attributes.put(semconv.OPERATION_NAME, _OPERATIONS.get(step.kind))
+    if step.error is not None:
+        attributes[semconv.ERROR_TYPE] = step.error.type
+    if not step.complete:
+        attributes[semconv.STEP_INCOMPLETE] = True
+    attributes.put(semconv.SESSION_ID, turn.session_id)
+    if step.kind == "llm":
+        _add_model_call(attributes, step, policy)
+    else:
+        input_shown, output_shown = policy.shows(step)
+        _add_value(attributes, semconv.INPUT_VALUE, semconv.INPUT_MIME_TYPE, step.input, policy, input_shown)
+        _add_value(attributes, semconv.OUTPUT_VALUE, semconv.OUTPUT_MIME_TYPE, step.output, policy, output_shown)
+    if step.kind == "tool":
+        _add_tool(attributes, step, policy)
+    if step.kind == "retriever":
+        _add_retrieval(attributes, step, policy)
+    if step.kind == "reranker":
+        attributes.put(semconv.RERANKER_QUERY, policy.quote(step.input, policy.inputs))
+    if step.passages:
+        _add_documents(attributes, step, policy)
+    return attributes
+
+
+def _add_value(
+    attributes: Attributes, name: str, mime_name: str, text: str | None, policy: ContentPolicy, shown: bool
+) -> None:
+    if text is None:
+        return
+    attributes[name] = policy.quote(text, shown) or ""
+    attributes[mime_name] = semconv.JSON if shown and is_json(text) else semconv.TEXT
+
+
+def _add_tool(attributes: Attributes, step: Step, policy: ContentPolicy) -> None:
+    attributes[semconv.TOOL_NAME] = step.name
+    attributes[semconv.GEN_AI_TOOL_NAME] = step.name
+    input_shown, output_shown = policy.shows(step)
+    if input_shown:
+        attributes.put(semconv.TOOL_CALL_ARGUMENTS, step.input)
+    if output_shown:
+        attributes.put(semconv.TOOL_CALL_RESULT, step.output)
+
+
+def _add_retrieval(attributes: Attributes, step: Step, policy: ContentPolicy) -> None:
+    if policy.inputs:
+        attributes.put(semconv.RETRIEVAL_QUERY_TEXT, step.input)
+    documents = [{"id": passage.id, "score": passage.score} for passage in step.passages]
+    attributes[semconv.RETRIEVAL_DOCUMENTS] = json_string(documents)
+
+
+def _add_model_call(attributes: Attributes, step: Step, policy: ContentPolicy) -> None:
+    attributes.put(semconv.LLM_MODEL_NAME, step.model)
+    attributes.put(semconv.REQUEST_MODEL, step.request_model)
+    attributes.put(semconv.RESPONSE_MODEL, step.model)
+    attributes.put(semconv.RESPONSE_ID, step.response_id)
+    attributes.put(semconv.LLM_PROVIDER, step.provider)
+    attributes.put(semconv.PROVIDER_NAME, step.provider)
+    if step.usage is not None:
+        _add_usage(attributes, step.usage)
+    attributes.put(semconv.RESPONSE_TIME_TO_FIRST_CHUNK, step.time_to_first_token)
+    _add_completion(attributes, step, policy)
+    _add_prompt(attributes, step, policy)
+
+
+def _add_usage(attributes: Attributes, usage: Usage) -> None:
+    attributes[semconv.LLM_TOKENS_PROMPT] = usage.input_tokens
+    attributes[semconv.LLM_TOKENS_COMPLETION] = usage.output_tokens
+    attributes[semconv.LLM_TOKENS_TOTAL] = usage.total_tokens
+    attributes[semconv.USAGE_INPUT_TOKENS] = usage.input_tokens
+    attributes[semconv.USAGE_OUTPUT_TOKENS] = usage.output_tokens
+    attributes.put(semconv.LLM_TOKENS_CACHE_READ, usage.cache_read_tokens)
+    attributes.put(semconv.USAGE_CACHE_READ_TOKENS, usage.cache_read_tokens)
+    attributes[semconv.USAGE_SOURCE] = usage.source
+
+
+def _add_completion(attributes: Attributes, step: Step, policy: ContentPolicy) -> None:
+    if step.output is None:
+        return
+    _, shown = policy.shows(step)
+    attributes[semconv.OUTPUT_VALUE] = policy.quote(step.output, shown) or ""
+    attributes[semconv.OUTPUT_MIME_TYPE] = semconv.TEXT
+    attributes[indexed(semconv.LLM_OUTPUT_MESSAGE, 0, "role")] = "assistant"
+    text = policy.quote(step.output, policy.output_messages) or ""
+    attributes[indexed(semconv.LLM_OUTPUT_MESSAGE, 0, "content")] = text
+    if shown:
+        add_output_message(attributes, step.output, complete=step.complete and step.error is None)
+
+
+def _add_prompt(attributes: Attributes, step: Step, policy: ContentPolicy) -> None:
+    if not step.messages:
+        return
+    shown, _ = policy.shows(step)
+    attributes[semconv.INPUT_VALUE] = policy.quote(step.messages[-1].content, shown) or ""
+    attributes[semconv.INPUT_MIME_TYPE] = semconv.TEXT
+    if shown:
+        add_input_messages(attributes, step.messages)
+    for index, message in enumerate(step.messages):
+        attributes[indexed(semconv.LLM_INPUT_MESSAGE, index, "role")] = message.role
+        text = policy.quote(message.content, policy.input_messages) or ""
+        attributes[indexed(semconv.LLM_INPUT_MESSAGE, index, "content")] = text
+
+
+def _add_documents(attributes: Attributes, step: Step, policy: ContentPolicy) -> None:
+    template = semconv.RERANKER_OUTPUT_DOCUMENT if step.kind == "reranker" else semconv.RETRIEVAL_DOCUMENT
+    for index, passage in enumerate(step.passages):
+        attributes[indexed(template, index, "content")] = policy.quote(passage.text, policy.documents) or ""
+        attributes.put(indexed(template, index, "id"), passage.id)
+        attributes.put(indexed(template, index, "score"), passage.score)
+        if policy.documents:
+            attributes.put(indexed(template, index, "metadata"), _document_metadata(passage))
+
+
+def _document_metadata(passage: Passage) -> str | None:
+    metadata = dict(passage.metadata)
+    if passage.in_prompt is not None:
+        metadata[semconv.DOCUMENT_IN_PROMPT] = passage.in_prompt
+        metadata[semconv.DOCUMENT_PROMPT_SHARE] = passage.prompt_share
+    return json_string(metadata) if metadata else None

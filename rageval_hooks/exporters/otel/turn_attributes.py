@@ -1,0 +1,107 @@
+"""The attributes of a turn's span: what was asked and answered, and the few scores that matter most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rageval_hooks.exporters import semconv
+from rageval_hooks.exporters.content import ContentPolicy
+from rageval_hooks.exporters.main_results import main_results
+from rageval_hooks.exporters.otel.attributes import Attributes, json_string
+from rageval_hooks.exporters.otel.messages import add_input_messages, add_output_message
+from rageval_hooks.exporters.otel.result_attributes import score_attributes
+from rageval_hooks.score import Result, Score
+from rageval_hooks.turn import Message, Turn
+
+__all__ = ["turn_attributes"]
+
+MOST_SCORE_ATTRIBUTES = 12
+"""On a turn's span. Backends sort attributes by name and preview the first few: more would hide the question."""
+
+
+def turn_attributes(turn: Turn, results: Iterable[Result], policy: ContentPolicy) -> Attributes:
+    """Return the attributes of a turn's span.
+
+    Args:
+        turn: the turn.
+        results: its inline results; the span of the evaluation has all of them, this one the main ones.
+        policy: what may be shown.
+    """
+    attributes = Attributes()
+    _add_operation(attributes, turn)
+    if turn.error is not None:
+        attributes[semconv.ERROR_TYPE] = turn.error.type
+    _add_content(attributes, turn, policy)
+    _add_main_scores(attributes, list(results), policy)
+    _add_identity(attributes, turn)
+    _add_figures(attributes, turn)
+    _add_messages(attributes, turn, policy)
+    if turn.retrieval_queries and policy.inputs:
+        attributes[semconv.RETRIEVAL_QUERIES] = json_string(turn.retrieval_queries)
+    if turn.metadata:
+        attributes[semconv.METADATA] = policy.quote(json_string(turn.metadata), policy.everything) or ""
+    return attributes
+
+
+def _add_operation(attributes: Attributes, turn: Turn) -> None:
+    # A turn with tool calls is an agent's: a plain chain calls its retriever and its model itself.
+    agent = any(step.kind in ("agent", "tool") for step in turn.steps)
+    attributes[semconv.SPAN_KIND] = "AGENT" if agent else "CHAIN"
+    attributes[semconv.OPERATION_NAME] = "invoke_agent" if agent else "invoke_workflow"
+    attributes[semconv.AGENT_NAME if agent else semconv.WORKFLOW_NAME] = turn.name
+    attributes[semconv.TURN_STATUS] = turn.status
+
+
+def _add_content(attributes: Attributes, turn: Turn, policy: ContentPolicy) -> None:
+    attributes[semconv.INPUT_VALUE] = policy.quote(turn.query, policy.inputs) or ""
+    attributes[semconv.INPUT_MIME_TYPE] = semconv.TEXT
+    attributes[semconv.OUTPUT_VALUE] = policy.quote(turn.response, policy.outputs) or ""
+    attributes[semconv.OUTPUT_MIME_TYPE] = semconv.TEXT
+
+
+def _add_main_scores(attributes: Attributes, results: list[Result], policy: ContentPolicy) -> None:
+    free = MOST_SCORE_ATTRIBUTES
+    for result in main_results(results):
+        new = score_attributes(result, policy)
+        if len(new) <= free:
+            attributes.update(new)
+            free -= len(new)
+    probabilities = [result.probability for result in results if isinstance(result, Score)]
+    if probabilities and min(probabilities) < 1:
+        attributes[semconv.PROBABILITY] = min(probabilities)
+
+
+def _add_identity(attributes: Attributes, turn: Turn) -> None:
+    attributes[semconv.TURN_ID] = turn.id
+    attributes.put(semconv.FRAMEWORK, turn.framework)
+    attributes.put(semconv.SESSION_ID, turn.session_id)
+    attributes.put(semconv.CONVERSATION_ID, turn.session_id)
+    attributes.put(semconv.USER_ID, turn.user_id)
+
+
+def _add_figures(attributes: Attributes, turn: Turn) -> None:
+    if turn.has_retrieval:
+        attributes[semconv.PASSAGES] = len(turn.passages)
+    known = [passage.in_prompt for passage in turn.passages if passage.in_prompt is not None]
+    if known:
+        attributes[semconv.PASSAGES_IN_PROMPT] = sum(known)
+    timing = turn.timing
+    if timing is not None:
+        attributes.put(semconv.TIMING.format(name="retrieval"), timing.retrieval)
+        attributes.put(semconv.TIMING.format(name="generation"), timing.generation)
+        attributes.put(semconv.TIMING.format(name="time_to_first_token"), timing.time_to_first_token)
+    if turn.usage is not None:
+        # Under our own names: a backend adds up the tokens of the model calls below, and must not count them twice.
+        attributes[semconv.TOTAL_TOKENS.format(name="input")] = turn.usage.input_tokens
+        attributes[semconv.TOTAL_TOKENS.format(name="output")] = turn.usage.output_tokens
+        attributes[semconv.USAGE_SOURCE] = turn.usage.source
+
+
+def _add_messages(attributes: Attributes, turn: Turn, policy: ContentPolicy) -> None:
+    """Add the conversation as a reader of the trace sees it: the user's question, not the prompt made of it."""
+    if policy.inputs and policy.input_messages:
+        instructions = [message for message in turn.prompt if message.role == "system"]
+        question = [Message(role="user", content=turn.query)] if turn.query else []
+        add_input_messages(attributes, [*instructions, *question])
+    if policy.outputs and policy.output_messages and turn.response:
+        add_output_message(attributes, turn.response, complete=turn.status == "ok")

@@ -1,0 +1,235 @@
+"""Writes the spans of a turn and of its evaluations."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from opentelemetry import baggage, trace
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import SpanLimits
+from opentelemetry.trace import (
+    Link,
+    NonRecordingSpan,
+    Span,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TraceFlags,
+    Tracer,
+    TraceState,
+)
+
+from rageval_hooks.exporters import semconv
+from rageval_hooks.exporters.content import ContentPolicy
+from rageval_hooks.exporters.otel.attributes import error_event
+from rageval_hooks.exporters.otel.result_attributes import evaluation_attributes, evaluation_name, result_events
+from rageval_hooks.exporters.otel.span_ids import start_span
+from rageval_hooks.exporters.otel.step_attributes import step_attributes, step_name
+from rageval_hooks.exporters.otel.turn_attributes import turn_attributes
+from rageval_hooks.exporters.span_places import has_span, passage_place
+from rageval_hooks.runtime.tracers import sdk_tracer
+from rageval_hooks.score import Evaluation, Score
+from rageval_hooks.settings import SpanSelection
+from rageval_hooks.turn import ErrorInfo, SpanReference, Step, StepKind, Turn
+
+__all__ = ["SpanWriter"]
+
+_CLIENT_STEPS = frozenset[StepKind]({"retriever", "reranker", "llm", "embedding"})
+_REMEMBERED = 4096
+
+_EVALUATION_NANOSECONDS = 1_000
+"""Length of an evaluation's span. Jaeger warns about a span without length and about one that outlasts its parent."""
+
+_FOREIGN_MARGIN = 0.1
+"""Another tracer's span may end a little before the turn that we saw. Evaluations below it keep this share of the
+turn's time away from its end."""
+
+
+class SpanWriter:
+    """Writes spans with one tracer.
+
+    Args:
+        tracer: our own tracer of the provider.
+        policy: what may be shown.
+        selection: which steps become spans.
+    """
+
+    def __init__(self, tracer: Tracer, policy: ContentPolicy, selection: SpanSelection) -> None:
+        self._tracer = tracer
+        self._policy = policy
+        self._selection = selection
+        self._written: OrderedDict[str, SpanContext] = OrderedDict()
+
+    def write_turn(self, turn: Turn, evaluation: Evaluation) -> None:
+        """Write the span of a turn and those of its steps."""
+        timing = turn.timing
+        ids = None if turn.span is None else (int(turn.span.trace_id, 16), int(turn.span.span_id, 16))
+        span = start_span(
+            self._tracer,
+            ids,
+            f"rag {turn.name}" if turn.is_rag else turn.name,
+            context=_parent_context(turn),
+            kind=SpanKind.INTERNAL,
+            attributes=turn_attributes(turn, evaluation.results, self._policy).within(self._limits.max_span_attributes),
+            start_time=timing.started_at if timing else None,
+        )
+        self._remember(turn, span.get_span_context())
+        ended_at = timing.ended_at if timing else None
+        if span.is_recording():
+            self._write_steps(span, turn)
+            if turn.error is not None:
+                self._record_error(span, turn.error, ended_at)
+        span.end(end_time=ended_at)
+
+    def write_evaluation(self, evaluation: Evaluation) -> None:
+        """Write the span of a stage's results, as a child of the turn's span."""
+        turn = evaluation.turn
+        judged = self._written.get(turn.id) or _span_context(turn.span)
+        if judged is None or not evaluation.results:
+            return
+        started_at, ended_at = _evaluation_interval(turn)
+        limits = self._limits
+        span = self._tracer.start_span(
+            evaluation_name(evaluation.results),
+            context=trace.set_span_in_context(NonRecordingSpan(judged), _surrounding_context(turn.span)),
+            kind=SpanKind.INTERNAL,
+            attributes=evaluation_attributes(evaluation, self._policy).within(limits.max_span_attributes),
+            links=self._links(evaluation, judged),
+            start_time=started_at,
+        )
+        if span.is_recording():
+            for event in result_events(evaluation, self._policy, self._selection, limits.max_events):
+                span.add_event(semconv.EVALUATION_RESULT_EVENT, event, timestamp=ended_at)
+        span.end(end_time=ended_at)
+
+    @property
+    def _limits(self) -> SpanLimits:
+        """The provider's limits; without the SDK inside, no limit is known."""
+        limits = getattr(sdk_tracer(self._tracer), "_span_limits", None)
+        return limits if isinstance(limits, SpanLimits) else _NO_LIMITS
+
+    def _write_steps(self, root: Span, turn: Turn) -> None:
+        if self._selection == "none":
+            return
+        surrounding = _surrounding_context(turn.span)
+        parents = {step.id: step.parent_id for step in turn.steps}
+        spans: dict[str | None, Span] = {None: root}
+        for step in turn.steps:
+            if not has_span(step, self._selection):
+                continue
+            parent_id = step.parent_id
+            while parent_id is not None and parent_id not in spans:  # steps in between may have no span
+                parent_id = parents.get(parent_id)
+            context = trace.set_span_in_context(spans[parent_id], surrounding)
+            spans[step.id] = self._start_step(context, step, turn)
+        for step in turn.steps:
+            if step.id in spans:
+                spans[step.id].end(end_time=step.ended_at)
+
+    def _start_step(self, context: Context, step: Step, turn: Turn) -> Span:
+        span_id = turn.step_span_id(step)
+        ids = None if turn.span is None or span_id is None else (int(turn.span.trace_id, 16), int(span_id, 16))
+        span = start_span(
+            self._tracer,
+            ids,
+            step_name(step),
+            context=context,
+            kind=SpanKind.CLIENT if step.kind in _CLIENT_STEPS else SpanKind.INTERNAL,
+            attributes=step_attributes(step, turn, self._policy).within(self._limits.max_span_attributes),
+            start_time=step.started_at,
+        )
+        if step.error is not None:
+            self._record_error(span, step.error, step.ended_at)
+        return span
+
+    def _links(self, evaluation: Evaluation, judged: SpanContext) -> list[Link]:
+        """Return a link to the turn's span, then one to each span whose passages have scores."""
+        links = [Link(judged)]
+        turn = evaluation.turn
+        targets = (result.target for result in evaluation.results if isinstance(result, Score))
+        places = [passage_place(turn, target.index, self._selection) for target in targets if target.kind == "passage"]
+        for span_id in dict.fromkeys(place.span_id for place in places if place is not None):
+            context = SpanContext(judged.trace_id, int(span_id, 16), False, judged.trace_flags, judged.trace_state)
+            links.append(Link(context, {semconv.LINK_TARGET: "passages"}))
+        return links
+
+    def _record_error(self, span: Span, error: ErrorInfo, at: int | None) -> None:
+        event = error_event(error, self._policy)
+        span.add_event(semconv.EXCEPTION_EVENT, event, timestamp=at)
+        span.set_status(Status(StatusCode.ERROR, f"{error.type}: {event[semconv.EXCEPTION_MESSAGE]}"))
+
+    def _remember(self, turn: Turn, context: SpanContext) -> None:
+        """Keep the context of a span that has other ids than were preset, or that the provider does not record."""
+        expected = _span_context(turn.span)
+        same = expected is not None and _ids(expected) == _ids(context)
+        if same and context.trace_flags.sampled:
+            return
+        self._written[turn.id] = context
+        while len(self._written) > _REMEMBERED:
+            self._written.popitem(last=False)
+
+
+_NO_LIMITS = SpanLimits(max_span_attributes=SpanLimits.UNSET, max_events=SpanLimits.UNSET)
+
+
+def _ids(context: SpanContext) -> tuple[int, int]:
+    return context.trace_id, context.span_id
+
+
+def _evaluation_interval(turn: Turn) -> tuple[int | None, int | None]:
+    """Return start and end of an evaluation's span: the last microsecond of its parent's."""
+    timing = turn.timing
+    if timing is None:
+        return None, None
+    end = timing.ended_at
+    if turn.span is not None and turn.span.external:
+        end -= int((timing.ended_at - timing.started_at) * _FOREIGN_MARGIN)
+    return max(timing.started_at, end - _EVALUATION_NANOSECONDS), end
+
+
+# --------------------------------------------------------------------------- contexts
+
+
+def _surrounding_context(span: SpanReference | None) -> Context:
+    """Return the context in which the turn began: span processors read baggage and other values from it.
+
+    In another process than the one that captured the turn, the baggage is all that is known.
+    """
+    if span is None:
+        return Context()
+    if span.context is not None:
+        return span.context
+    context = Context()
+    for name, value in span.baggage.items():
+        context = baggage.set_baggage(name, value, context)
+    return context
+
+
+def _parent_context(turn: Turn) -> Context:
+    """Return a context whose current span is the parent of the turn's span."""
+    span = turn.span
+    surrounding = _surrounding_context(span)
+    if span is None or span.parent_span_id is None:
+        return surrounding
+    current = trace.get_current_span(surrounding).get_span_context()
+    if f"{current.span_id:016x}" == span.parent_span_id:
+        return surrounding
+    parent = SpanContext(
+        int(span.trace_id, 16),
+        int(span.parent_span_id, 16),
+        span.parent_is_remote,
+        TraceFlags(span.flags),
+        _trace_state(span),
+    )
+    return trace.set_span_in_context(NonRecordingSpan(parent), surrounding)
+
+
+def _span_context(span: SpanReference | None) -> SpanContext | None:
+    if span is None:
+        return None
+    return SpanContext(int(span.trace_id, 16), int(span.span_id, 16), False, TraceFlags(span.flags), _trace_state(span))
+
+
+def _trace_state(span: SpanReference) -> TraceState:
+    return TraceState.from_header([span.trace_state]) if span.trace_state else TraceState()

@@ -1,0 +1,49 @@
+"""Which steps have spans, and which span lists a passage."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rageval_hooks.settings import SpanSelection
+from rageval_hooks.turn import Step, StepKind, Turn
+
+__all__ = ["PassagePlace", "has_span", "passage_place"]
+
+_RAG_STEPS = frozenset[StepKind]({"retriever", "reranker", "llm", "tool"})
+
+
+class PassagePlace(NamedTuple):
+    """Where a passage is listed.
+
+    Attributes:
+        span_id: the span of the retriever or reranker that found it, 16 hex digits.
+        position: the passage's position among that span's documents, from 0.
+    """
+
+    span_id: str
+    position: int
+
+
+def has_span(step: Step, spans: SpanSelection) -> bool:
+    """Return True if a step becomes a span."""
+    return spans == "all" or (spans == "rag" and step.kind in _RAG_STEPS)
+
+
+def passage_place(turn: Turn, index: int | None, spans: SpanSelection) -> PassagePlace | None:
+    """Return the span that lists a passage of a turn; None if no span does.
+
+    Args:
+        turn: the turn.
+        index: position of the passage in the turn.
+        spans: which steps of a turn become spans. Spans of other tracers are found all the same.
+    """
+    if index is None or index >= len(turn.passages):
+        return None
+    located = turn.locate_passage(index)
+    if located is None:
+        return None
+    step, position = located
+    if step.span_id is None and not has_span(step, spans):
+        return None
+    span_id = turn.step_span_id(step)
+    return None if span_id is None else PassagePlace(span_id, position)
