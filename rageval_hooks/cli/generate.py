@@ -50,12 +50,19 @@ def generate(
     concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Chunks at a time.")] = 4,
     max_calls: Annotated[int | None, typer.Option("--max-calls", min=1, help="Requests to the judge, at most.")] = None,
     max_cost: Annotated[float | None, typer.Option("--max-cost", min=0, help="USD for the judge, at most.")] = None,
-    restart: Annotated[bool, typer.Option("--restart", help="Forget what an interrupted run has left.")] = False,
+    encoding: Annotated[
+        str | None, typer.Option("--encoding", help="Encoding of text files; detected by default.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say how many requests there would be, and stop.")] = False,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Discard an interrupted run, and replace a finished test set.")
+    ] = False,
 ) -> None:
     """Make a test set: questions about your documents, each with its answer and the chunk that holds it.
 
-    An interrupted run goes on where it stopped, if the command is given again. Exit status: 0 when all went well, 1
-    when something could not be read, answered or afforded, 2 when nothing could be done.
+    Run the same command again to resume an interrupted run, or with a larger --limit to enlarge a test set: answers of
+    the judge are reused. Exit status: 0 when all went well; 1 when a file could not be read, or the judge or the budget
+    failed for a chunk; 2 when nothing could be done.
     """
     from rageval_hooks.cli.generating import GenerateOptions, run_generate
 
@@ -73,6 +80,8 @@ def generate(
         max_calls=max_calls,
         max_cost=max_cost,
         restart=restart,
+        encoding=encoding,
+        dry_run=dry_run,
     )
     with resumable(output[0]):
         status = run_generate(options, say=typer.echo, warn=lambda text: typer.echo(text, err=True))

@@ -1,4 +1,4 @@
-"""The command ``generate``: sources in, a test set out, and an exit status."""
+"""The command ``generate``: makes a test set from documents."""
 
 from __future__ import annotations
 
@@ -12,26 +12,31 @@ from rageval_hooks.judges.base import Judge
 from rageval_hooks.judges.resolve import resolve_judge
 from rageval_hooks.offline.jobs.bad_rows import check_apart
 from rageval_hooks.offline.jobs.budget import Budget, Spent
+from rageval_hooks.offline.jobs.finished import done_path, earlier_result, mark_finished
 from rageval_hooks.offline.jobs.journal import journal_path
 from rageval_hooks.offline.jobs.keyed_journal import KeyedJournal
 from rageval_hooks.offline.jobs.progress import progress_bar
+from rageval_hooks.offline.records.writers import check_output
 from rageval_hooks.offline.testsets.chunks import Chunk, chunks_of, shared_ids, spread, unique_chunks
 from rageval_hooks.offline.testsets.documents import read_documents
-from rageval_hooks.offline.testsets.generation import Generated, generate, work_of
+from rageval_hooks.offline.testsets.generation import Generated, Plan, generate, plan_of, work_of
 from rageval_hooks.offline.testsets.stores import chunks_of_store
 from rageval_hooks.offline.testsets.styles import resolve_styles
-from rageval_hooks.offline.testsets.testset import check_output, write_questions
+from rageval_hooks.offline.testsets.testset import write_questions
 from rageval_hooks.settings import Settings
 from rageval_hooks.text.wording import counted
+from rageval_hooks.turn import Usage
 
 __all__ = ["GenerateOptions", "run_generate"]
 
 Say = Callable[[str], object]
 
+_OUTPUT_TOKENS = 60
+
 
 @dataclass(frozen=True)
 class GenerateOptions:
-    """What the command line asks for; see ``rageval-hooks generate --help``."""
+    """The options of the command line; see ``rageval-hooks generate --help``."""
 
     sources: tuple[str, ...]
     outputs: tuple[Path, ...]
@@ -46,78 +51,166 @@ class GenerateOptions:
     max_calls: int | None = None
     max_cost: float | None = None
     restart: bool = False
+    encoding: str | None = None
+    dry_run: bool = False
 
 
 def run_generate(options: GenerateOptions, say: Say, warn: Say) -> int:
-    """Make a test set.
+    """Generate a test set.
 
     Args:
-        options: what is asked for.
-        say: gets each line of the result.
-        warn: gets each line of what went wrong.
+        options: the options of the command line.
+        say: receives each line of the result.
+        warn: receives each warning.
 
     Returns:
-        0 if all went well, 1 if something could not be read, answered or afforded.
+        0 if all went well, 1 if a source could not be read, or the judge or the budget failed for a chunk.
 
     Raises:
-        ConfigurationError: an option is wrong, or nothing came of it.
-        JudgeRejectedError: the judge takes no request at all.
+        ConfigurationError: an option is wrong, a finished test set would lose questions, or no question was accepted.
+        JudgeRejectedError: the judge rejects every request.
     """
     for output in options.outputs:
-        check_output(output, (".jsonl", ".csv"))
+        check_output(output)
     check_apart(map(Path, options.sources), options.outputs)
-    outputs = [output.absolute() for output in options.outputs]  # importing a store may change the current directory
+    # Absolute paths: importing a store may change the current directory.
+    outputs = [output.absolute() for output in options.outputs]
     styles = resolve_styles(options.styles)
     judge = _judge(options)
-    chunks, problems = _chunks(options)
-    for problem in problems:
-        warn(f"not read: {problem}")
-    if not chunks:
-        why = f" ({problems[0]})" if len(problems) == 1 else f" ({len(problems)} could not be read)" if problems else ""
-        raise ConfigurationError(f"there is nothing to ask about in {', '.join(options.sources)}{why}")
-    shared = shared_ids(chunks)
-    chunks = unique_chunks(chunks)
-    if shared:
-        warn(
-            f"{counted(len(shared), 'id')} of chunks, such as {min(shared)!r}, with several texts each: these chunks "
-            "are named document:id, and run finds them by their text"
-        )
-    documents = len({chunk.document for chunk in chunks})
-    found = len(chunks)
-    if options.limit is not None and options.limit < found:
-        chunks = spread(chunks, options.limit, options.seed)
-    say(f"{len(chunks)} of {counted(found, 'chunk')} of {counted(documents, 'document')}")
-    journal = KeyedJournal(journal_path(outputs[0]), work_of(judge), restart=options.restart)
-    with journal:
-        result = _generate(options, styles, judge, chunks, journal, warn)
+    chunks, all_read = _chunks(options, say, warn)
+    journal_file = journal_path(outputs[0])
+    if options.dry_run:
+        _say_plan(_finished_or_partial(outputs, judge, options), chunks, styles, judge, options, say)
+        return 0
+    reused = _reopen(outputs, judge, chunks, styles, options)
+    with KeyedJournal(journal_file, work_of(judge), restart=options.restart) as journal:
+        if reused:
+            warn(f"reusing the answers of the finished {options.outputs[0]}")
+        elif len(journal):
+            warn(f"going on from {journal_path(options.outputs[0])}")
+        result = _generate(options, styles, judge, chunks, journal)
         if not result.questions:
-            raise ConfigurationError("\n".join(["no question came of it:", *result.lines()]))
+            raise ConfigurationError("\n".join(["no question was accepted:", *result.lines()]))
         for output in outputs:
             write_questions(output, result.questions)
-        if result.complete:
-            journal.remove()
+    if result.complete:
+        mark_finished(outputs, work_of(judge), journal=journal_file)
     for line in result.lines():
         say(line)
     say(f"wrote {', '.join(map(str, options.outputs))}")
     if not result.complete:
         more = " with a larger budget" if result.undone else ""
-        warn(f"run the same command again{more} to go on: what is done is kept in {journal_path(options.outputs[0])}")
-    return 0 if result.complete and not problems else 1
+        warn(f"run the same command again{more} to resume: the answers are kept in {journal_path(options.outputs[0])}")
+    return 0 if result.complete and all_read else 1
+
+
+def _chunks(options: GenerateOptions, say: Say, warn: Say) -> tuple[list[Chunk], bool]:
+    """Return the chunks to ask about, and whether every source could be read.
+
+    Raises:
+        ConfigurationError: there are none.
+    """
+    chunks, problems = _read_sources(options)
+    for problem in problems:
+        warn(f"not read: {problem}")
+    if not chunks:
+        why = ""
+        if problems:
+            why = f" ({problems[0]})" if len(problems) == 1 else f" ({len(problems)} could not be read)"
+        raise ConfigurationError(f"there is nothing to ask about in {', '.join(options.sources)}{why}")
+    if shared := shared_ids(chunks):
+        warn(
+            f"{counted(len(shared), 'chunk id')}, such as {min(shared)!r}, with several texts each: these chunks "
+            "are named document:id, and run finds them by their text"
+        )
+    chunks = unique_chunks(chunks)
+    documents, found = len({chunk.document for chunk in chunks}), len(chunks)
+    if options.limit is not None and options.limit < found:
+        chunks = spread(chunks, options.limit, options.seed)
+    say(f"{len(chunks)} of {counted(found, 'chunk')} of {counted(documents, 'document')}")
+    return chunks, not problems
+
+
+def _finished_or_partial(outputs: list[Path], judge: Judge, options: GenerateOptions) -> Path:
+    """Return the journal whose answers are reused: that of a finished test set, or of an interrupted run.
+
+    Raises:
+        ConfigurationError: an output is in the way, or another judge wrote it.
+    """
+    partial = journal_path(outputs[0])
+    earlier = None if options.restart else earlier_result(outputs, work_of(judge))
+    if earlier is None:
+        return partial
+    if earlier.changed:
+        raise ConfigurationError(
+            f"{options.outputs[0]} is a finished test set with another {', '.join(earlier.changed)}: "
+            "name another output, or give --restart to replace it"
+        )
+    return done_path(outputs[0])
+
+
+def _reopen(
+    outputs: list[Path], judge: Judge, chunks: list[Chunk], styles: tuple[str, ...], options: GenerateOptions
+) -> bool:
+    """Reopen the journal of a finished test set, if there is one, and return True.
+
+    Raises:
+        ConfigurationError: the new test set would lack questions of the finished one.
+    """
+    found = _finished_or_partial(outputs, judge, options)
+    partial = journal_path(outputs[0])
+    if found == partial:
+        return False
+    with KeyedJournal(found, work_of(judge)) as journal:
+        dropped = plan_of(chunks, journal, styles=styles, per_chunk=options.per_chunk).dropped
+    if dropped:
+        raise ConfigurationError(
+            f"{options.outputs[0]} is a finished test set, of which the questions about {counted(dropped, 'chunk')} "
+            "would be lost: name another output, or give --restart to replace it"
+        )
+    found.replace(partial)
+    return True
+
+
+def _say_plan(
+    journal_file: Path,
+    chunks: list[Chunk],
+    styles: tuple[str, ...],
+    judge: Judge,
+    options: GenerateOptions,
+    say: Say,
+) -> None:
+    """Say how many requests there would be."""
+    with KeyedJournal(journal_file, work_of(judge)) as journal:
+        plan = plan_of(chunks, journal, styles=styles, per_chunk=options.per_chunk)
+    say(f"{counted(plan.calls, 'request')} to {judge}, about {plan.tokens:,} input tokens{_price(plan, judge)}")
+    say("dry run: nothing was asked, and nothing was written")
+
+
+def _price(plan: Plan, judge: Judge) -> str:
+    """Return the estimated cost in words; empty if the price is not known."""
+    from rageval_hooks.judges.client.prices import price_usd
+
+    provider, _, model = str(judge).partition(":")
+    # A question with its answer, or a verdict, takes about as many tokens as two sentences.
+    usage = Usage(input_tokens=plan.tokens, output_tokens=plan.calls * _OUTPUT_TOKENS)
+    price = price_usd(usage, model, provider=provider or None)
+    return "" if price is None else f", about {price:.2f} USD"
 
 
 def _judge(options: GenerateOptions) -> Judge:
     settings = Settings.build(judge=options.judge, judge_options=options.judge_options)
     if settings.judge is None:
-        raise ConfigurationError("somebody has to write the questions: pass --judge, such as openai:gpt-5-mini")
+        raise ConfigurationError("--judge is required: it writes the questions. Give one such as openai:gpt-5-mini")
     more = dict(settings.judge_options)
     if settings.judge.partition(":")[0].strip() == "openai":  # which has a limit of its own
         more.setdefault("max_concurrency", max(8, options.concurrency))
     return resolve_judge(settings.judge, **more)
 
 
-def _chunks(options: GenerateOptions) -> tuple[list[Chunk], list[str]]:
+def _read_sources(options: GenerateOptions) -> tuple[list[Chunk], list[str]]:
     paths = [Path(source) for source in options.sources if not _is_object(source)]
-    written = [*options.outputs, journal_path(options.outputs[0])]
+    written = [*options.outputs, journal_path(options.outputs[0]), done_path(options.outputs[0])]
     library = read_documents(paths, leave_out=written)
     chunks = list(chunks_of(library.documents, options.chunk_size))
     for source in options.sources:
@@ -127,7 +220,7 @@ def _chunks(options: GenerateOptions) -> tuple[list[Chunk], list[str]]:
 
 
 def _is_object(source: str) -> bool:
-    """Whether a source is the name of an object and not a path."""
+    """Return True if a source names an object, such as ``my_app.store:vectorstore``, and not a path."""
     module, colon, name = source.partition(":")
     return (
         bool(colon)
@@ -142,7 +235,6 @@ def _generate(
     judge: Judge,
     chunks: list[Chunk],
     journal: KeyedJournal,
-    warn: Say,
 ) -> Generated:
     spent = Spent.model_validate(journal[journal.last]["spent"]) if journal.last is not None else None
     budget = Budget(options.max_calls, options.max_cost, spent)
@@ -161,6 +253,4 @@ def _generate(
                     advance=advance,
                 )
 
-    if len(journal):
-        warn(f"going on from {journal_path(options.outputs[0])}")
     return asyncio.run(work())

@@ -74,7 +74,7 @@ def score(
     the judge does not work.
     """
     from rageval_hooks.offline.jobs.progress import progress_bar
-    from rageval_hooks.offline.records.rows import count_rows
+    from rageval_hooks.offline.records.source import count_rows
     from rageval_hooks.offline.scoring.scoring import score_file
     from rageval_hooks.offline.scoring.setup import build_pipeline, required_fields
 
@@ -113,7 +113,7 @@ def _status(scored: Scored) -> int:
 
 
 def _without_place(scored: Scored) -> list[str]:
-    from rageval_hooks.offline.records.open_rag_eval import has_place
+    from rageval_hooks.offline.records.tables.open_rag_eval import has_place
 
     return sorted(name for name in scored.names if not has_place(name))
 

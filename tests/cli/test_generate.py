@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import signal
@@ -45,8 +46,8 @@ def test_from_documents_to_a_test_set(documents: Path, tmp_path: Path) -> None:
     ]
     assert done.stderr == ""
     lines = output.read_text().splitlines()
-    assert lines[0] == "question,ground_truth_answer,chunk_id,document"
-    assert [line.rsplit(",", 1)[1] for line in lines[1:]] == ["isles.md", "isles.md", "keeper.pdf"]
+    assert lines[0] == "question,ground_truth_answer,chunk_id,document,style,chunk"
+    assert [row["document"] for row in csv.DictReader(lines)] == ["isles.md", "isles.md", "keeper.pdf"]
 
 
 def test_what_is_wrong_is_one_line(documents: Path, tmp_path: Path) -> None:
@@ -54,7 +55,7 @@ def test_what_is_wrong_is_one_line(documents: Path, tmp_path: Path) -> None:
     output = str(tmp_path / "set.jsonl")
 
     assert run("generate", str(documents), "-o", output, status=2).stderr == (
-        "rageval-hooks: somebody has to write the questions: pass --judge, such as openai:gpt-5-mini\n"
+        "rageval-hooks: --judge is required: it writes the questions. Give one such as openai:gpt-5-mini\n"
     )
     assert (
         "unknown style 'x'"
@@ -94,7 +95,7 @@ def test_a_killed_run_goes_on(documents: Path, tmp_path: Path) -> None:
     assert len(requests) == 7
     assert len(set(requests)) == 6, "only what was under way when it was killed is asked again"
     assert [json.loads(line)["chunk"] for line in output.read_text().splitlines()] == FACTS
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["documents", "set.jsonl"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["documents", "set.jsonl", "set.jsonl.done.jsonl"]
 
 
 def test_an_interruption_says_how_to_go_on(documents: Path, tmp_path: Path) -> None:
@@ -119,5 +120,5 @@ def test_an_interruption_says_how_to_go_on(documents: Path, tmp_path: Path) -> N
         assert came_so_far
 
     assert process.returncode == 130
-    assert f"interrupted. What is done is in {output}.partial.jsonl: give the same command again to go on" in errors
+    assert f"interrupted. The results so far are in {output}.partial.jsonl: run the same command again to resume" in errors
     assert "Traceback" not in errors

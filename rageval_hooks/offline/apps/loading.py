@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.offline.apps.http import HttpApp, is_url
 from rageval_hooks.runtime.import_object import import_named, is_factory
 from rageval_hooks.text.wording import with_article
 
@@ -32,19 +33,27 @@ class App:
     framework: bool = False
 
 
-def load(name: str) -> Any:
-    """Return the object that a name stands for; of a function without arguments, what it returns.
+def load(name: str, request: str | None = None) -> Any:
+    """Return the application that was named. A function without arguments is called, and makes it.
+
+    Args:
+        name: ``package.module:object``, or a URL.
+        request: body of the requests to a URL.
 
     Raises:
         ConfigurationError: there is no such object, or it cannot be made.
     """
+    if is_url(name):
+        return HttpApp(name, request)
+    if request is not None:
+        raise ConfigurationError(f"--request is for an --app that is a URL, and this is {name}")
     found = import_named(name, "--app")
     if not is_factory(found):
         return found
     try:
         return found()
     except (Exception, SystemExit) as error:
-        raise ConfigurationError(f"--app: {name}() has failed: {type(error).__name__}: {error}") from error
+        raise ConfigurationError(f"--app: {name}() failed: {type(error).__name__}: {error}") from error
 
 
 def adapt(target: Any, input_key: str | None = None) -> App:

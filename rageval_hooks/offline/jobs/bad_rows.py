@@ -1,4 +1,4 @@
-"""The file of the rows that could not be used."""
+"""The file of the rows that could not be used, and checks that no file is both read and written."""
 
 from __future__ import annotations
 
@@ -21,31 +21,29 @@ __all__ = ["BadRows", "check_apart", "errors_path"]
 
 
 def errors_path(output: Path) -> Path:
-    """Return where the rows go that could not be used, if nobody says otherwise."""
+    """Return the default file for rows that could not be used."""
     return output.with_name(f"{output.name}.errors.jsonl")
 
 
 def check_apart(inputs: Iterable[Path], outputs: Sequence[Path], errors: Path | None = None) -> None:
-    """Check, before any work, that nothing which is read is written over.
+    """Check, before any work is done, that no input is overwritten.
 
     Args:
         inputs: what is read.
-        outputs: what is written. Beside the first stands the journal.
-        errors: the file of the bad rows; None if there is none.
+        outputs: what is written. The journal is next to the first.
+        errors: the file of the bad rows, if there is one.
 
     Raises:
-        ConfigurationError: an output, its journal or the file of the bad rows is an input, or they are one another, or
-            the latter cannot be.
+        ConfigurationError: an output, its journal or the file of the bad rows is an input or one of the others, or
+            the file of the bad rows cannot be written.
     """
     read, written = ({path.resolve() for path in paths} for paths in (inputs, outputs))
     journal = journal_path(outputs[0]).resolve()
     if read & written:
         name = min(map(str, read & written))
-        raise ConfigurationError(f"the output {name} is the input, and would take its place: give it another name")
+        raise ConfigurationError(f"the output {name} is the input, which would be overwritten: name another output")
     if journal in read | written:
-        raise ConfigurationError(
-            f"what is done is kept in {journal} meanwhile, and that is the input or an output: give another output"
-        )
+        raise ConfigurationError(f"the journal {journal} would overwrite an input or an output: name another output")
     if errors is not None:
         _check_errors(errors, read | written | {journal})
 
@@ -62,14 +60,14 @@ def _check_errors(errors: Path, others: set[Path]) -> None:
 
 
 class BadRows:
-    """Writes bad rows as JSON Lines: ``line``, ``reason``, ``row``. The file is there, whole, once the block ends.
+    """Writes bad rows as JSON Lines: ``line``, ``reason``, ``row``. The file exists, complete, once the block ends.
 
     Args:
         path: the file.
-        always: write it even if there are no such rows; else an older one goes then.
+        always: write the file even if there are no such rows; otherwise an older one is deleted.
 
     Attributes:
-        count: how many there were so far.
+        count: number of rows so far.
         first: the first of them.
     """
 
@@ -82,18 +80,18 @@ class BadRows:
         self._file: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
-        """Begin."""
+        """Return the writer itself."""
         return self
 
     def add(self, bad: BadRow) -> None:
-        """Note a row."""
+        """Write a row."""
         self.first = self.first or bad
         self.count += 1
         entry = {"line": bad.line, "reason": bad.reason, "row": plain_value(bad.raw)}
         self._open().write(json.dumps(entry, ensure_ascii=False).encode() + b"\n")
 
     def __exit__(self, *error: Any) -> None:
-        """Put the file in its place; leave everything as it was after an exception."""
+        """Put the file in place; after an exception, change nothing."""
         if error[0] is None and self._always:
             self._open()
         self._stack.__exit__(*error)

@@ -1,4 +1,4 @@
-"""A judge that is asked no more once a number of calls, or an amount of money, is used up."""
+"""A budget for the judge: a number of calls, or an amount of money."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ T = TypeVar("T", bound=BaseModel)
 
 
 class BudgetSpentError(GateClosedError):
-    """There is nothing left to ask the judge for."""
+    """The budget for the judge is used up."""
 
     kind: ClassVar[str] = "budget"
 
 
 class Spent(Data):
-    """What a judge has taken so far.
+    """What a judge has used so far.
 
     Attributes:
-        calls: requests, also those that were sent again; an answer from a cache is none.
+        calls: requests, retries included; an answer from a cache is not a request.
         cost: USD.
     """
 
@@ -40,14 +40,14 @@ class Spent(Data):
 
 
 class Budget:
-    """How much a judge may take.
+    """How much a judge may use.
 
-    A request is begun only if it fits; for money, that is guessed from what the answers so far have cost.
+    A request begins only if it fits. Its cost is estimated from the mean cost of the answers so far.
 
     Args:
         max_calls: requests; None for no limit.
         max_cost: USD; None for no limit.
-        spent: what was taken before.
+        spent: what was used before.
 
     Raises:
         ConfigurationError: a limit is negative.
@@ -56,7 +56,7 @@ class Budget:
     def __init__(self, max_calls: int | None = None, max_cost: float | None = None, spent: Spent | None = None) -> None:
         for name, limit in (("max-calls", max_calls), ("max-cost", max_cost)):
             if limit is not None and not limit >= 0:
-                raise ConfigurationError(f"{name} is {limit}: it is a number from 0")
+                raise ConfigurationError(f"{name} is {limit}: give a number from 0")
         self.max_calls = max_calls
         self.max_cost = max_cost
         self._calls = 0
@@ -70,18 +70,18 @@ class Budget:
 
     @property
     def spent(self) -> Spent:
-        """What was taken, requests under way not counted."""
+        """What was used, without requests in flight."""
         return Spent(calls=self._calls, cost=self._cost)
 
     @property
     def reason(self) -> str | None:
-        """Why no further request may begin; None if one may."""
+        """Why no further request may begin; None if one may begin."""
         if self.max_calls is not None and self._calls + self._under_way >= self.max_calls:
             return f"the budget of {self.max_calls} calls is used up"
         if self.max_cost is None:
             return None
         if self._unpriced is not None:
-            return f"the price of {self._unpriced} is not known, so no budget of money can be kept: use --max-calls"
+            return f"the price of {self._unpriced} is not known, so --max-cost cannot be kept: use --max-calls"
         usual = self._cost / self._calls if self._calls else 0.0
         if self._cost + usual * (self._under_way + 1) > self.max_cost or self._cost >= self.max_cost:
             return f"the budget of {self.max_cost:g} USD is used up"
@@ -91,7 +91,7 @@ class Budget:
         """Begin a request.
 
         Raises:
-            BudgetSpentError: it does not fit in any more.
+            BudgetSpentError: it does not fit into the budget.
         """
         if self.reason is not None:
             self.refused += 1
@@ -102,9 +102,9 @@ class Budget:
         """Count a request that has ended.
 
         Args:
-            calls: how many requests it was.
-            cost: USD; None if it was answered and its price is not known.
-            model: who was asked.
+            calls: number of requests, with retries.
+            cost: USD; None if it was answered and the price is not known.
+            model: the judge.
         """
         self._under_way -= 1
         self._calls += calls
@@ -114,15 +114,15 @@ class Budget:
 
 
 class BudgetedJudge(Judge):
-    """Asks another judge, as long as the budget lasts.
+    """Asks another judge as long as the budget lasts.
 
-    Of our own judges each single request is counted, and begun only if it fits in: first ones, retries and repairs.
-    Answers from their caches are none. Of another judge each question is one request until it is answered and says how
-    many it took: it may go beyond the budget by those.
+    The judges of this package count each request, retries and repairs included, and begin it only if it fits. Answers
+    from their caches cost nothing. Another judge reports how many requests a question took only after its answer, so
+    that it may exceed the budget by these.
 
     Args:
-        judge: who is asked.
-        budget: how much it may take.
+        judge: the judge.
+        budget: how much it may use.
     """
 
     def __init__(self, judge: Judge, budget: Budget) -> None:
@@ -167,16 +167,16 @@ class BudgetedJudge(Judge):
         await self.judge.aclose()
 
     def stats(self) -> dict[str, Any]:
-        """Return what the judge itself has counted."""
+        """Return the counts of the judge itself."""
         return self.judge.stats()
 
 
 class _BudgetGate(Gate):
-    """Lets requests through as long as the budget lasts.
+    """Admits requests as long as the budget lasts.
 
     Args:
         budget: the budget.
-        model: who is asked.
+        model: the judge.
     """
 
     def __init__(self, budget: Budget, model: str) -> None:
@@ -186,12 +186,12 @@ class _BudgetGate(Gate):
 
     @property
     def is_open(self) -> bool:
-        """Whether there is something left."""
+        """Return True if something is left."""
         return self._budget.reason is None
 
     @asynccontextmanager
     async def request(self) -> AsyncIterator[Admission]:
-        """Let a request through, and count it if it was sent."""
+        """Admit a request, and count it if it was sent."""
         async with self.alone():
             self._budget.enter()
             admission = Admission()
@@ -202,7 +202,7 @@ class _BudgetGate(Gate):
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
-        """Let nobody else in as long as nothing was asked yet: how much a request costs is known only after one."""
+        """Admit one request at a time until the first is answered: only then is it known what a request costs."""
         if self._first is not None and not self._asked():
             async with self._first:
                 if not self._asked():
@@ -215,7 +215,7 @@ class _BudgetGate(Gate):
 
 
 def without_budget(result: Result) -> Result:
-    """Return what a metric yields, where the budget stopped it: nothing went wrong, it was left out."""
+    """Return a result as skipped if the budget stopped it: nothing failed."""
     if isinstance(result, Failed) and result.error_type == BudgetSpentError.kind:
         return Skipped(name=result.name, reason=result.message, metric=result.metric)
     return result

@@ -1,4 +1,4 @@
-"""What an interrupted command goes on from: a file of JSON lines beside its output."""
+"""The journal of a command: results as JSON lines next to its output, from which an interrupted run is resumed."""
 
 from __future__ import annotations
 
@@ -17,27 +17,30 @@ from rageval_hooks.errors import ConfigurationError
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["JournalFile", "file_hash", "interruption", "journal_path"]
+__all__ = ["FORMAT", "JournalFile", "file_hash", "interruption", "journal_path", "work_in"]
 
-_FORMAT = 2
+FORMAT = 2
+"""Version of journals."""
+
 _BEGINNING = b'{"rageval_journal": '
+_FINISHED = b'{"finished": '
 _SYNC_SECONDS = 1.0
 
 
 def journal_path(output: Path) -> Path:
-    """Return where the journal of an output stands."""
+    """Return the path of an output's journal."""
     return output.with_name(f"{output.name}.partial.jsonl")
 
 
 def interruption(output: Path, there: Path) -> str:
-    """Return what to say when the work on an output was interrupted.
+    """Return the message for an interrupted command.
 
     Args:
-        output: as the user has named it.
-        there: where it is.
+        output: as the user named it.
+        there: its absolute path.
     """
-    done = f"What is done is in {journal_path(output)}: give the same command again to go on"
-    kept = done if journal_path(there).exists() else "Nothing was done"
+    done = f"The results so far are in {journal_path(output)}: run the same command again to resume"
+    kept = done if journal_path(there).exists() else "There are no results yet"
     return f"rageval-hooks: interrupted. {kept}"
 
 
@@ -51,20 +54,20 @@ def file_hash(path: Path) -> str:
 
 
 class JournalFile(ABC):
-    """An append-only file: a line that says of what work it is, then a line for each result.
+    """An append-only file: a line that describes the work, then a line for each result.
 
-    A line is with the operating system when it was appended, and on the disk about a second later. What a killed
-    process left of its last line is cut off. As a context manager it is closed at the end, and stays if there is a
-    result in it.
+    An appended line reaches the operating system at once, and the disk about a second later. An incomplete last line,
+    which a killed process leaves, is removed. At the end of a ``with`` block the file is closed, and kept if it holds
+    a result.
 
     Args:
-        path: the file; made if there is none.
-        work: what decides on the results, as JSON-able data: an existing journal goes on only if it has the same.
-        restart: begin anew, whatever such a journal holds.
+        path: the file; created if it does not exist.
+        work: what decides on the results, as JSON-able data. An existing journal is resumed only if its work is equal.
+        restart: discard an existing journal.
 
     Raises:
-        ConfigurationError: it is the journal of other work or of another process, or no journal.
-        OSError: it cannot be written.
+        ConfigurationError: the journal is of other work or in use by another process, or the file is no journal.
+        OSError: the file cannot be written.
     """
 
     def __init__(self, path: Path, work: Mapping[str, Any], *, restart: bool = False) -> None:
@@ -82,18 +85,18 @@ class JournalFile(ABC):
     @property
     @abstractmethod
     def empty(self) -> bool:
-        """Whether nothing is done yet."""
+        """Return True if there is no result yet."""
 
     @abstractmethod
     def _take(self, place: int, entry: dict[str, Any]) -> None:
-        """Take in a line of an earlier run.
+        """Load a line of an earlier run.
 
         Raises:
-            KeyError: it is none of ours; likewise TypeError and ValueError. Then nothing of it is taken in.
+            KeyError: the line is damaged; likewise TypeError and ValueError. Then nothing of it is loaded.
         """
 
     def _append(self, line: str) -> int:
-        """Write a line; return where it begins."""
+        """Write a line and return its position."""
         place, text = self._end, line.encode() + b"\n"
         self._file.seek(0, os.SEEK_END)
         self._file.write(text)
@@ -108,13 +111,13 @@ class JournalFile(ABC):
         return json.loads(self._file.readline())
 
     def close(self) -> None:
-        """Close the file, and leave it."""
+        """Close the file and keep it."""
         if not self._file.closed:
             self._sync()
             self._file.close()
 
     def remove(self) -> None:
-        """Close the file and take it away: the work is done."""
+        """Close the file and delete it."""
         self._file.close()
         self.path.unlink(missing_ok=True)
 
@@ -125,7 +128,7 @@ class JournalFile(ABC):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close the file; it stays if there is a result in it."""
+        """Close the file; delete it if it holds no result."""
         if self.empty:
             self.remove()
         else:
@@ -146,56 +149,54 @@ class JournalFile(ABC):
                 break
             if self._end == 0:
                 self._check(line, work)
-            else:
+            elif not line.startswith(_FINISHED):  # a finished journal that was reopened goes on behind that line
                 try:
                     self._take(self._end, json.loads(line))
                 except (ValueError, KeyError, TypeError):
-                    break  # what stands behind a damaged line is not trusted
+                    break  # nothing after a damaged line is trusted
             self._end += len(line)
         self._file.truncate(self._end)
         if self._end == 0:
-            self._append(json.dumps({"rageval_journal": _FORMAT, "work": work}))
+            self._append(json.dumps({"rageval_journal": FORMAT, "work": work}))
             self._sync()
 
     def _check_owner(self, line: bytes, work: Mapping[str, Any]) -> None:
-        """Check that a file's first line is not that of something else, which would be lost."""
+        """Check that a file belongs to this command: another one's would be lost."""
         if not line.startswith(_BEGINNING[: len(line)]):
-            raise ConfigurationError(
-                f"{self.path} is in the way: it is no journal of ours. Move it, or give another output"
-            )
-        command = _work_in(line).get("command", work.get("command"))
+            raise ConfigurationError(f"{self.path} is not a journal of rageval-hooks: move it, or name another output")
+        command = work_in(line).get("command", work.get("command"))
         if command != work.get("command"):
             raise ConfigurationError(
-                f"{self.path} is what rageval-hooks {command} has left when it was interrupted. Give another output, "
-                "or that command again to finish it"
+                f"{self.path} belongs to an interrupted rageval-hooks {command}. Run that command again to finish it, "
+                "or name another output"
             )
 
     def _check(self, line: bytes, work: Mapping[str, Any]) -> None:
-        before = _work_in(line)
+        before = work_in(line)
         if not before:
-            raise ConfigurationError(f"{self.path} is no journal of this version: give --restart to begin anew")
+            raise ConfigurationError(f"{self.path} is a journal of another version: --restart discards it")
         changed = [name for name in work if before.get(name) != work[name]]
         if changed:
             raise ConfigurationError(
-                f"{self.path} is what another run left when it was interrupted: it had other {', '.join(changed)}. "
-                "Give the same as then to go on, or --restart to begin anew"
+                f"{self.path} belongs to an interrupted run with another {', '.join(changed)}. "
+                "Run that command again to resume it, or give --restart to discard it"
             )
 
 
-def _work_in(line: bytes) -> Mapping[str, Any]:
-    """Return what a journal's first line says of the work; nothing if that is not of this version."""
+def work_in(line: bytes) -> Mapping[str, Any]:
+    """Return the work in the first line of a journal; empty if it is of another version."""
     try:
         header = json.loads(line)
     except ValueError:
         return {}
-    work = header.get("work") if header.get("rageval_journal") == _FORMAT else None
+    work = header.get("work") if header.get("rageval_journal") == FORMAT else None
     if not isinstance(work, Mapping):
         return {}
     return work if "command" in work else {"command": "score", **work}
 
 
 def _lock(file: IO[bytes], path: Path) -> None:
-    """Keep a second process off, where files can be locked."""
+    """Keep other processes off, on systems where files can be locked."""
     try:
         import fcntl
     except ImportError:  # Windows
@@ -204,5 +205,5 @@ def _lock(file: IO[bytes], path: Path) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         raise ConfigurationError(
-            f"another process is writing {path}: wait for its end, or give another output"
+            f"another process is writing {path}: wait until it ends, or name another output"
         ) from None

@@ -1,9 +1,9 @@
-"""Results by their keys, beside the output: what ``generate`` and ``run`` go on from."""
+"""The journal of ``generate`` and ``run``: results by key."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +13,15 @@ __all__ = ["KeyedJournal"]
 
 
 class KeyedJournal(JournalFile):
-    """Keeps each result as soon as it is there, so that nothing is asked for twice. Memory holds the keys only.
+    """Keeps each result as soon as it exists, so that nothing is asked twice. Only keys are held in memory.
 
     Args:
-        path: as :class:`JournalFile` has it, like the others.
+        path: see :class:`JournalFile`, also for the other arguments.
         work: what decides on the results.
-        restart: begin anew.
+        restart: discard an existing journal.
 
     Attributes:
-        last: the key of the newest result; None if there is none.
+        last: key of the newest result; None before the first.
     """
 
     def __init__(self, path: Path, work: Mapping[str, Any], *, restart: bool = False) -> None:
@@ -31,20 +31,24 @@ class KeyedJournal(JournalFile):
 
     @property
     def empty(self) -> bool:
-        """Whether there is no result yet."""
+        """Return True if there is no result yet."""
         return not self._places
 
     def __len__(self) -> int:
-        """How many results it holds."""
+        """Return the number of results."""
         return len(self._places)
 
     def __contains__(self, key: str) -> bool:
-        """Whether there is a result under a key."""
+        """Return True if there is a result under a key."""
         return key in self._places
 
     def __getitem__(self, key: str) -> Any:
-        """Return the last result under a key."""
+        """Return the newest result under a key."""
         return self._line_at(self._places[key])["data"]
+
+    def keys(self) -> Iterable[str]:
+        """Return the keys of all results."""
+        return self._places.keys()
 
     def append(self, key: str, data: Any) -> None:
         """Keep a result."""

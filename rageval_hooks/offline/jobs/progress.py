@@ -1,4 +1,4 @@
-"""How far a long command is, with an estimate: a bar on the terminal, nothing where there is none."""
+"""A progress bar with an estimate of the time left."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 __all__ = ["Advance", "progress_bar"]
 
 Advance = Callable[[int], None]
-"""Called with the number of steps that are done now."""
+"""Called with the number of steps that were just done."""
 
 
 @contextmanager
@@ -18,7 +18,7 @@ def progress_bar(title: str, total: int | None) -> Iterator[Advance]:
 
     Args:
         title: what is being done.
-        total: how many steps there are, about; None if nobody knows.
+        total: approximate number of steps; None if it is unknown.
     """
     if not sys.stderr.isatty():
         yield lambda _: None

@@ -1,4 +1,4 @@
-"""What was scored so far, beside the output: an interrupted run goes on from here."""
+"""The journal of ``score``: results by record."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _RESULTS: TypeAdapter[tuple[Result, ...]] = TypeAdapter(tuple[Result, ...])
 
 
 class ScoreJournal(JournalFile):
-    """A line for each metric and each record that is done. Memory holds the records' places in the file only.
+    """A line for each metric and each record that is done. Only the positions of records are held in memory.
 
     Args:
-        path: as :class:`JournalFile` has it, like the others.
+        path: see :class:`JournalFile`, also for the other arguments.
         work: what decides on the results.
-        restart: begin anew.
+        restart: discard an existing journal.
 
     Attributes:
-        resumed: how many records it held at the start.
-        spent: what the judge had taken by then.
+        resumed: number of records it held at the start.
+        spent: what the judge had used by then.
     """
 
     def __init__(self, path: Path, work: Mapping[str, Any], *, restart: bool = False) -> None:
@@ -44,11 +44,11 @@ class ScoreJournal(JournalFile):
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is done yet."""
+        """Return True if there is no result yet."""
         return self._entries == 0
 
     def has(self, index: int) -> bool:
-        """Whether a record is done.
+        """Return True if a record is done.
 
         Args:
             index: its position in the input, from 0.
@@ -75,7 +75,7 @@ class ScoreJournal(JournalFile):
                 yield Record.model_validate(self._line_at(place)["record"])
 
     def has_results(self, wanted: Callable[[Iterable[Result]], bool]) -> bool:
-        """Whether the results of one record, or of one metric for it, are as wanted. Reads the records until it is."""
+        """Return True if a predicate holds for the results of any record, or of any metric for one."""
         parts = (results for found in self._parts.values() for results in found.values())
         return any(map(wanted, parts)) or any(wanted(record.results) for record in self.records())
 

@@ -1,4 +1,4 @@
-"""Several things at a time, in an event loop."""
+"""Concurrent workers in an event loop."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ __all__ = ["work_together"]
 
 
 async def work_together(worker: Callable[[], Coroutine[Any, Any, None]], number: int) -> None:
-    """Run so many workers until all are done; if one fails, or this is cancelled, the others are cancelled.
+    """Run workers until all are done. If one fails, or this is cancelled, the others are cancelled.
 
     Args:
-        worker: makes one; all take from the same place what there is to do.
-        number: how many.
+        worker: makes a worker; all of them take their tasks from the same iterator.
+        number: how many workers.
     """
     workers = [asyncio.ensure_future(worker()) for _ in range(number)]
     try:

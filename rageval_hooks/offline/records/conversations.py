@@ -1,4 +1,4 @@
-"""A conversation and what was retrieved for it, in two JSON files, as seed 001 has them."""
+"""A conversation and the passages retrieved for it, in two JSON files."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _array(path: Path, names: tuple[str, ...]) -> list[Any]:
         raise TurnError(f"{path} is not JSON: {error}") from None
     found = _search(document, names)
     if found is None:
-        raise TurnError(f"{path} has no array under one of {', '.join(names)}, and is none")
+        raise TurnError(f"{path} has no array under one of {', '.join(names)}")
     return found
 
 

@@ -1,15 +1,16 @@
-"""Records from any file that is understood, and records to files, whole or not at all."""
+"""Reading records from a file, and writing files as a whole or not at all."""
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from rageval_hooks.errors import TurnError
+from rageval_hooks.offline.records.mapping import ColumnMap
 from rageval_hooks.offline.records.reading import read_items
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.rows import BadRow
@@ -27,23 +28,29 @@ def read_records(
     required: Iterable[str] = ("query", "response"),
     scores: Collection[str] = (),
     on_bad: Callable[[BadRow], None] | None = None,
+    mapping: Mapping[str, str] | None = None,
+    encoding: str | None = None,
 ) -> Iterator[Record]:
     """Yield the records of a file, one at a time.
 
-    Understood are JSON Lines, JSON, CSV and Parquet with records of ours, evaluations of the exporter ``jsonl``, rows
-    with the columns of :data:`rageval_hooks.offline.records.aliases.ALIASES`, and traces (OTLP-JSON, spans of Phoenix).
+    Readable are JSON Lines, JSON, CSV, Parquet and Excel files, compressed ones too. They may hold records of this
+    package, evaluations of the exporter ``jsonl``, rows with the columns of
+    :data:`rageval_hooks.offline.records.columns.ALIASES`, or traces (OTLP-JSON, spans of Phoenix).
 
     Args:
         path: the file.
-        required: fields that a row of columns must have.
-        scores: columns of a table of ours that are scores, if they hold numbers alone, whatever stands beside them.
-        on_bad: called with each row that cannot be used; by default such a row is an error.
+        required: fields that rows with columns must have.
+        scores: columns of a table of ours that are scores if they hold only numbers.
+        on_bad: called with each row that cannot be used; without it such a row is an error.
+        mapping: field → column, for columns with other names: ``{"passages": "contexts[].text"}``.
+        encoding: of a text file; None to detect it.
 
     Raises:
         ConfigurationError: there is no such file, or its format is not known.
         TurnError: a column is missing, the file is unreadable, or a row cannot be used and there is no ``on_bad``.
     """
-    for _, item in read_items(Path(path), required, scores):
+    columns = ColumnMap(mapping) if mapping else None
+    for _, item in read_items(Path(path), required, scores, mapping=columns, encoding=encoding):
         if isinstance(item, Record):
             yield item
         elif on_bad is not None:
@@ -54,9 +61,9 @@ def read_records(
 
 @contextmanager
 def atomic_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Open a file that takes the place of ``path`` when the block ends, and leaves no trace if it fails.
+    """Open a file that replaces ``path`` when the block ends. If the block fails, ``path`` stays unchanged.
 
-    The new file has the old one's permissions, or those of any new file.
+    The new file has the permissions of the old one, or those of any new file.
 
     Raises:
         OSError: the folder cannot be written.
@@ -77,7 +84,7 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 
 class RecordWriter:
-    """Writes records as JSON Lines; the file is there, whole, when the block ends without an exception.
+    """Writes records as JSON Lines. The file exists, complete, once the block ends without an exception.
 
     Args:
         path: the file.
@@ -92,26 +99,26 @@ class RecordWriter:
         self._file: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
-        """Begin."""
+        """Open the file."""
         self._file = self._opening.__enter__()
         return self
 
     def write(self, record: Record) -> None:
         """Append a record."""
         if self._file is None:
-            raise RuntimeError("a RecordWriter writes inside of its with block")
+            raise RuntimeError("a RecordWriter writes only inside its with block")
         self._file.write(record.model_dump_json().encode() + b"\n")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Put the file in its place, or remove what there is of it."""
+        """Put the file in place, or remove it after an exception."""
         self._file = None
         self._opening.__exit__(kind, error, traceback)
 
 
 def write_records(path: str | os.PathLike[str], records: Iterable[Record]) -> int:
-    """Write records as JSON Lines, whole or not at all; returns how many there were.
+    """Write records as JSON Lines, as a whole or not at all, and return their number.
 
     Raises:
         OSError: the file cannot be written.
@@ -131,7 +138,7 @@ def _umask() -> int:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a rename durable, where folders can be opened."""
+    """Make a rename durable, on systems where folders can be opened."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except OSError:

@@ -1,4 +1,4 @@
-"""What the offline commands hand to each other: one record per answer, as a line of JSON."""
+"""The data that offline commands exchange: one record per answer, as a line of JSON."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ __all__ = ["Record", "holds_turn"]
 
 
 class Record(Data):
-    """One answer of a system to one question, and what is known of it.
+    """One answer of a system to one question.
 
     ``rageval-hooks run`` writes records without results, ``score`` adds the results, ``report`` and ``plot`` read them.
 
     Attributes:
-        id: of the question; the same in every run that is compared.
-        run: which repetition of the question this is, from 1.
-        turn: the question, the passages, the answer, the reference answer; its status and error if the system failed.
-        results: of metrics, in their order.
-        target: id of the passage that holds the answer, where the test set knows it.
-        rank: position of that passage among the retrieved ones, from 1; None when it was missed or is not known.
-        document: the source document of the question.
+        id: id of the question; the same in every run that is compared.
+        run: number of the repetition of this question, from 1.
+        turn: question, passages, answer and reference answer. If the system failed, status and error say so.
+        results: results of metrics, in their order.
+        target: id of the passage that holds the answer, if the test set has one.
+        target_text: text of that passage.
+        rank: its position among the retrieved passages, from 1.
+        missed: True if it is known not to be among them. Without a rank, False means that the rank is unknown.
+        document: source document of the question.
     """
 
     id: Text
@@ -34,12 +36,14 @@ class Record(Data):
     turn: Turn
     results: tuple[Result, ...] = ()
     target: Text | None = None
+    target_text: Text | None = None
     rank: int | None = Field(default=None, ge=1)
+    missed: bool = False
     document: Text | None = None
 
     @property
     def key(self) -> tuple[str, int]:
-        """What tells it from the other records of a file."""
+        """What identifies the record within a file."""
         return self.id, self.run
 
     def scores(self) -> Iterator[Score]:
@@ -48,5 +52,5 @@ class Record(Data):
 
 
 def holds_turn(row: Mapping[str, Any]) -> bool:
-    """Whether a row holds a turn as we write it, and not columns, of which one may have this name too."""
+    """Return True if a row is a record of this package, and not one with a column named ``turn``."""
     return isinstance(row.get("turn"), Mapping)

@@ -1,121 +1,69 @@
-"""Records to files: as JSON Lines, and as tables with one row per answer, or per question as open-rag-eval has them."""
+"""Writing records to the output files of a command."""
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from rageval_hooks.errors import ConfigurationError, UnknownNameError
-from rageval_hooks.offline.records.files import atomic_file, write_records
-from rageval_hooks.offline.records.native_columns import FIXED, LABEL, OPTIONAL, PROBABILITY, REASON, is_known_score
-from rageval_hooks.offline.records.open_rag_eval import Records, open_rag_eval_rows
-from rageval_hooks.offline.records.record import Record
-from rageval_hooks.score import Failed, Result, Score, is_about_turn
+from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.offline.records.files import atomic_file
+from rageval_hooks.offline.records.formats.base import FileFormat
+from rageval_hooks.offline.records.formats.discovery import writable_format, writable_suffixes
+from rageval_hooks.offline.records.tables import LAYOUTS, Records, layout_of
 
-__all__ = ["COLUMNS", "check_outputs", "native_rows", "write_output"]
+__all__ = ["COLUMNS", "check_output", "check_outputs", "write_output"]
 
-COLUMNS = ("native", "open-rag-eval")
-"""Ways to name the columns of a table."""
-
-_SUFFIXES = (".jsonl", ".csv")
-
-Row = dict[str, Any]
+COLUMNS = tuple(LAYOUTS)
+"""Layouts of tables."""
 
 
-def check_outputs(outputs: Sequence[Path], columns: str) -> None:
-    """Check that outputs can be written, before there is anything to write.
+def check_outputs(outputs: Sequence[Path], columns: str = "native") -> None:
+    """Check that outputs can be written, before any work is done.
+
+    Args:
+        outputs: the files.
+        columns: layout of tables, one of :data:`COLUMNS`.
 
     Raises:
-        ConfigurationError: a format or folder is not there; the message says what is valid.
+        ConfigurationError: the format is not known, or there is no such folder; the message says what is valid.
     """
-    if columns not in COLUMNS:
-        raise UnknownNameError("kind of columns", columns, COLUMNS)
-    for path in outputs:
-        if path.suffix.lower() not in _SUFFIXES:
-            raise ConfigurationError(f"the output {path} should end in {' or '.join(_SUFFIXES)}")
-        if path.is_dir():
-            raise ConfigurationError(f"the output {path} is a folder: give the name of a file")
-        if not path.absolute().parent.is_dir():
-            raise ConfigurationError(f"the output {path} cannot be written: there is no folder {path.parent}")
-    if columns != "native" and not any(path.suffix.lower() == ".csv" for path in outputs):
-        raise ConfigurationError(f"columns of {columns} are those of a table: an output should end in .csv")
+    layout_of(columns)
+    formats = [check_output(path) for path in outputs]
+    if columns != "native" and not any(found.has_columns for found in formats):
+        raise ConfigurationError(f"--columns {columns} is a layout of tables: an output should end in .csv")
+
+
+def check_output(path: Path) -> FileFormat:
+    """Return the format of an output, and check that it can be written.
+
+    Raises:
+        ConfigurationError: the format is not known, the path is a folder, or its folder does not exist.
+    """
+    found = writable_format(path)
+    if found is None:
+        raise ConfigurationError(f"the output {path} should end in {' or '.join(writable_suffixes())}")
+    if path.is_dir():
+        raise ConfigurationError(f"the output {path} is a folder: give the name of a file")
+    if not path.absolute().parent.is_dir():
+        raise ConfigurationError(f"the output {path} cannot be written: there is no folder {path.parent}")
+    return found
 
 
 def write_output(path: Path, records: Records, columns: str = "native") -> None:
-    """Write records to a file, whole or not at all.
+    """Write records to a file, as a whole or not at all.
 
     Args:
-        path: the file; JSON Lines, unless its name ends in ``.csv``.
-        records: the records.
-        columns: see :data:`COLUMNS`.
+        path: the file; its suffix says the format.
+        records: returns the records.
+        columns: layout of a table, one of :data:`COLUMNS`.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
-    if path.suffix.lower() != ".csv":
-        write_records(path, records())
-        return
-    header, rows = native_rows(records) if columns == "native" else open_rag_eval_rows(records)
-    _write_table(path, header, rows)
-
-
-def native_rows(records: Records) -> tuple[list[str], Iterator[Row]]:
-    """Return the columns of a table with one row per answer, and its rows.
-
-    Each score of a whole turn has a column of its own name, ``<name>.label`` beside it where there are labels,
-    ``<name>.probability`` where some turns were selected by chance, and ``<name>.reason`` where some are missing: why
-    they are. A score of somebody else's metric has one of them in any case: it is what tells it from other columns.
-    """
-    optional: set[str] = set()
-    names: dict[str, set[str]] = {}
-    for record in records():
-        optional.update(name for name, value in _about(record).items() if value is not None)
-        for result in filter(is_about_turn, record.results):
-            names.setdefault(result.name, set()).update(_cells(result))
-    header = [*FIXED, *(name for name in OPTIONAL if name in optional)]
-    for name, suffixes in names.items():
-        there = suffixes if is_known_score(name) or LABEL in suffixes else suffixes | {REASON}
-        header += [name + suffix for suffix in ("", LABEL, PROBABILITY, REASON) if suffix in there]
-    return header, map(_native_row, records())
-
-
-def _about(record: Record) -> Row:
-    error = record.turn.error
-    return {
-        "reference": record.turn.reference,
-        "target": record.target,
-        "rank": record.rank,
-        "document": record.document,
-        "error": None if error is None else f"{error.type}: {error.message}",
-    }
-
-
-def _native_row(record: Record) -> Row:
-    row: Row = {"id": record.id, "run": record.run, "query": record.turn.query, "response": record.turn.response}
-    row.update(_about(record))
-    for result in filter(is_about_turn, record.results):
-        row.update({result.name + suffix: value for suffix, value in _cells(result).items()})
-    return row
-
-
-def _cells(result: Result) -> Mapping[str, Any]:
-    if isinstance(result, Score):
-        label = {} if result.label is None else {LABEL: result.label}
-        probability = {} if result.probability == 1 else {PROBABILITY: result.probability}
-        return {"": result.value, **label, **probability}
-    if isinstance(result, Failed):
-        return {REASON: f"failed: {result.error_type}: {result.message}"}
-    return {REASON: f"skipped: {result.reason}"}
-
-
-def _write_table(path: Path, header: list[str], rows: Iterable[Row]) -> None:
+    output_format = check_output(path)
     with atomic_file(path) as file:
-        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-        writer = csv.DictWriter(text, header, extrasaction="ignore", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        text.flush()
-        text.detach()
+        if output_format.has_columns:
+            header, rows = layout_of(columns)(records)
+            output_format.write(file, rows, header)
+        else:
+            output_format.write(file, records(), ())

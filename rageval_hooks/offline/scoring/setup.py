@@ -62,9 +62,8 @@ def required_fields(pipeline: Pipeline, *, named: bool) -> tuple[str, ...]:
         named: whether the user has named the metrics: then the reference answer that one needs is meant to be there.
     """
     needed = {field for metric in pipeline.metrics for field in metric.requires}
+    # Metrics that need passages are skipped, with the reason, for files and turns without any.
     required = ["query", "response"]
-    if "passages" in needed:
-        required.append("passages")
     if named and "reference" in needed:
         required.append("reference")
     return tuple(required)

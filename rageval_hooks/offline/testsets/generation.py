@@ -1,4 +1,4 @@
-"""A test set from chunks: the judge writes questions about each, and looks at them a second time."""
+"""A test set from chunks: the judge writes questions about each chunk, and checks them in a second request."""
 
 from __future__ import annotations
 
@@ -20,18 +20,24 @@ from rageval_hooks.offline.testsets.testset import GoldenQuestion, question_id
 from rageval_hooks.text.wording import counted
 from rageval_hooks.text.words import fold
 
-__all__ = ["Generated", "generate", "work_of"]
+__all__ = ["Generated", "Plan", "generate", "plan_of", "work_of"]
+
+
+_PROMPT_TOKENS = 450
+"""Approximate tokens of a request without the chunk."""
+
+_CHARACTERS_PER_TOKEN = 4
 
 
 @dataclass
 class Generated:
-    """What came of it.
+    """The result of a generation.
 
     Attributes:
-        questions: the good ones, in the order of their chunks.
-        left_out: why the others are not among them, a key of :data:`REASONS` each, and how many there are.
-        failures: why the judge gave no answer about a chunk, and how many there are.
-        undone: chunks that the budget did not suffice for.
+        questions: the accepted questions, in the order of their chunks.
+        left_out: number of rejected questions by reason, a key of :data:`REASONS`.
+        failures: number of chunks without an answer of the judge, by error message.
+        undone: chunks for which the budget was not sufficient.
         resumed: chunks that were done when it began.
     """
 
@@ -43,11 +49,11 @@ class Generated:
 
     @property
     def complete(self) -> bool:
-        """Whether every chunk was asked about."""
+        """Return True if every chunk was processed."""
         return not self.failures and not self.undone
 
     def lines(self) -> Iterator[str]:
-        """Yield what there is to say, line by line."""
+        """Yield what the user is told, line by line."""
         count = sum(self.left_out.values())
         yield f"{counted(len(self.questions), 'question')}, {count} left out{':' if count else ''}"
         for reason, text in REASONS.items():
@@ -59,8 +65,43 @@ class Generated:
             yield f"  {counted(self.undone, 'chunk')} not asked about: the budget is used up"
 
 
+@dataclass(frozen=True)
+class Plan:
+    """What is left to do.
+
+    Attributes:
+        calls: requests to the judge.
+        tokens: approximate input tokens of these requests.
+        dropped: finished chunks in the journal that would not be part of the test set.
+    """
+
+    calls: int
+    tokens: int
+    dropped: int
+
+
+def plan_of(chunks: Sequence[Chunk], journal: KeyedJournal, *, styles: Sequence[str], per_chunk: int) -> Plan:
+    """Return what is left to do for some chunks.
+
+    Args:
+        chunks: what the questions are about.
+        journal: what is done.
+        styles: as :func:`generate` takes them.
+        per_chunk: questions about each chunk.
+    """
+    places = _places(chunks, styles, per_chunk)
+    calls = tokens = 0
+    for place in places:
+        waiting = (place.draft not in journal) + (place.look not in journal)
+        calls += waiting
+        tokens += waiting * (_PROMPT_TOKENS + len(place.chunk.text) // _CHARACTERS_PER_TOKEN)
+    wanted = {place.look for place in places}
+    dropped = sum(key.startswith("look/") and key not in wanted for key in journal.keys())  # noqa: SIM118 - not a mapping
+    return Plan(calls, tokens, dropped)
+
+
 def work_of(judge: Judge) -> dict[str, Any]:
-    """Return what the answers in a journal depend on, beside chunk and styles."""
+    """Return what the answers in a journal depend on, apart from chunk and styles."""
     return {"command": "generate", "judge": str(judge), "prompts": PROMPTS_VERSION}
 
 
@@ -75,25 +116,25 @@ async def generate(
     budget: Budget | None = None,
     advance: Advance = lambda _: None,
 ) -> Generated:
-    """Make questions about chunks.
+    """Generate questions about chunks.
 
-    What the judge answers is kept in the journal at once: nothing is asked twice, however often it is interrupted.
+    Each answer of the judge is in the journal at once: nothing is asked twice, even after interruptions.
 
     Args:
         chunks: what the questions are about.
         judge: who writes them, and checks them.
-        journal: of this work; it is left as it is in the end.
+        journal: of this work; it is kept.
         styles: taken in turn.
         per_chunk: questions about each chunk.
         concurrency: chunks at a time.
-        budget: how much the judge may take.
+        budget: how much the judge may use.
         advance: called when a chunk is done.
 
     Raises:
-        JudgeRejectedError: the judge takes no request at all: its key, model or address is wrong.
+        JudgeRejectedError: the judge rejects every request: its key, model or address is wrong.
     """
     work = _Work(BudgetedJudge(judge, budget or Budget()), journal, advance)
-    places = [_Place(chunk, _styles(styles, index, per_chunk)) for index, chunk in enumerate(chunks)]
+    places = _places(chunks, styles, per_chunk)
     resumed = sum(place.look in journal for place in places)
     waiting = iter(places)
 
@@ -107,12 +148,16 @@ async def generate(
     return result
 
 
+def _places(chunks: Sequence[Chunk], styles: Sequence[str], per_chunk: int) -> list[_Place]:
+    return [_Place(chunk, _styles(styles, index, per_chunk)) for index, chunk in enumerate(chunks)]
+
+
 def _styles(styles: Sequence[str], index: int, per_chunk: int) -> tuple[str, ...]:
     return tuple(styles[(index * per_chunk + number) % len(styles)] for number in range(per_chunk))
 
 
 class _Place:
-    """A chunk, the styles of the questions about it, and the keys of the answers in the journal."""
+    """A chunk, the styles of its questions, and the keys of its answers in the journal."""
 
     def __init__(self, chunk: Chunk, styles: tuple[str, ...]) -> None:
         self.chunk = chunk
@@ -124,7 +169,7 @@ class _Place:
 
 
 class _Work:
-    """Asks about one chunk at a time, and remembers what went wrong."""
+    """Processes one chunk at a time, and counts failures."""
 
     def __init__(self, judge: BudgetedJudge, journal: KeyedJournal, advance: Advance) -> None:
         self.judge = judge
@@ -153,7 +198,7 @@ class _Work:
 
 
 def _is_about_the_judge(error: JudgeError) -> bool:
-    """Whether every request would fail in this way: a wrong key, model or address, and not a question it dislikes."""
+    """Return True if every request would fail like this one: a wrong key, model or address."""
     return isinstance(error, JudgeRejectedError) and error.details.get("status") not in (400, 422)
 
 

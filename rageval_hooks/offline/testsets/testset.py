@@ -1,12 +1,10 @@
-"""Test sets: questions with their reference answers, and the chunks that hold these."""
+"""Test sets: questions with their reference answers, and the passages that hold these."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,31 +12,41 @@ from pydantic import ValidationError
 
 from rageval_hooks.errors import ConfigurationError, TurnError
 from rageval_hooks.offline.distinct import distinct
-from rageval_hooks.offline.records.aliases import check_columns, explain, has_column, is_missing, record_from_row
+from rageval_hooks.offline.records.cells import is_missing, query_in, reference_in, run_in, text_in
+from rageval_hooks.offline.records.columns import Fields, canonical, missing_column, take_fields
 from rageval_hooks.offline.records.files import atomic_file
+from rageval_hooks.offline.records.from_columns import explain
+from rageval_hooks.offline.records.mapping import ColumnMap
+from rageval_hooks.offline.records.nesting import unnested
+from rageval_hooks.offline.records.passages import passages_in
 from rageval_hooks.offline.records.record import Record, holds_turn
-from rageval_hooks.offline.records.rows import BadRow, Row, columns_of, read_rows
+from rageval_hooks.offline.records.rows import BadRow, Row
+from rageval_hooks.offline.records.source import RowSource
+from rageval_hooks.offline.records.suggestions import suggest_map
+from rageval_hooks.offline.records.targets import target_text_in
+from rageval_hooks.offline.records.writers import check_output
 from rageval_hooks.runtime.jsonable import Data, Text
 
-__all__ = ["COLUMNS", "GoldenQuestion", "check_output", "question_id", "read_questions", "write_questions"]
+__all__ = ["COLUMNS", "GoldenQuestion", "question_id", "read_questions", "write_questions"]
 
-COLUMNS = ("question", "ground_truth_answer", "chunk_id", "document")
-"""The columns of a test set as CSV."""
+COLUMNS = ("question", "ground_truth_answer", "chunk_id", "document", "style", "chunk")
+"""The columns of a test set as a table. ``chunk`` is the text by which the passage is found in any vector store."""
 
-_CHUNK_KEYS = ("chunk", "chunk_text", "target_text")
+_GOLDEN = frozenset({"answer", "answers", "output", "outputs", "completion"})
+"""Columns that hold an answer. In a test set it is the golden one."""
 
 
 class GoldenQuestion(Data):
     """One question of a test set.
 
     Attributes:
-        id: the same wherever question and chunk are the same.
+        id: the same whenever question and chunk are the same.
         question: the question.
-        reference: the answer that is known to be good; None if there is none.
-        chunk_id: the chunk that holds the answer; None if it is not known.
-        document: the chunk's source document.
+        reference: an answer that is known to be good; None if there is none.
+        chunk_id: id of the chunk that holds the answer; None if it is not known.
+        document: source document of the chunk.
         style: how the question is asked.
-        chunk: the chunk's text.
+        chunk: text of the chunk.
     """
 
     id: Text
@@ -50,7 +58,7 @@ class GoldenQuestion(Data):
     chunk: Text | None = None
 
     def row(self) -> dict[str, Any]:
-        """Return it under the names that stand in files; what is not known is left out."""
+        """Return the question by the column names of a file, without what is not known."""
         fields = {
             "id": self.id,
             "question": self.question,
@@ -68,28 +76,52 @@ def question_id(question: str, chunk_id: str | None) -> str:
     return blake2b(f"{chunk_id or ''}\n{question}".encode(), digest_size=8).hexdigest()
 
 
-def read_questions(path: Path) -> tuple[list[GoldenQuestion], list[BadRow]]:
-    """Read a test set, or any file with questions: JSON Lines, JSON, CSV or Parquet.
+def read_questions(
+    path: Path, *, mapping: ColumnMap | None = None, encoding: str | None = None
+) -> tuple[list[GoldenQuestion], list[BadRow]]:
+    """Read a test set, or any file with questions.
 
     Args:
-        path: the file; names of columns as for turns, of which only the question is needed.
+        path: the file. Column names are those of turns; only the question is required.
+        mapping: columns that the user named.
+        encoding: of a text file; None to detect it.
 
     Returns:
-        The questions in their order, each with an id of its own, and the rows that are none. Of records of several
-        runs, each question once.
+        The questions in their order, each with an id of its own, and the rows without a question. A question of which
+        the file has several runs is returned once.
 
     Raises:
         ConfigurationError: there is no such file, its format is not known, or there is no question in it.
         TurnError: the column with the question is missing, or the file cannot be read.
     """
-    columns = columns_of(path)
-    table = columns is not None
-    rows = list(read_rows(path))
-    good = [row for row in rows if isinstance(row, Row)]
-    if columns is None and good and not any(holds_turn(row.data) for row in good):
-        columns = list(dict.fromkeys(name for row in good for name in row.data))
-    if columns is not None:
-        _check(path, columns)
+    with RowSource(path, encoding) as source:
+        _check(source, mapping)
+        questions, bad = _questions(unnested(source), source.format.has_text_cells, mapping)
+    if not questions:
+        why = f": line {bad[0].line}: {bad[0].reason}" if bad else ": it is empty"
+        raise ConfigurationError(f"there is no question in {path}{why}")
+    ids = distinct([question.id for question in questions])
+    return [question.model_copy(update={"id": new}) for question, new in zip(questions, ids, strict=True)], bad
+
+
+def _check(source: RowSource, mapping: ColumnMap | None) -> None:
+    """Check that the first rows have a column with questions.
+
+    Raises:
+        TurnError: none of them has one.
+    """
+    rows = [row.data for row in unnested(source.sample) if isinstance(row, Row)]
+    if not rows or any(holds_turn(row) or "query" in take_fields(row, mapping).values for row in rows):
+        return
+    columns = list(dict.fromkeys(chain.from_iterable(rows)))
+    suggestion = suggest_map(["query"], rows)
+    hint = f". Try {suggestion}" if suggestion else ". --map query=COLUMN names one"
+    raise TurnError(f"{source.path}: {missing_column('query', columns, hint)}")
+
+
+def _questions(
+    rows: Iterator[Row | BadRow], table: bool, mapping: ColumnMap | None
+) -> tuple[list[GoldenQuestion], list[BadRow]]:
     questions: list[GoldenQuestion] = []
     bad: list[BadRow] = []
     runs: dict[tuple[str, str], set[int]] = {}
@@ -98,82 +130,93 @@ def read_questions(path: Path) -> tuple[list[GoldenQuestion], list[BadRow]]:
             bad.append(row)
             continue
         try:
-            question, run = _question(row, table)
-        except (TurnError, ValidationError) as error:
-            reason = explain(error) if isinstance(error, ValidationError) else str(error)
-            bad.append(BadRow(row.line, reason, dict(row.data)))
+            question, run = _of_row(row.data, table, mapping)
+        except ValidationError as error:
+            bad.append(BadRow(row.line, explain(error), dict(row.data)))
+            continue
+        except TurnError as error:
+            bad.append(BadRow(row.line, str(error), dict(row.data)))
             continue
         before = runs.setdefault((question.id, question.question), set())
+        # Another run of the same question adds nothing; the same run again is another question with the same id.
         if not before or run in before:
             questions.append(question)
         before.add(run)
-    if not questions:
-        why = f": line {bad[0].line}: {bad[0].reason}" if bad else ": it is empty"
-        raise ConfigurationError(f"there is no question in {path}{why}")
-    ids = distinct([question.id for question in questions])
-    return [question.model_copy(update={"id": new}) for question, new in zip(questions, ids, strict=True)], bad
+    return questions, bad
 
 
-def _check(path: Path, columns: Iterable[str]) -> None:
-    try:
-        check_columns(columns, ("query",))
-    except TurnError as error:
-        raise TurnError(f"{path}: {error}") from None
+def _of_row(row: Mapping[str, Any], table: bool, mapping: ColumnMap | None) -> tuple[GoldenQuestion, int]:
+    """Return the question of a row, and the number of the run that the row is."""
+    if holds_turn(row):
+        record = Record.model_validate(row)
+        return _of_record(record), record.run
+    fields = take_fields(row, mapping)
+    query = query_in(fields.get("query")).strip()
+    if not query:
+        raise TurnError("the question is empty")
+    chunk_id = text_in(fields.get("target"), "target") or None
+    named = not is_missing(fields.get("id"))
+    question = GoldenQuestion(
+        id=str(fields.get("id")).strip() if named else question_id(query, chunk_id),
+        question=query_in(fields.get("query")),
+        reference=_reference(fields, table),
+        chunk_id=chunk_id,
+        document=text_in(fields.get("document"), "document") or None,
+        style=_style(fields.rest),
+        chunk=target_text_in(fields.get("target_text")) or _only_passage(fields, table),
+    )
+    return question, run_in(fields.get("run"))
 
 
-def _question(row: Row, table: bool) -> tuple[GoldenQuestion, int]:
-    """Return the question of a row, and which of its runs the row is, in records of an earlier command."""
-    ours = holds_turn(row.data)
-    name = str(row.number)
-    record = Record.model_validate(row.data) if ours else record_from_row(row.data, name, ("query",), table=table)
+def _of_record(record: Record) -> GoldenQuestion:
     turn = record.turn
     if not turn.query.strip():
         raise TurnError("the question is empty")
-    chunk = next((turn.metadata[key] for key in _CHUNK_KEYS if isinstance(turn.metadata.get(key), str)), None)
-    if chunk is None and not ours and len(turn.passages) == 1:
-        chunk = turn.passages[0].text
-    style = turn.metadata.get("style")
-    named = ours or has_column("id", (name for name, value in row.data.items() if not is_missing(value)))
-    question = GoldenQuestion(
-        id=record.id if named else question_id(turn.query, record.target),
+    return GoldenQuestion(
+        id=record.id,
         question=turn.query,
         reference=turn.reference,
         chunk_id=record.target,
         document=record.document,
-        style=style if isinstance(style, str) and style else None,
-        chunk=chunk,
+        style=_style(turn.metadata),
+        chunk=record.target_text,
     )
-    return question, record.run
 
 
-def check_output(path: Path, endings: Iterable[str]) -> None:
-    """Check, before any work, that an output can be written.
+def _reference(fields: Fields, table: bool) -> str | None:
+    """Return the golden answer. Only the question is required, so an answer in an unknown form is no error."""
+    for name in ("reference", "response"):
+        value = fields.get(name)
+        column = canonical(fields.columns.get(name, "").partition(".")[0])
+        if is_missing(value) or (name == "response" and column not in _GOLDEN):
+            continue
+        try:
+            return reference_in(value, table)
+        except TurnError:
+            continue
+    return None
 
-    Raises:
-        ConfigurationError: its name has another ending, it is a folder, or its own folder is missing.
-    """
-    endings = tuple(endings)
-    if path.suffix.lower() not in endings:
-        raise ConfigurationError(f"--output ends in {' or '.join(endings)}, not {path.name!r}")
-    if path.is_dir():
-        raise ConfigurationError(f"--output {path} is a folder: name a file")
-    if not path.parent.is_dir():
-        raise ConfigurationError(f"--output: there is no folder {path.parent}")
+
+def _style(values: Mapping[str, Any]) -> str | None:
+    style = values.get("style")
+    return style if isinstance(style, str) and style else None
+
+
+def _only_passage(fields: Fields, table: bool) -> str | None:
+    """Return the text of a row's only passage, from which the question was written; None if there are several."""
+    try:
+        passages = passages_in(fields.get("passages"), table)
+    except TurnError:
+        return None
+    return passages[0].text if len(passages) == 1 else None
 
 
 def write_questions(path: Path, questions: Iterable[GoldenQuestion]) -> None:
-    """Write a test set, whole or not at all: as CSV with :data:`COLUMNS`, or as JSON Lines with all there is.
+    """Write a test set, as a whole or not at all: as a table with :data:`COLUMNS`, or as JSON Lines with everything.
 
     Raises:
         OSError: the file cannot be written.
     """
+    output_format = check_output(path)
     with atomic_file(path) as file:
-        if path.suffix.lower() != ".csv":
-            for question in questions:
-                file.write(json.dumps(question.row(), ensure_ascii=False).encode() + b"\n")
-            return
-        text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
-        table = csv.DictWriter(text, COLUMNS, restval="", extrasaction="ignore", lineterminator="\n")
-        table.writeheader()
-        table.writerows(question.row() for question in questions)
-        text.detach()
+        output_format.write(file, (question.row() for question in questions), COLUMNS)

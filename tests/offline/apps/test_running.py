@@ -52,9 +52,12 @@ class Bench:
     def write(self, rows: list[dict[str, Any]]) -> None:
         self.data.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
-    def status(self, app: Any, **options: Any) -> int:
+    def status(self, app: Any, *, keep: bool = False, **options: Any) -> int:
         self.said.clear()
         self.warned.clear()
+        # Most tests ask another application under the same name: a finished output would be reused.
+        if not keep and not options.get("retry_failed"):
+            self.output.unlink(missing_ok=True)
         vars(sys.modules[self.module])["app"] = app
         given = {"data": self.data, "app": f"{self.module}:app", "output": self.output, "timeout": 20.0, **options}
         return run_app(RunOptions(**given), self.said.append, self.warned.append)
@@ -449,8 +452,8 @@ class TestErrors:
         """Neither by the answers, nor by the rows that are no questions."""
         bench.data = bench.data.rename(bench.folder / name)
         before = bench.data.read_bytes()
-        with pytest.raises(ConfigurationError, match="is the input"):
-            bench(both, restart=True)
+        with pytest.raises(ConfigurationError, match="input"):
+            bench(both, keep=True, restart=True)
         assert bench.data.read_bytes() == before
 
     def test_a_folder_for_the_bad_rows(self, bench: Bench) -> None:
@@ -503,13 +506,13 @@ class TestErrors:
             sys.exit("no disk")
 
         for app, kind in ((make, "OSError"), (make_now, "OSError"), (leave, "SystemExit")):
-            with pytest.raises(ConfigurationError, match=rf"app\(\) has failed: {kind}: no disk"):
+            with pytest.raises(ConfigurationError, match=rf"app\(\) failed: {kind}: no disk"):
                 bench(app)
 
     def test_no_column_with_questions(self, bench: Bench) -> None:
         """Says which names are accepted, and which columns there are."""
-        bench.write([{"prompt": "x", "chunk_id": "d1"}])
-        with pytest.raises(TurnError, match=r"accepted are query, user_input, question.*found: prompt, chunk_id"):
+        bench.write([{"utterance": "x", "chunk_id": "d1"}])
+        with pytest.raises(TurnError, match=r"accepted are query, user_input, question.*found: utterance, chunk_id"):
             bench(both)
 
     def test_no_question_at_all(self, bench: Bench) -> None:
@@ -551,7 +554,7 @@ class TestGoingOn:
     def test_another_run_does_not_go_on(self, bench: Bench, other: dict[str, str]) -> None:
         """What it has left is not mixed with other answers, unless it is dropped."""
         path = self.left(bench, **other)
-        with pytest.raises(ConfigurationError, match=f"it had other {next(iter(other))}\\. .*--restart"):
+        with pytest.raises(ConfigurationError, match=f"with another {next(iter(other))}\\. .*--restart"):
             bench(both)
 
         assert path.exists()
@@ -591,7 +594,9 @@ class TestGoingOn:
         with KeyedJournal(path, {"command": "generate"}) as journal:
             journal.append("draft", {})
         before = path.read_bytes()
-        with pytest.raises(ConfigurationError, match=r"is what rageval-hooks generate has left.*another output"):
+        with pytest.raises(
+            ConfigurationError, match=r"belongs to an interrupted rageval-hooks generate.*name another output"
+        ):
             bench(both, restart=restart)
         assert path.read_bytes() == before
 
@@ -610,7 +615,7 @@ class TestGoingOn:
         path = journal_path(bench.output)
         path.write_text(notes)
         for restart in (False, True):
-            with pytest.raises(ConfigurationError, match="is in the way: it is no journal of ours"):
+            with pytest.raises(ConfigurationError, match="is not a journal of rageval-hooks"):
                 bench(both, restart=restart)
 
         assert path.read_text() == notes
@@ -723,3 +728,161 @@ class TestRecords:
         bench.write([{**ROWS[0], "chunk": "The pier was opened in 2019. It is long."}])
 
         assert [record.rank for record in bench(fixed(("x", passages)))] == [rank]
+
+
+class TestRanks:
+    """Ids that cannot match are no misses, and the text of the chunk finds it under any id."""
+
+    def table(self, bench: Bench, *columns: str) -> Path:
+        path = bench.folder / "set.csv"
+        rows = [
+            ("When was the pier opened?", "c77", "The pier was opened in 2019."),
+            ("How long?", "c78", "18 minutes."),
+        ]
+        text = "".join(",".join(row[: len(columns)]) + "\n" for row in rows)
+        path.write_text(",".join(columns) + "\n" + text)
+        return path
+
+    def test_a_table_with_the_text_of_the_chunk(self, bench: Bench) -> None:
+        """Has the ranks that JSON Lines have."""
+        data = self.table(bench, "question", "chunk_id", "chunk")
+        first, second = bench(both, data=data)
+
+        assert (first.rank, second.rank, second.missed) == (1, None, True)
+        assert "the chunk with the answer was retrieved for 1 of 2" in bench.said
+
+    def test_ids_that_cannot_match(self, bench: Bench) -> None:
+        """Leave the rank unknown: nothing is said of hits and misses."""
+        data = self.table(bench, "question", "chunk_id")
+        records = bench(fixed(("x", [Passage(text="y", id="7f3a")])), data=data)
+
+        assert [(record.rank, record.missed) for record in records] == [(None, False), (None, False)]
+        assert not any("was retrieved for" in line for line in bench.said)
+        assert any(line.startswith("for 2 of them the rank of the chunk is unknown") for line in bench.said)
+
+    def test_ids_that_match_elsewhere(self, bench: Bench) -> None:
+        """Make a miss of a target whose id was not retrieved."""
+        data = self.table(bench, "question", "chunk_id")
+        records = bench(fixed(("x", [Passage(text="y", id="c77")])), data=data)
+        assert [(record.rank, record.missed) for record in records] == [(1, False), (None, True)]
+
+
+class TestGoldenAnswers:
+    @pytest.mark.parametrize(
+        ("row", "reference"),
+        [
+            ({"question": "a?", "answer": "Blue."}, "Blue."),
+            ({"question": "a?", "answer": ["Blue.", "Azure."]}, "Blue.\nAzure."),
+            ({"question": "a?", "answers": {"text": ["Blue."], "answer_start": [3]}}, "Blue."),
+            ({"question": "a?", "answer": [{"x": 1}]}, None),
+            ({"inputs": {"question": "a?"}, "outputs": {"answer": "Blue."}}, "Blue."),
+        ],
+        ids=["text", "list", "SQuAD", "unknown form", "LangSmith"],
+    )
+    def test_are_kept_in_any_form(self, bench: Bench, row: dict[str, Any], reference: str | None) -> None:
+        """And an answer in an unknown form rejects no question."""
+        bench.write([row])
+        [record] = bench(both)
+        assert (record.turn.query, record.turn.reference) == ("a?", reference)
+
+    def test_columns_can_be_named(self, bench: Bench) -> None:
+        """By --map, also inside of nested values."""
+        bench.write([{"item": {"frage": "a?"}, "loesung": "Blue."}])
+        [record] = bench(both, mapping=("query=item.frage", "reference=loesung"))
+        assert (record.turn.query, record.turn.reference) == ("a?", "Blue.")
+
+
+class TestFailures:
+    @pytest.mark.parametrize(("allowed", "status"), [(None, 1), ("0", 1), ("1", 0), ("50%", 0), ("49%", 1)])
+    def test_max_errors(self, bench: Bench, allowed: str | None, status: int) -> None:
+        """Says how many questions may fail with exit status 0; a failed question is a record with its error."""
+
+        def fails_once(question: str) -> str:
+            if question.startswith("How"):
+                raise LookupError("nothing found")
+            return "x"
+
+        records = bench(fails_once, status=status, max_errors=allowed)
+        assert [record.turn.status for record in records] == ["ok", "error"]
+
+    @pytest.mark.parametrize("text", ["many", "-1", "1.5", "101%"])
+    def test_an_allowance_that_is_none(self, bench: Bench, text: str) -> None:
+        """Is said before anything is asked."""
+        with pytest.raises(ConfigurationError, match="should be a whole number such as 3, or a percentage"):
+            bench(both, max_errors=text)
+
+
+class TestFinishedRuns:
+    """A finished output is neither paid for again nor overwritten by a command with other options."""
+
+    def test_the_same_command(self, bench: Bench) -> None:
+        """Asks nothing."""
+        before = bench(both)
+        asked: list[str] = []
+        assert bench(lambda question: asked.append(question), keep=True) == before
+        assert asked == []
+        assert bench.warned == [f"{bench.output} is finished already, with the same options: nothing was asked again"]
+
+    def test_a_larger_test_set(self, bench: Bench) -> None:
+        """Asks only the new questions."""
+        bench(fixed("first"))
+        bench.write([*ROWS, {"question": "And now?"}])
+        assert [record.turn.response for record in bench(fixed("second"), keep=True)] == ["first", "first", "second"]
+
+    def test_another_test_set(self, bench: Bench) -> None:
+        """Would lose answers: it is refused, unless --restart is given."""
+        bench(fixed("first"))
+        bench.write(ROWS[:1])
+        with pytest.raises(ConfigurationError, match=r"of which 1 answer would be lost: .*--restart"):
+            bench(fixed("second"), keep=True)
+        assert len(list(read_records(bench.output))) == 2
+        assert [record.turn.response for record in bench(fixed("second"), keep=True, restart=True)] == ["second"]
+
+    @pytest.mark.parametrize("text", ["", "my notes"])
+    def test_a_file_of_something_else(self, bench: Bench, text: str) -> None:
+        """Is kept."""
+        bench.output.write_text(text)
+        with pytest.raises(ConfigurationError, match=r"would be overwritten: .*this command did not write it"):
+            bench(both, keep=True)
+        assert bench.output.read_text() == text
+
+    def test_an_output_that_was_edited(self, bench: Bench) -> None:
+        """Is kept."""
+        bench(both)
+        bench.output.write_text(bench.output.read_text() + "\n")
+        with pytest.raises(ConfigurationError, match="was changed after it was written"):
+            bench(both, keep=True)
+
+    def test_a_dry_run(self, bench: Bench) -> None:
+        """Asks and writes nothing."""
+        files = sorted(bench.folder.iterdir())
+        assert bench.status(both, dry_run=True, repeat=3) == 0
+        assert bench.said == [
+            "6 calls of the application, 0 answers kept",
+            "dry run: nothing was asked, and nothing was written",
+        ]
+        assert [path for path in sorted(bench.folder.iterdir()) if path not in files and path.suffix == ".jsonl"] == []
+
+
+class TestHttp:
+    def test_a_url(self, bench: Bench) -> None:
+        """Is asked by POST, with a body of the user's; a JSON answer has its usual names."""
+        from tests.judges.server import JudgeServer, Reply
+
+        received: list[Any] = []
+
+        def reply(request: Any) -> Reply:
+            received.append(request.body)
+            return Reply(content=json.dumps({"answer": "In 2019.", "contexts": ["The pier was opened in 2019."]}).encode())
+
+        with JudgeServer() as server:
+            server.otherwise(reply)
+            given = {"data": bench.data, "app": f"{server.url}/chat/completions", "output": bench.output}
+            options = RunOptions(**given, request='{"q": {"text": "{question}"}}', concurrency=1)
+            assert run_app(options, bench.said.append, bench.warned.append) == 0
+        first, _ = read_records(bench.output)
+        assert received[0] == {"q": {"text": "When was the pier opened?"}}
+        assert (first.turn.response, [passage.text for passage in first.turn.passages]) == (
+            "In 2019.",
+            ["The pier was opened in 2019."],
+        )

@@ -228,7 +228,7 @@ class TestWhatIsWrong:
         import pyarrow
         import pyarrow.parquet
 
-        rows = [{"question": QUERY, "result": RESPONSE}] * 3
+        rows = [{"question": QUERY, "chat_reply": RESPONSE}] * 3
         path = tmp_path / f"a.{suffix}"
         if suffix == "csv":
             write_csv(path, rows)
@@ -239,8 +239,8 @@ class TestWhatIsWrong:
 
         with pytest.raises(TurnError) as caught:
             list(read_records(path, on_bad=lambda _: None))
-        assert "no column for the response: accepted are response, answer, actual_output" in str(caught.value)
-        assert "found: question, result" in str(caught.value)
+        assert "no column for the response: accepted are response, actual_output, generated_answer" in str(caught.value)
+        assert "found: question, chat_reply. Try --map response=chat_reply" in str(caught.value)
 
     def test_a_column_that_comes_late(self, tmp_path: Path) -> None:
         """Is there: only the rows without it cannot be used."""
@@ -285,11 +285,11 @@ class TestWhatIsWrong:
         ({**NAMES["ours"], "query": None}, "the query is missing"),
         ({**NAMES["ours"], "query": " "}, "the query is missing"),
         ({**NAMES["ours"], "query": {"a": 1}}, "the query is an object, not a text"),
-        ({**NAMES["ours"], "response": ["a"]}, "the response is a list"),
+        ({**NAMES["ours"], "response": ["a", "b"]}, "the response is a list of 2 items"),
         ({**NAMES["ours"], "passages": 5}, "the passages are a number"),
         ({**NAMES["ours"], "passages": [5]}, "passage 1 is a number"),
         ({**NAMES["ours"], "passages": [{"title": "x"}]}, "passage 1 has no text: accepted are text, content"),
-        ({**NAMES["ours"], "run": 0}, "the run is 0: it is a whole number from 1"),
+        ({**NAMES["ours"], "run": 0}, "the run is 0: give a whole number from 1"),
         ({**NAMES["ours"], "metadata": [1]}, "the metadata is a list"),
         ({"query": QUERY, "passages": []}, "there is no column for the response"),
         ({"id": "x", "turn": {"query": 5}}, "turn.query"),
@@ -343,9 +343,10 @@ class TestWhatIsWrong:
     @pytest.mark.parametrize(
         ("name", "content", "reason"),
         [
-            ("a.xlsx", b"", "should end in one of .jsonl, "),
+            ("a.docx", b"", "should end in one of .csv, "),
+            ("a.xlsx", b"PK", "cannot be read as Excel"),
             ("a.json", b"{", "is not JSON"),
-            ("a.json", b"\xff", "is not UTF-8"),
+            ("a.json", b"\xff", "is not JSON"),
             ("a.parquet", b"no", "cannot be read as Parquet"),
         ],
     )
@@ -366,12 +367,11 @@ class TestWhatIsWrong:
     def test_junk_never_raises(self, tmp_path_factory: pytest.TempPathFactory, junk: bytes) -> None:
         """Each line is a record or a bad row; or the whole file lacks a column."""
         path = tmp_path_factory.mktemp("junk") / "a.jsonl"
-        path.write_bytes(junk)
+        path.write_bytes(b'"\xc3\xa9"\n' + junk)  # the first line tells that it is UTF-8
         with contextlib.suppress(TurnError):
             records, bad = read(path)
-            assert len(records) + len(bad) == sum(
-                bool(line.strip()) for line in junk.removeprefix(b"\xef\xbb\xbf").split(b"\n")
-            )
+            lines = sum(bool(line.removeprefix(b"\xef\xbb\xbf").strip()) for line in junk.split(b"\n"))
+            assert len(records) + len(bad) == 1 + lines
 
 
 class TestOpenRagEval:

@@ -14,8 +14,8 @@ import pytest
 
 from rageval_hooks import Passage, Score, Skipped, Turn
 from rageval_hooks.offline.records.files import RecordWriter, atomic_file, read_records, write_records
-from rageval_hooks.offline.records.open_rag_eval import Records
 from rageval_hooks.offline.records.record import Record
+from rageval_hooks.offline.records.tables import Records
 from rageval_hooks.offline.records.writers import write_output
 from rageval_hooks.score import Failed, Result, Target
 from rageval_hooks.turn import ErrorInfo

@@ -131,13 +131,13 @@ class TestTheTestSet:
         assert not bench.journal.exists()
 
     def test_csv(self, bench: Bench) -> None:
-        """Four columns; read back, the questions have the same ids as those of the JSON lines."""
+        """With the text of the chunk; read back, the questions have the same ids as those of the JSON lines."""
         table = bench.folder / "set.csv"
         assert bench(bench.output, table) == 0
 
         with table.open(newline="") as file:
             rows = list(csv.DictReader(file))
-        assert list(rows[0]) == ["question", "ground_truth_answer", "chunk_id", "document"]
+        assert list(rows[0]) == ["question", "ground_truth_answer", "chunk_id", "document", "style", "chunk"]
         assert rows == [{name: row[name] for name in rows[0]} for row in bench.rows]
         assert [item.id for item in read_questions(table)[0]] == [row["id"] for row in bench.rows]
 
@@ -215,7 +215,7 @@ class TestTheSecondLook:
             return answer({"verdicts": verdicts if "ferry" in request.prompt else []})
 
         bench.server.otherwise(reply)
-        with pytest.raises(ConfigurationError, match=r"no question came of it:\n0 questions, 3 left out:") as caught:
+        with pytest.raises(ConfigurationError, match=r"no question was accepted:\n0 questions, 3 left out:") as caught:
             bench()
 
         assert "  1 not answered by the chunk\n  2 passed over in the second look" in str(caught.value)
@@ -257,7 +257,7 @@ class TestWhatGoesWrong:
         assert [row["chunk"] for row in bench.rows] == [FACTS[0], FACTS[2]]
         reason = "HTTP 400: the request was not accepted: odd words"
         assert f"  1 chunk without an answer of the judge: {reason}" in bench.said
-        assert bench.warned == [f"run the same command again to go on: what is done is kept in {bench.journal}"]
+        assert bench.warned == [f"run the same command again to resume: the answers are kept in {bench.journal}"]
 
         before = len(bench.server.requests)
         bench.server.otherwise(writer())
@@ -305,7 +305,7 @@ class TestWhatGoesWrong:
         assert (folder / "set.jsonl.partial.jsonl").exists()
         assert bench(output) == 0
         assert bench(output) == 0
-        assert bench.warned == []
+        assert bench.warned == [f"reusing the answers of the finished {output}"]
 
         with pytest.raises(ConfigurationError, match="is the input"):
             bench(output, sources=(str(output),))
@@ -330,8 +330,8 @@ class TestWhatGoesWrong:
     @pytest.mark.parametrize(
         ("options", "kind", "message"),
         [
-            ({"judge": None}, ConfigurationError, "pass --judge, such as openai:gpt-5-mini"),
-            ({"outputs": (Path("set.xlsx"),)}, ConfigurationError, "--output ends in .jsonl or .csv, not 'set.xlsx'"),
+            ({"judge": None}, ConfigurationError, "--judge is required"),
+            ({"outputs": (Path("set.xlsx"),)}, ConfigurationError, "the output set.xlsx should end in .csv or"),
             ({"outputs": (Path("nowhere/set.csv"),)}, ConfigurationError, "there is no folder nowhere"),
             ({"styles": ("factul",)}, UnknownNameError, "unknown style 'factul'. Did you mean 'factual'"),
             ({"sources": ("nowhere",)}, ConfigurationError, "there is no file or folder 'nowhere'"),
@@ -365,7 +365,7 @@ class TestWhatGoesWrong:
             ("a.jsonl:0", FACTS[0]),
             ("b.jsonl:0", FACTS[1]),
         ]
-        assert bench.warned[0].startswith("1 id of chunks, such as '0', with several texts each")
+        assert bench.warned[0].startswith("1 chunk id, such as '0', with several texts each")
 
     def test_a_store_that_changes_the_directory(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
         """The test set stands where it was meant to be."""
@@ -382,15 +382,57 @@ class TestWhatGoesWrong:
         bench.journal.write_text(json.dumps({"text": FACTS[0]}) + "\n")
         before = bench.journal.read_text()
         for sources in ((str(bench.journal),), (str(bench.folder),)):
-            with pytest.raises(ConfigurationError, match="give another output"):
+            with pytest.raises(ConfigurationError, match="name another output"):
                 bench(sources=sources, restart=True)
         assert bench.journal.read_text() == before
 
     def test_a_journal_of_other_work(self, bench: Bench) -> None:
         """Is not mixed in: another judge's answers are others."""
         bench(max_calls=2, concurrency=1)
-        with pytest.raises(ConfigurationError, match=r"it had other judge\..*--restart"):
+        with pytest.raises(ConfigurationError, match=r"another judge\..*--restart"):
             bench(judge="openai:other")
 
         assert bench(judge="openai:other", restart=True) == 0
         assert len(bench.rows) == 3
+
+
+class TestFinishedTestSets:
+    def test_the_same_command_pays_nothing(self, bench: Bench) -> None:
+        """Its answers are reused, and the file is the same."""
+        bench()
+        before, requests = bench.output.read_bytes(), len(bench.server.requests)
+        assert bench() == 0
+        assert (bench.output.read_bytes(), len(bench.server.requests)) == (before, requests)
+        assert bench.warned == [f"reusing the answers of the finished {bench.output}"]
+
+    def test_a_larger_limit_pays_for_the_new_chunks(self, bench: Bench) -> None:
+        """Two requests for each."""
+        bench(limit=2)
+        requests = len(bench.server.requests)
+        assert bench(limit=3) == 0
+        assert len(bench.server.requests) - requests == 2
+        assert len(bench.rows) == 3
+
+    def test_a_smaller_limit_is_refused(self, bench: Bench) -> None:
+        """The questions that it would lose are kept; --restart replaces them."""
+        bench(limit=3)
+        with pytest.raises(ConfigurationError, match=r"the questions about 2 chunks would be lost: .*--restart"):
+            bench(limit=1)
+        assert len(bench.rows) == 3
+        assert bench(limit=1, restart=True) == 0
+        assert len(bench.rows) == 1
+
+    def test_a_file_of_something_else_is_kept(self, bench: Bench) -> None:
+        """Nobody is asked."""
+        bench.output.write_text("my notes")
+        with pytest.raises(ConfigurationError, match="would be overwritten"):
+            bench()
+        assert bench.output.read_text() == "my notes"
+        assert bench.server.requests == []
+
+    def test_a_dry_run(self, bench: Bench) -> None:
+        """Counts the requests, and asks nothing."""
+        assert bench(dry_run=True) == 0
+        assert bench.said[1].startswith("6 requests to openai:writer, about ")
+        assert bench.server.requests == []
+        assert not bench.output.exists()

@@ -8,23 +8,17 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Protocol
+from typing import Any
 
 from rageval_hooks.offline.distinct import distinct
 from rageval_hooks.offline.records.record import Record
+from rageval_hooks.offline.records.tables.layouts import Records
 from rageval_hooks.score import Score, Target
 from rageval_hooks.turn import Passage
 
-__all__ = ["SCORE_COLUMNS", "Records", "has_place", "open_rag_eval_rows", "read_scores"]
+__all__ = ["SCORE_COLUMNS", "has_place", "open_rag_eval_rows", "read_scores"]
 
 Row = dict[str, Any]
-
-
-class Records(Protocol):
-    """Returns records anew each time it is called: a table needs to know its columns before its rows."""
-
-    def __call__(self, order: Sequence[int] | None = None, /) -> Iterator[Record]:
-        """Return the records, or those at some positions, in that order."""
 
 
 def open_rag_eval_rows(records: Records) -> tuple[list[str], Iterator[Row]]:

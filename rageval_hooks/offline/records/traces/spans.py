@@ -1,4 +1,4 @@
-"""Spans as exports of traces have them: OTLP-JSON, Phoenix's own JSON, and tables of it."""
+"""Spans in exports of traces: OTLP-JSON, Phoenix's JSON, and tables of it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import base64
 import binascii
 import datetime
 import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,6 @@ from typing import Any
 __all__ = ["ExportedSpan", "is_export", "spans_of", "trace_ids"]
 
 _OTLP = "resourceSpans"
-_FRACTION = re.compile(r"\.\d+")
 _VALUES = ("stringValue", "boolValue", "doubleValue", "bytesValue")
 
 
@@ -51,7 +49,7 @@ class ExportedSpan:
 
 
 def is_export(row: Mapping[str, Any]) -> bool:
-    """Whether a row is a span, or a message of OTLP with spans."""
+    """Return True if a row is a span, or an OTLP message with spans."""
     return _OTLP in row or bool(_context(row)[0])
 
 
@@ -148,7 +146,7 @@ def _nanoseconds(value: Any) -> int:
     """Return a time, given as ISO 8601 or as a number since the epoch, whose size tells its unit."""
     if isinstance(value, str) and not value.isdigit():
         try:
-            moment = datetime.datetime.fromisoformat(_FRACTION.sub(_six_digits, value.replace("Z", "+00:00")))
+            moment = datetime.datetime.fromisoformat(value)
         except ValueError:
             return 0
         if moment.tzinfo is None:
@@ -166,10 +164,6 @@ def _nanoseconds(value: Any) -> int:
         if number >= least:
             return int(value) * unit if unit == 1 else round(number * unit)
     return round(number * 1e9)
-
-
-def _six_digits(fraction: re.Match[str]) -> str:
-    return f"{fraction[0]:0<7}"[:7]  # Python 3.10 reads three or six
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:

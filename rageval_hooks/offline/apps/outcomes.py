@@ -1,0 +1,92 @@
+"""From what happened when a question was asked to a record."""
+
+from __future__ import annotations
+
+import time
+
+from rageval_hooks.offline.apps.answers import Answer, UnreadableAnswerError, read_answer
+from rageval_hooks.offline.apps.asking import Asked
+from rageval_hooks.offline.apps.loading import App
+from rageval_hooks.offline.apps.turn_capture import joined
+from rageval_hooks.offline.records.record import Record
+from rageval_hooks.offline.testsets.testset import GoldenQuestion
+from rageval_hooks.turn import ErrorInfo, Passage, Timing, Turn
+
+__all__ = ["record_of"]
+
+
+def record_of(question: GoldenQuestion, run: int, app: App, asked: Asked, started: int) -> Record:
+    """Return the record of a question that was asked; without a rank, which needs the whole run.
+
+    Args:
+        question: the question.
+        run: number of the repetition.
+        app: the application.
+        asked: what happened.
+        started: nanoseconds since the epoch.
+    """
+    return Record(
+        id=question.id,
+        run=run,
+        turn=_turn(question, app, asked, started),
+        target=question.chunk_id,
+        target_text=question.chunk,
+        document=question.document,
+    )
+
+
+def _turn(question: GoldenQuestion, app: App, asked: Asked, started: int) -> Turn:
+    seen = joined(asked.turns)
+    answer, error = _answer(app, asked, seen)
+    turn = answer.turn or seen or Turn(name="app")
+    # A step that failed and was retried is no failure of the question: only the application's own exception is.
+    status = "ok" if turn.status == "error" else turn.status
+    return turn.model_copy(
+        update={
+            "id": turn.id or question.id,
+            "query": question.question,
+            "response": _response(app, answer, turn),
+            "passages": _passages(answer, turn),
+            "retrieval_queries": tuple(query for query in turn.retrieval_queries if query != question.question),
+            "reference": turn.reference if question.reference is None else question.reference,
+            "timing": turn.timing or Timing(started_at=started, ended_at=time.time_ns()),
+            "span": turn.span if turn.span is not None and turn.span.external else None,
+            "status": status if error is None else "error",
+            "error": error,
+            "metadata": {**turn.metadata, **({"style": question.style} if question.style else {})},
+        }
+    )
+
+
+def _answer(app: App, asked: Asked, seen: Turn | None) -> tuple[Answer, ErrorInfo | None]:
+    """Return the answer in the application's result, or the error in its place."""
+    if asked.error is not None:
+        return Answer(), ErrorInfo.of(asked.error)
+    try:
+        return read_answer(asked.result), None
+    except UnreadableAnswerError as problem:
+        if app.framework and seen is not None and _has_outcome(seen):
+            return Answer(), None
+        return Answer(), ErrorInfo.of(problem)
+
+
+def _has_outcome(seen: Turn) -> bool:
+    """Return True for a turn with an answer, or of a bare retriever: its passages are enough for ranks."""
+    return bool(seen.response) or not seen.is_rag
+
+
+def _response(app: App, answer: Answer, turn: Turn) -> str:
+    """Return the answer's text. The integration knows a framework's answers best; a function's result is its answer."""
+    captured, returned = turn.response, answer.text
+    return (captured or returned or "") if app.framework else (returned or captured or "")
+
+
+def _passages(answer: Answer, turn: Turn) -> tuple[Passage, ...]:
+    """Return the passages that the application returned, or else those that were captured."""
+    if answer.passages is None:
+        if turn.passages or answer.context is None:
+            return turn.passages
+        return (Passage(text=answer.context),)
+    # Captured passages have ids and scores as well, so they are preferred if they are the same ones.
+    same = [passage.text for passage in answer.passages] == [passage.text for passage in turn.passages]
+    return turn.passages if same else answer.passages

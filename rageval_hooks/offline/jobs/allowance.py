@@ -1,0 +1,55 @@
+"""``--max-errors N|P%``: how many failed questions are acceptable."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from rageval_hooks.errors import ConfigurationError
+
+__all__ = ["ErrorAllowance"]
+
+
+@dataclass(frozen=True)
+class ErrorAllowance:
+    """A number of failed questions that is still acceptable: none by default.
+
+    Attributes:
+        count: the number; None if a share is given.
+        share: share of all questions, from 0 to 1.
+    """
+
+    count: int | None = 0
+    share: float = 0.0
+
+    @classmethod
+    def parse(cls, text: str | None) -> ErrorAllowance:
+        """Return what an option such as ``"3"`` or ``"5%"`` allows.
+
+        Raises:
+            ConfigurationError: it is neither a whole number nor a percentage.
+        """
+        if text is None:
+            return cls()
+        number, percent = text.strip().removesuffix("%"), text.strip().endswith("%")
+        try:
+            value = float(number)
+        except ValueError:
+            value = math.nan
+        if percent and 0 <= value <= 100:
+            return cls(count=None, share=value / 100)
+        if not percent and value >= 0 and value.is_integer():
+            return cls(count=int(value))
+        raise ConfigurationError(
+            f"--max-errors {text!r} should be a whole number such as 3, or a percentage such as 5%"
+        )
+
+    def allows(self, errors: int, total: int) -> bool:
+        """Return True if so many of all questions may fail."""
+        if self.count is not None:
+            return errors <= self.count
+        return errors <= self.share * total
+
+    def __str__(self) -> str:
+        """Return the allowance as the option has it."""
+        return f"{self.share * 100:g}%" if self.count is None else str(self.count)

@@ -1,0 +1,125 @@
+"""CSV in any of its dialects: commas, semicolons, tabs or bars between cells."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import IO, Any
+
+from pydantic import BaseModel
+
+from rageval_hooks.errors import TurnError
+from rageval_hooks.offline.records.formats.base import FileFormat, OutputRow, SourceFile
+from rageval_hooks.offline.records.rows import BadRow, Row
+
+__all__ = ["Csv", "check_header"]
+
+_DELIMITERS = ",;\t|"
+_SAMPLE_ROWS = 20
+
+
+class Csv(FileFormat):
+    """CSV and TSV. The delimiter is the one that cuts the first rows into the most cells of equal number."""
+
+    name = "CSV"
+    suffixes = (".csv", ".tsv")
+    has_columns = True
+    has_text_cells = True
+    writable = True
+
+    def columns(self, file: SourceFile) -> list[str]:
+        """Return the header."""
+        return self._begin(file)[0]
+
+    def count(self, file: SourceFile) -> int:
+        """Return the number of lines but the header's; a cell with several lines counts several times."""
+        return max(0, file.count_lines() - 1)
+
+    def read(self, file: SourceFile) -> Iterator[Row | BadRow]:
+        """Yield a row per line, or per several lines where a cell holds line breaks."""
+        header, reader = self._begin(file)
+        number, line = 0, reader.line_num + 1
+        while True:
+            try:
+                cells = next(reader)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                yield BadRow(line, f"not CSV: {error}")
+                line = reader.line_num + 1
+                continue
+            if cells:
+                number += 1
+                yield _row(header, cells, line, number)
+            line = reader.line_num + 1
+
+    def write(self, file: IO[bytes], rows: Iterable[OutputRow], columns: Sequence[str]) -> None:
+        """Write a header and a line per row; values without a column are left out."""
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        writer = csv.DictWriter(text, columns, restval="", extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        for row in rows:
+            writer.writerow(row.model_dump(mode="json") if isinstance(row, BaseModel) else row)
+        text.flush()
+        text.detach()
+
+    def _begin(self, file: SourceFile) -> tuple[list[str], Any]:
+        """Return the header, and a reader of what follows it."""
+        csv.field_size_limit(min(sys.maxsize, 2**31 - 1))  # a cell may hold a whole context
+        delimiter = _delimiter(file)
+        reader = csv.reader(file.text(), delimiter=delimiter)
+        header = check_header(next(reader, []), file)
+        return header, reader
+
+
+def _delimiter(file: SourceFile) -> str:
+    if file.path.suffix.lower() == ".tsv":
+        return "\t"
+    # Each delimiter is rated by the number of cells in the header and by how many rows have that number.
+    best, most = ",", (0, 0)
+    for delimiter in _DELIMITERS:
+        rows = _first_rows(file, delimiter)
+        cells = len(rows[0]) if rows else 0
+        alike = sum(len(row) == cells for row in rows)
+        if cells > 1 and (alike, cells) > most:
+            best, most = delimiter, (alike, cells)
+    return best
+
+
+def _first_rows(file: SourceFile, delimiter: str) -> list[list[str]]:
+    rows = csv.reader(file.text(), delimiter=delimiter)
+    try:
+        return [row for row in islice(rows, _SAMPLE_ROWS) if row]
+    except csv.Error:
+        return []
+
+
+def check_header(header: list[str], file: SourceFile) -> list[str]:
+    """Return the columns of a table.
+
+    Raises:
+        TurnError: two columns have the same name, so that only one would be read.
+    """
+    twice = [name for name, count in Counter(header).items() if count > 1 and name.strip()]
+    if twice:
+        raise TurnError(f"{file.path} has several columns {twice[0]!r}: give each its own name")
+    return header
+
+
+def _row(header: list[str], cells: list[str], line: int, number: int) -> Row | BadRow:
+    if len(cells) != len(header):
+        return BadRow(line, f"has {len(cells)} cells, the header has {len(header)}", cells)
+    data: Mapping[str, str] = dict(zip(header, cells, strict=True))
+    try:
+        "".join(cells).encode()
+    except UnicodeEncodeError:  # bytes that are invalid in UTF-8 were read as surrogates
+        return BadRow(line, "not UTF-8; --encoding names another encoding", _readable(data))
+    return Row(line, data, number)
+
+
+def _readable(data: Mapping[str, str]) -> dict[str, str]:
+    return {name: cell.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for name, cell in data.items()}

@@ -1,0 +1,135 @@
+"""JSON documents: an array of objects, or a document that holds one in a wrapper."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rageval_hooks.errors import TurnError
+from rageval_hooks.offline.records.formats.base import FileFormat, SourceFile
+from rageval_hooks.offline.records.formats.jsonl import JsonLines
+from rageval_hooks.offline.records.rows import BadRow, Row
+
+__all__ = ["JsonDocument", "rows_of_document"]
+
+_MOST_DEPTH = 4
+_FEWEST_KEYED_ROWS = 2
+
+
+class JsonDocument(FileFormat):
+    """A JSON document."""
+
+    name = "JSON"
+    suffixes = (".json",)
+
+    def read(self, file: SourceFile) -> Iterator[Row | BadRow]:
+        """Yield the rows of the document, which is read whole."""
+        try:
+            document = json.loads(_text_of(file))
+        except RecursionError:
+            raise TurnError(f"{file.path} is nested too deeply") from None
+        except ValueError as error:
+            if "Extra data" not in str(error):
+                raise TurnError(f"{file.path} is not JSON: {error}") from None
+            # One object per line, under the name of a document.
+            yield from JsonLines().read(file)
+            return
+        for number, item in enumerate(rows_of_document(document), 1):
+            if isinstance(item, dict):
+                yield Row(number, item, number)
+            else:
+                yield BadRow(number, "not a JSON object", item)
+
+
+def _text_of(file: SourceFile) -> str:
+    encoding = file.encoding
+    try:
+        return file.binary().read().decode("utf-8-sig" if encoding.is_utf8 else encoding.name)
+    except UnicodeDecodeError as error:
+        raise TurnError(
+            f"{file.path} is not {encoding.name.upper()}: {error.reason} at byte {error.start}; "
+            "--encoding names another encoding"
+        ) from None
+
+
+def rows_of_document(document: Any) -> list[Any]:
+    """Return the rows of a JSON document, whichever way they are wrapped.
+
+    An array is the rows. Objects are understood if they are columns of equal length, a pandas data frame in any of its
+    orientations, rows by their ids, or a wrapper around one of these, such as ``{"results": [...]}``.
+    """
+    if isinstance(document, list):
+        return document
+    if not isinstance(document, dict):
+        return [document]
+    frame = _from_split_frame(document) or _from_columns(document) or _from_indexed_columns(document)
+    if frame:
+        return frame
+    return _wrapped_rows(document) or _keyed_rows(document) or [document]
+
+
+def _from_split_frame(document: Mapping[str, Any]) -> list[Any]:
+    """Return the rows of ``{"columns": [...], "data": [[...]]}``, as pandas ``orient="split"`` and MLflow write it."""
+    columns, data = document.get("columns"), document.get("data")
+    if not isinstance(columns, list) or not isinstance(data, list):
+        return []
+    if not all(isinstance(row, list) and len(row) == len(columns) for row in data):
+        return []
+    return [dict(zip(map(str, columns), row, strict=True)) for row in data]
+
+
+def _from_columns(document: Mapping[str, Any]) -> list[Any]:
+    """Return the rows of ``{"question": [...], "answer": [...]}``, as ``Dataset.to_dict`` writes it."""
+    values = list(document.values())
+    if len(values) < 2 or not all(isinstance(value, list) for value in values):
+        return []
+    if len({len(value) for value in values}) != 1:
+        return []
+    return [dict(zip(document, row, strict=True)) for row in zip(*values, strict=True)]
+
+
+def _from_indexed_columns(document: Mapping[str, Any]) -> list[Any]:
+    """Return the rows of ``{"question": {"0": ..., "1": ...}, ...}``, as ``DataFrame.to_json`` writes it."""
+    values = list(document.values())
+    if len(values) < 2 or not all(isinstance(value, dict) and value for value in values):
+        return []
+    index = list(values[0])
+    if not all(key.isdecimal() for key in index) or any(list(value) != index for value in values):
+        return []
+    return [{name: value[key] for name, value in document.items()} for key in index]
+
+
+def _wrapped_rows(document: Mapping[str, Any], depth: int = 1) -> list[Any]:
+    """Return the longest array of objects in a wrapper; one that is nearer to the outside comes first."""
+    arrays = [value for value in document.values() if _is_rows(value)]
+    if arrays and not _is_row(document):
+        return max(arrays, key=len)
+    if depth >= _MOST_DEPTH:
+        return []
+    for value in document.values():
+        if isinstance(value, dict) and (found := _from_split_frame(value) or _wrapped_rows(value, depth + 1)):
+            return found
+    return []
+
+
+def _is_rows(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
+
+
+def _is_row(document: Mapping[str, Any]) -> bool:
+    """Return True if an object is a row by itself: it has the question, so that its arrays are passages or messages."""
+    from rageval_hooks.offline.records.columns import ALIASES, canonical
+
+    return any(canonical(name) in ALIASES["query"] for name in document)
+
+
+def _keyed_rows(document: Mapping[str, Any]) -> list[Any]:
+    """Return the rows of ``{"q1": {...}, "q2": {...}}``, each with its key as ``id`` if it has none."""
+    values = list(document.values())
+    if len(values) < _FEWEST_KEYED_ROWS or not all(isinstance(value, dict) for value in values):
+        return []
+    # Rows have names in common; the parts of one row, such as "inputs" and "outputs", have none.
+    if not set.intersection(*(set(value) for value in values)):
+        return []
+    return [{"id": key, **value} for key, value in document.items()]

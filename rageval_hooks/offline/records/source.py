@@ -1,0 +1,129 @@
+"""One input file: opened once, its first rows looked at, all rows read in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rageval_hooks.errors import RagevalError
+from rageval_hooks.offline.records.formats import SourceFile, format_of
+from rageval_hooks.offline.records.formats.jsonl import JsonLines, lines_with_places, parse_line
+from rageval_hooks.offline.records.rows import BadRow, Group, Row
+
+if TYPE_CHECKING:
+    from typing import Self
+
+__all__ = ["RowSource", "count_rows"]
+
+_SAMPLE_ROWS = 100
+_CACHED_ROWS = 128
+
+
+class RowSource:
+    """The rows of a file.
+
+    The sample is read when it is first needed, and the first pass over the rows continues behind it: a file that is
+    iterated once is parsed once.
+
+    Args:
+        path: the file.
+        encoding: of a text file; None to detect it.
+
+    Attributes:
+        columns: the header of a table; None if each row has its own names.
+
+    Raises:
+        ConfigurationError: there is no such file, or its format or the encoding is not known.
+        TurnError: the file cannot be read as its format.
+    """
+
+    def __init__(self, path: Path, encoding: str | None = None) -> None:
+        self.path = path
+        self.format = format_of(path)
+        self.file = SourceFile(path, encoding)
+        self._sample: list[Row | BadRow] | None = None
+        self._rest: Iterator[Row | BadRow] | None = None
+        # Read before any row: readers share one file, and its position with it.
+        try:
+            self.columns = self.format.columns(self.file)
+        except BaseException:
+            self.file.close()
+            raise
+
+    @property
+    def sample(self) -> list[Row | BadRow]:
+        """The first rows."""
+        if self._sample is None:
+            self._rest = self.format.read(self.file)
+            self._sample = list(islice(self._rest, _SAMPLE_ROWS))
+        return self._sample
+
+    @property
+    def good_sample(self) -> list[Mapping[str, Any]]:
+        """The data of those first rows that could be read."""
+        return [row.data for row in self.sample if isinstance(row, Row)]
+
+    def __iter__(self) -> Iterator[Row | BadRow]:
+        """Yield all rows. A second call reads the file again."""
+        first = self.sample
+        rest, self._rest = self._rest, None
+        if rest is None:
+            return self.format.read(self.file)
+        return chain(first, rest)
+
+    def groups(self, keys_of: Callable[[Row], Iterable[str]]) -> Iterator[Group | BadRow]:
+        """Yield rows by their keys, in the order of each key's first row.
+
+        Of a JSON Lines file only the places of rows are kept in memory, and rows are read again for their group.
+
+        Args:
+            keys_of: returns the keys of a row; a row with several is in several groups.
+        """
+        in_place = isinstance(self.format, JsonLines) and self.file.encoding.is_utf8 and not self.file.is_compressed
+        rows: Iterator[tuple[int, Row | BadRow]]
+        rows = lines_with_places(self.file.binary()) if in_place else enumerate(self)
+        kept: dict[int, Mapping[str, Any]] = {}
+        places: dict[str, list[int]] = {}
+        lines: dict[str, int] = {}
+        for place, row in rows:
+            if isinstance(row, BadRow):
+                yield row
+                continue
+            for key in dict.fromkeys(keys_of(row)):
+                places.setdefault(key, []).append(place)
+                lines.setdefault(key, row.line)
+            if not in_place:
+                kept[place] = row.data
+        fetch = lru_cache(maxsize=_CACHED_ROWS)(self._row_at) if in_place else kept.__getitem__
+        for key, found in places.items():
+            yield Group(lines[key], key, [fetch(place) for place in found])
+
+    def _row_at(self, place: int) -> Mapping[str, Any]:
+        file = self.file.binary()
+        file.seek(place)
+        row = parse_line(file.readline(), 0, 0)
+        return row.data if isinstance(row, Row) else {}
+
+    def close(self) -> None:
+        """Close the file."""
+        self.file.close()
+
+    def __enter__(self) -> Self:
+        """Return the source itself."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Close the file."""
+        self.close()
+
+
+def count_rows(path: Path) -> int | None:
+    """Return about how many rows a file has; None if that is unknown without reading it whole, or it is unreadable."""
+    try:
+        with SourceFile(path) as file:
+            return format_of(path).count(file)
+    except (OSError, EOFError, RagevalError):
+        return None

@@ -1,0 +1,119 @@
+"""Reading open-rag-eval's tables: one row per passage, or one per question with its runs next to each other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from rageval_hooks.offline.records.cells import is_missing
+from rageval_hooks.offline.records.columns import ALIASES
+from rageval_hooks.offline.records.from_columns import record_from_row
+from rageval_hooks.offline.records.record import Record
+from rageval_hooks.offline.records.rows import BadRow, Row
+from rageval_hooks.offline.records.tables.open_rag_eval import SCORE_COLUMNS, read_scores
+
+__all__ = ["has_their_scores", "is_long", "is_wide", "long_rows", "their_record", "wide_rows"]
+
+# A column of one run: "run_2_generated_answer" is the answer of run 2.
+_RUN = re.compile(r"run_(\d+)_(.+)")
+_NO_ANSWER = "NO_ANSWER"
+_API_ERROR = "API_ERROR"
+_PER_PASSAGE = ("passage", "passage_id", "generated_answer")
+
+
+def is_long(columns: Iterable[str]) -> bool:
+    """Return True for a table with one row per passage, as open-rag-eval's connectors write it."""
+    names = set(columns)
+    return "passage" in names and "generated_answer" in names and not names.intersection(ALIASES["passages"])
+
+
+def is_wide(columns: Iterable[str]) -> bool:
+    """Return True for a table with the runs of a question next to each other, as open-rag-eval's scores have them."""
+    return any((found := _RUN.fullmatch(name)) and found[2] == "generated_answer" for name in columns)
+
+
+def has_their_scores(columns: Iterable[str]) -> bool:
+    """Return True for a table with scores in open-rag-eval's columns, of one run or of several."""
+    return any(_without_run(name) in SCORE_COLUMNS for name in columns)
+
+
+def _without_run(column: str) -> str:
+    found = _RUN.fullmatch(column)
+    return found[2] if found else column
+
+
+def long_rows(rows: Iterable[Row | BadRow]) -> Iterator[Row | BadRow]:
+    """Join successive rows of the same question and run."""
+    number = 0
+    group: list[Row] = []
+    for row in rows:
+        if isinstance(row, BadRow):
+            yield row
+            continue
+        if group and _key(group[0].data) != _key(row.data):
+            number += 1
+            yield _joined(group, number)
+            group = []
+        group.append(row)
+    if group:
+        yield _joined(group, number + 1)
+
+
+def _key(row: Mapping[str, Any]) -> tuple[Any, Any]:
+    question = row.get("query_id") if "query_id" in row else row.get("query")
+    return question, row.get("query_run")
+
+
+def _joined(group: list[Row], number: int) -> Row:
+    first = group[0].data
+    answers = (row.data["generated_answer"] for row in group)
+    answer = next((answer for answer in answers if not is_missing(answer)), "")
+    data = {name: value for name, value in first.items() if name not in _PER_PASSAGE}
+    data["response"] = "" if answer in (_NO_ANSWER, _API_ERROR) else answer
+    if answer == _API_ERROR:
+        data["error"] = answer
+    data["passages"] = [
+        {"text": str(row.data["passage"]), "id": row.data.get("passage_id")}
+        for row in group
+        if not is_missing(row.data["passage"])
+    ]
+    return Row(group[0].line, data, number)
+
+
+def wide_rows(rows: Iterable[Row | BadRow]) -> Iterator[Row | BadRow]:
+    """Split rows into one for each run that has an answer."""
+    number = 0
+    for row in rows:
+        if isinstance(row, BadRow):
+            yield row
+            continue
+        about = {name: row.data[name] for name in ("query_id", "query") if name in row.data}
+        for run, cells in _runs(row.data).items():
+            if not is_missing(cells.get("generated_answer")):
+                number += 1
+                yield Row(row.line, {**about, **_run_row(run, cells)}, number)
+
+
+def _run_row(run: int, cells: Mapping[str, Any]) -> dict[str, Any]:
+    scores = {name: cells[name] for name in SCORE_COLUMNS if name in cells}
+    return {"run": run, "response": cells["generated_answer"], "passages": cells.get("retrieved_passages"), **scores}
+
+
+def _runs(row: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+    runs: dict[int, dict[str, Any]] = {}
+    for name, value in row.items():
+        if found := _RUN.fullmatch(name):
+            runs.setdefault(int(found[1]), {})[found[2]] = value
+    return runs
+
+
+def their_record(row: Mapping[str, Any], name: str, required: tuple[str, ...]) -> Record:
+    """Return a record with the scores that a table in open-rag-eval's layout has for it.
+
+    Raises:
+        TurnError: a value does not fit its column.
+    """
+    rest = {column: value for column, value in row.items() if column not in SCORE_COLUMNS}
+    record = record_from_row(rest, name, required, table=True)
+    return record.model_copy(update={"results": read_scores(row, record.turn.passages)})

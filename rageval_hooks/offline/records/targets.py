@@ -1,0 +1,139 @@
+"""Where the target passage, which holds the answer, is among the retrieved passages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rageval_hooks.errors import TurnError
+from rageval_hooks.offline.records.cells import is_missing, unpacked
+from rageval_hooks.offline.records.record import Record
+from rageval_hooks.text.words import fold
+from rageval_hooks.turn import Passage
+
+__all__ = ["TargetIds", "place_target", "rank_in", "target_rank", "target_text_in"]
+
+_METADATA_IDS = ("chunk_id", "id", "_id", "node_id", "passage_id", "doc_id")
+_LEAST_SHARE = 0.5
+_MISSED = frozenset({"miss", "missed", "missing", "not found", "not_found", "none", "-"})
+
+
+class TargetIds:
+    """Says whether the ids of target passages and those of retrieved passages can be compared.
+
+    A test set that was generated from files has ids of its own, which no vector store has. A target that is not found
+    by such an id is unknown, not missed. Ids are comparable once a retrieved passage has the id of any target.
+
+    Args:
+        targets: ids of the targets that are known from the start.
+    """
+
+    def __init__(self, targets: Iterable[str | None] = ()) -> None:
+        self._targets = {target for target in targets if target is not None}
+        self._passages: set[str] = set()
+        self.comparable = False
+
+    def add(self, target: str | None, passages: Iterable[Passage]) -> None:
+        """Take in a target and the passages that were retrieved for it."""
+        if self.comparable:
+            return
+        if target is not None:
+            self._targets.add(target)
+        for passage in passages:
+            self._passages |= ids_of(passage)
+        self.comparable = not self._targets.isdisjoint(self._passages)
+
+
+def place_target(record: Record, ids: TargetIds) -> Record:
+    """Return a record with the rank of its target passage, or with the fact that it was missed.
+
+    A rank that the record has already is kept. Without passages, and if neither the text of the target nor a comparable
+    id is known, both stay unknown.
+    """
+    has_target = record.target is not None or record.target_text is not None
+    if record.rank is not None or record.missed or not has_target or not record.turn.passages:
+        return record
+    rank = target_rank(record.target, record.target_text, record.turn.passages)
+    if rank is not None:
+        return record.model_copy(update={"rank": rank})
+    known = record.target_text is not None or ids.comparable
+    return record.model_copy(update={"missed": True}) if known else record
+
+
+def target_rank(target: str | None, text: str | None, passages: Sequence[Passage]) -> int | None:
+    """Return the rank of the first passage that is the target.
+
+    A passage is the target if it has the target's id, as its own or in its metadata; or if it holds the target's text,
+    or at least half of it. White space, case and typographic variants make no difference.
+
+    Args:
+        target: id of the target.
+        text: text of the target; several texts are separated by blank lines, and any of them counts.
+        passages: what was retrieved, in order.
+
+    Returns:
+        The rank from 1; None if no passage is the target.
+    """
+    wanted = [flat for part in (text or "").split("\n\n\n") if (flat := _flat(part))]
+    for rank, passage in enumerate(passages, 1):
+        if target is not None and target in ids_of(passage):
+            return rank
+        found = _flat(passage.text)
+        if any(_holds(found, part) for part in wanted):
+            return rank
+    return None
+
+
+def _holds(passage: str, target: str) -> bool:
+    if target in passage:
+        return True
+    return len(passage) >= _LEAST_SHARE * len(target) and passage in target
+
+
+def ids_of(passage: Passage) -> set[str]:
+    """Return the ids that a passage has, its own and those in its metadata."""
+    found = [passage.id, *(passage.metadata.get(name) for name in _METADATA_IDS)]
+    return {str(value) for value in found if value is not None and not isinstance(value, (dict, list))}
+
+
+def _flat(text: str) -> str:
+    return " ".join(fold(text).split())
+
+
+def rank_in(value: Any) -> tuple[int | None, bool]:
+    """Return the rank that a cell states, and whether it says that the target was missed.
+
+    Args:
+        value: a number from 1; a list of ranks, of which the first hit counts; 0, a negative number or a word such as
+            ``miss`` for a target that was not retrieved.
+
+    Raises:
+        TurnError: it is none of these.
+    """
+    value = unpacked(value)
+    if isinstance(value, list):
+        ranks = [rank for item in value if (rank := rank_in(item)[0]) is not None]
+        return (min(ranks), False) if ranks else (None, bool(value))
+    if is_missing(value):
+        return None, False
+    if isinstance(value, str) and value.strip().lower() in _MISSED:
+        return None, True
+    try:
+        rank = int(float(value))
+    except (TypeError, ValueError, OverflowError):
+        raise TurnError(f"the rank is {value!r}, not a whole number") from None
+    return (rank, False) if rank >= 1 else (None, True)
+
+
+def target_text_in(value: Any) -> str | None:
+    """Return the text of the target; of several texts, all, separated by blank lines."""
+    value = unpacked(value)
+    if isinstance(value, (list, tuple)):
+        texts = [item if isinstance(item, str) else _text_of(item) for item in value]
+        return "\n\n\n".join(text for text in texts if text.strip()) or None
+    return None if is_missing(value) or not isinstance(value, str) else value
+
+
+def _text_of(item: Any) -> str:
+    found = item.get("text") if isinstance(item, dict) else None
+    return found if isinstance(found, str) else ""

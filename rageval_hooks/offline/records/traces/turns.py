@@ -1,0 +1,201 @@
+"""From the spans of a trace to its turns, by the attributes of OpenInference and of this package."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from rageval_hooks.offline.records.from_columns import explain
+from rageval_hooks.offline.records.record import Record
+from rageval_hooks.offline.records.rows import BadRow
+from rageval_hooks.offline.records.source import RowSource
+from rageval_hooks.offline.records.traces.scores import scores_of
+from rageval_hooks.offline.records.traces.spans import ExportedSpan, spans_of, trace_ids
+from rageval_hooks.offline.records.traces.tree import RETRIEVAL as _RETRIEVAL
+from rageval_hooks.offline.records.traces.tree import TURN_ID, SpanTree
+from rageval_hooks.runtime.jsonable import plain_mapping
+from rageval_hooks.turn import ErrorInfo, Passage, SpanReference, Timing, Turn, Usage
+
+__all__ = ["read_traces", "records_from_spans"]
+
+_DOCUMENTS = {"RETRIEVER": "retrieval.documents", "RERANKER": "reranker.output_documents"}
+_ASKED = ("query", "question", "input", "user_input", "query_str", "query_bundle", "content", "text")
+_SAID = ("answer", "response", "output", "result", "generated_answer", "content", "text")
+_MOST_DEPTH = 12
+
+
+def read_traces(source: RowSource) -> Iterator[tuple[int, Record | BadRow]]:
+    """Yield the turns of an export, each with the line on which its trace begins.
+
+    Traces without a turn are passed over: nothing was retrieved, or nothing was answered from it.
+    """
+    for group in source.groups(lambda row: trace_ids(row.data)):
+        if isinstance(group, BadRow):
+            yield group.line, group
+            continue
+        spans = [span for row in group.rows for span in spans_of(row) if span.trace_id == group.key]
+        try:
+            for record in records_from_spans(spans):
+                yield group.line, record
+        except ValidationError as error:
+            yield group.line, BadRow(group.line, f"trace {group.key}: {explain(error)}", {"trace_id": group.key})
+
+
+def records_from_spans(spans: Iterable[ExportedSpan]) -> list[Record]:
+    """Return the turns of one trace in the order of their start."""
+    tree = SpanTree(spans)
+    return [_record(tree, root) for root in sorted(tree.roots(), key=lambda span: span.started_at)]
+
+
+def _record(tree: SpanTree, root: ExportedSpan) -> Record:
+    inside = list(tree.below(root))
+    retrievers = list(tree.outermost(root, _RETRIEVAL))
+    models = [span for span in inside if span.kind == "LLM"]
+    identity = root.text(TURN_ID) or root.span_id
+    turn = Turn(
+        id=identity,
+        query=_query(root, retrievers),
+        response=_response(root, models),
+        passages=tuple(_passages(retrievers)),
+        usage=Usage.sum(_usage(span) for span in models),
+        model=_model(models),
+        timing=_timing(root, retrievers, models),
+        span=SpanReference(trace_id=root.trace_id, span_id=root.span_id, external=TURN_ID not in root.attributes),
+        status="ok" if root.error is None else "error",
+        error=None if root.error is None else ErrorInfo(type="Error", message=root.error),
+        name=root.name or "turn",
+        framework=root.text("rageval.framework") or None,
+        session_id=root.text("session.id") or None,
+        user_id=root.text("user.id") or None,
+        metadata=_json_object(root.attributes.get("metadata")),
+    )
+    scored = [root, *(span for span in inside if span.kind == "EVALUATOR")]
+    return Record(id=identity, turn=turn, results=tuple(result for span in scored for result in scores_of(span)))
+
+
+def _query(root: ExportedSpan, retrievers: Sequence[ExportedSpan]) -> str:
+    """Return the input of the root; if it has none, what the first retriever looked for."""
+    asked = _text(root.text("input.value"), _ASKED)
+    return asked or next((_retrieval_query(span) for span in retrievers), "")
+
+
+def _response(root: ExportedSpan, models: Sequence[ExportedSpan]) -> str:
+    """Return the output of the root; if it has none, what the last model wrote."""
+    said = _text(root.text("output.value"), _SAID)
+    return said or next((_written(span) for span in reversed(models)), "")
+
+
+def _model(models: Sequence[ExportedSpan]) -> str | None:
+    names = (span.text("llm.model_name") for span in reversed(models))
+    return next(filter(None, names), None)
+
+
+def _passages(retrievers: Sequence[ExportedSpan]) -> list[Passage]:
+    """Return the context: the output of the last reranker, or else that of all retrievers."""
+    rerankers = [span for span in retrievers if span.kind == "RERANKER"]
+    found: dict[tuple[str | None, str], Passage] = {}
+    for span in rerankers[-1:] or retrievers:
+        for passage in _documents(span):
+            found.setdefault((passage.id, passage.text), passage)
+    return list(found.values())
+
+
+def _documents(span: ExportedSpan) -> Iterator[Passage]:
+    """Yield the documents of a span, whose attributes are numbered: ``retrieval.documents.0.document.content``."""
+    number = 0
+    while True:
+        prefix = f"{_DOCUMENTS[span.kind]}.{number}.document."
+        names = [name for name in span.attributes if name.startswith(prefix)]
+        if not names:
+            return
+        yield _document({name.removeprefix(prefix): span.attributes[name] for name in names})
+        number += 1
+
+
+def _document(fields: Mapping[str, Any]) -> Passage:
+    metadata = _json_object(fields.get("metadata"))
+    metadata.update({n.removeprefix("metadata."): v for n, v in fields.items() if n.startswith("metadata.")})
+    in_prompt = metadata.pop("rageval.document.in_prompt", None)
+    share = metadata.pop("rageval.document.prompt_share", None)
+    return Passage(
+        text=str(fields.get("content") or ""),
+        id=None if fields.get("id") is None else str(fields["id"]),
+        score=fields.get("score"),
+        metadata=metadata,
+        in_prompt=in_prompt,
+        prompt_share=share,
+    )
+
+
+def _retrieval_query(span: ExportedSpan) -> str:
+    return _text(span.text("input.value") or span.text("reranker.query"), _ASKED)
+
+
+def _written(span: ExportedSpan) -> str:
+    return span.text("llm.output_messages.0.message.content") or _text(span.text("output.value"), _SAID)
+
+
+def _usage(span: ExportedSpan) -> Usage | None:
+    read, written = span.attributes.get("llm.token_count.prompt"), span.attributes.get("llm.token_count.completion")
+    if read is None or written is None:
+        return None
+    return Usage(input_tokens=int(read), output_tokens=int(written))
+
+
+def _timing(root: ExportedSpan, retrievers: Sequence[ExportedSpan], models: Sequence[ExportedSpan]) -> Timing | None:
+    if not root.started_at or not root.ended_at:
+        return None
+    return Timing(
+        started_at=root.started_at,
+        ended_at=root.ended_at,
+        retrieval=_together(retrievers),
+        generation=_together(models),
+        time_to_first_token=root.attributes.get("rageval.timing.time_to_first_token"),
+    )
+
+
+def _together(spans: Iterable[ExportedSpan]) -> float | None:
+    """Return the seconds during which at least one of the spans ran."""
+    total, until = 0, 0
+    times = sorted((span.started_at, span.ended_at) for span in spans if span.started_at and span.ended_at)
+    for start, end in times:
+        total += max(0, end - max(start, until))
+        until = max(until, end)
+    return total / 1e9 if times else None
+
+
+def _json_object(value: Any) -> dict[str, Any]:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return {}
+    return plain_mapping(value) if isinstance(value, Mapping) else {}
+
+
+def _text(value: str, names: Sequence[str]) -> str:
+    """Return the question or the answer, which a framework may have wrapped in JSON."""
+    if value[:1] not in ("{", "["):
+        return value
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+    return _inner(found, names, 0) or value
+
+
+def _inner(value: Any, names: Sequence[str], depth: int) -> str:
+    if isinstance(value, str):
+        return value
+    if depth > _MOST_DEPTH:
+        return ""
+    if isinstance(value, list):
+        return next((text for item in reversed(value) if (text := _inner(item, names, depth + 1))), "")
+    if isinstance(value, Mapping):
+        for name in (*names, "messages", "kwargs", "message"):
+            if name in value and (text := _inner(value[name], names, depth + 1)):
+                return text
+    return ""
