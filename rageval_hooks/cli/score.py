@@ -51,6 +51,15 @@ def score(
     context: Annotated[
         Path | None, typer.Option("--context", help="FILE is a conversation; this is what was retrieved for it.")
     ] = None,
+    mapping: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--map", metavar="FIELD=COLUMN", help="Column of a field, such as passages=contexts[].text. Repeatable."
+        ),
+    ] = None,
+    encoding: Annotated[
+        str | None, typer.Option("--encoding", help="Encoding of the file; detected by default.")
+    ] = None,
     errors: Annotated[
         Path | None, typer.Option("--errors", help="Where rows go that cannot be used. Default: beside the output.")
     ] = None,
@@ -74,6 +83,7 @@ def score(
     the judge does not work.
     """
     from rageval_hooks.offline.jobs.progress import progress_bar
+    from rageval_hooks.offline.records.mapping import ColumnMap
     from rageval_hooks.offline.records.source import count_rows
     from rageval_hooks.offline.scoring.scoring import score_file
     from rageval_hooks.offline.scoring.setup import build_pipeline, required_fields
@@ -93,6 +103,9 @@ def score(
                 required=required_fields(pipeline, named=metrics is not None),
                 restart=restart,
                 context=context,
+                mapping=ColumnMap.parse(mapping or ()),
+                encoding=encoding,
+                note=lambda text: typer.echo(f"rageval-hooks: {text}", err=True),
                 advance=advance,
             )
     for line in _summary(file, output, scored):

@@ -120,5 +120,7 @@ def test_an_interruption_says_how_to_go_on(documents: Path, tmp_path: Path) -> N
         assert came_so_far
 
     assert process.returncode == 130
-    assert f"interrupted. The results so far are in {output}.partial.jsonl: run the same command again to resume" in errors
+    assert (
+        f"interrupted. The results so far are in {output}.partial.jsonl: run the same command again to resume" in errors
+    )
     assert "Traceback" not in errors

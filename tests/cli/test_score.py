@@ -263,7 +263,7 @@ class TestJudged:
 
         assert process.returncode == (130 if kind is signal.SIGINT else -signal.SIGKILL)
         assert not scoring.output.exists()
-        said = f"interrupted. What is done is in {scoring.journal}: give the same command again to go on"
+        said = f"interrupted. The results so far are in {scoring.journal}: run the same command again to resume"
         assert errors == (f"rageval-hooks: {said}\n" if kind is signal.SIGINT else "")
         lines = [json.loads(line) for line in scoring.journal.read_text().splitlines()]
         judged = {line["record"]["id"] for line in lines if "record" in line}
@@ -290,7 +290,7 @@ class TestJudged:
         server.otherwise(answer(LABELS))
         write_lines(file, rows(2))
 
-        assert "it had other input" in scoring.run(status=2).stderr
+        assert "with another input" in scoring.run(status=2).stderr
         assert "scored 2 turns" in run(*scoring.arguments, "--restart", OPENAI_API_KEY="sk-test").stdout
 
     def test_a_budget(self, file: Path, server: JudgeServer) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -27,6 +27,7 @@ from rageval_hooks.offline.jobs.journal import file_hash, journal_path
 from rageval_hooks.offline.jobs.progress import Advance
 from rageval_hooks.offline.jobs.score_journal import ScoreJournal
 from rageval_hooks.offline.records.conversations import read_conversation
+from rageval_hooks.offline.records.mapping import ColumnMap
 from rageval_hooks.offline.records.reading import Item, read_items
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.rows import BadRow, check_file
@@ -278,6 +279,9 @@ def score_file(
     required: Iterable[str] = ("query", "response"),
     restart: bool = False,
     context: Path | None = None,
+    mapping: ColumnMap | None = None,
+    encoding: str | None = None,
+    note: Callable[[str], object] = lambda _: None,
     advance: Advance = lambda _: None,
 ) -> Scored:
     """Score the turns of a file.
@@ -294,6 +298,9 @@ def score_file(
         required: fields whose columns must be there.
         restart: forget what an interrupted run has left.
         context: what was retrieved, where the file is a conversation.
+        mapping: columns of the fields, as the user named them.
+        encoding: of a text file; None to detect it.
+        note: called with decisions about the file that the user should know.
         advance: called as turns are done.
 
     Raises:
@@ -315,7 +322,10 @@ def score_file(
         budget = Budget(max_calls, max_cost, journal.spent)
         scored = Scored(resumed=journal.resumed, errors=bad_rows.path)
         with bad_rows as bad:
-            items = read_items(path, required) if context is None else read_conversation(path, context)
+            if context is None:
+                items = read_items(path, required, mapping=mapping, encoding=encoding, note=note)
+            else:
+                items = read_conversation(path, context)
             records = _records(items, bad)
             scoring = Scoring(pipeline, journal, budget, concurrency)
             asyncio.run(scoring.run(records, advance))

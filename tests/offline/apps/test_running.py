@@ -873,7 +873,9 @@ class TestHttp:
 
         def reply(request: Any) -> Reply:
             received.append(request.body)
-            return Reply(content=json.dumps({"answer": "In 2019.", "contexts": ["The pier was opened in 2019."]}).encode())
+            return Reply(
+                content=json.dumps({"answer": "In 2019.", "contexts": ["The pier was opened in 2019."]}).encode()
+            )
 
         with JudgeServer() as server:
             server.otherwise(reply)

@@ -164,7 +164,7 @@ class TestScores:
     @pytest.mark.parametrize(
         ("options", "reason"),
         [
-            ({"output": "out.xlsx"}, "should end in .jsonl or .csv"),
+            ({"output": "out.xlsx"}, "should end in .csv or .tsv or .jsonl"),
             ({"output": "nowhere/out.jsonl"}, "there is no folder"),
             ({"columns": "open-rag-eval"}, "an output should end in .csv"),
             ({"errors": "in.jsonl"}, "cannot take the bad rows"),
@@ -274,7 +274,7 @@ class TestResuming:
         """Nor overwritten."""
         journal = journal_path(path.parent / "out.jsonl")
         journal.write_text('{"something": "else"}\n')
-        with pytest.raises(ConfigurationError, match="is no journal"):
+        with pytest.raises(ConfigurationError, match="is not a journal"):
             score(path)
         assert journal.read_text() == '{"something": "else"}\n'
 
