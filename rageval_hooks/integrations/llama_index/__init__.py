@@ -1,17 +1,20 @@
-"""LlamaIndex and its workflows: a pure ``turn_from_events`` and two thin handlers of its instrumentation dispatcher.
+"""LlamaIndex and its workflows: two handlers on its instrumentation dispatcher, and the pure ``turn_from_events``.
 
-The outermost span is the turn: a query, a chat's message, the run of an agent or a workflow, or a function of the
-application's own. It ends with that span, or, where the answer is streamed, when its last word was read, its reader has
-closed it, or nobody holds it any more. A synchronous call returns when the local scores are there. In an event loop
-the dispatcher has nothing that could be awaited: there the turn is handed to a thread, and the call does not wait for
-it; only the end of an asynchronous stream does.
+Read ``handler`` (spans and events become runs), then ``turn_end`` (when a turn is over), then ``events`` (runs become
+a turn) with ``retrieval`` (which passages) and ``calls`` (which model call wrote the answer).
 
-Needs ``llama_index_instrumentation`` only, which llama-index-core brings along and which is light: nothing in here
-imports llama-index-core itself, whose import takes seconds.
+The outermost span is the turn: a query, a chat message, the run of an agent or a workflow, or a decorated function of
+the application. The turn ends with that span. If the answer is streamed, it ends when the last piece is read, or when
+the reader closes or drops the stream. A synchronous call returns when the local scores are computed. In an event loop
+the dispatcher has nothing to await, so the turn goes to a thread and the call does not wait; only the end of an
+asynchronous stream waits.
+
+This package needs ``llama_index_instrumentation`` only, which is light and comes with llama-index-core. It does not
+import llama-index-core, which takes seconds.
 """
 
 try:
-    import llama_index_instrumentation  # noqa: F401 - only to see whether it is there
+    import llama_index_instrumentation  # noqa: F401 - only to check that it is installed
 except ImportError as error:
     from rageval_hooks.errors import MissingDependencyError
 

@@ -1,4 +1,4 @@
-"""Model calls: each counted once, however many methods and classes it went through."""
+"""Model calls: which count, which one wrote the answer, and whose prompts the answer was written from."""
 
 from __future__ import annotations
 
@@ -6,49 +6,66 @@ from collections.abc import Sequence
 
 from rageval_hooks.integrations.capture.authorship import writer_of
 from rageval_hooks.integrations.capture.recorder import Run
-from rageval_hooks.integrations.llama_index.components import method_of
-from rageval_hooks.integrations.llama_index.context import inside
-from rageval_hooks.integrations.llama_index.payloads import answer_of, as_json, model_of, tool_calls_of
+from rageval_hooks.integrations.llama_index.kinds import method_of
+from rageval_hooks.integrations.llama_index.messages import as_json, messages_of, model_of, tool_calls_of
+from rageval_hooks.integrations.llama_index.payloads import answer_of
 from rageval_hooks.integrations.llama_index.usage import usage_of
 from rageval_hooks.turn import Usage
 
-__all__ = ["answering_call", "counted_calls", "generated_text", "model_name", "tokens_used"]
+__all__ = [
+    "answering_call",
+    "counted_calls",
+    "generated_text",
+    "inside",
+    "model_name",
+    "prompts_of_answer",
+    "tokens_used",
+]
+
+
+def inside(run: Run, *kinds: str) -> bool:
+    """Return True if a run of one of these kinds is around another."""
+    return any(ancestor.kind in kinds for ancestor in run.ancestors())
+
+
+# --------------------------------------------------------------------------- which calls count
 
 
 def counted_calls(runs: Sequence[Run]) -> list[Run]:
-    """Return the outermost model calls: ``achat`` of many classes calls ``chat``, which calls ``complete``."""
+    """Return each model call once. In many classes ``achat`` calls ``chat``, which calls ``complete``."""
     outermost = [run for run in runs if run.kind == "llm" and not inside(run, "llm")]
     return [run for run in outermost if not any(_delegates(other, run) for other in outermost)]
 
 
 def _delegates(outer: Run, inner: Run) -> bool:
-    """Whether an asynchronous stream of a model is made of a plain one.
+    """Return True if a model's asynchronous stream is made of a synchronous one.
 
-    That one begins while the asynchronous one is being read, and so outside of its span.
+    The inner stream starts when the outer one is read, and so outside of the outer span.
     """
-    return (
-        (outer.details or {}).get("instance") is (inner.details or {}).get("instance")
-        and method_of(outer.id).startswith("astream_")
-        and method_of(inner.id).startswith("stream_")
-        and outer.started_at <= inner.started_at
-        and (outer.ended_at is None or inner.started_at <= outer.ended_at)
-    )
+    outer_model = (outer.details or {}).get("instance")
+    if outer_model is not (inner.details or {}).get("instance"):
+        return False
+    if not method_of(outer.id).startswith("astream_") or not method_of(inner.id).startswith("stream_"):
+        return False
+    return outer.started_at <= inner.started_at and (outer.ended_at is None or inner.started_at <= outer.ended_at)
+
+
+# --------------------------------------------------------------------------- the call that wrote the answer
 
 
 def answering_call(root: Run, calls: Sequence[Run], response: str) -> Run | None:
-    """Return the model call that wrote the answer: whose text it is, else the last one that did not ask for tools.
-
-    Query and chat engines may judge the answer afterwards: there it is the last one inside a synthesizer.
+    """Return the model call that wrote the answer: the one whose text it is, else the last that asked for no tools.
 
     Args:
-        root: the root.
+        root: the run that returned the answer.
         calls: the model calls by start time.
-        response: what came out of the root; empty if there is no answer to be seen in it.
+        response: the root's answer; empty if there is none in its output.
     """
     writer = writer_of(response, calls, generated_text)
     if writer is not None:
         return writer
     if root.kind in ("query", "chat"):
+        # These engines may have a model judge the answer afterwards.
         calls = [call for call in calls if inside(call, "synthesizer", "writer")] or calls
     for call in reversed(calls):
         if not tool_calls_of(call.output):
@@ -56,13 +73,39 @@ def answering_call(root: Run, calls: Sequence[Run], response: str) -> Run | None
     return calls[-1] if calls else None
 
 
+def prompts_of_answer(runs: Sequence[Run], calls: Sequence[Run], answering: Run | None) -> str | None:
+    """Return the text of all prompts that the answer was written from; None if there was no model call.
+
+    Besides the final prompt these are all calls of synthesizers (one that refines shows each passage to another call),
+    and the final call of each agent inside of the turn, which read the passages for the outer one.
+
+    Args:
+        runs: the runs by start time.
+        calls: the model calls outside of retrievers.
+        answering: the call that wrote the answer.
+    """
+    chosen = [call for call in calls if call is answering or inside(call, "synthesizer", "writer")]
+    for run in runs[1:]:
+        if run.kind in ("agent", "chat", "workflow"):
+            inner = [call for call in calls if any(ancestor is run for ancestor in call.ancestors())]
+            call = answering_call(run, inner, answer_of(run.output))
+            if call is not None:
+                chosen.append(call)
+    if not chosen:
+        return None
+    return "\n".join(message.content for call in chosen for message in messages_of(call.input))
+
+
+# --------------------------------------------------------------------------- what a call has
+
+
 def generated_text(call: Run) -> str:
-    """Return the text that a model wrote, or had streamed so far; the tools it asked for if there is none."""
+    """Return the text that a model wrote or has streamed so far, else the tool calls that it asked for."""
     text = answer_of(call.output) or "".join(call.tokens or ())
     if text:
         return text
-    calls = tool_calls_of(call.output)
-    return as_json(calls) if calls else ""
+    tool_calls = tool_calls_of(call.output)
+    return as_json(tool_calls) if tool_calls else ""
 
 
 def model_name(call: Run) -> str | None:
@@ -71,16 +114,14 @@ def model_name(call: Run) -> str | None:
 
 
 def tokens_used(call: Run, runs: Sequence[Run]) -> Usage | None:
-    """Return the tokens that the provider counted: of the call itself, else of the calls that it is made of.
-
-    What a broken stream had counted until then is no count of the call.
-    """
+    """Return the tokens that the provider counted for a call, else for the calls that it is made of."""
+    # A provider's count in the middle of a broken stream is not the count of the call.
     whole = call.error is None and call.ended_at is not None
     own = usage_of(call.output) if whole else None
     if own is not None:
         return own
-    inner = [run for run in runs if run.kind == "llm" and run is not call and _is_part(run, call)]
-    return Usage.sum(tokens_used(run, runs) for run in inner)
+    parts = [run for run in runs if run.kind == "llm" and run is not call and _is_part(run, call)]
+    return Usage.sum(tokens_used(part, runs) for part in parts)
 
 
 def _is_part(run: Run, call: Run) -> bool:

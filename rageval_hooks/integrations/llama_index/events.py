@@ -1,4 +1,4 @@
-"""From what was recorded of LlamaIndex's spans and events under one root to a turn: a pure function."""
+"""``turn_from_events``: a pure function from the runs under one root, recorded from spans and events, to a turn."""
 
 from __future__ import annotations
 
@@ -6,22 +6,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rageval_hooks.integrations.capture.durations import busy_seconds
-from rageval_hooks.integrations.capture.passages import mark_shown, unique_passages
 from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.values import first_string, or_else
-from rageval_hooks.integrations.llama_index.calls import answering_call, counted_calls, generated_text, model_name
-from rageval_hooks.integrations.llama_index.context import context_of, inside, nodes_after, repetitions
-from rageval_hooks.integrations.llama_index.payloads import (
-    Made,
-    Streamed,
-    answer_of,
-    arguments_of,
-    messages_of,
-    passages_of,
-    query_of,
+from rageval_hooks.integrations.llama_index.calls import (
+    answering_call,
+    counted_calls,
+    generated_text,
+    inside,
+    model_name,
 )
-from rageval_hooks.integrations.llama_index.steps import steps_of, with_mark
-from rageval_hooks.turn import ErrorInfo, Passage, SpanReference, Timing, Turn, TurnStatus, Usage
+from rageval_hooks.integrations.llama_index.messages import messages_of
+from rageval_hooks.integrations.llama_index.nodes import Made
+from rageval_hooks.integrations.llama_index.payloads import Streamed, answer_of, arguments_of, query_of
+from rageval_hooks.integrations.llama_index.retrieval import passages_in_turn, repetitions, retrievals_of
+from rageval_hooks.integrations.llama_index.steps import steps_of
+from rageval_hooks.turn import ErrorInfo, SpanReference, Timing, Turn, TurnStatus, Usage
 
 __all__ = ["turn_from_events"]
 
@@ -41,45 +40,41 @@ def turn_from_events(
     """Build a turn from what was recorded under one root.
 
     Args:
-        runs: the records by start time, the root first.
-        every_step: keep whatever had a span as a step, not only retrievers, rerankers, model calls and tools.
-        span: where the turn stands in its trace.
+        runs: the runs by start time, the root first.
+        every_step: keep every span as a step, not only retrievers, rerankers, model calls and tools.
+        span: the place of the turn in its trace.
         attributes: what the application put into its OpenTelemetry context: ``session.id``, ``user.id``, ``metadata``.
     """
     root = runs[0]
     ended_at = _end(root, root.started_at)
     calls = counted_calls(runs)
+    # A model that a retriever calls rewrites the query or grades documents. It does not write answers.
     answers = [call for call in calls if not inside(call, "retriever", "reranker")]
-    came_out = _came_out(root, runs)
-    answering = answering_call(root, answers, came_out)
-    retrievals = [
-        run for run in runs if run.kind in ("retriever", "reranker") and not inside(run, "retriever", "reranker")
-    ]
+    returned = _returned_answer(root, runs)
+    answering = answering_call(root, answers, returned)
     made: Made = {}
-    context = passages_of(context_of(runs), made)
-    marked = _marked([*context, *_retrieved(retrievals, made)], answers, answering)
-    query = query_of(arguments_of(root.input)) or _asked(calls)
-    queries = _retrieval_queries(runs, answers)
-    steps = steps_of(runs, calls, ended_at, marked, every_step, made)
+    passages, marks = passages_in_turn(runs, answers, answering, made)
+    steps = steps_of(runs, calls, ended_at, marks, every_step, made)
+    query = query_of(arguments_of(root.input)) or _first_question(calls)
+    response = _response(root, answering, returned)
+    status, error = _outcome(root, runs)
     tags = _tags(runs)
     attributes = attributes or {}
-    status, error = _outcome(root, runs)
-    response = _response(root, answering, came_out)
     return Turn(
         id=root.text_id,
         name=root.name,
         framework="llama_index",
         query=query,
-        passages=tuple(with_mark(passage, marked) for passage in unique_passages(context)),
+        passages=passages,
         response=response,
-        retrieval_queries=tuple(dict.fromkeys(text for text in queries if text.strip() not in ("", query.strip()))),
+        retrieval_queries=_rewritten_queries(runs, answers, query),
         prompt=messages_of(answering.input) if answering is not None else (),
         usage=Usage.sum(step.usage for step in steps),
         model=model_name(answering) if answering is not None else None,
         timing=Timing(
             started_at=root.started_at,
             ended_at=ended_at,
-            retrieval=busy_seconds((run.started_at, _end(run, ended_at)) for run in retrievals),
+            retrieval=busy_seconds((run.started_at, _end(run, ended_at)) for run in retrievals_of(runs)),
             generation=busy_seconds((run.started_at, _end(run, ended_at)) for run in answers),
             time_to_first_token=_first_token(answering, root),
         ),
@@ -98,58 +93,53 @@ def _end(run: Run, otherwise: int) -> int:
     return max(run.started_at, run.ended_at if run.ended_at is not None else otherwise)
 
 
-# --------------------------------------------------------------------------- passages
+# --------------------------------------------------------------------------- questions
 
 
-def _retrieved(retrievals: Iterable[Run], made: Made) -> list[Passage]:
-    return [passage for run in retrievals for passage in passages_of(nodes_after(run) or (), made)]
-
-
-def _marked(
-    passages: Sequence[Passage], answers: Sequence[Run], answering: Run | None
-) -> dict[tuple[str | None, str], Passage]:
-    """Mark which passages stand in the prompts of the answer: of refining and summarizing, every call's prompt counts.
-
-    A call for the answer is one inside a synthesizer, or the last one of all.
-    """
-    asked = [call for call in answers if call is answering or inside(call, "synthesizer", "writer")]
-    prompt = "\n".join(message.content for call in asked for message in messages_of(call.input)) if asked else None
-    return {(passage.id, passage.text): passage for passage in mark_shown(unique_passages(passages), prompt)}
-
-
-# --------------------------------------------------------------------------- question and answer
-
-
-def _asked(calls: Sequence[Run]) -> str:
-    """Return what the user said in the first prompt: a workflow that was resumed has no question of its own."""
-    said = [message.content for message in messages_of(calls[0].input) if message.role == "user"] if calls else []
+def _first_question(calls: Sequence[Run]) -> str:
+    """Return what the user said in the first prompt. A resumed workflow has no question in its arguments."""
+    if not calls:
+        return ""
+    said = [message.content for message in messages_of(calls[0].input) if message.role == "user"]
     return said[-1] if said else ""
 
 
-def _came_out(root: Run, runs: Sequence[Run]) -> str:
-    """Return the answer as it came out of the root, or was streamed to the caller."""
+def _rewritten_queries(runs: Sequence[Run], answers: Sequence[Run], query: str) -> tuple[str, ...]:
+    """Return the queries of retrievers that differ from the user's question."""
+    repeated = repetitions(runs)
+    written = [text for text in map(generated_text, answers) if text]
+    queries: dict[str, None] = {}
+    for run in runs:
+        if run.kind != "retriever":
+            continue
+        text = query_of(arguments_of(run.input))
+        # An evaluator's retriever receives a prompt that quotes the answer.
+        is_evaluators = id(run) in repeated and any(answer in text for answer in written)
+        if text.strip() not in ("", query.strip()) and not is_evaluators:
+            queries[text] = None
+    return tuple(queries)
+
+
+# --------------------------------------------------------------------------- answers
+
+
+def _returned_answer(root: Run, runs: Sequence[Run]) -> str:
+    """Return the answer that the root returned or streamed to the caller."""
     text: str = answer_of(root.output)
     if text or type(root.output) is not Streamed:
         return text
-    streams = (run for run in reversed(runs) if type(run.output) is Streamed and run.output == root.output)
-    return next(("".join(run.tokens) for run in streams if run.tokens), "")
-
-
-def _retrieval_queries(runs: Sequence[Run], answers: Sequence[Run]) -> list[str]:
-    """Return what retrievers were asked, without the prompts by which an evaluator had an answer judged."""
-    repeated = repetitions(runs)
-    written = [text for text in map(generated_text, answers) if text] if repeated else []
-    asked = [(run, query_of(arguments_of(run.input))) for run in runs if run.kind == "retriever"]
-    return [text for run, text in asked if not (id(run) in repeated and any(answer in text for answer in written))]
-
-
-def _response(root: Run, answering: Run | None, came_out: str) -> str:
-    """Return the answer: what came out of the root, else what the model wrote."""
-    if came_out or root.kind == "retriever" or answering is None:
-        return came_out
-    if root.output is None or type(root.output) is Streamed or _is_chat_stream(root.output):
-        return generated_text(answering)
+    for run in reversed(runs):
+        if type(run.output) is Streamed and run.output == root.output and run.tokens:
+            return "".join(run.tokens)
     return ""
+
+
+def _response(root: Run, answering: Run | None, returned: str) -> str:
+    """Return the answer: what the root returned, else what the model wrote."""
+    if returned or root.kind == "retriever" or answering is None:
+        return returned
+    is_streamed = type(root.output) is Streamed or _is_chat_stream(root.output)
+    return generated_text(answering) if root.output is None or is_streamed else ""
 
 
 @or_else(False)
@@ -163,6 +153,9 @@ def _first_token(answering: Run | None, root: Run) -> float | None:
     return max(0, answering.first_token_at - root.started_at) / 1e9
 
 
+# --------------------------------------------------------------------------- outcome
+
+
 def _outcome(root: Run, runs: Iterable[Run]) -> tuple[TurnStatus, ErrorInfo | None]:
     name = type(root.error).__name__ if root.error is not None else None
     if name in _CANCELS or (root.details or {}).get("cancelled"):
@@ -173,12 +166,12 @@ def _outcome(root: Run, runs: Iterable[Run]) -> tuple[TurnStatus, ErrorInfo | No
 
 
 def _waits_for_a_human(run: Run) -> bool:
-    """Whether a workflow's step waited for somebody's response when it ended."""
+    """Return True if a workflow's step was waiting for a human's response when it ended."""
     bases = {base.__name__ for value in (run.error, run.output) for base in type(value).__mro__}
     return bool(bases & {"WaitingForEvent", "InputRequiredEvent"})
 
 
 def _tags(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return what the application attached with ``instrument_tags``; workflows attach their own, which are left out."""
+    """Return the tags that the application set with ``instrument_tags``, without those that workflows add."""
     tags = runs[0].metadata or {}
     return {key: value for key, value in tags.items() if not str(key).startswith(_OWN_TAGS)}

@@ -6,10 +6,20 @@ from llama_index_instrumentation.span import active_span_id
 
 from rageval_hooks.integrations.capture.recorder import Framework, shared_recorder
 from rageval_hooks.integrations.llama_index.events import turn_from_events
-from rageval_hooks.integrations.llama_index.unsampled import is_inside_left_out
 
 __all__ = ["FRAMEWORK"]
 
+_recorder = shared_recorder()
 
-FRAMEWORK = Framework("llama_index", turn_from_events, active_span_id.get, is_inside_left_out)
-shared_recorder().join(FRAMEWORK)
+
+def _continues_an_unsampled_turn() -> bool:
+    """Return True if the calling code belongs to a sampled-out turn whose root span has ended.
+
+    A streamed answer is read after that. The model may then call a chain of another framework.
+    """
+    span_id = active_span_id.get()
+    return span_id is not None and not _recorder.knows(span_id) and _recorder.goes_on(span_id)
+
+
+FRAMEWORK = Framework("llama_index", turn_from_events, active_span_id.get, _continues_an_unsampled_turn)
+_recorder.join(FRAMEWORK)

@@ -1,4 +1,8 @@
-"""The thin part: two handlers that hand every span and event of LlamaIndex's dispatcher to the recorder."""
+"""The two handlers on LlamaIndex's dispatcher: they pass each span and event to the recorder.
+
+A span that starts becomes a :class:`~rageval_hooks.integrations.capture.recorder.Run`. Events add what spans do not
+carry (``model_events``). When the root ends (``turn_end``), ``turn_from_events`` builds the turn from the runs.
+"""
 
 from __future__ import annotations
 
@@ -11,38 +15,31 @@ from llama_index_instrumentation.dispatcher import active_instrument_tags
 from llama_index_instrumentation.event_handlers import BaseEventHandler
 from llama_index_instrumentation.span import BaseSpan
 from llama_index_instrumentation.span_handlers import BaseSpanHandler
-from opentelemetry import context as otel_context
 
+from rageval_hooks.integrations.capture.deferred import hand_over
 from rageval_hooks.integrations.capture.recorder import Run, shared_recorder
-from rageval_hooks.integrations.llama_index.components import kind_of, name_of
 from rageval_hooks.integrations.llama_index.framework import FRAMEWORK
-from rageval_hooks.integrations.llama_index.operations import HANDLERS, leave_model_open
-from rageval_hooks.integrations.llama_index.payloads import Streamed, arguments_of, is_generator, snapshot, streamed_in
-from rageval_hooks.integrations.llama_index.streams import Follower, hold
+from rageval_hooks.integrations.llama_index.kinds import kind_of, name_of
+from rageval_hooks.integrations.llama_index.model_events import HANDLERS, keep_model_open
+from rageval_hooks.integrations.llama_index.nodes import snapshot
+from rageval_hooks.integrations.llama_index.payloads import Streamed, arguments_of, is_generator, streamed_in
+from rageval_hooks.integrations.llama_index.streams import Follower
 from rageval_hooks.integrations.llama_index.turn_end import (
     end,
-    failed,
-    leave_root,
+    end_root_span,
+    finish_stream,
+    log_failure,
     look_for_foreign_span,
-    release_root,
     root_of,
-)
-from rageval_hooks.integrations.llama_index.unsampled import (
-    LeftOut,
-    is_part_left_out,
-    is_read_here,
-    left_out,
-    note_stream,
+    wait_for,
 )
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.suppression import is_suppressed
 
 __all__ = ["attach", "detach"]
 
-_NEVER_STREAMED = frozenset({type(None), str, list, dict})
-_STREAMED = frozenset({"StreamingResponse", "AsyncStreamingResponse"})
 _NO_TURN = frozenset({"embedding", "ingestion"})
-"""Building an index is no turn."""
+"""Building an index is not a turn."""
 
 _pipeline: Pipeline | None = None
 _recorder = shared_recorder()
@@ -50,7 +47,7 @@ _knows = _recorder.knows
 
 
 class _SpanHandler(BaseSpanHandler[BaseSpan]):
-    """Records spans. Keeps none in the base class's lists."""
+    """Records spans. The lists of the base class stay empty: the recorder keeps the runs."""
 
     @classmethod
     def class_name(cls) -> str:
@@ -66,54 +63,43 @@ class _SpanHandler(BaseSpanHandler[BaseSpan]):
         tags: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Record that a span has begun."""
+        """Record that a span has started."""
         pipeline = _pipeline
-        if is_part_left_out(parent_id) or pipeline is None or not pipeline.enabled or is_suppressed():
+        if pipeline is None or not pipeline.enabled or is_suppressed():
             return
         try:
-            _enter(pipeline, id_, parent_id, bound_args, instance)
+            _start(pipeline, id_, parent_id, bound_args, instance)
         except Exception as error:
             pipeline.failed("the start of a span of LlamaIndex could not be recorded", error)
 
     def span_exit(self, id_: str, bound_args: Any, instance: Any = None, result: Any = None, **kwargs: Any) -> None:
         """Record that a span has ended."""
+        if not _knows(id_):
+            return
         try:
-            if not _knows(id_):
-                root = left_out.get()
-                if root is not None and root.span_id == id_:
-                    root.end()
-                    _pass_over(id_, result)
-                elif root is not None and type(result).__name__ in _STREAMED:
-                    _pass_over(root.span_id, result)  # the root may return it inside of something else
-                return
             run = _recorder.get(id_)
-            if run is not None:
-                _exit(run, result)
+            if run is None:
+                _end_unsampled(id_, result)
             else:
-                _pass_over(id_, result)
-                end(id_, None)
+                _end(run, result)
         except Exception as error:
-            failed(id_, error)
+            log_failure(id_, error)
             end(id_, result)
 
     def span_drop(
         self, id_: str, bound_args: Any, instance: Any = None, err: BaseException | None = None, **kwargs: Any
     ) -> None:
         """Record that a span has ended with an exception."""
-        try:
-            if not _knows(id_):
-                root = left_out.get()
-                if root is not None and root.span_id == id_:
-                    root.end()
-                return
-            run = _recorder.get(id_)
-            end(id_, None, err)
-            if run is not None and run.kind == "writer":
-                release_root(run, _writer(run), err)
-        except Exception as error:
-            failed(id_, error)
+        if not _knows(id_):
+            return
+        if isinstance(err, GeneratorExit):
+            # The garbage collector destroys an abandoned coroutine. It may run anywhere, for example inside
+            # ContextVar.set, so no work may be done here.
+            hand_over(_drop, id_, err)
+        else:
+            _drop(id_, err)
 
-    # What the base class's methods in the place of those above would call.
+    # The base class calls these three from the methods above, which this class replaces.
 
     def new_span(self, *args: Any, **kwargs: Any) -> None:
         """Do nothing."""
@@ -134,28 +120,21 @@ class _EventHandler(BaseEventHandler):
         return "RagevalEventHandler"
 
     def handle(self, event: BaseEvent, **kwargs: Any) -> None:
-        """Record an event on its span's record."""
-        if not _knows(event.span_id):
-            return
-        record = HANDLERS.get(type(event).__name__)
+        """Record an event on the run of its span."""
         run = _recorder.get(event.span_id)
-        if record is None or run is None:
+        if run is None or type(event).__name__ not in HANDLERS:
             return
-        try:
-            record(run, event)
-        except Exception as error:
-            failed(run.id, error)
+        if isinstance(getattr(event, "exception", None), GeneratorExit):
+            hand_over(_record_event, run, event)  # the garbage collector may be running: see span_drop
+        else:
+            _record_event(run, event)
 
 
-def _enter(pipeline: Pipeline, span_id: str, parent_id: str | None, bound_args: Any, instance: Any) -> None:
+# --------------------------------------------------------------------------- spans
+
+
+def _start(pipeline: Pipeline, span_id: str, parent_id: str | None, bound_args: Any, instance: Any) -> None:
     kind = kind_of(span_id, instance)
-    selection = None
-    if parent_id is None and _recorder.surrounding(FRAMEWORK) is None:
-        is_none = kind in _NO_TURN or _recorder.is_left_out(FRAMEWORK) or is_read_here()
-        selection = None if is_none else pipeline.begin(otel_context.get_current())
-        if selection is None or not selection.selected:
-            left_out.set(LeftOut(span_id))
-            return
     run = _recorder.start(
         pipeline,
         span_id,
@@ -165,12 +144,12 @@ def _enter(pipeline: Pipeline, span_id: str, parent_id: str | None, bound_args: 
         bound_args,
         framework=FRAMEWORK,
         standalone=kind not in _NO_TURN,
-        selection=selection,
     )
     if run is None:
         return
     run.details = {"instance": instance}
     if kind in ("reranker", "synthesizer"):
+        # Postprocessors change nodes in place, so what they were given is copied now.
         run.details["nodes_before"] = snapshot(arguments_of(bound_args).get("nodes"))
     if run.parent is None:
         run.metadata = dict(active_instrument_tags.get())
@@ -179,75 +158,104 @@ def _enter(pipeline: Pipeline, span_id: str, parent_id: str | None, bound_args: 
     if kind == "writer":
         root = root_of(run)
         if root is not None:
-            hold(root, _writer(run))
+            wait_for(root, _writer_key(run))
 
 
-def _exit(run: Run, result: Any) -> None:
+def _end(run: Run, result: Any) -> None:
     if run.kind in ("retriever", "reranker") and run.details is not None:
         run.details["nodes_after"] = snapshot(result)
     if run.kind == "llm" and is_generator(result):
-        leave_model_open(run, result)
+        keep_model_open(run, result)
         return
     streamed = streamed_in(result)
+    # Other tools that watch synthesizers, OpenInference among them, expect the generator that the synthesizer made.
+    # Inside of a query engine it is followed when the engine returns it.
     if run.kind != "synthesizer" or run.parent is None:
-        # Others that watch a synthesizer, as OpenInference does, look for the generator that it returned.
         for response in streamed:
             if not is_generator(response):
                 _follow(run, response)
     if run.parent is None:
-        leave_root(run, result)
+        end_root_span(run, result)
         return
     end(run.id, Streamed(id(streamed[0])) if streamed else result)
     if run.kind == "writer":
-        release_root(run, _writer(run), None)
+        finish_stream(run, _writer_key(run), None)
 
 
-def _pass_over(span_id: str, result: Any) -> None:
-    """Keep what is streamed for a turn that is not looked at from being taken for another turn.
+def _drop(span_id: str, error: BaseException | None) -> None:
+    try:
+        run = _recorder.get(span_id)
+        end(span_id, None, error)
+        if run is not None and run.kind == "writer":
+            finish_stream(run, _writer_key(run), error)
+    except Exception as failure:
+        log_failure(span_id, failure)
 
-    Args:
-        span_id: the root's.
-        result: what a span returned.
+
+def _end_unsampled(span_id: str, result: Any) -> None:
+    """End a span of a sampled-out turn.
+
+    Its streamed answer is read later, perhaps in another context. What the model calls then must not become a turn.
     """
-    kind = type(result)
-    if kind in _NEVER_STREAMED:
-        return
-    for response in (result,) if kind.__name__ in _STREAMED else streamed_in(result):
+    end(span_id, None)
+    for response in streamed_in(result):
         stream = getattr(response, "response_gen", None)
-        if stream is not None and not note_stream(stream):
+        if stream is not None and not Follower.follows(stream):
             response.response_gen = Follower(span_id).follow(stream)
+            _recorder.remember([span_id])  # the span goes on, as far as the recorder is concerned
 
 
-def _writer(run: Run) -> tuple[str, int]:
-    """Return what stands for the work of a chat engine that writes its streamed answer down, beside its readers."""
+def _writer_key(run: Run) -> tuple[str, int]:
+    """Return the key of a chat engine's writer: the thread or task that adds a streamed answer to the history."""
     return ("writer", id((run.details or {}).get("instance")))
 
 
+# --------------------------------------------------------------------------- streamed answers
+
+
 def _follow(run: Run, response: Any) -> None:
-    """Follow a streamed answer to its last word, wherever it will be read."""
+    """Follow a streamed answer to its end, wherever it is read."""
     if Follower.follows(response.response_gen):
         return
     key = ("answer", object())
     root = root_of(run)
     if root is not None:
-        hold(root, key)
-    recording = _recorder.recording(run.id)
-    runs = recording.runs if recording is not None else []
-    made = (other for other in runs if other.kind == "synthesizer" and other.output == Streamed(id(response)))
-    source = next(made, run)
+        wait_for(root, key)
     follower = Follower(
-        str(source.id),
+        _source_of(response, run).text_id,
         on_text=lambda text: _recorder.token(run.id, text if isinstance(text, str) else ""),
         on_end=partial(_stop_following, run, key),
     )
     response.response_gen = follower.follow(response.response_gen)
 
 
+def _source_of(response: Any, run: Run) -> Run:
+    """Return the synthesizer that made a streamed response, or the run that returned it."""
+    recording = _recorder.recording(run.id)
+    for other in recording.runs if recording is not None else ():
+        if other.kind == "synthesizer" and other.output == Streamed(id(response)):
+            return other
+    return run
+
+
 def _stop_following(run: Run, key: tuple[str, object], error: BaseException | None) -> None:
     try:
-        release_root(run, key, error)
+        finish_stream(run, key, error)
     except Exception as failure:
-        failed(run.id, failure)
+        log_failure(run.id, failure)
+
+
+# --------------------------------------------------------------------------- events
+
+
+def _record_event(run: Run, event: BaseEvent) -> None:
+    try:
+        HANDLERS[type(event).__name__](run, event)
+    except Exception as error:
+        log_failure(run.id, error)
+
+
+# --------------------------------------------------------------------------- attaching
 
 
 _span_handler = _SpanHandler()
@@ -255,7 +263,7 @@ _event_handler = _EventHandler()
 
 
 def attach(pipeline: Pipeline) -> None:
-    """Send the turns of everything that LlamaIndex runs in the process to a pipeline; replaces the one before."""
+    """Send the turns of everything that LlamaIndex runs in this process to a pipeline, instead of the previous one."""
     global _pipeline
     _pipeline = pipeline
     dispatcher = get_dispatcher()
@@ -265,7 +273,7 @@ def attach(pipeline: Pipeline) -> None:
 
 
 def detach() -> None:
-    """Take the handlers away; what is under way is forgotten."""
+    """Remove the handlers, and drop turns that have not ended."""
     global _pipeline
     pipeline, _pipeline = _pipeline, None
     dispatcher = get_dispatcher()

@@ -1,4 +1,4 @@
-"""Spans that OpenInference's instrumentor for LlamaIndex makes already."""
+"""Spans that OpenInference's instrumentor for LlamaIndex has already made."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["foreign_span"]
 
 
 def foreign_span(span_id: Hashable) -> tuple[int, int, int] | None:
-    """Return trace id, span id and flags of the span that OpenInference has for a span, if it traces LlamaIndex."""
+    """Return trace id, span id and flags of OpenInference's span for a LlamaIndex span; None if it makes none."""
     module = sys.modules.get("openinference.instrumentation.llama_index")
     instrumentor = getattr(module, "LlamaIndexInstrumentor", None)
     handler = getattr(instrumentor() if instrumentor is not None else None, "_span_handler", None)

@@ -1,4 +1,4 @@
-"""The operations inside a turn, which become its child spans."""
+"""The steps of a turn: the operations inside of it, which become its child spans."""
 
 from __future__ import annotations
 
@@ -7,20 +7,14 @@ from typing import Any
 
 from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.llama_index.calls import generated_text, model_name, tokens_used
-from rageval_hooks.integrations.llama_index.components import provider_of
-from rageval_hooks.integrations.llama_index.context import nodes_after
-from rageval_hooks.integrations.llama_index.payloads import (
-    Made,
-    answer_of,
-    arguments_of,
-    messages_of,
-    passages_of,
-    query_of,
-    tool_input,
-)
-from rageval_hooks.turn import ErrorInfo, Passage, Step, StepKind
+from rageval_hooks.integrations.llama_index.kinds import provider_of
+from rageval_hooks.integrations.llama_index.messages import messages_of
+from rageval_hooks.integrations.llama_index.nodes import Made, passages_of
+from rageval_hooks.integrations.llama_index.payloads import answer_of, arguments_of, query_of, tool_input
+from rageval_hooks.integrations.llama_index.retrieval import Marks, nodes_after, with_mark
+from rageval_hooks.turn import ErrorInfo, Step, StepKind
 
-__all__ = ["steps_of", "with_mark"]
+__all__ = ["steps_of"]
 
 _KINDS: Mapping[str, StepKind] = {
     "retriever": "retriever",
@@ -30,7 +24,7 @@ _KINDS: Mapping[str, StepKind] = {
     "agent": "agent",
     "embedding": "embedding",
 }
-_ALWAYS = frozenset({"retriever", "reranker", "llm", "tool"})
+_ALWAYS = frozenset({"retriever", "reranker", "tool"})
 _NO_ERRORS = frozenset({"CancelledError", "GeneratorExit", "KeyboardInterrupt", "WaitingForEvent"})
 
 
@@ -38,33 +32,26 @@ def steps_of(
     runs: Sequence[Run],
     calls: Sequence[Run],
     ended_at: int,
-    marked: Mapping[tuple[str | None, str], Passage],
-    every: bool,
+    marks: Marks,
+    every_step: bool,
     made: Made,
 ) -> tuple[Step, ...]:
     """Build the steps of a turn.
 
     Args:
-        runs: the records by start time, the root first.
+        runs: the runs by start time, the root first.
         calls: the model calls that count.
         ended_at: when the turn ended.
-        marked: passages by id and text, with what of them was shown to the model.
-        every: keep whatever had a span, not only retrievers, rerankers, model calls and tools.
+        marks: passages by id and text, with how much of each was in the prompt.
+        every_step: keep every span, not only retrievers, rerankers, model calls and tools.
         made: the passages that were made of nodes already.
     """
-    counted = {id(call) for call in calls}
-    kept = [
-        run
-        for run in runs
-        if (id(run) in counted if run.kind == "llm" else run.kind in _ALWAYS or (every and run is not runs[0]))
-        and not _repeats(run)
-    ]
+    kept = _kept_runs(runs, calls, every_step)
     ids = {id(run) for run in kept}
     steps = []
     for run in kept:
         parent = next((ancestor for ancestor in run.ancestors() if id(ancestor) in ids), None)
-        unfinished = run.ended_at is None or type(run.error).__name__ in _NO_ERRORS
-        error = None if unfinished or run.error is None else run.error
+        was_stopped = type(run.error).__name__ in _NO_ERRORS
         steps.append(
             Step(
                 id=run.text_id,
@@ -73,54 +60,59 @@ def steps_of(
                 name=run.name,
                 started_at=run.started_at,
                 ended_at=max(run.started_at, run.ended_at if run.ended_at is not None else ended_at),
-                error=None if error is None else ErrorInfo.of(error),
-                complete=not unfinished,
-                **_fields(run, runs, marked, made),
+                error=None if was_stopped or run.error is None else ErrorInfo.of(run.error),
+                complete=run.ended_at is not None and not was_stopped,
+                **_fields(run, runs, marks, made),
             )
         )
     return tuple(steps)
 
 
+def _kept_runs(runs: Sequence[Run], calls: Sequence[Run], every_step: bool) -> list[Run]:
+    counted = {id(call) for call in calls}
+    kept = []
+    for run in runs:
+        is_asked_for = run.kind in _ALWAYS or (every_step and run is not runs[0])
+        wanted = id(run) in counted if run.kind == "llm" else is_asked_for
+        if wanted and not _repeats(run):
+            kept.append(run)
+    return kept
+
+
 def _repeats(run: Run) -> bool:
-    """Whether it is a method of a component whose other method is around it: a tool's ``call`` inside ``__call__``."""
-    if run.kind not in ("tool", "retriever", "reranker"):
+    """Return True if another method of the same component is around a run: a tool's ``call`` inside ``__call__``."""
+    if run.kind not in _ALWAYS:
         return False
-    instance = (run.details or {}).get("instance")
-    return any(
-        ancestor.kind == run.kind
-        and ((ancestor.details or {}).get("instance") is instance or (run.kind == "tool" and ancestor.name == run.name))
-        for ancestor in run.ancestors()
-    )
+    return any(ancestor.kind == run.kind and _same_component(ancestor, run) for ancestor in run.ancestors())
 
 
-def _fields(
-    run: Run, runs: Sequence[Run], marked: Mapping[tuple[str | None, str], Passage], made: Made
-) -> dict[str, Any]:
+def _same_component(one: Run, other: Run) -> bool:
+    if (one.details or {}).get("instance") is (other.details or {}).get("instance"):
+        return True
+    return one.kind == "tool" and one.name == other.name  # an adapter around a tool has its name
+
+
+def _fields(run: Run, runs: Sequence[Run], marks: Marks, made: Made) -> dict[str, Any]:
     if run.kind == "llm":
-        return {
-            "messages": messages_of(run.input),
-            "output": generated_text(run),
-            "model": model_name(run),
-            "provider": provider_of((run.details or {}).get("instance")),
-            "usage": tokens_used(run, runs),
-            "time_to_first_token": None
-            if run.first_token_at is None
-            else max(0, run.first_token_at - run.started_at) / 1e9,
-        }
+        return _model_fields(run, runs)
     if run.kind == "tool":
         return {"input": tool_input(run.input), "output": answer_of(run.output)}
-    asked = query_of(arguments_of(run.input))
+    query = query_of(arguments_of(run.input))
     if run.kind in ("retriever", "reranker"):
-        passages = [with_mark(passage, marked) for passage in passages_of(nodes_after(run) or (), made)]
-        return {"input": asked, "passages": tuple(passages)}
-    return {"input": asked or None, "output": answer_of(run.output) or None}
+        passages = passages_of(nodes_after(run) or (), made)
+        return {"input": query, "passages": tuple(with_mark(passage, marks) for passage in passages)}
+    return {"input": query or None, "output": answer_of(run.output) or None}
 
 
-def with_mark(passage: Passage, marked: Mapping[tuple[str | None, str], Passage]) -> Passage:
-    """Add what of it was shown; the score stays the one of this stage."""
-    mark = marked.get((passage.id, passage.text))
-    if mark is None:
-        return passage
-    if mark.score == passage.score and mark.metadata == passage.metadata:
-        return mark
-    return passage.model_copy(update={"in_prompt": mark.in_prompt, "prompt_share": mark.prompt_share})
+def _model_fields(call: Run, runs: Sequence[Run]) -> dict[str, Any]:
+    first_token: float | None = None
+    if call.first_token_at is not None:
+        first_token = max(0, call.first_token_at - call.started_at) / 1e9
+    return {
+        "messages": messages_of(call.input),
+        "output": generated_text(call),
+        "model": model_name(call),
+        "provider": provider_of((call.details or {}).get("instance")),
+        "usage": tokens_used(call, runs),
+        "time_to_first_token": first_token,
+    }

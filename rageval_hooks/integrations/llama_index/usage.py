@@ -1,4 +1,4 @@
-"""Token counts, in the shapes in which providers report them."""
+"""Token counts, in the different shapes in which providers report them."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ _INPUT = ("prompt_tokens", "input_tokens", "prompt_token_count", "inputTokens", 
 _OUTPUT = ("completion_tokens", "output_tokens", "candidates_token_count", "outputTokens", "eval_count")
 _DETAILS = ("prompt_tokens_details", "input_tokens_details", "input_token_details")
 _CACHED = ("cached_tokens", "cache_read", "cached_content_token_count")
-_CACHED_APART = ("cache_read_input_tokens", "cacheReadInputTokens")
-_WRITTEN_APART = ("cache_creation_input_tokens", "cacheWriteInputTokens")
+# Anthropic and Bedrock report input tokens without those that were read from or written to the cache.
+_CACHED_EXTRA = ("cache_read_input_tokens", "cacheReadInputTokens")
+_WRITTEN_EXTRA = ("cache_creation_input_tokens", "cacheWriteInputTokens")
 
 
 @or_else(None)
 def usage_of(response: Any) -> Usage | None:
     """Return the tokens that the provider counted for a model's response; None if it did not.
 
-    They stand in ``raw``, an object or a mapping, under ``usage`` or ``usage_metadata`` or at the top; some model
+    They are in ``raw`` (an object or a mapping), under ``usage`` or ``usage_metadata`` or at the top. Some model
     classes put them into ``additional_kwargs``.
     """
-    raw = getattr(response, "raw", None)
-    extra = getattr(response, "additional_kwargs", None)
-    for place in (*(_get(raw, name) for name in _PLACES), raw, *(_get(extra, name) for name in _PLACES), extra):
-        usage = _counted(place)
-        if usage is not None:
-            return usage
+    for container in (getattr(response, "raw", None), getattr(response, "additional_kwargs", None)):
+        for place in (*(_get(container, name) for name in _PLACES), container):
+            usage = _counted(place)
+            if usage is not None:
+                return usage
     return None
 
 
@@ -46,15 +46,21 @@ def _counted(place: Any) -> Usage | None:
     read, written = _first(place, _INPUT), _first(place, _OUTPUT)
     if read is None or written is None or read + written == 0:
         return None
-    thoughts = _first(place, ("thoughts_token_count",)) or 0  # Gemini counts these apart
-    cached = next((found for name in _DETAILS if (found := _first(_get(place, name), _CACHED)) is not None), None)
-    if cached is None:
-        cached = _first(place, _CACHED)
-    apart = _first(place, _CACHED_APART)  # Anthropic's and Bedrock's inputs are without what came from the cache
-    if apart is not None:
-        read += apart + (_first(place, _WRITTEN_APART) or 0)
-        cached = apart
+    thoughts = _first(place, ("thoughts_token_count",)) or 0  # Gemini counts these separately
+    cached = _cached(place)
+    extra = _first(place, _CACHED_EXTRA)
+    if extra is not None:
+        read += extra + (_first(place, _WRITTEN_EXTRA) or 0)
+        cached = extra
     return Usage(input_tokens=read, output_tokens=written + thoughts, cache_read_tokens=cached)
+
+
+def _cached(place: Any) -> int | None:
+    for name in _DETAILS:
+        found = _first(_get(place, name), _CACHED)
+        if found is not None:
+            return found
+    return _first(place, _CACHED)
 
 
 def _first(place: Any, names: Iterable[str]) -> int | None:

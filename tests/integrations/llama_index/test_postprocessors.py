@@ -61,6 +61,14 @@ def ask(asked: Any, asynchronous: bool) -> None:
     asyncio.run(asked.aquery(QUESTION)) if asynchronous else asked.query(QUESTION)
 
 
+def shown(turn: Turn) -> list[tuple[str | None, float | None]]:
+    return [(passage.id, passage.score) for passage in turn.passages if passage.in_prompt]
+
+
+def dropped(turn: Turn) -> list[str | None]:
+    return [passage.id for passage in turn.passages if passage.in_prompt is False]
+
+
 def of_kind(turn: Turn, kind: str) -> list[Step]:
     return [step for step in turn.steps if step.kind == kind]
 
@@ -68,12 +76,13 @@ def of_kind(turn: Turn, kind: str) -> list[Step]:
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["query", "aquery"])
 @pytest.mark.parametrize("events", [False, True], ids=["without events", "with events"])
 def test_a_reranker(captured: Captured, events: bool, asynchronous: bool) -> None:
-    """The context has its order, choice and scores; the retriever's step keeps what was retrieved, with its scores."""
+    """Its choice is in the prompt, with its order and scores; what it dropped is kept and marked."""
     ask(engine(Reverse(events=events)), asynchronous)
 
     turn = captured.turn
-    assert [(passage.id, passage.score) for passage in turn.passages] == [("d3", 100.0), ("d2", 99.0)]
-    assert all(passage.in_prompt for passage in turn.passages)
+    assert shown(turn) == [("d3", 100.0), ("d2", 99.0)]
+    assert dropped(turn) == ["d1"]
+    assert [passage.id for passage in turn.passages] == ["d3", "d2", "d1"]
     [retrieval], [reranking] = of_kind(turn, "retriever"), of_kind(turn, "reranker")
     assert [passage.id for passage in retrieval.passages] == ["d1", "d2", "d3"]
     assert all((passage.score or 0) < 1 for passage in retrieval.passages)
@@ -87,36 +96,39 @@ def test_a_reranker(captured: Captured, events: bool, asynchronous: bool) -> Non
 
 
 def test_a_reranker_without_a_span(captured: Captured) -> None:
-    """What the synthesizer was given tells what it did."""
+    """The input of the synthesizer says what it did."""
     ask(engine(AsyncReverse()), True)
 
     turn = captured.turn
-    assert [(passage.id, passage.score) for passage in turn.passages] == [("d3", 100.0), ("d2", 99.0)]
+    assert shown(turn) == [("d3", 100.0), ("d2", 99.0)]
+    assert dropped(turn) == ["d1"]
     assert [passage.id for passage in of_kind(turn, "retriever")[0].passages] == ["d1", "d2", "d3"]
 
 
 def test_several_in_a_row(captured: Captured) -> None:
-    """Each is a step with what it left; the last one's is the context."""
+    """Each is a step with the nodes that it kept; those of the last one are in the prompt."""
     ask(engine(Reverse(), SimilarityPostprocessor(similarity_cutoff=99.5)), False)
 
     turn = captured.turn
-    assert [passage.id for passage in turn.passages] == ["d3"]
+    assert [passage_id for passage_id, _ in shown(turn)] == ["d3"]
+    assert dropped(turn) == ["d1", "d2"]
     assert [[passage.id for passage in step.passages] for step in of_kind(turn, "reranker")] == [["d3", "d2"], ["d3"]]
 
 
 def test_one_that_leaves_nothing(captured: Captured) -> None:
-    """There was retrieval, but no context."""
+    """All passages are marked as dropped, although there was no prompt."""
     ask(engine(SimilarityPostprocessor(similarity_cutoff=2.0)), False)
 
     turn = captured.turn
-    assert turn.passages == ()
+    assert dropped(turn) == ["d1", "d2", "d3"]
+    assert shown(turn) == []
     assert turn.response == "Empty Response"
     assert [passage.id for passage in of_kind(turn, "retriever")[0].passages] == ["d1", "d2", "d3"]
     assert turn.is_rag
 
 
 def test_one_that_changes_the_texts_in_place(captured: Captured) -> None:
-    """Sentence windows: the context is the window, the retriever's step keeps the sentence that was found."""
+    """Sentence windows: the passage is the window, the retriever's step keeps the sentence that was found."""
     node = TextNode(id_="d1", text=FACTS["d1"], metadata={"window": "Before that. " + FACTS["d1"]})
     asked = engine(MetadataReplacementPostProcessor(target_metadata_key="window"))
     asked._retriever = ScriptedRetriever(lambda query: [NodeWithScore(node=node, score=0.5)])
@@ -128,11 +140,12 @@ def test_one_that_changes_the_texts_in_place(captured: Captured) -> None:
 
 
 def test_one_that_asks_a_model(captured: Captured) -> None:
-    """Its prompt, which has every candidate, is none of the answer's; its call lies inside of its step."""
+    """Its prompt has every candidate, and is not a prompt of the answer; its call is inside of its step."""
     ask(engine(LLMRerank(llm=llm("Doc: 1, Relevance: 9"), top_n=1)), False)
 
     turn = captured.turn
-    assert [(passage.id, passage.score) for passage in turn.passages] == [("d1", 9.0)]
+    assert shown(turn) == [("d1", 9.0)]
+    assert dropped(turn) == ["d2", "d3"]
     [reranking] = of_kind(turn, "reranker")
     assert [call.parent_id for call in of_kind(turn, "llm")] == [reranking.id, None]
     retrieved = of_kind(turn, "retriever")[0].passages
@@ -140,7 +153,7 @@ def test_one_that_asks_a_model(captured: Captured) -> None:
 
 
 class Reranking(CustomQueryEngine):
-    """Reranks in a function of its own, which tells so by events only."""
+    """Reranks in a function of its own and reports that by events only."""
 
     retriever: Any
     model: Any
@@ -153,12 +166,12 @@ class Reranking(CustomQueryEngine):
         return str(self.model.complete(nodes[0].text + query_str))
 
 
-def test_reranking_that_only_events_tell(captured: Captured) -> None:
-    """It is a step like any other, and its nodes are the context."""
+def test_reranking_that_only_events_report(captured: Captured) -> None:
+    """It is a step like any other, and its nodes are in the prompt."""
     Reranking(retriever=index().as_retriever(similarity_top_k=2), model=llm()).query(QUESTION)
 
     turn = captured.turn
-    assert [(passage.id, passage.in_prompt) for passage in turn.passages] == [("d2", True)]
+    assert [(passage.id, passage.in_prompt) for passage in turn.passages] == [("d2", True), ("d1", False)]
     [reranking] = of_kind(turn, "reranker")
     assert (reranking.name, reranking.input) == ("own-rank", QUESTION)
 

@@ -53,7 +53,8 @@ def test_a_turn() -> None:
     assert (turn.name, turn.framework) == ("Engine.query", "llama_index")
     assert (turn.query, turn.response, turn.status) == ("When?", "In 2019.", "ok")
     assert turn.retrieval_queries == ("when?",)
-    assert [(passage.id, passage.score, passage.in_prompt) for passage in turn.passages] == [("n1", 0.9, True)]
+    passages = [(passage.id, passage.score, passage.in_prompt) for passage in turn.passages]
+    assert passages == [("n1", 0.9, True), ("n2", 0.4, False)]
     assert [step.kind for step in turn.steps] == ["retriever", "reranker", "llm"]
     assert [passage.in_prompt for passage in turn.steps[0].passages] == [True, False]
     assert turn.model == "m-1"

@@ -24,7 +24,9 @@ from llama_index.core.tools import ToolOutput
 from llama_index.core.workflow import StartEvent, StopEvent
 from pydantic import BaseModel
 
-from rageval_hooks.integrations.llama_index import components
+from rageval_hooks.integrations.llama_index import kinds
+from rageval_hooks.integrations.llama_index import messages as llama_messages
+from rageval_hooks.integrations.llama_index import nodes as llama_nodes
 from rageval_hooks.integrations.llama_index import payloads as values
 from rageval_hooks.turn import Message, Passage
 
@@ -137,7 +139,7 @@ def test_the_answer(value: Any, answer: str) -> None:
 )
 def test_the_prompt(prompt: Any, messages: list[tuple[str, str]] | None) -> None:
     """Roles by the names of everybody else; of pictures nothing, of tool calls their JSON."""
-    found = values.messages_of(prompt)
+    found = llama_messages.messages_of(prompt)
     if messages is not None:
         assert found == tuple(Message(role=role, content=content) for role, content in messages)
     else:
@@ -155,7 +157,7 @@ def test_nodes() -> None:
         "not a node",
     ]
 
-    assert values.passages_of(values.snapshot(nodes)) == [
+    assert llama_nodes.passages_of(llama_nodes.snapshot(nodes)) == [
         Passage(text="one", id="a", score=0.5, metadata={"page": 3}),
         Passage(text="two", id="b"),
         Passage(text="three", id="c"),
@@ -166,11 +168,11 @@ def test_nodes() -> None:
 def test_a_snapshot_stays_as_it_was() -> None:
     """Rerankers give nodes new scores in place, others new texts."""
     node = NodeWithScore(node=TextNode(id_="a", text="before"), score=0.5)
-    taken = values.snapshot([node])
+    taken = llama_nodes.snapshot([node])
     node.score = 9.0
     node.node.set_content("after")
 
-    [passage] = values.passages_of(taken)
+    [passage] = llama_nodes.passages_of(taken)
     assert (passage.text, passage.score) == ("before", 0.5)
 
 
@@ -188,7 +190,7 @@ def test_a_snapshot_stays_as_it_was() -> None:
 )
 def test_the_models_name(raw: Any, asked: dict[str, Any], name: str | None) -> None:
     """As the provider reported it, else as it was asked for; the default of LlamaIndex is no name."""
-    assert values.model_of(SimpleNamespace(raw=raw), asked) == name
+    assert llama_messages.model_of(SimpleNamespace(raw=raw), asked) == name
 
 
 @pytest.mark.parametrize(
@@ -214,10 +216,10 @@ def test_what_has_no_json() -> None:
         model_config = {"arbitrary_types_allowed": True}
         thing: Any
 
-    assert values.as_json({"type": Odd, "fact": Fact(year=1, place="x")}) == (
+    assert llama_messages.as_json({"type": Odd, "fact": Fact(year=1, place="x")}) == (
         f'{{"type": "{Odd}", "fact": {{"year": 1, "place": "x"}}}}'
     )
-    assert "object object" in values.as_json(Odd(thing=object()))
+    assert "object object" in llama_messages.as_json(Odd(thing=object()))
 
 
 def test_names_and_kinds_of_spans() -> None:
@@ -226,15 +228,15 @@ def test_names_and_kinds_of_spans() -> None:
 
     def local() -> None: ...
 
-    assert components.name_of(f"{local.__qualname__}{uuid}", None) == "local"
-    assert components.name_of(f"ingest{uuid}", None) == "ingest"
-    assert components.kind_of(f"ingest{uuid}", None) == "chain"
-    assert components.method_of(f"Engine.query{uuid}") == "query"
+    assert kinds.name_of(f"{local.__qualname__}{uuid}", None) == "local"
+    assert kinds.name_of(f"ingest{uuid}", None) == "ingest"
+    assert kinds.kind_of(f"ingest{uuid}", None) == "chain"
+    assert kinds.method_of(f"Engine.query{uuid}") == "query"
 
 
 def test_who_serves_a_model() -> None:
     """From the package of its class."""
     served = type("Claude", (), {"__module__": "llama_index.llms.anthropic.base"})()
 
-    assert components.provider_of(served) == "anthropic"
-    assert components.provider_of(object()) is None
+    assert kinds.provider_of(served) == "anthropic"
+    assert kinds.provider_of(object()) is None

@@ -1,4 +1,7 @@
-"""What a span is: LlamaIndex names spans by class and method only. Known by the names of base classes."""
+"""The kind of a span, from its class and method: LlamaIndex's spans carry no kind.
+
+Classes are recognised by the names of their base classes, because importing llama-index-core takes seconds.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from rageval_hooks.integrations.capture.values import or_else
 __all__ = ["kind_of", "method_of", "name_of", "provider_of"]
 
 _UUID_LENGTH = 37
-"""A span's id is ``Class.method-uuid``; this is how long the end of it is, dash included."""
+"""A span's id is ``Class.method-uuid``; this is the length of ``-uuid``."""
 
 _PACKAGES = ("llama_index.core.", "workflows.")
 
@@ -43,26 +46,23 @@ _METHODS = {
     "agent": frozenset({"run"}),
     "workflow": frozenset({"run"}),
 }
-"""The methods that are the operation itself; others of the same class are parts of it. Absent: all of them."""
+"""Kind → the methods that are the operation itself. Other methods of the class are parts of it. Not listed: all are."""
 
 
 def kind_of(span_id: str, instance: Any) -> str:
-    """Return the kind of a span: one of the values of ``_BASES``, or ``chain`` for whatever else there is.
+    """Return the kind of a span: one of the values of ``_BASES``, or ``chain`` for anything else.
 
     Args:
         span_id: LlamaIndex's id of the span.
         instance: the object whose method it is; None for a function.
     """
-    kind = _kind_of(instance)
+    component: type = type(instance)
+    kind = _kind_of_class(component)
     method = method_of(span_id)
     if kind == "embedding" and method.startswith("_"):
-        return "chain"
-    return kind if method in _METHODS.get(kind, (method,)) else "chain"
-
-
-def _kind_of(instance: Any) -> str:
-    component: type = type(instance)
-    return _kind_of_class(component)
+        return "chain"  # the public method around it is the operation
+    operations = _METHODS.get(kind)
+    return kind if operations is None or method in operations else "chain"
 
 
 @lru_cache(maxsize=1024)
@@ -74,16 +74,18 @@ def _kind_of_class(component: type) -> str:
 
 
 def method_of(span_id: Hashable) -> str:
-    """Return the name of the method, or function, whose span it is."""
+    """Return the name of the method or function whose span it is."""
     return str(span_id)[:-_UUID_LENGTH].rpartition(".")[2]
 
 
 def name_of(span_id: str, instance: Any) -> str:
-    """Return a component's name: a tool's own, else its class's, else the function's."""
+    """Return a component's name: a tool's own name, else the name of the class, else of the function."""
     if instance is None:
+        # The qualified name of a nested function: "outer.<locals>.inner".
         return span_id[:-_UUID_LENGTH].rpartition("<locals>.")[2] or span_id
-    own = _own_name(instance) if _kind_of(instance) == "tool" else None
-    return own or type(instance).__name__
+    component: type = type(instance)
+    own = _own_name(instance) if _kind_of_class(component) == "tool" else None
+    return own or component.__name__
 
 
 @or_else(None)
@@ -93,6 +95,6 @@ def _own_name(tool: Any) -> str | None:
 
 
 def provider_of(instance: Any) -> str | None:
-    """Return who serves a model, from the package of its class: ``llama_index.llms.openai`` is ``openai``."""
+    """Return the provider of a model, from the package of its class: ``llama_index.llms.openai`` is ``openai``."""
     parts = type(instance).__module__.split(".")
     return parts[2] if parts[:2] == ["llama_index", "llms"] and len(parts) > 2 else None

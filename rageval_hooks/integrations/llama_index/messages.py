@@ -1,0 +1,97 @@
+"""Reading prompts, model responses and tool arguments of LlamaIndex.
+
+By attribute names: the classes are not imported, because importing llama-index-core takes seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rageval_hooks.integrations.capture.values import first_string, is_a, or_else
+from rageval_hooks.runtime.jsonable import json_text
+from rageval_hooks.turn import Message
+
+__all__ = ["as_json", "is_message", "message_text", "messages_of", "model_of", "role_of", "tool_calls_of"]
+
+_ROLES = {"chatbot": "assistant", "model": "assistant", "developer": "system", "function": "tool"}
+_MODEL_KEYS = ("model", "model_version", "modelId")
+
+
+@or_else(False)
+def is_message(value: Any) -> bool:
+    """Return True for a chat message."""
+    # A PydanticResponse has every attribute, each None, so that hasattr alone says nothing.
+    return getattr(value, "role", None) is not None and (hasattr(value, "blocks") or hasattr(value, "content"))
+
+
+def role_of(message: Any) -> str:
+    """Return the role of a chat message, by the names that turns use."""
+    role = str(getattr(message.role, "value", message.role))
+    return _ROLES.get(role, role)
+
+
+def message_text(message: Any) -> str:
+    """Return the text of a message."""
+    content = getattr(message, "content", None)
+    return content if isinstance(content, str) else ""
+
+
+def tool_calls_of(response: Any) -> list[Any]:
+    """Return the tool calls that a model asked for."""
+    return _tool_calls_in(getattr(response, "message", None))
+
+
+def _tool_calls_in(message: Any) -> list[Any]:
+    kwargs = getattr(message, "additional_kwargs", None)
+    calls = kwargs.get("tool_calls") if isinstance(kwargs, dict) else None
+    if calls and isinstance(calls, (list, tuple)):
+        return list(calls)
+    blocks = getattr(message, "blocks", ())
+    return [block for block in blocks if getattr(block, "block_type", "") == "tool_call"]
+
+
+def messages_of(prompt: Any) -> tuple[Message, ...]:
+    """Return the prompt of a model call, which is a text or a list of chat messages."""
+    if isinstance(prompt, str):
+        return (Message(role="user", content=prompt),)
+    if not isinstance(prompt, Sequence):
+        return ()
+    return tuple(_prompt_message(message) for message in prompt if is_message(message))
+
+
+def _prompt_message(message: Any) -> Message:
+    text = message_text(message)
+    if not text and (calls := _tool_calls_in(message)):
+        text = as_json(calls)
+    return Message(role=role_of(message), content=text)
+
+
+@or_else(None)
+def model_of(response: Any, requested: Mapping[str, Any]) -> str | None:
+    """Return the model's name: as the provider reported it, else as the application requested it.
+
+    Args:
+        response: the model's response.
+        requested: the model's description in the event of its start.
+    """
+    raw = getattr(response, "raw", None)
+    reported = raw if isinstance(raw, Mapping) else {key: getattr(raw, key, None) for key in _MODEL_KEYS}
+    names = {key: value for key, value in reported.items() if is_a(value, str)}
+    name = first_string(names, _MODEL_KEYS) or first_string(requested, ("model_name", "model"))
+    return None if name == "unknown" else name
+
+
+def as_json(value: Any) -> str:
+    """Return any value as JSON. A value that JSON does not know becomes its ``str``."""
+    return json_text(value, _jsonable)
+
+
+def _jsonable(value: Any) -> Any:
+    dump = getattr(value, "model_dump", None)
+    if callable(dump) and not isinstance(value, type):
+        try:
+            return dump(mode="json")
+        except Exception:
+            pass  # a field of the model has no JSON form: its text has to do
+    return str(value)

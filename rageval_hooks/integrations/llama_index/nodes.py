@@ -1,0 +1,138 @@
+"""Reading LlamaIndex's nodes: snapshots of them, passages from them, and nodes inside of other values.
+
+By attribute names: the classes are not imported, because importing llama-index-core takes seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from rageval_hooks.integrations.capture.values import finite, first_string, or_else
+from rageval_hooks.integrations.llama_index.payloads import fields_of
+from rageval_hooks.turn import Passage
+
+__all__ = ["Made", "Snapshot", "node_ids", "nodes_in", "passages_of", "snapshot"]
+
+NodeState = tuple[Any, Any, str]
+"""A node with its score and text at one moment: (node, score, text)."""
+
+Snapshot = tuple[NodeState, ...]
+"""Nodes at one moment. Rerankers and postprocessors change nodes in place."""
+
+Made = dict[tuple[int, float | None, str], Passage]
+"""Passages by the identity of their node, their score and their text."""
+
+_DEPTH = 5
+_MOST_VALUES = 2_000
+
+
+def snapshot(nodes: Any) -> Snapshot:
+    """Return the current state of nodes; other values in the list are skipped. Formats nothing."""
+    if not isinstance(nodes, (list, tuple)):
+        return ()
+    return tuple(_state(item) for item in nodes if getattr(item, "node", None) is not None)
+
+
+def _state(scored: Any) -> NodeState:
+    return scored.node, getattr(scored, "score", None), _text_of(scored.node)
+
+
+def _text_of(node: Any) -> str:
+    text = getattr(node, "text", None)
+    if isinstance(text, str):
+        return text
+    content = node.get_content() if hasattr(node, "get_content") else ""
+    return content if isinstance(content, str) else ""
+
+
+def node_ids(nodes: Iterable[NodeState]) -> frozenset[str]:
+    """Return the ids of nodes."""
+    return frozenset(str(getattr(node, "node_id", id(node))) for node, _, _ in nodes)
+
+
+def passages_of(nodes: Iterable[NodeState], made: Made | None = None) -> list[Passage]:
+    """Return nodes as passages, with ids, metadata and scores.
+
+    Args:
+        nodes: the nodes.
+        made: passages that were made for the same turn. Several stages see the same nodes.
+    """
+    made = {} if made is None else made
+    found = []
+    for node, score, text in nodes:
+        key = (id(node), finite(score), text)
+        passage = made.get(key)
+        if passage is None:
+            passage = made[key] = Passage(
+                text=text,
+                id=first_string({"id": getattr(node, "node_id", None)}, ("id",)),
+                score=key[1],
+                metadata=getattr(node, "metadata", None) or {},
+            )
+        found.append(passage)
+    return found
+
+
+# --------------------------------------------------------------------------- nodes inside of other values
+
+
+@or_else(())
+def nodes_in(value: Any) -> Snapshot:
+    """Return the nodes inside of a value: in lists, mappings, events, responses, and results of vector stores."""
+    return tuple(_Search().nodes_in(value, 0))
+
+
+class _Search:
+    """One search, which stops after a number of values: an application may pass anything through its steps."""
+
+    def __init__(self) -> None:
+        self._left = _MOST_VALUES
+
+    def nodes_in(self, value: Any, depth: int) -> Iterator[NodeState]:
+        self._left -= 1
+        if self._left < 0 or depth > _DEPTH or isinstance(value, (str, bytes, int, float, type(None))):
+            return
+        if _is_node(value):
+            yield value, None, _text_of(value)
+        elif _is_node(getattr(value, "node", None)):
+            yield _state(value)
+        elif _is_store_result(value):
+            yield from _nodes_of_store(value)
+        else:
+            for part in _parts_of(value):
+                yield from self.nodes_in(part, depth + 1)
+
+
+def _is_node(value: Any) -> bool:
+    is_class = isinstance(value, type)
+    return not is_class and isinstance(getattr(value, "node_id", None), str) and hasattr(value, "get_content")
+
+
+def _is_store_result(value: Any) -> bool:
+    """Return True for the VectorStoreQueryResult that a vector store returns."""
+    return hasattr(value, "similarities") and isinstance(getattr(value, "nodes", None), (list, tuple))
+
+
+def _nodes_of_store(result: Any) -> Iterator[NodeState]:
+    similarities: Sequence[Any] = result.similarities or ()
+    for position, node in enumerate(result.nodes):
+        score = similarities[position] if position < len(similarities) else None
+        yield node, score, _text_of(node)
+
+
+def _parts_of(value: Any) -> Iterable[Any]:
+    if isinstance(value, Mapping):
+        return value.values()
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return value
+    if hasattr(value, "source_nodes"):
+        return ()  # a response of an engine, whose retrievers are known
+    # Only data is searched: components (engines, models, contexts) hold whole indexes.
+    is_data = hasattr(value, "__dataclass_fields__") or _is_event_or_output(value)
+    return fields_of(value).values() if is_data else ()
+
+
+def _is_event_or_output(value: Any) -> bool:
+    names = {base.__name__ for base in type(value).__mro__}
+    return bool(names & {"Event", "DictLikeModel", "ToolOutput", "ToolCallResult"})
