@@ -7,19 +7,11 @@ from functools import partial
 from types import MethodType
 from typing import Any, TypeVar, cast
 
-from rageval_hooks.online.inline import DONE, Arrival
+from rageval_hooks.online.inline import DONE
 
-__all__ = ["Submission", "callback"]
+__all__ = ["callback"]
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-Submission = Arrival
-"""What a callback returns. An async manager awaits it; a sync manager ignores it.
-
-It is not a coroutine on purpose: a sync manager that gets a coroutine runs it on another thread and waits for that,
-which blocks the event loop of the caller if there is one.
-"""
 
 
 async def _coroutine_function() -> None:
@@ -35,7 +27,8 @@ class _Callback(partial[Any]):
     ``inspect.iscoroutinefunction`` looks through partials.
 
     Args:
-        method: the plain function to call. It returns a :class:`Submission` or None.
+        method: the plain function to call. It returns what an async manager awaits, or None. Not a
+            coroutine: a sync manager would run that on another thread and wait for it, which blocks an event loop.
     """
 
     method: Callable[..., Awaitable[Any] | None]

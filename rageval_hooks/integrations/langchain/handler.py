@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -17,10 +17,11 @@ from rageval_hooks.integrations.capture import deferred
 from rageval_hooks.integrations.capture.merging import turn_of
 from rageval_hooks.integrations.capture.recorder import Recording, Run, shared_recorder
 from rageval_hooks.integrations.capture.trace_context import foreign_span, others_trace
-from rageval_hooks.integrations.langchain.callbacks import Submission, callback
+from rageval_hooks.integrations.langchain.callbacks import callback
 from rageval_hooks.integrations.langchain.framework import FRAMEWORK, enter_retriever, key_of, surrounding_run
 from rageval_hooks.integrations.langchain.payloads import content_text
 from rageval_hooks.integrations.langchain.snapshots import snapshot_documents, snapshot_runs
+from rageval_hooks.online.inline import Arrival
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.suppression import is_suppressed
 from rageval_hooks.turn import Turn
@@ -203,7 +204,7 @@ class TurnHandler(BaseCallbackHandler):
     # --------------------------------------------------------------------------- ends
 
     @callback
-    def on_chain_end(self, outputs: Any, *, run_id: UUID, inputs: Any = None, **kwargs: Any) -> Submission | None:
+    def on_chain_end(self, outputs: Any, *, run_id: UUID, inputs: Any = None, **kwargs: Any) -> Arrival | None:
         """Record that a chain has ended. If it was the root of a turn, submit the turn."""
         _note_streamed_input(run_id, inputs)
         return _end(run_id, outputs, None)
@@ -211,13 +212,13 @@ class TurnHandler(BaseCallbackHandler):
     @callback
     def on_chain_error(
         self, error: BaseException, *, run_id: UUID, inputs: Any = None, **kwargs: Any
-    ) -> Submission | None:
+    ) -> Arrival | None:
         """Record that a chain has ended with an exception. If it was the root of a turn, submit the turn."""
         _note_streamed_input(run_id, inputs)
         return _end(run_id, None, error)
 
     @callback
-    def on_retriever_end(self, documents: Sequence[Document], *, run_id: UUID, **kwargs: Any) -> Submission | None:
+    def on_retriever_end(self, documents: Sequence[Document], *, run_id: UUID, **kwargs: Any) -> Arrival | None:
         """Record what a retriever returned."""
         run = _recorder.get(key_of(run_id)) if others_trace() else None
         if run is not None:
@@ -225,14 +226,14 @@ class TurnHandler(BaseCallbackHandler):
         return _end(run_id, snapshot_documents(documents), None)
 
     @callback
-    def on_retriever_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> Submission | None:
+    def on_retriever_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> Arrival | None:
         """Record that a retriever has ended with an exception."""
         return _end(run_id, None, error)
 
     @callback
     def on_llm_end(
         self, response: LLMResult, *, run_id: UUID, parent_run_id: UUID | None = None, **kwargs: Any
-    ) -> Submission | None:
+    ) -> Arrival | None:
         """Record what a model wrote."""
         _add_missed_model(run_id, parent_run_id)
         return _end(run_id, response, None)
@@ -240,18 +241,18 @@ class TurnHandler(BaseCallbackHandler):
     @callback
     def on_llm_error(
         self, error: BaseException, *, run_id: UUID, parent_run_id: UUID | None = None, **kwargs: Any
-    ) -> Submission | None:
+    ) -> Arrival | None:
         """Record that a model call has ended with an exception, and what the model had written by then."""
         _add_missed_model(run_id, parent_run_id)
         return _end(run_id, kwargs.get("response"), error)
 
     @callback
-    def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> Submission | None:
+    def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> Arrival | None:
         """Record what a tool returned."""
         return _end(run_id, output, None)
 
     @callback
-    def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> Submission | None:
+    def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> Arrival | None:
         """Record that a tool has ended with an exception."""
         return _end(run_id, None, error)
 
@@ -325,7 +326,7 @@ def _add_missed_model(run_id: UUID, parent_run_id: UUID | None) -> None:
 # --------------------------------------------------------------------------- ends of turns
 
 
-def _end(run_id: UUID, output: Any, error: BaseException | None) -> Submission | None:
+def _end(run_id: UUID, output: Any, error: BaseException | None) -> Arrival | None:
     """Record that a run has ended, and submit the turn if it was the root of one."""
     recording = _recorder.end(key_of(run_id), output, error)
     if recording is None:
@@ -338,27 +339,31 @@ def _end(run_id: UUID, output: Any, error: BaseException | None) -> Submission |
     return None if isinstance(error, (asyncio.CancelledError, GeneratorExit)) else submitted
 
 
-def _submit(recording: Recording) -> Submission | None:
-    """Submit the turn of a recording. On a thread that runs an event loop, it is evaluated on another thread."""
-    if _leave_to_background(recording):
+def _submit(recording: Recording) -> Arrival | None:
+    """Submit the turn of a recording; returns what an async caller waits for.
+
+    The turn is built on another thread if this one runs an event loop, or if the caller does not wait for any score.
+    """
+    computed_inline = _is_computed_inline(recording)
+    if deferred.running_loop() is None and computed_inline:
+        turn = _build(recording)
+        return None if turn is None else deferred.submit(recording.owner, turn, recording.selection)
+    build = _build_later(recording)
+    if build is None:
         return None
-    turn = _build(recording)
-    if turn is None:
-        return None
-    return deferred.submit(recording.owner, turn, recording.selection)
+    arrival = recording.owner.submit(build, recording.selection)
+    return arrival if computed_inline else None
 
 
-def _leave_to_background(recording: Recording) -> bool:
-    """Let the background thread build the turn, if nothing of it is computed before the call returns."""
-    if _is_computed_inline(recording) or any(run.framework is not FRAMEWORK for run in recording.runs):
-        return False
-    pipeline = recording.owner
+def _build_later(recording: Recording) -> Turn | Callable[[], Turn] | None:
+    """Return a function that builds the turn from what it is now, or the turn if it cannot be built later."""
+    if any(run.framework is not FRAMEWORK for run in recording.runs):
+        return _build(recording)
     try:
-        snapshot_runs(recording.runs, pipeline.settings.spans == "all")
+        snapshot_runs(recording.runs, recording.owner.settings.spans == "all")
     except Exception:
-        return False  # an object that cannot be copied: the turn is built now
-    pipeline.submit(partial(turn_of, recording), recording.selection)
-    return True
+        return _build(recording)  # an object that cannot be copied
+    return partial(turn_of, recording)
 
 
 def _is_computed_inline(recording: Recording) -> bool:

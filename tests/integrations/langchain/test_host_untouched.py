@@ -78,8 +78,8 @@ class InlineTracer(BaseTracer):
 
 
 def tree(run: TracedRun) -> Any:
-    """Return what a tracer has of a run and the runs under it."""
-    return run.run_type, run.name, [tree(child) for child in run.child_runs]
+    """Return what a tracer has of a run and the runs under it. Parallel ones start in any order."""
+    return run.run_type, run.name, sorted(tree(child) for child in run.child_runs)
 
 
 async def collected(chain: Runnable[Any, Any]) -> Any:
