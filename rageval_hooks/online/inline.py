@@ -10,11 +10,14 @@ from contextvars import copy_context
 from typing import Any
 
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
-from rageval_hooks.runtime.executors import inline_executor
+from rageval_hooks.runtime.executors import inline_executor, inline_threads
 from rageval_hooks.runtime.fork import reset_in_child
 from rageval_hooks.runtime.threads import Signal, new_lock
 
 __all__ = ["DONE", "Arrival", "InlineStage"]
+
+_MAX_WAITERS_PER_THREAD = 2
+"""With more evaluations in progress, callers do not wait."""
 
 _here = threading.local()
 
@@ -122,13 +125,16 @@ class InlineStage:
         """
         if len(self._open) >= self._capacity:
             return None
-        arrival = Arrival(time.perf_counter() + self.budget)
+        now = time.perf_counter()
+        # Behind a queue a caller would wait in vain: its scores arrive on the span all the same, or later.
+        is_queued = len(_all_open) >= _MAX_WAITERS_PER_THREAD * inline_threads()
+        arrival = Arrival(now if is_queued else now + self.budget)
         # Sets of arrivals change by single, atomic operations: a finalizer may end a turn at any moment.
         self._open.add(arrival)
         _all_open.add(arrival)
         EXIT_DRAIN.add(_drain, "capture")
         EXIT_DRAIN.register()
-        inline_executor().submit(copy_context().run, self._run, evaluate, arrival)
+        inline_executor().submit(copy_context().run, self._run, evaluate, arrival, now + self.budget)
         return arrival
 
     def flush(self, timeout: float) -> bool:
@@ -138,10 +144,10 @@ class InlineStage:
         """
         return _wait_for(list(self._open), timeout)
 
-    def _run(self, evaluate: Callable[[float], None], arrival: Arrival) -> None:
+    def _run(self, evaluate: Callable[[float], None], arrival: Arrival, deadline: float) -> None:
         _here.evaluates = True
         try:
-            evaluate(arrival.deadline)
+            evaluate(deadline)
         finally:
             _here.evaluates = False
             self._open.discard(arrival)

@@ -21,6 +21,7 @@ from rageval_hooks.online.engine import Engine
 from rageval_hooks.online.exporter_pool import shared_exporters
 from rageval_hooks.online.inline import DONE, Arrival, InlineStage
 from rageval_hooks.online.job import Job
+from rageval_hooks.online.prepare import Preparer
 from rageval_hooks.online.sampling import MetricSampler
 from rageval_hooks.online.thresholds import Thresholds
 from rageval_hooks.online.turn_context import TurnContext, TurnSelector
@@ -106,6 +107,7 @@ class Pipeline:
             probabilities=self._metric_sampler.probabilities,
             clock=clock,
         )
+        self._preparer = Preparer(self.metrics, models)
         self._inline = InlineStage(settings.inline_budget_ms / 1e3, settings.queue_size)
         self._delivery = Delivery(self.exporters, self._worker, self._counters)
         self._dispatcher: Dispatcher = ThreadDispatcher(
@@ -195,6 +197,22 @@ class Pipeline:
         self._delivery.submit(partial(self._evaluate, turn, context, 0.0))
         return DONE
 
+    def prepare(self, context: TurnContext, query: str, texts: Iterable[str]) -> None:
+        """Analyse passages in the background while the model writes; the turn's own evaluation uses the results.
+
+        Args:
+            context: the turn's trace context.
+            query: the retriever's query.
+            texts: the passages that the retriever returned.
+        """
+        try:
+            preparation = self._preparer.start(query, texts) if context.selected else None
+        except Exception as error:
+            self.failed("passages could not be prepared", error)
+            return
+        if preparation is not None:
+            context.preparations.append(preparation)
+
     def evaluate(self, turn: Turn) -> Evaluation:
         """Compute every metric for a turn here and now, waiting for models and the judge; nothing is exported."""
         job = self.engine.job(turn)
@@ -229,6 +247,9 @@ class Pipeline:
             self._counters.add("evaluated" if evaluable else "without_retrieval")
             job = self.engine.job(turn, self._metric_sampler.names(context) if evaluable else ())
             analysis = self.engine.analyze(turn, deadline)
+            for preparation in [] if context is None else context.preparations:
+                preparation.cancel()
+                analysis.adopt(preparation.analysis)
             evaluation, rest = self.engine.evaluate_local(job, analysis)
             if evaluable:
                 self._notify(evaluation)

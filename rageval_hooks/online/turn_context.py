@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from opentelemetry import trace
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, DEFAULT_ON, Decision, Sampler
@@ -17,16 +17,10 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
     from rageval_hooks.online.counters import Counters
+    from rageval_hooks.online.prepare import Preparation
     from rageval_hooks.settings import Settings
 
 __all__ = ["Selection", "TurnContext", "TurnSelector"]
-
-
-class Cancellable(Protocol):
-    """Background work for a turn."""
-
-    def cancel(self) -> None:
-        """Stop it soon."""
 
 
 class TurnContext:
@@ -40,14 +34,14 @@ class TurnContext:
         flags: the trace flags.
         selected: False if the turn was sampled out.
         probability: with which turns like this one are selected.
-        preparation: background work on the turn's passages; None if there is none.
+        preparations: background work on the turn's passages; a turn may have several retrievers.
     """
 
     __slots__ = (
         "context",
         "flags",
         "parent_span_id",
-        "preparation",
+        "preparations",
         "probability",
         "selected",
         "span_id",
@@ -71,7 +65,7 @@ class TurnContext:
         self.flags = flags
         self.selected = selected
         self.probability = probability
-        self.preparation: Cancellable | None = None
+        self.preparations: list[Preparation] = []
 
 
 Selection = TurnContext

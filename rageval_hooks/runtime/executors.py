@@ -13,7 +13,16 @@ from typing import Any, TypeVar
 from rageval_hooks.runtime.fork import reset_in_child
 from rageval_hooks.runtime.threads import Lock, SimpleQueue, new_lock, start_daemon_thread
 
-__all__ = ["DaemonExecutor", "ForkSafeLock", "deferred_executor", "inline_executor", "low_priority", "model_executor"]
+__all__ = [
+    "DaemonExecutor",
+    "ForkSafeLock",
+    "deferred_executor",
+    "inline_executor",
+    "inline_threads",
+    "low_priority",
+    "model_executor",
+    "prepare_executor",
+]
 
 T = TypeVar("T")
 
@@ -146,7 +155,13 @@ class ForkSafeLock:
 @cache
 def inline_executor() -> DaemonExecutor:
     """Return the process's pool for evaluations that a caller may wait for."""
-    return DaemonExecutor(min(_MOST_INLINE_THREADS, os.cpu_count() or 1), "rageval-inline")
+    return DaemonExecutor(inline_threads(), "rageval-inline")
+
+
+@cache
+def inline_threads() -> int:
+    """Return the number of threads of :func:`inline_executor`."""
+    return min(_MOST_INLINE_THREADS, os.cpu_count() or 1)
 
 
 @cache
@@ -156,6 +171,12 @@ def deferred_executor() -> DaemonExecutor:
     Not the inline pool: these threads wait for the inline pool.
     """
     return DaemonExecutor(_DEFERRED_THREADS, "rageval-deferred")
+
+
+@cache
+def prepare_executor() -> DaemonExecutor:
+    """Return the process's one thread for work that may turn out to be needed."""
+    return DaemonExecutor(1, "rageval-prepare")
 
 
 @cache
@@ -191,4 +212,5 @@ def _compute_on_few_cores() -> None:
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=inline_executor.cache_clear)
     os.register_at_fork(after_in_child=deferred_executor.cache_clear)
+    os.register_at_fork(after_in_child=prepare_executor.cache_clear)
     os.register_at_fork(after_in_child=model_executor.cache_clear)

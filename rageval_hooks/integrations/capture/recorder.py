@@ -6,7 +6,7 @@ import logging
 import os
 import time
 import weakref
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -30,6 +30,9 @@ _PARTS = frozenset(
 )
 """Kinds of runs that are usually part of a turn. One that starts late is not a turn of its own."""
 
+_FINDERS = frozenset({"retriever", "reranker"})
+"""Kinds of runs whose output is passages."""
+
 STRAGGLING_SECONDS = 120
 """For this long after a turn has ended, runs started by its unfinished runs still count as part of it."""
 
@@ -39,6 +42,10 @@ _ENDED_WELL = 0
 
 def _never() -> bool:
     return False
+
+
+def _no_texts(_: object) -> Sequence[str]:
+    return ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +58,7 @@ class Framework:
         ambient: returns the id of the framework's run that the calling code is in; None outside of any run.
         left_out: returns True if the calling code is inside a sampled-out turn that the recorder has no record of.
         text_id: converts the recorder's id of a run into the framework's id, as text.
+        texts_of: returns the texts of the passages in the output of a retriever or reranker.
     """
 
     name: str
@@ -58,6 +66,7 @@ class Framework:
     ambient: Callable[[], Hashable | None]
     left_out: Callable[[], bool] = _never
     text_id: Callable[[Any], str] = str
+    texts_of: Callable[[Any], Sequence[str]] = _no_texts
 
 
 class Run:
@@ -406,6 +415,8 @@ class Recorder:
             run.output = output
             run.error = error
             run.ended_at = self.clock()
+            if run.kind in _FINDERS and error is None:
+                _prepare(recording, run)
         if run_id == recording.root.id:
             if run is None:
                 recording.root.error = error
@@ -490,6 +501,17 @@ def _sampled_out_by_another(entry: Entry, owner: Pipeline) -> bool:
     """Return True if a run belongs to a turn that another pipeline has sampled out."""
     recording, run = entry
     return run is None and not recording.selection.selected and recording.owner is not owner
+
+
+def _prepare(recording: Recording, run: Run) -> None:
+    """Have the passages analysed in the background while the turn continues."""
+    if run is recording.root or run.framework is None:
+        return
+    try:
+        texts = run.framework.texts_of(run.output)
+    except Exception:
+        return  # preparation is optional, and the builder of the turn reads the same output with more care
+    recording.owner.prepare(recording.selection, run.input if isinstance(run.input, str) else "", texts)
 
 
 _SHARED = Recorder()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from contextvars import ContextVar
+from typing import Any
 from uuid import UUID
 
 from langchain_core.runnables.config import var_child_runnable_config
@@ -80,5 +81,9 @@ def _ambient_run() -> Hashable | None:
     return surrounding_run() if retriever is None else retriever.id
 
 
-FRAMEWORK = Framework("langchain", turn_from_runs, _ambient_run, text_id=_text_id)
+def _texts_of(output: Any) -> list[str]:
+    return [document.page_content for document in output or ()]
+
+
+FRAMEWORK = Framework("langchain", turn_from_runs, _ambient_run, text_id=_text_id, texts_of=_texts_of)
 _recorder.join(FRAMEWORK)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from llama_index_instrumentation.span import active_span_id
 
 from rageval_hooks.integrations.capture.recorder import Framework, shared_recorder
@@ -21,5 +23,11 @@ def _continues_an_unsampled_turn() -> bool:
     return span_id is not None and not _recorder.knows(span_id) and _recorder.goes_on(span_id)
 
 
-FRAMEWORK = Framework("llama_index", turn_from_events, active_span_id.get, _continues_an_unsampled_turn)
+def _texts_of(nodes: Any) -> list[str]:
+    return [node.get_content() for node in nodes or ()]
+
+
+FRAMEWORK = Framework(
+    "llama_index", turn_from_events, active_span_id.get, _continues_an_unsampled_turn, texts_of=_texts_of
+)
 _recorder.join(FRAMEWORK)

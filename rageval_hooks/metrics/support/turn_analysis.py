@@ -84,6 +84,13 @@ class TurnAnalysis:
         self.wait = True
         return self
 
+    def adopt(self, earlier: TurnAnalysis) -> None:
+        """Take over what an analysis of the same passages has computed, perhaps on a thread that still works on it."""
+        self._embeddings.update(dict(earlier._embeddings))
+        concepts = earlier.__dict__.get("concepts")
+        if concepts is not None and earlier.turn.query == self.turn.query:
+            self.__dict__["concepts"] = concepts
+
     def pause(self) -> None:
         """Stop here if the time is used up.
 

@@ -1,0 +1,155 @@
+"""The request path: a call waits for local scores at most as long as its budget, and passages are prepared early."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from langchain_core.runnables import RunnableLambda
+
+import rageval_hooks
+from rageval_hooks import Evaluation, metric
+from rageval_hooks.metrics.support import turn_analysis
+from rageval_hooks.runtime.executors import prepare_executor
+from rageval_hooks.testing import InMemoryExporter
+from tests.integrations.langchain.fakes import PROMPT, lcel, model, retriever
+
+QUESTION = "When was the pier opened?"
+
+
+@pytest.fixture
+def gate() -> Iterator[threading.Event]:
+    gate = threading.Event()
+    yield gate
+    gate.set()
+
+
+def blocking(gate: threading.Event) -> Any:
+    @metric
+    def waits(turn: Any) -> float:
+        """Compute until the test allows it to end."""
+        assert gate.wait(30)
+        return 1.0
+
+    return waits
+
+
+def sync_call() -> None:
+    lcel().invoke(QUESTION)
+
+
+def async_call() -> None:
+    asyncio.run(lcel().ainvoke(QUESTION))
+
+
+def streamed_call() -> None:
+    assert "".join(lcel().stream(QUESTION))
+
+
+@pytest.mark.parametrize("call", [sync_call, async_call, streamed_call])
+def test_a_metric_that_takes_forever_delays_the_call_by_the_budget_only(
+    call: Callable[[], None], gate: threading.Event
+) -> None:
+    """The call returns while the metric still computes; the score arrives later."""
+    exporter = InMemoryExporter()
+    with rageval_hooks.instrument(metrics=[blocking(gate)], exporters=[exporter], inline_budget_ms=50) as handle:
+        started = time.monotonic()
+        call()
+        took = time.monotonic() - started
+        assert exporter.evaluations == []
+        gate.set()
+        assert handle.flush(30)
+
+    assert took < 10, "the metric would have taken 30 seconds"
+    assert [score.value for evaluation in exporter.evaluations for score in evaluation.scores] == [1.0]
+
+
+def test_scores_that_are_ready_in_time_are_on_the_turn() -> None:
+    """There is one evaluation, the inline one, and it was there when the call returned."""
+    seen: list[Evaluation] = []
+    exporter = InMemoryExporter()
+    with rageval_hooks.instrument(metrics=["latency"], exporters=[exporter], on_evaluation=seen.append) as handle:
+        sync_call()
+        assert [evaluation.stage for evaluation in seen] == ["inline"]
+        assert handle.flush(30)
+
+    assert [evaluation.stage for evaluation in exporter.evaluations] == ["inline"]
+    assert exporter.evaluations[0]["latency"] > 0
+
+
+def test_with_a_budget_of_zero_calls_never_wait() -> None:
+    """Every score arrives late."""
+    exporter = InMemoryExporter()
+    with rageval_hooks.instrument(metrics=["latency"], exporters=[exporter], inline_budget_ms=0) as handle:
+        sync_call()
+        assert handle.flush(30)
+
+    assert [(e.stage, len(e.scores)) for e in exporter.evaluations] == [("inline", 0), ("background", 1)] or [
+        (e.stage, bool(e.scores)) for e in exporter.evaluations
+    ] == [("inline", False), ("background", True)]
+
+
+def test_a_call_does_not_wait_behind_a_queue(gate: threading.Event) -> None:
+    """With many evaluations in progress the budget is not spent on waiting in vain."""
+    with rageval_hooks.instrument(metrics=[blocking(gate)], exporters=[], inline_budget_ms=200) as handle:
+        for _ in range(20):
+            asyncio.run(asyncio.wait_for(lcel().ainvoke(QUESTION), 30))
+        started = time.monotonic()
+        for _ in range(20):
+            sync_call()
+        took = time.monotonic() - started
+        gate.set()
+        assert handle.flush(30)
+        assert handle.stats()["turns"] == 40
+
+    assert took < 20 * 0.2, "20 waits of 200 ms"
+
+
+class TestPreparation:
+    def test_passages_are_analysed_before_the_answer_exists(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As soon as the retriever returns them, while the model still writes."""
+        analysed = threading.Event()
+        original = turn_analysis.cached_index
+
+        def noting(text: str) -> Any:
+            found = original(text)
+            analysed.set()
+            return found
+
+        monkeypatch.setattr(turn_analysis, "cached_index", noting)
+
+        def write(prompt: Any) -> Any:
+            assert analysed.wait(30), "the passages wait for the answer"
+            return model().invoke(prompt)
+
+        chain = {"context": retriever() | str, "question": RunnableLambda(str)} | PROMPT | RunnableLambda(write)
+        with rageval_hooks.instrument(metrics=["groundedness"], models="lexical", exporters=[]) as handle:
+            chain.invoke(QUESTION)
+            assert handle.flush(30)
+            assert handle.stats()["scored"] > 0
+
+    def test_what_was_prepared_gives_the_same_scores(self) -> None:
+        """Preparation changes when passages are analysed, not what is found."""
+        found = []
+        for documents in (None, [*retriever().invoke(QUESTION)]):
+            exporter = InMemoryExporter()
+            with rageval_hooks.instrument(models="lexical", exporters=[exporter]) as handle:
+                lcel(documents=documents).invoke(QUESTION) if documents else sync_call()
+                assert handle.flush(30)
+            scores = {s.name: s.value for e in exporter.evaluations for s in e.scores}
+            found.append({name: value for name, value in scores.items() if not name.startswith("latency")})
+
+        assert found[0] == found[1]
+
+    def test_nothing_is_prepared_for_turns_that_are_sampled_out(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """They cost no more than an empty handler."""
+        submitted: list[Any] = []
+        monkeypatch.setattr(prepare_executor(), "submit", submitted.append)
+        with rageval_hooks.instrument(models="lexical", exporters=[], sample_rate=0.0):
+            sync_call()
+
+        assert submitted == []
