@@ -14,42 +14,50 @@ __all__ = ["Marker", "find_markers", "footnotes", "without_references"]
 
 _SUPERSCRIPTS: Final = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
 
-# A Markdown link keeps its own number, as in "[1](https://…)"; its words are no citation. Nor is an image.
+# [1], [doc-7] and the label in [1](https://…). Not the label of an image, ![1](…).
 _BRACKETS: Final = re.compile(r"(?<!!)\[(?P<body>[^\[\]\n]{1,200})\](?P<link>\()?")
+# 【1】 and 【4†source】
 _LENTICULAR: Final = re.compile(r"【(?P<number>\d{1,3})(?:†[^】\n]{0,100})?】")
+# [^1], [^note]
 _FOOTNOTE: Final = re.compile(r"\[\^(?P<label>[^\[\]\s]{1,40})\]")
-# Behind a word or the end of a sentence; not the exponent of a unit or a variable.
+# "word¹", "sentence.²": after a word or the end of a sentence, not the exponent of a unit or variable as in "m²".
 _RAISED: Final = re.compile(r"(?:(?<=[^\W\d_]{3})|(?<=[.,;:!?…\"”’'»)\]]))[¹²³⁴-⁹⁰]{1,3}(?:, ?[¹²³⁴-⁹⁰]{1,3})*")
+# Source 1, sources 1, 2 and 3
 _SOURCE: Final = re.compile(r"\b[Ss]ources? (?P<numbers>\d{1,3}(?:(?:, (?:and )?| and | & )\d{1,3})*)\b")
 
+# A fenced block of code, or `inline code`.
 _CODE: Final = re.compile(
     r"^[ \t]*(?P<fence>```|~~~)(?!(?:markdown|md|te?xt)\b).*?(?:^[ \t]*(?P=fence)|\Z)|`[^`\n]+`",
     re.MULTILINE | re.DOTALL,
 )
+# `[1]` and `[1][2]`
 _QUOTED_MARKER: Final = re.compile(r"`(?:\[[^\[\]]+\])+`")
 
+# The definition of a footnote or of a link: "[^1]: The report." or "[1]: https://example.com".
 _DEFINITION: Final = re.compile(
     r"^[ \t]*(?:\[\^(?P<label>[^\[\]\s]{1,40})\]:|\[\d{1,3}\]:(?= *(?:<?https?://|\")))"
     r"(?P<text>.*(?:\n[ \t]{2,}\S.*)*)",
     re.MULTILINE,
 )
+# "Sources:", "## References", "**Citations**"
 _HEADING: Final = re.compile(
     r"^[ \t]*(?:#+ *|\*\*|__)?(?:sources|references|citations|footnotes|bibliography|works cited)"
     r"(?::?(?:\*\*|__)?:?)[ \t]*(?P<rest>.*)$",
     re.IGNORECASE,
 )
+# An entry of a list of references: "[1] The report", "- The report", "2. The report".
 _ITEM: Final = re.compile(r"\s*(?:[-*•]\s*)?(?:\[\^?[^\[\]\n]{1,200}\]|【|[¹²³⁴-⁹⁰]|\d{1,3}[.):]\s|[-*•]\s)")
 
 
 @dataclass(frozen=True)
 class Marker:
-    """Where a text cites something.
+    """A citation marker in a text.
 
     Attributes:
-        span: where the marker stands, as (start, end).
-        tokens: what is cited, as written: ``"1"``, ``"doc-7"``.
+        span: the marker's position, as (start, end).
+        tokens: the cited names as written, for example ``"1"`` or ``"doc-7"``.
         kind: ``bracket``, ``footnote``, ``raised`` or ``source``.
-        link: whether it is the label of a Markdown link.
+        link: True if it is the label of a Markdown link.
     """
 
     span: Span
@@ -59,12 +67,12 @@ class Marker:
 
 
 def find_markers(text: str, is_known: Callable[[str], bool], *, numbered: bool = False) -> Iterator[Marker]:
-    """Yield what could be a citation, by its place; whether it is one, is decided by what its tokens mean.
+    """Yield what could be a citation, in order. The caller decides by the meaning of the tokens.
 
     Args:
         text: the text.
-        is_known: whether a token is the name of a passage: such a name may hold commas.
-        numbered: whether the passages carry numbers, so that "Source 1" names one.
+        is_known: returns True if a token is the name of a passage. Such a name may contain commas.
+        numbered: True if the passages carry numbers, so that "Source 1" names one.
     """
     text = _CODE.sub(_blanked, text)
     found = sorted([*_bracketed(text, is_known), *_raised(text)], key=lambda marker: marker.span)
@@ -72,14 +80,15 @@ def find_markers(text: str, is_known: Callable[[str], bool], *, numbered: bool =
         starts = [marker.span[0] for marker in found]
         for match in _SOURCE.finditer(text):
             before = bisect_right(starts, match.start()) - 1
-            if before < 0 or found[before].span[1] <= match.start():  # not within "[Source 1]"
+            # "[Source 1]" was found already, as a bracket.
+            if before < 0 or found[before].span[1] <= match.start():
                 numbers = tuple(re.findall(r"\d+", match["numbers"]))
                 found.append(Marker(match.span(), numbers, "source"))
     return iter(sorted(found, key=lambda marker: marker.span))
 
 
 def _blanked(code: re.Match[str]) -> str:
-    """Return spaces for code, where brackets are indexes; a marker that is set as code is one all the same."""
+    """Return spaces for code, in which brackets are indexes. A marker formatted as code stays."""
     return code.group() if _QUOTED_MARKER.fullmatch(code.group()) else " " * len(code.group())
 
 
@@ -92,8 +101,14 @@ def _bracketed(text: str, is_known: Callable[[str], bool]) -> Iterator[Marker]:
         body, end = match["body"].strip(), match.end("body") + 1
         if not body or body.startswith("^"):
             continue
-        tokens = (body,) if is_known(body) else tuple(filter(None, map(str.strip, re.split(r"[,;]", body))))
+        tokens = (body,) if is_known(body) else _split_tokens(body)
         yield Marker((match.start(), end), tokens, "bracket", link=match["link"] is not None)
+
+
+def _split_tokens(body: str) -> tuple[str, ...]:
+    """Return the tokens in "1, 3; doc-7"."""
+    parts = (part.strip() for part in re.split(r"[,;]", body))
+    return tuple(part for part in parts if part)
 
 
 def _raised(text: str) -> Iterator[Marker]:
@@ -103,16 +118,16 @@ def _raised(text: str) -> Iterator[Marker]:
 
 
 def footnotes(text: str) -> tuple[dict[str, str], list[Span]]:
-    """Return the definitions of footnotes and link references: texts by label, and where all of them stand."""
+    """Return the definitions of footnotes and link references: texts by label, and the positions of all of them."""
     matches = list(_DEFINITION.finditer(text))
     texts = {match["label"]: " ".join(match["text"].split()) for match in matches if match["label"]}
     return texts, [match.span() for match in matches]
 
 
 def without_references(text: str) -> int:
-    """Return where a closing list of references begins; the text's length if there is none.
+    """Return the position at which a closing list of references begins, or the text's length.
 
-    It is a heading such as "Sources:" behind which nothing but entries comes; they say what was cited, not for what.
+    Such a list is a heading, for example "Sources:", followed only by entries. It says what was cited, but not where.
     """
     end = begin = len(text)
     entries = 0

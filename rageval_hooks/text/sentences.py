@@ -1,4 +1,4 @@
-"""Sentences of a text: rules for prose, lists, Markdown and several scripts. Nothing of the text is lost."""
+"""Split a text into sentences, with rules for prose, lists, Markdown and several scripts. No text is lost."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ _CLOSERS: Final = "\"'”’»)\\]}*_」』）】》"
 _WIDE_STOPS: Final = "。！？｡．"  # no space follows these
 _NATIVE_STOPS: Final = "।॥؟۔։።"  # a space follows, and the script has no case
 
+# The end of a sentence: marks, closing quotes or brackets, and citations. For example '.', '?!', '."', '. [1]', '.²'.
 _STOP: Final = re.compile(
     rf"(?P<marks>\.(?:[ \u00a0]\.){{2,}}|[.!?…{_WIDE_STOPS}{_NATIVE_STOPS}]+)"
     rf"(?P<closers>(?:[{_CLOSERS}]|[ \u00a0\u202f]»)*)"
     r"(?P<cited>(?:[ ]?\[\^?\d{1,3}(?:[,–-] ?\d{1,3}){0,9}\]|[¹²³⁴-⁹⁰]{1,3})*)"
 )
+# [1], [^2]
 _MARKER: Final = re.compile(r"\[\^?\d{1,3}\]")
+# A verb of saying after a marker: "[2] says", "[1] and [2] both report". Such a marker is the subject of its sentence.
 _SAYING: Final = re.compile(
     r"(?: (?:and|or) \[\^?\d{1,3}\])?"
     r"(?: (?:also|further|both|all|then|clearly|explicitly|even|does|do|did|not|has|have|had|may|might|would))*"
@@ -30,13 +33,17 @@ _SAYING: Final = re.compile(
     r"estimate|assert|maintain|warn|recommend|cover|reject|dispute|put|offer)(?:s|e?d)?|"
     r"(?:den|impl|clarif|specif|identif)(?:y|ies|ied))(?![^\W_]|-)"
 )
+# "- ", "1. ", "(a) ", "iv) ", "> ", "# ", "```"
 _LIST_ITEM: Final = re.compile(r"\s*(?:[-*+•·–—>|#]|\(?(?:\d{1,3}|[A-Za-z]|[ivxIVX]{1,5})[.)]{1,2}(?:\s|$)|```)")
 _BREAKS: Final = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
-_BULLETS: Final = "•●▪‣◦"  # also in mid-line, where a list was flattened
+_BULLETS: Final = "•●▪‣◦"  # also within a line, if a list was flattened
 _LINE: Final = re.compile(rf"(?:[{_BULLETS}][ \t]*)?[^{_BREAKS}{_BULLETS}]+|[{_BULLETS}]+")
 _WORD_BEFORE: Final = re.compile(r"[^\W_]+(?:\.[^\W_]+)*$")
 _WORD_AFTER: Final = re.compile(r"[^\W_]+")
+# Characters before and after a full stop that decide whether it ends a sentence.
 _LOOKBACK: Final = 24
+# A text without any capital letter is written in lower case. Longer texts are not searched for one.
+_LONGEST_CASELESS: Final = 10_000
 
 # Never the end of a sentence.
 _ABBREVIATIONS: Final = frozenset(
@@ -49,7 +56,7 @@ _NUMBERED: Final = frozenset(
     "no nos nr fig figs eq eqs vol vols p pp ch chap sec sect art tab ref refs para pt ex op "
     "jan feb mar apr jun jul aug sep sept oct nov dec".split()
 )
-# May end a sentence or not: the next word decides.
+# The next word decides whether these end a sentence.
 _UNDECIDED: Final = frozenset("inc corp co ltd llc bros dept jr sr etc ave blvd rd univ assn govt esq plc".split())
 _SHORTENED: Final = _ABBREVIATIONS | _NUMBERED | _UNDECIDED
 _STARTERS: Final = frozenset(
@@ -63,14 +70,14 @@ _MONTH_PREFIXES: Final = frozenset("jan feb mär mar apr mai may jun jul aug sep
 
 
 def sentence_spans(text: str) -> list[Span]:
-    """Cut ``text`` into sentences.
+    """Split a text into sentences.
 
     Args:
-        text: Any text: prose, Markdown, lists, code, several languages.
+        text: any text: prose, Markdown, lists, code, several languages.
 
     Returns:
-        Spans in order, trimmed of white space. What lies between two spans is white space only, so nothing is lost.
-        A line break ends a sentence unless the next line goes on in lower case.
+        The spans in order, without surrounding white space. Only white space is between two spans, so no text is
+        lost. A line break ends a sentence unless the next line continues in lower case.
     """
     spans: list[Span] = []
     for start, end in _blocks(text):
@@ -79,29 +86,37 @@ def sentence_spans(text: str) -> list[Span]:
 
 
 def _blocks(text: str) -> Iterator[Span]:
-    """Lines, where a line that goes on in lower case is joined to the one before."""
-    start = end = -1
+    """Yield the lines. A line that continues the one before in lower case is joined to it."""
+    block: Span | None = None
     open_line = False
     for line in _LINE.finditer(text):
         content = line.group().strip()
         if not content:
             continue
-        a = line.start() + line.group().index(content[0])
-        b = a + len(content)
-        joined = open_line and content[0].islower() and text.count("\n", end, a) == 1 and not _LIST_ITEM.match(content)
-        if joined:
-            end = b
+        start = line.start() + line.group().index(content[0])
+        end = start + len(content)
+        if block and open_line and _continues(text, block[1], start, content):
+            block = (block[0], end)
         else:
-            if start >= 0:
-                yield start, end
-            start, end = a, b
+            if block:
+                yield block
+            block = (start, end)
+        # A line that ends in a full stop is complete.
         open_line = content[-1].isalnum() or content[-1] in ",-–—’'\""
-    if start >= 0:
-        yield start, end
+    if block:
+        yield block
+
+
+def _continues(text: str, end: int, start: int, content: str) -> bool:
+    """Return True if a line continues the one before: in lower case, without a blank line between, not a list item."""
+    if not content[0].islower() or text.count("\n", end, start) != 1:
+        return False
+    return _LIST_ITEM.match(content) is None
 
 
 def _split_block(text: str, start: int, end: int) -> Iterator[Span]:
-    caseless = not any(map(str.isupper, text[start:end])) if end - start < 10_000 else False
+    caseless = end - start < _LONGEST_CASELESS and not any(map(str.isupper, text[start:end]))
+    # In a text in lower case every sentence begins in lower case, so a marker before a verb proves nothing.
     cites_first = not caseless or _MARKER.match(text, start, end) is not None
     begin = start
     marker = _LIST_ITEM.match(text, start, end)
@@ -123,49 +138,52 @@ def _split_block(text: str, start: int, end: int) -> Iterator[Span]:
 
 
 def _before_subject(text: str, stop: re.Match[str], end: int) -> int | None:
-    """Where a sentence ends before a marker that begins the next one, as in "It is so. [2] says"; None if it does not.
+    """Return where a sentence ends before a marker that begins the next one, for example in "It is so. [2] says".
 
-    A verb of saying must follow: in "It is fast. [1] npm is so too." a name does, and the marker is the first one's.
-    Elsewhere a marker behind a full stop belongs to what it follows.
+    A verb of saying must follow the marker. In "It is fast. [1] npm is so too." a name follows, and the marker belongs
+    to the first sentence, as a marker after a full stop usually does. Then the result is None.
     """
     at = stop["cited"].rfind(" [")
     if at < 0 or stop["marks"] not in (".", "?") or not _SAYING.match(text, stop.end(), end):
         return None
     before = _word_before(text, stop.start())
-    doubtful = len(before) < 2 or not before.isalnum() or before.casefold() in _SHORTENED
-    return None if doubtful else stop.start("cited") + at
+    is_word = len(before) >= 2 and before.isalnum() and before.casefold() not in _SHORTENED
+    return stop.start("cited") + at if is_word else None
 
 
 def _ends_sentence(text: str, stop: re.Match[str], end: int, caseless: bool) -> bool:
     marks, closers, cut = stop["marks"], stop["closers"], stop.end()
     if any(mark in _WIDE_STOPS for mark in marks):
         return True
+    # "[...]" marks an omission.
     if text[stop.start() - 1 : stop.start()] == "[" and closers.startswith("]"):
-        return False  # [...]
+        return False
     after = _next_word(text, cut, end)
     before = _word_before(text, stop.start())
     if not text[cut].isspace():
-        return marks in ".?!" and not closers and _glued(text, before, after, cut)
+        return marks in ".?!" and not closers and _lost_its_space(text, before, after, cut)
     if any(mark in _NATIVE_STOPS for mark in marks):
         return True
-    if after[:1].islower() and after.islower() and not caseless:
+    # A sentence begins with a capital, unless the whole text is in lower case.
+    if after.islower() and not caseless:
         return False
     if marks != ".":
         return True
     return not _is_abbreviation(before, after, closers)
 
 
-def _glued(text: str, before: str, after: str, cut: int) -> bool:
-    """Whether "it ends.The next" was and lost its space, unlike ``os.Path`` and ``example.com``."""
-    if not (len(before) > 2 and before.isalpha() and before[1:].islower() and after[:1].isupper()):
+def _lost_its_space(text: str, before: str, after: str, cut: int) -> bool:
+    """Return True for "it ends.The next", and False for ``os.Path`` and ``example.com``."""
+    ends_in_word = len(before) > 2 and before.isalpha() and before[1:].islower()
+    if not ends_in_word or not after[:1].isupper() or not text.startswith(after, cut):
         return False
+    begins_with_word = after[1:].islower() or after in ("A", "I")
     follows = text[cut + len(after) : cut + len(after) + 1]
-    return (
-        text.startswith(after, cut) and (after[1:].islower() or after in ("A", "I")) and follows in (" ", ",", "'", "’")
-    )
+    return begins_with_word and follows in (" ", ",", "'", "’")
 
 
 def _is_abbreviation(before: str, after: str, closers: str) -> bool:
+    """Return True if the full stop after ``before`` belongs to an abbreviation and ends no sentence."""
     key = before.casefold()
     if closers:
         return False
@@ -173,14 +191,30 @@ def _is_abbreviation(before: str, after: str, closers: str) -> bool:
         return True
     if key in _NUMBERED and after[:1].isdigit():
         return True
-    if key.isdigit() and len(key) <= 2 and after[:3].casefold() in _MONTH_PREFIXES and len(after) > 2:
-        return True  # "3. März"
-    initial = len(before) == 1 and before.isalpha() and (before.isupper() or len(after) == 1)
-    parts = before.split(".")
-    dotted = len(parts) > 1 and all(len(part) <= 2 and part.isalpha() for part in parts)  # U.S, Ph.D, p.m
-    if initial or dotted or key in _UNDECIDED:
+    if _is_german_day(key, after):
+        return True
+    if key in _UNDECIDED or _is_initial(before, after) or _is_dotted(before):
         return after.casefold() not in _STARTERS
     return False
+
+
+def _is_german_day(key: str, after: str) -> bool:
+    """Return True for the day in "3. März"."""
+    is_day = key.isdigit() and len(key) <= 2
+    return is_day and len(after) > 2 and after[:3].casefold() in _MONTH_PREFIXES
+
+
+def _is_initial(before: str, after: str) -> bool:
+    """Return True for the initial in "J. Smith", or the first letter in "e. g."."""
+    if len(before) != 1 or not before.isalpha():
+        return False
+    return before.isupper() or len(after) == 1
+
+
+def _is_dotted(before: str) -> bool:
+    """Return True for "U.S", "Ph.D" and "p.m", whose last full stop follows."""
+    parts = before.split(".")
+    return len(parts) > 1 and all(len(part) <= 2 and part.isalpha() for part in parts)
 
 
 def _word_before(text: str, position: int) -> str:

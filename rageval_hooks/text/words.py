@@ -1,4 +1,4 @@
-"""Words of a text, with the keys by which they are compared, and how much each of them says."""
+"""Words of a text, the keys by which they are compared, and their weights."""
 
 from __future__ import annotations
 
@@ -14,26 +14,31 @@ from rageval_hooks.text.sentences import Span
 
 __all__ = ["STOP_WORDS", "Blocked", "WeighedWord", "Word", "blank_marks", "fold", "stem", "weighed_words", "words"]
 
+# Combining marks, which belong to the letter before them: "e\u0301" is "é".
 _MARKS: Final = (
     "\u0300-\u036f\u0483-\u0487\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670"
     "\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed\u0900-\u0963\u0971-\u0dff\u200c\u200d"
 )
-# Scripts written without spaces between words, and Korean, whose endings are glued on.
+# Scripts written without spaces between words, and Korean, which attaches endings to words.
 _UNSPACED: Final = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1100-\u11ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
     "\uf900-\ufaff\U00020000-\U0003134f"
 )
 _LETTER: Final = rf"(?:[^\W\d_{_UNSPACED}]|[{_MARKS}])"
+# Examples of the groups: 東京 (unspaced), U.S. (dotted), 1,000 and 3rd (number, suffix), don't (word).
 _TOKEN: Final = re.compile(
     rf"(?P<unspaced>[{_UNSPACED}]+)"
     rf"|(?P<dotted>[^\W\d_{_UNSPACED}](?:\.[^\W\d_{_UNSPACED}])+(?!{_LETTER})\.?)"
     r"|(?P<number>\d+(?:[.,'’\u00a0\u202f]\d+)*)(?P<suffix>(?:st|nd|rd|th|s)(?![^\W_]))?"
     rf"|(?P<word>{_LETTER}+(?:['’]{_LETTER}+)*)"
 )
+# https://example.com/page, [1], [1, 3], [^2]
 _IGNORED: Final = re.compile(
     r"(?<![A-Za-z0-9])(?:https?://|www\.)\S{1,2000}|\[\^?\d{1,3}(?:\s?[,;–-]\s?\d{1,3}){0,9}\]"
 )
+# "1. " or "(2) " at the beginning of a line.
 _LIST_NUMBER: Final = re.compile(r"(?m)^[ \t]*(?:[*#>-]+[ \t]*)?\(?\d{1,3}[.)](?=[\s*_])")
+# don't, we'll, they're, I've, he'd, I'm
 _CONTRACTION: Final = re.compile(r"(?:n't|'ll|'re|'ve|'d|'m)$")
 _LATIN: Final = re.compile(r"[\d\u0000-\u024f\u1e00-\u1eff]*$")
 
@@ -50,12 +55,15 @@ STOP_WORDS: Final = frozenset(
     "more most much many few less least own all up down out off again further once ever never often always usually "
     "however therefore thus hence moreover furthermore additionally etc eg ie pm well like etc".split()
 )
+_LONGEST_ACRONYM: Final = 6
+_VOWELS: Final = frozenset("aeiouy")
+# Acronyms that are spelled like function words.
 _STOP_ACRONYMS: Final = frozenset({"US", "IT", "WHO"})
 _UNSPACED_STOPS: Final = frozenset("的了是在和与及也都就而着过吗呢吧はがをにでとのもへやかなだです는은이가을를의에")
 
 
 class Word(NamedTuple):
-    """A word of a text: where it stands and the key by which it is compared."""
+    """A word of a text, with the key by which it is compared."""
 
     start: int
     end: int
@@ -64,51 +72,61 @@ class Word(NamedTuple):
 
 
 def words(text: str, start: int = 0, end: int | None = None) -> Iterator[Word]:
-    """The words of ``text[start:end]``, with offsets into ``text``.
+    """Yield the words of ``text[start:end]``, with offsets into ``text``.
 
-    Keys are NFKC-folded, stemmed and free of possessives; numbers are written one way (``1,000`` and ``1000``);
-    scripts without spaces give character bigrams. Contracted function words ("don't") give nothing.
+    Keys are NFKC-folded, stemmed and without possessives. Numbers have one notation (``1,000`` and ``1000``). Scripts
+    without spaces give character bigrams. Contracted function words ("don't") are skipped.
     """
     for found in _TOKEN.finditer(text, start, len(text) if end is None else end):
-        a, b = found.span()
-        kind = found.lastgroup
-        if kind == "unspaced":
-            run = found.group()
-            if len(run) == 1:
-                yield Word(a, b, run, "unspaced")
-            else:
-                for i in range(len(run) - 1):
-                    yield Word(a + i, a + i + 2, run[i : i + 2], "unspaced")
+        begin, stop = found.span()
+        if found.lastgroup == "unspaced":
+            yield from _bigrams(found.group(), begin)
         elif found["number"]:
-            yield Word(a, b, number_readings(found["number"])[0], "number")
-        elif kind == "dotted":
-            raw = found.group().replace(".", "")
-            if _is_acronym(raw):
-                yield Word(a, b, _acronym_key(raw), "acronym")
-            else:
-                yield Word(a, b, fold(raw), "word")
-        else:
-            raw = found.group()
-            if 1 < len(raw) <= 6 and _is_acronym(raw):
-                yield Word(a, b, _acronym_key(raw), "acronym")
-            else:
-                key = _word_key(raw)
-                if key:
-                    yield Word(a, b, key, "word")
+            yield Word(begin, stop, number_readings(found["number"])[0], "number")
+        elif found.lastgroup == "dotted":
+            yield _dotted_word(found.group(), begin, stop)
+        elif word := _plain_word(found.group(), begin, stop):
+            yield word
+
+
+def _bigrams(run: str, begin: int) -> Iterator[Word]:
+    """Yield the character bigrams of a run without spaces; a single character is a word."""
+    if len(run) == 1:
+        yield Word(begin, begin + 1, run, "unspaced")
+    for offset in range(len(run) - 1):
+        yield Word(begin + offset, begin + offset + 2, run[offset : offset + 2], "unspaced")
+
+
+def _dotted_word(raw: str, begin: int, stop: int) -> Word:
+    """Return the word for letters with dots, for example "U.S." (an acronym) or "e.g." (a word)."""
+    letters = raw.replace(".", "")
+    if _is_acronym(letters):
+        return Word(begin, stop, _acronym_key(letters), "acronym")
+    return Word(begin, stop, fold(letters), "word")
+
+
+def _plain_word(raw: str, begin: int, stop: int) -> Word | None:
+    """Return the word, or None for a contraction such as "don't"."""
+    if 1 < len(raw) <= _LONGEST_ACRONYM and _is_acronym(raw):
+        return Word(begin, stop, _acronym_key(raw), "acronym")
+    key = _word_key(raw)
+    return Word(begin, stop, key, "word") if key else None
 
 
 def fold(text: str) -> str:
-    """NFKC and case folding: the form in which strings are compared."""
+    """Return the text in NFKC and case-folded: the form in which strings are compared."""
     return unicodedata.normalize("NFKC", text).casefold()
 
 
 def _is_acronym(raw: str) -> bool:
-    """Capitals alone, unless they shout a function word: "THE", "NOT"."""
-    return raw.isupper() and (raw in _STOP_ACRONYMS or fold(raw) not in STOP_WORDS)
+    """Return True for capitals only, unless they are a function word in capitals, for example "THE" or "NOT"."""
+    if not raw.isupper():
+        return False
+    return raw in _STOP_ACRONYMS or fold(raw) not in STOP_WORDS
 
 
 def _acronym_key(raw: str) -> str:
-    """Acronyms are compared like words, but "US" and "IT" must not become stop words."""
+    """Return the key of an acronym. It is compared like a word, but "US" and "IT" must not become stop words."""
     return raw if raw in _STOP_ACRONYMS else stem(fold(raw))
 
 
@@ -118,36 +136,49 @@ def _word_key(raw: str) -> str:
     if "'" in key:
         if _CONTRACTION.search(key):
             return ""
-        key = max(key.removesuffix("'s").split("'"), key=len)  # l'homme, O'Brien's
+        # The longest part is the word: "l'homme", "O'Brien's".
+        key = max(key.removesuffix("'s").split("'"), key=len)
     return stem(key)
 
 
 def stem(word: str) -> str:
-    """Light English stemming: plural, -ed, -ing, -ly and a final e go; number words become digits.
+    """Apply light English stemming: remove plural, -ed, -ing, -ly and a final e. Number words become digits.
 
-    Words with a letter outside a-z are left alone.
+    A word with a character outside of a-z is returned unchanged.
     """
     if word in CARDINALS:
         return str(CARDINALS[word])
     if len(word) < 4 or not (word.isascii() and word.isalpha()):
         return word
-    if word.endswith("ies") and len(word) > 4:
-        word = word[:-3] + "y"
-    elif word.endswith(("sses", "shes", "ches", "xes", "zes")):
-        word = word[:-2]
-    elif word.endswith("s") and not word.endswith(("ss", "us", "is")):
-        word = word[:-1]
-    for suffix in ("ing", "ed", "ly"):
-        base = word[: -len(suffix)]
-        if word.endswith(suffix) and len(base) >= 3 and any(c in "aeiouy" for c in base):
-            if suffix != "ly" and base[-1] == base[-2] and base[-1] not in "lsz":
-                base = base[:-1]
-            word = base
-            break
-    if word.endswith("e") and len(word) > 3:
-        word = word[:-1]
-    if word.endswith("y") and len(word) > 3:
+    word = _without_suffix(_singular(word))
+    # "make" and "making" must agree, and so must "happy" and "happily".
+    if len(word) > 3:
+        word = word.removesuffix("e")
+    if len(word) > 3 and word.endswith("y"):
         word = word[:-1] + "i"
+    return word
+
+
+def _singular(word: str) -> str:
+    if len(word) > 4 and word.endswith("ies"):
+        return word[:-3] + "y"
+    if word.endswith(("sses", "shes", "ches", "xes", "zes")):
+        return word[:-2]
+    # "glass", "virus" and "basis" are not plurals.
+    if word.endswith(("ss", "us", "is")):
+        return word
+    return word.removesuffix("s")
+
+
+def _without_suffix(word: str) -> str:
+    for suffix in ("ing", "ed", "ly"):
+        base = word.removesuffix(suffix)
+        # "sing" and "bed" have no suffix: what is left must be a syllable.
+        if base == word or len(base) < 3 or not _VOWELS.intersection(base):
+            continue
+        doubled = base[-1] == base[-2] and base[-1] not in "lsz"
+        # "stopped" doubles its consonant, "called" does not.
+        return base[:-1] if doubled and suffix != "ly" else base
     return word
 
 
@@ -159,11 +190,11 @@ class WeighedWord(NamedTuple):
     key: str
     weight: float
     readable: bool
-    """Latin script: MiniLM's English vocabulary can represent it."""
+    """True for Latin script, which MiniLM's English vocabulary can represent."""
 
     @property
     def is_content(self) -> bool:
-        """Not a function word."""
+        """True if the word is not a function word."""
         return self.weight > FUNCTION_WEIGHT
 
 
@@ -173,14 +204,14 @@ FUNCTION_WEIGHT: Final = 0.25
 
 
 def weighed_words(text: str, span: Span) -> list[WeighedWord]:
-    """The words of one sentence, weighed by how much they say: an inverse document frequency in three steps.
+    """Return the words of one sentence with weights: a coarse inverse document frequency.
 
-    Names and numbers 2, other words 1, function words 0.25 (stop words, and lower-case words of one or two letters).
-    A word counts as a name when it is capitalised and opens neither the sentence nor what follows a colon.
+    Names and numbers weigh 2, other words 1, function words 0.25 (stop words, and lower-case words of one or two
+    letters). A capitalised word counts as a name unless it opens the sentence or follows a colon.
 
     Args:
-        text: A response, its marks blanked out (:func:`blank_marks`).
-        span: The sentence.
+        text: a response, with its marks blanked (:func:`blank_marks`).
+        span: the sentence.
     """
     result: list[WeighedWord] = []
     end = span[0]
@@ -188,19 +219,24 @@ def weighed_words(text: str, span: Span) -> list[WeighedWord]:
     for word in words(text, *span):
         raw = text[word.start : word.end]
         opening = opening or ":" in text[end : word.start]
-        if not _is_content(word, raw):
-            weight = FUNCTION_WEIGHT
-        elif word.kind in ("number", "acronym") or (raw[0].isupper() and not opening):
-            weight = NAME_WEIGHT
-        else:
-            weight = WORD_WEIGHT
+        weight = _weight(word, raw, opening)
         result.append(WeighedWord(word.start, word.end, word.key, weight, _LATIN.match(raw) is not None))
         opening, end = False, word.end
     return result
 
 
+def _weight(word: Word, raw: str, opening: bool) -> float:
+    if not _is_content(word, raw):
+        return FUNCTION_WEIGHT
+    if word.kind in ("number", "acronym"):
+        return NAME_WEIGHT
+    # The capital of an opening word says nothing.
+    is_name = raw[0].isupper() and not opening
+    return NAME_WEIGHT if is_name else WORD_WEIGHT
+
+
 def blank_marks(text: str) -> str:
-    """``text`` with URLs, citation marks such as ``[1]`` and list numbers turned into spaces; offsets stay."""
+    """Return the text with URLs, citation marks such as ``[1]`` and list numbers replaced by spaces. Offsets stay."""
 
     def blank(found: re.Match[str]) -> str:
         return " " * len(found.group())
@@ -210,14 +246,17 @@ def blank_marks(text: str) -> str:
 
 def _is_content(word: Word, raw: str) -> bool:
     if word.kind == "unspaced":
-        return not any(c in _UNSPACED_STOPS for c in raw)
-    if word.kind == "word":
-        return not (word.key in STOP_WORDS or fold(raw) in STOP_WORDS or (len(raw) <= 2 and raw.islower()))
-    return True
+        return _UNSPACED_STOPS.isdisjoint(raw)
+    if word.kind != "word":
+        return True
+    # The key is stemmed, and only some stop words are.
+    if word.key in STOP_WORDS or fold(raw) in STOP_WORDS:
+        return False
+    return len(raw) > 2 or not raw.islower()
 
 
 class Blocked:
-    """Disjoint spans, asked whether they touch another one (bisection)."""
+    """Disjoint spans, with a fast test for overlap (bisection)."""
 
     def __init__(self, spans: Iterable[Span]) -> None:
         ordered = sorted(spans)
@@ -225,6 +264,6 @@ class Blocked:
         self._ends = [b for _, b in ordered]
 
     def hits(self, a: int, b: int) -> bool:
-        """Whether a span overlaps one of these."""
+        """Return True if the span from ``a`` to ``b`` overlaps one of these."""
         i = bisect_left(self._starts, b)
         return i > 0 and self._ends[i - 1] > a
