@@ -197,7 +197,9 @@ def _citations(case: JudgedTurn) -> Citations:
     A number is the place among the passages of the prompt: the model did not see the others, and cannot count them.
     """
     turn = case.turn
-    found = find_citations(turn.response, case.response, turn.prompt_passages, turn.metadata.get("citations"))
+    unseen = [turn.passages[position] for position in case.unseen_positions]
+    given = turn.metadata.get("citations")
+    found = find_citations(turn.response, case.response, turn.prompt_passages, given, unseen)
     positions = case.prompt_positions
     parts = tuple(
         CitedPart(part.sentence, tuple(_in_turn(key, positions) for key in part.keys)) for part in found.parts

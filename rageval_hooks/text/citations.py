@@ -78,7 +78,11 @@ class Citations:
 
 
 def find_citations(
-    response: str, sentences: Sequence[KeyedSentence], passages: Sequence[Passage], given: Any = None
+    response: str,
+    sentences: Sequence[KeyedSentence],
+    passages: Sequence[Passage],
+    given: Any = None,
+    unseen: Sequence[Passage] = (),
 ) -> Citations:
     """Return what each sentence of a response cites.
 
@@ -98,8 +102,9 @@ def find_citations(
             or ``id``, ``source``, ``url``, ``title`` …; or ``cited_text``, which the passage holds) and with where:
             ``start_index`` and ``end_index`` in the response, or ``text``, a piece of the response. These are the
             fields of LangChain's citation annotations. A mapping may hold several under ``citations``.
+        unseen: passages that the answering model did not see: to cite one by its ``id`` is a made-up citation.
     """
-    names = _Names(passages)
+    names = _Names(passages, unseen)
     notes, definitions = footnotes(response)
     lost = _Spans([*definitions, (without_references(response), len(response) + 1)])
     body = [sentence for sentence in sentences if lost.find(sentence.span[0]) is None]
@@ -281,7 +286,7 @@ def _outlines(name: str) -> Iterable[str]:
 class _Names:
     """What tokens mean, for the passages of a turn."""
 
-    def __init__(self, passages: Sequence[Passage]) -> None:
+    def __init__(self, passages: Sequence[Passage], unseen: Sequence[Passage] = ()) -> None:
         self._passages = passages
         self._named: dict[str, list[int]] = {}
         self._numbers: dict[int, int] = {}
@@ -297,6 +302,10 @@ class _Names:
                 if isinstance(value, str) and value and index not in self._named.setdefault(value, []):
                     self._named[value].append(index)
         self._shapes = _Shapes(ids, self._named) if ids else None
+        for passage in unseen:
+            if passage.id:
+                # A known name without a passage: it is recognised as a citation, and as a made-up one.
+                self._named.setdefault(passage.id, [])
         self.numbered = bool(self._numbers)
 
     def is_known(self, token: str) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from rageval_hooks.text.dates import MONTHS, Date, find_ambiguous_dates, find_dates, loose_dates, month_number
 from rageval_hooks.text.numbers import find_numbers, is_ordinal, numbers_apart, supported_numbers
+from rageval_hooks.text.place_names import same_place_found
 from rageval_hooks.text.sentences import Span, sentence_spans
 from rageval_hooks.text.words import STOP_WORDS, Blocked, Word, blank_marks, fold, stem, words
 
@@ -30,14 +31,28 @@ _CODE: Final = re.compile(
 _ACRONYM: Final = re.compile(r"((?:[^\W\d_]\.?){2,6})(?:[’']s)?")
 _LONGEST_ACRONYM: Final = 6
 _LINKING: Final = frozenset(" \u00a0\n-&\"'“”‘’")
-"""What may stand between two words of a name, up to three characters of it."""
+"""The characters that may be between two words of a name, up to three of them."""
 
-_TITLES: Final = frozenset("mr mrs ms mx dr prof sir dame lord lady rev hon gen col capt lt sgt st jr sr".split())
+_TITLES: Final = frozenset(
+    "mr mrs ms mx dr prof sir dame lord lady rev hon gen col capt lt sgt st jr sr "
+    # As keys, which are stemmed: "princ" of "prince".
+    "king queen princ princess emperor empress president chancellor minister senator governor pop bishop "
+    "fig figur".split()
+)
 _NAME_LINKS: Final = frozenset(
     "of the de la le du des del della di da dos van von der den ter bin ibn al el y e &".split()
 )
 _BETWEEN_INITIALS: Final = _NAME_LINKS | frozenset("and for on in to at by with".split())
-_SMALL: Final = frozenset(map(str, range(11)))
+# "one" is mostly a pronoun, and "zero" mostly says "none".
+_VAGUE: Final = frozenset(("0", "1"))
+
+# A label of the prompt or the page, not a claim: "passage 2", "Fig. 3".
+_REFERRING: Final = re.compile(
+    r"(?:passages?|excerpts?|contexts?|sources?|documents?|fig(?:ure)?s?\.?|tables?)\s{1,3}\Z", re.IGNORECASE
+)
+
+# The code of a quarter: "q3".
+_QUARTER: Final = re.compile(r"q([1-4])")
 
 
 class Fact(NamedTuple):
@@ -156,8 +171,9 @@ def _code(raw: str) -> str:
 def find_facts(text: str, sentences: Sequence[Span] | None = None) -> list[Fact]:
     """The numbers, dates, codes and names that ``text`` states, in order.
 
-    Left out: list numbers, citation marks, URLs, number words up to ten, ordinals in words, a sentence's first word
-    (its capital says nothing), and capitals in lines that are mostly capitalised.
+    Not counted: list numbers, citation marks, URLs, the words "zero" and "one", ordinals in words, the numbers of
+    "passage 2" and "Fig. 3", a sentence's first word (every sentence begins with a capital), and capitals in lines
+    that are mostly capitalised.
     """
     masked = blank_marks(text)
     result: list[Fact] = []
@@ -179,9 +195,11 @@ def find_facts(text: str, sentences: Sequence[Span] | None = None) -> list[Fact]
             result.append(Fact(*found.span(), "code", raw, (_code(raw),)))
     blocked = Blocked(taken + codes)
     for a, b, values, spelled in find_numbers(masked):
-        if blocked.hits(a, b) or (spelled and (values[0].lstrip("-") in _SMALL or is_ordinal(text[a:b]))):
+        if blocked.hits(a, b) or (spelled and (values[0] in _VAGUE or is_ordinal(text[a:b]))):
             continue
-        if text[b : b + 1] == "s" or text[a:b].endswith("s"):
+        if _REFERRING.search(text[max(0, a - 16) : a]):
+            continue
+        if text[a:b].endswith("s") or text[b : b + 2].lstrip("'’")[:1] == "s":
             values += ("decade",)
         result.append(Fact(a, b, "number", text[a:b], values))
     rest = list(masked)
@@ -259,28 +277,51 @@ def _supported(fact: Fact, index: FactIndex) -> bool:
         return any(_date_supported(date, index) for date in fact.dates)
     if fact.kind == "number":
         if fact.forms[-1] == "decade" and fact.forms[0].endswith("0"):
-            decade = fact.forms[0][:-1]
-            return any(decade + digit in index.numbers for digit in "0123456789")
+            return _decade_found(fact.forms[0][:-1], index.numbers)
         apart = numbers_apart(fact.text)
         return _any_in(index.numbers, fact.forms) or (bool(apart) and all(_any_in(index.numbers, n) for n in apart))
     if fact.kind == "code":
-        return any(form in index.codes or form in index.keys for form in fact.forms)
+        return any(form in index.codes or form in index.keys or _quarter_found(form, index) for form in fact.forms)
     letters = "".join(form[0] for form in fact.forms).casefold()
     if len(letters) > 2 and letters in index.acronyms:
         return True
     acronym = _acronym(fact.text)
     if acronym is not None and (acronym in index.initials or acronym in index.acronyms):
         return True
-    return all(form in index.keys or _demonym_found(form, index.keys) for form in fact.forms)
+    if same_place_found(fact.forms, index.keys, index.acronyms):
+        return True
+    return all(_word_found(form, index) for form in fact.forms)
+
+
+def _word_found(form: str, index: FactIndex) -> bool:
+    if form in index.keys or _demonym_found(form, index.keys):
+        return True
+    return same_place_found((form,), index.keys, index.acronyms)
+
+
+def _decade_found(decade: str, numbers: frozenset[str]) -> bool:
+    """Return True if a text has a year of a decade: 1994 for "1990s"; "'90s" and "1990s" are the same."""
+    # "90s" is written without its century, on either side.
+    written = (decade, decade[-1]) if len(decade) == 3 else (decade, f"19{decade}", f"20{decade}")
+    if any(form + digit in numbers for form in written[:1] for digit in "0123456789"):
+        return True
+    return any(form + "0" in numbers for form in written[1:])
+
+
+def _quarter_found(code: str, index: FactIndex) -> bool:
+    """Return True if a text has "third quarter" for "q3"."""
+    found = _QUARTER.fullmatch(code)
+    return found is not None and _ordinal_key(found[1]) in index.keys and "quarter" in index.keys
 
 
 def _any_in(found: frozenset[str], forms: Iterable[str]) -> bool:
     return any(form in found for form in forms)
 
 
-_DEMONYM: Final = re.compile(r"(?:ian|ean|an|ese|ish|ism|ist|ic|i)$")
+# Endings of stemmed words: "libyan", "chines" (of "Chinese"), "turkish".
+_DEMONYM: Final = re.compile(r"(?:ian|ean|an|es|ish|ism|ist|ic|i)$")
 _COUNTRY_ENDINGS: Final = ("", "a", "e", "y", "ia", "o", "land", "i")
-_DEMONYM_ENDINGS: Final = ("ian", "ean", "an", "ese", "ish")
+_DEMONYM_ENDINGS: Final = ("ian", "ean", "an", "es", "ish")
 
 
 def _demonym_found(form: str, keys: frozenset[str]) -> bool:

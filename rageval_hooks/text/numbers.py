@@ -32,6 +32,7 @@ CARDINALS: Final[Mapping[str, int]] = {
 
 _MAGNITUDES: Final[Mapping[str, int]] = {
     "hundred": 2, "thousand": 3, "lakh": 5, "million": 6, "crore": 7, "billion": 9, "trillion": 12,
+    "mln": 6, "bln": 9,
 }  # fmt: skip
 _SHORT_MAGNITUDES: Final[Mapping[str, int]] = {"k": 3, "m": 6, "mn": 6, "bn": 9, "b": 9, "tn": 12}
 _MOSTLY_UNITS: Final = ("m", "b")  # metres, bytes

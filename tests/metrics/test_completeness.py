@@ -124,3 +124,14 @@ def test_a_higher_threshold_never_raises_the_share(query: str, response: str, on
     assert isinstance(lenient, Score) == isinstance(strict, Score)
     if isinstance(lenient, Score) and isinstance(strict, Score):
         assert 0 <= strict.value <= lenient.value <= 1
+
+
+@pytest.mark.parametrize("response", ["It was opened in 2019.", "They opened it in 2019.", "The opening was in 2019."])
+def test_a_concept_whose_words_are_in_the_response_is_taken_up(response: str) -> None:
+    """In any form of the word, however far the model puts it from the sentence."""
+    turn = make_turn(response, query="When was it opened?")
+
+    [score] = run(ConceptCompleteness(threshold=1.0), turn)
+
+    assert isinstance(score, Score)
+    assert (score.value, score.metadata["missed"]) == (1.0, [])

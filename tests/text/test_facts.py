@@ -14,6 +14,22 @@ def missing(response: str, *passages: str) -> list[str]:
 
 
 SUPPORTED = {
+    "an abbreviated country": ("It moved to the UK in May.", "It came to the United Kingdom in May."),
+    "a country spelled out": ("It is in the United Kingdom now.", "in the UK"),
+    "an abbreviated city": ("He lives in LA now.", "He lives in Los Angeles."),
+    "a country's adjective in -ese": ("It is a Japanese car.", "a car from Japan"),
+    "a country of an adjective in -ese": ("It is from Japan.", "a Japanese car"),
+    "German and Germany": ("It is of German make.", "made in Germany"),
+    "French and France": ("It is French cheese.", "cheese of France"),
+    "Dutch and the Netherlands": ("It is Dutch cheese.", "cheese of the Netherlands"),
+    "a quarter": ("They grew in Q3 again.", "They grew in the third quarter."),
+    "millions as mln": ("It cost 5 mln then.", "It cost 5 million."),
+    "a decade with an apostrophe": ("It was in the 2000's there.", "in 2004"),
+    "a short decade": ("It was in the '90s there.", "in the 1990s"),
+    "a long decade": ("It was in the 1990s there.", "in the '90s"),
+    "a no-break space": ("It has 12\u00a0000 people.", "12,000 people"),
+    "the number of a passage": ("As passage 2 says, see Fig. 3.", "It is so."),
+    "titles of office": ("He met President Biden and King Charles.", "Biden and Charles"),
     "a day in another order": ("It was on March 3, 2020.", "Held 3 March 2020."),
     "a day in ISO form": ("It was on 2020-03-03.", "Held March 3rd, 2020."),
     "a month of a day": ("It was in March 2020.", "On 3 March 2020 it began."),
@@ -116,12 +132,16 @@ SUPPORTED = {
     "list numbers": ("1. First item\n2. Second item", "nothing"),
     "citations": ("It is so [3].", "nothing"),
     "an address": ("See https://example.com/2019/abc for more.", "nothing"),
-    "small number words": ("It was the third time, one of two.", "nothing at all"),
+    "small number words": ("It was the third time, one of them.", "nothing at all"),
     "a sentence's first word": ("Yesterday it rained. Bridges were wet.", "nothing"),
     "a heading": ("New Bridge Of The City\n\nIt is wide.", "nothing"),
 }
 
 UNSUPPORTED = {
+    "a small number as a word": ("It has five rooms.", "It has three rooms.", ["five"]),
+    "another short decade": ("It was in the 1980s there.", "in the '90s", ["1980s"]),
+    "another country": ("It is Dutch cheese.", "cheese of Germany", ["Dutch"]),
+    "another quarter": ("They grew in Q3 again.", "They grew in the second quarter.", ["Q3"]),
     "another day": ("It was on March 4, 2020.", "Held 3 March 2020.", ["March 4, 2020"]),
     "another month": ("It was in April 2020.", "On 3 March 2020 it began.", ["April 2020"]),
     "another year": ("It was on 3 March 2021.", "On 3 March 2020 it began.", ["3 March 2021"]),
@@ -242,7 +262,7 @@ def test_another_date_in_another_passage_takes_nothing_away() -> None:
     ("text", "kind", "supported"),
     [
         ("Barack Obama", "PERSON", True),
-        ("President Obama", "PERSON", False),
+        ("President Obama", "PERSON", True),
         ("Dr. Obama", "PERSON", True),
         ("March 3, 2020", "DATE", True),
         ("March 4, 2020", "DATE", False),

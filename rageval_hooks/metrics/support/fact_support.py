@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rageval_hooks.metrics.support.unseen import passage_name
 from rageval_hooks.text.facts import Fact, unsupported_facts
@@ -13,6 +14,17 @@ if TYPE_CHECKING:
     from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 
 __all__ = ["FactSupport", "fact_support", "facts_in_unseen"]
+
+
+# "I grew up near Paris and love it": talk about oneself, which asks for nothing.
+_FIRST_PERSON: Final = re.compile(r"(?<!\w)(?:i|my|me)(?!\w)", re.IGNORECASE)
+
+# "What do I need in Paris", "could you", "please list": asks, also without a question mark.
+_ASKING: Final = re.compile(
+    r"\W*(?:who|whom|whose|what|which|when|where|why|how|is|are|was|were|do|does|did|can|could|should|would|will|has|"
+    r"have|had|explain|describe|list|name|tell|give|compare|discuss|summari[sz]e|please)(?!\w)",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -31,9 +43,19 @@ class FactSupport:
 def fact_support(analysis: TurnAnalysis) -> FactSupport:
     """Compare the facts of the response with the passages of the prompt and with the question."""
     not_in_passages = unsupported_facts(analysis.facts, analysis.prompt_facts)
-    missing = unsupported_facts(not_in_passages, analysis.query_facts)
+    # In small talk the user states facts rather than asking about them: people call an answer with these unsupported.
+    missing = not_in_passages
+    if _asks(analysis.turn.query):
+        missing = unsupported_facts(not_in_passages, analysis.query_facts)
     in_question = tuple(fact for fact in not_in_passages if fact not in missing)
     return FactSupport(tuple(missing), in_question)
+
+
+def _asks(query: str) -> bool:
+    """Return True if a query asks for something; False for a statement in the first person."""
+    if "?" in query or _ASKING.match(query):
+        return True
+    return _FIRST_PERSON.search(query) is None
 
 
 def facts_in_unseen(facts: Sequence[Fact], analysis: TurnAnalysis) -> list[tuple[str, str]]:

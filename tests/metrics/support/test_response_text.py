@@ -1,0 +1,81 @@
+"""The text of a response without its citation markers."""
+
+from __future__ import annotations
+
+import pytest
+
+from rageval_hooks import Passage, Turn
+from rageval_hooks.metrics import REGISTRY
+from rageval_hooks.metrics.support.response_text import ResponseText
+from rageval_hooks.models import Models
+from tests.local import LEXICAL_MODELS, run
+from tests.metrics.texts import MUSEUM, PIER, QUERY
+
+PASSAGES = (Passage(text=PIER, id="doc-1"), Passage(text=MUSEUM, id="doc-2"))
+PLAIN = "The new pier was opened in September 2019. It was designed by Anna Berg."
+MARKED = {
+    "numbers": "The new pier was opened in September 2019 [1]. It was designed by Anna Berg [1][2].",
+    "ids": "The new pier was opened in September 2019 [doc-1]. It was designed by Anna Berg [doc-1, doc-2].",
+    "raised": "The new pier was opened in September 2019.¹ It was designed by Anna Berg.²",
+    "footnotes": "The new pier was opened in September 2019[^1]. It was designed by Anna Berg[^2].",
+    "lenticular": "The new pier was opened in September 2019【1†source】. It was designed by Anna Berg【2】.",
+    "references": f"{PLAIN}\n\nSources:\n[1] Handbook of Carl Brown, 2011\n[2] Zaha Hadid, 1999",
+}
+METRICS = (
+    "groundedness",
+    "unsupported_facts",
+    "semantic_grounding",
+    "entity_consistency",
+    "factual_accuracy",
+    "hallucination",
+    "answer_relevance",
+    "concept_completeness",
+)
+
+
+@pytest.mark.parametrize("marked", MARKED.values(), ids=MARKED)
+def test_what_only_cites_is_no_part_of_what_is_said(marked: str) -> None:
+    """Markers and lists of references are cut, with the spaces before them."""
+    assert ResponseText(Turn(response=marked, passages=PASSAGES)).said == PLAIN
+
+
+@pytest.mark.parametrize(
+    "text", ["He was born in [2019].", "At [12:30] it is so.", "See [the pier](https://example.com)."]
+)
+def test_other_brackets_stay(text: str) -> None:
+    """Years, times, links and words in brackets are no citations."""
+    assert ResponseText(Turn(response=text, passages=PASSAGES)).said == text
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("marked", MARKED.values(), ids=MARKED)
+def test_markers_change_no_score(metric: str, marked: str) -> None:
+    """A response with markers has the scores of the same response without them."""
+    turn = Turn(query=QUERY, passages=PASSAGES, response=PLAIN)
+
+    [plain] = run(REGISTRY.create(metric), turn)
+    [with_markers] = run(REGISTRY.create(metric), turn.model_copy(update={"response": marked}))
+
+    assert with_markers.value == pytest.approx(plain.value, abs=1e-9)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("metric", ["entity_consistency", "hallucination", "semantic_grounding", "groundedness"])
+def test_markers_change_no_score_of_the_models(metric: str, real_models: Models) -> None:
+    """With spaCy and MiniLM: "1" is no entity of the response."""
+    turn = Turn(query=QUERY, passages=PASSAGES, response=PLAIN)
+
+    [plain] = run(REGISTRY.create(metric), turn, real_models)
+    [marked] = run(REGISTRY.create(metric), turn.model_copy(update={"response": MARKED["numbers"]}), real_models)
+
+    assert marked.value == pytest.approx(plain.value, abs=1e-5)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("response", ["!!! ??? …", "😀😀", "[1]", "[1] [2]."])
+@pytest.mark.parametrize("metric", METRICS)
+def test_a_response_without_words_is_skipped(metric: str, response: str) -> None:
+    """Symbols and markers alone are no answer that could be scored."""
+    turn = Turn(query=QUERY, passages=PASSAGES, response=response)
+
+    [result] = run(REGISTRY.create(metric), turn, LEXICAL_MODELS)
+
+    assert (result.status, getattr(result, "reason", "")) == ("skipped", "the response has no words")
