@@ -116,6 +116,13 @@ SUITES = {
             "toml",
         ),
     ),
+    # The source distributions of llama-index-core and llama-index-workflows contain no tests.
+    "llama-index": Suite(
+        distribution="llama-index-instrumentation",
+        package="src",
+        tests=("tests",),
+        requirements=(*PYTEST, "llama-index-core"),
+    ),
 }
 
 
@@ -150,7 +157,7 @@ class Workplace:
         if not self.python.exists():
             subprocess.run([sys.executable, "-m", "venv", self.folder / "venv"], check=True)
         wanted = {item for suite in suites for item in (suite.distribution, *suite.requirements)}
-        self._pip("install", "--constraint", CONSTRAINTS, *sorted(wanted), f"{PROJECT}[langchain]")
+        self._pip("install", "--constraint", CONSTRAINTS, *sorted(wanted), f"{PROJECT}[langchain,llama-index]")
 
     def unpack(self, suite: Suite) -> Path:
         """Download the source distribution of the installed version; returns its folder."""
