@@ -7,6 +7,7 @@ Environment:
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 from pathlib import Path
@@ -41,6 +42,7 @@ def pytest_sessionfinish() -> None:
     """Write the outcomes."""
     stats = {}
     if handle is not None:
+        gc.collect()  # a stream that a test has abandoned ends when it is collected
         handle.flush(FLUSH_SECONDS)
         stats = {name: value for name, value in handle.stats().items() if isinstance(value, int)}
     result = {"failed": sorted(failed), "stats": stats}

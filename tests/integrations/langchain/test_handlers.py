@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -118,14 +119,19 @@ def test_handlers_are_cheap_to_make(exporter: InMemoryExporter) -> None:
     assert len(exporter.evaluations) == 50
 
 
-def test_the_callers_context_is_there_in_on_evaluation() -> None:
-    """``on_evaluation`` is called where the call returns, on the thread of the caller."""
+def test_on_evaluation_has_the_callers_context_variables() -> None:
+    """It is called before the call returns, on another thread but in a copy of the caller's context."""
     seen: list[str] = []
+    request = ContextVar("request", default="none")
     with rageval_hooks.instrument(
-        metrics=["latency"], exporters=[], on_evaluation=lambda _: seen.append(threading.current_thread().name)
+        metrics=["latency"],
+        exporters=[],
+        inline_budget_ms=10_000,
+        on_evaluation=lambda _: seen.append(request.get()),
     ):
+        request.set("request 7")
         lcel().invoke(QUESTION)
-        assert seen == [threading.current_thread().name]
+        assert seen == ["request 7"]
 
 
 class TestTheTable:
