@@ -181,7 +181,7 @@ def _metric_of(score: str) -> str:
     __tracebackhide__ = True
     from rageval_hooks.errors import UnknownNameError
     from rageval_hooks.metrics.base import REGISTRY
-    from rageval_hooks.offline.report.directions import metric_of
+    from rageval_hooks.offline.report.definitions import metric_of
 
     for name in (metric_of(score), score, score.partition(".")[0]):
         if name is not None and name in REGISTRY.names():
@@ -193,7 +193,7 @@ def _metric_of(score: str) -> str:
 
 def _complaint(evaluation: Evaluation, name: str, bound: float) -> str | None:
     """Return what is wrong with a score, or None if nothing is."""
-    from rageval_hooks.offline.report.directions import direction_of
+    from rageval_hooks.offline.report.definitions import direction_of
 
     score = evaluation.score(name)
     if score is None:

@@ -1,4 +1,4 @@
-"""``rageval-hooks plot``."""
+"""``rageval-hooks plot``: draw scored files into one picture."""
 
 from __future__ import annotations
 
@@ -8,9 +8,22 @@ from typing import Annotated
 
 import typer
 
-from rageval_hooks.cli.options import BertScoreLayer, BertScoreModel, Level, LowerIsBetter, Resamples
+from rageval_hooks.cli.options import (
+    BertScoreLayer,
+    BertScoreModel,
+    Level,
+    LowerIsBetter,
+    Metrics,
+    Resamples,
+    Seed,
+    split_names,
+)
+from rageval_hooks.cli.output import check_output, load_encoder, say, watch_records, write_file
+from rageval_hooks.errors import ConfigurationError
 
 __all__ = ["plot"]
+
+_SUFFIXES = (".png", ".svg")
 
 
 class Plots(StrEnum):
@@ -23,10 +36,8 @@ class Plots(StrEnum):
 
 def plot(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Scored records, side by side.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The picture: a name that ends with .png or .svg.")],
-    metrics: Annotated[
-        str | None, typer.Option("--metrics", metavar="NAMES", help="Plot these scores alone: groundedness,cost.")
-    ] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The picture: a name that ends in .png or .svg.")],
+    metrics: Metrics = None,
     kind: Annotated[
         Plots, typer.Option("--kind", help="Scores, how much they vary between repeated answers, or both.")
     ] = Plots.all,
@@ -35,19 +46,32 @@ def plot(
     bertscore_layer: BertScoreLayer = None,
     level: Level = 0.95,
     resamples: Resamples = 2000,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the intervals.")] = 0,
+    seed: Seed = 0,
 ) -> None:
-    """Draw box plots of scored files, with mean, median and interval; questions answered; variation over repeats."""
-    from rageval_hooks.cli.report import split_names
-    from rageval_hooks.cli.reporting import run_plot
-    from rageval_hooks.offline.report.statistics import Resampling
+    """Draw scored files: an overview, each score with mean, median and interval, ranks, variation over repeats."""
+    from rageval_hooks.offline.report import Resampling, build_report
+    from rageval_hooks.offline.report.render import draw, panels, to_png, to_svg
 
-    run_plot(
+    suffix = output.suffix.lower()
+    if suffix not in _SUFFIXES:
+        raise ConfigurationError(f"--output {output} should end in {' or '.join(_SUFFIXES)}")
+    check_output(output, files)
+    names = split_names(metrics)
+    report = build_report(
         files,
-        metrics=split_names(metrics),
-        output=output,
-        kind=kind.value,
+        metrics=names,
+        worst=0,
+        compare=False,
         lower=split_names(lower_is_better),
-        encoder=(bertscore, bertscore_layer) if bertscore else None,
         resampling=Resampling(level=level, resamples=resamples, seed=seed),
+        scorer=load_encoder(bertscore, bertscore_layer),
+        watch=watch_records,
+        on_problem=say,
     )
+    # Someone who names scores does not mean the similarity of answers, which is no score.
+    shown = panels(report, kind.value, similarity=not names or kind is Plots.consistency)
+    if not shown:
+        what = "repeated answers to any question" if kind is Plots.consistency else "scores with values"
+        raise ConfigurationError(f"there is nothing to plot: no {what} in {', '.join(map(str, files))}")
+    figure = draw(shown, level)
+    write_file(output, to_png(figure) if suffix == ".png" else to_svg(figure).encode())

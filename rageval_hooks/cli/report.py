@@ -1,16 +1,32 @@
-"""``rageval-hooks report``."""
+"""``rageval-hooks report``: report on scored files, compare them, and check bounds."""
 
 from __future__ import annotations
 
+import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rageval_hooks.cli.options import BertScoreLayer, BertScoreModel, Level, LowerIsBetter, Resamples
+from rageval_hooks.cli.options import (
+    BertScoreLayer,
+    BertScoreModel,
+    Level,
+    LowerIsBetter,
+    Metrics,
+    Resamples,
+    Seed,
+    split_names,
+)
+from rageval_hooks.cli.output import check_output, is_same_file, load_encoder, say, watch_records, write_file
+from rageval_hooks.cli.streams import for_stream, leave_stdout
+from rageval_hooks.errors import ConfigurationError
 
-__all__ = ["report", "split_names"]
+if TYPE_CHECKING:
+    from rageval_hooks.offline.report import Analysis, Gate, Verdict
+
+__all__ = ["report"]
 
 
 class Format(StrEnum):
@@ -22,11 +38,19 @@ class Format(StrEnum):
     html = "html"
 
 
+_FORMATS = {
+    ".txt": Format.table,
+    ".md": Format.markdown,
+    ".markdown": Format.markdown,
+    ".json": Format.json,
+    ".html": Format.html,
+    ".htm": Format.html,
+}
+
+
 def report(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Scored records; the first is the baseline.")],
-    metrics: Annotated[
-        str | None, typer.Option("--metrics", metavar="NAMES", help="Report these scores alone: groundedness,cost.")
-    ] = None,
+    metrics: Metrics = None,
     format: Annotated[
         Format | None, typer.Option("--format", help="By default a table, or what the name of the output says.")
     ] = None,
@@ -39,41 +63,143 @@ def report(
         Path | None,
         typer.Option("--fail-on-regression", metavar="FILE", help="Exit with 1 if a score is worse than in FILE."),
     ] = None,
+    max_errors: Annotated[
+        str | None,
+        typer.Option(
+            "--max-errors", metavar="N|P%", help="Exit with 1 if more questions failed. Checks allow none by default."
+        ),
+    ] = None,
     alpha: Annotated[
         float, typer.Option("--alpha", min=0.0, max=1.0, help="Probability of a false alarm, over all scores.")
     ] = 0.05,
     lower_is_better: LowerIsBetter = None,
     worst: Annotated[int, typer.Option("--worst", min=0, max=1000, help="How many of the worst turns to show.")] = 10,
     worst_by: Annotated[
-        str | None, typer.Option("--worst-by", metavar="SCORE", help="The score that says which turns are the worst.")
+        str | None, typer.Option("--worst-by", metavar="SCORE", help="The score that orders the turns.")
+    ] = None,
+    trace_url: Annotated[
+        str | None,
+        typer.Option("--trace-url", metavar="URL", help="HTML: link to traces, as http://host/traces/{trace_id}."),
     ] = None,
     bertscore: BertScoreModel = None,
     bertscore_layer: BertScoreLayer = None,
     level: Level = 0.95,
     resamples: Resamples = 2000,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of intervals and tests.")] = 0,
+    seed: Seed = 0,
 ) -> None:
-    """Say what is in scored files: means with intervals, ranks, documents, repeats, the worst turns, differences."""
-    from rageval_hooks.cli.reporting import run_report
-    from rageval_hooks.offline.report.gates import parse_bounds
-    from rageval_hooks.offline.report.statistics import Resampling
+    """Report on scored files: a verdict, means with intervals, ranks, documents, the worst turns, differences.
 
-    run_report(
+    With --fail-under, --fail-on-regression or --max-errors it checks them, for continuous integration. Any failed
+    question then fails the checks, unless --max-errors allows it. Exit status: 0 if all checks pass, 1 if one fails,
+    2 if a regression cannot be excluded or an option is wrong.
+    """
+    from rageval_hooks.offline.report import Resampling, analyze, check_gate, check_trace_url, make_verdict
+
+    check_trace_url(trace_url)
+    gate = _gate(fail_under, fail_on_regression, max_errors, alpha)
+    if fail_on_regression is not None:
+        files = _with_baseline(fail_on_regression, files)
+    check_output(output, files)
+    form = format or _format_of(output)
+    bounds = dict(gate.bounds) if gate else {}
+    names = split_names(metrics)
+    if names:
+        names = list(dict.fromkeys((*names, *bounds)))
+    analysis = analyze(
         files,
-        metrics=split_names(metrics),
-        format=format.value if format else None,
-        output=output,
-        bounds=parse_bounds(fail_under or ()),
-        baseline=fail_on_regression,
-        alpha=alpha,
-        lower=split_names(lower_is_better),
+        metrics=names,
         worst=worst,
         worst_by=worst_by,
-        encoder=(bertscore, bertscore_layer) if bertscore else None,
+        lower=split_names(lower_is_better),
         resampling=Resampling(level=level, resamples=resamples, seed=seed),
+        scorer=load_encoder(bertscore, bertscore_layer),
+        watch=watch_records,
+        on_problem=say,
+        bounded=list(bounds),
+    )
+    result = check_gate(analysis.report, gate) if gate else None
+    verdict = make_verdict(analysis.report, bounds, result)
+    _write(_Page(analysis, verdict, bounds, trace_url), form, output)
+    if result is None:
+        return
+    for line in (*result.notes, *result.failures, *result.undecided):
+        say(line)
+    if result.status:
+        raise typer.Exit(result.status)
+
+
+def _gate(fail_under: list[str] | None, baseline: Path | None, max_errors: str | None, alpha: float) -> Gate | None:
+    """Return what is to be checked, or None for a report without checks."""
+    from rageval_hooks.offline.report import Gate, parse_bounds, parse_max_errors
+
+    if not fail_under and baseline is None and max_errors is None:
+        return None
+    if baseline is not None and not 0 < alpha < 1:
+        raise ConfigurationError(f"--alpha is {alpha:g}: give a probability between 0 and 1, such as 0.05")
+    return Gate(
+        bounds=parse_bounds(fail_under or ()),
+        has_baseline=baseline is not None,
+        alpha=alpha,
+        max_errors=parse_max_errors(max_errors),
     )
 
 
-def split_names(given: str | None) -> list[str]:
-    """Return the names of an option that takes several."""
-    return [part.strip() for part in (given or "").split(",") if part.strip()]
+def _with_baseline(baseline: Path, files: list[Path]) -> list[Path]:
+    others = [file for file in files if not is_same_file(file, baseline)]
+    if not others:
+        raise ConfigurationError(f"{baseline} would be compared with itself: also name the file to check")
+    return [baseline, *others]
+
+
+def _format_of(output: Path | None) -> Format:
+    if output is None:
+        return Format.table
+    found = _FORMATS.get(output.suffix.lower())
+    if found is None:
+        known = ", ".join(_FORMATS)
+        raise ConfigurationError(f"--output {output} should end in one of {known}; or give --format")
+    return found
+
+
+class _Page:
+    """A report in any of its forms."""
+
+    def __init__(self, analysis: Analysis, verdict: Verdict, bounds: dict[str, float], trace_url: str | None) -> None:
+        self._analysis = analysis
+        self._verdict = verdict
+        self._bounds = bounds
+        self._trace_url = trace_url
+
+    def text(self, form: Format) -> str:
+        """Return the report as text of some form."""
+        from rageval_hooks.offline.report.render import to_html, to_markdown, to_plain_text
+
+        found = self._analysis.report
+        if form is Format.table:
+            return to_plain_text(found, self._verdict)
+        if form is Format.markdown:
+            return to_markdown(found, self._verdict)
+        if form is Format.json:
+            return found.model_copy(update={"verdict": self._verdict}).model_dump_json(indent=2) + "\n"
+        return to_html(self._analysis, self._verdict, bounds=self._bounds, trace_url=self._trace_url)
+
+    def print(self) -> None:
+        """Print the report to a terminal."""
+        from rageval_hooks.exporters.console import make_console
+        from rageval_hooks.offline.report.render import print_tables
+
+        print_tables(self._analysis.report, make_console(sys.stdout), self._verdict)
+
+
+def _write(page: _Page, form: Format, output: Path | None) -> None:
+    if output is not None:
+        write_file(output, page.text(form).encode())
+        return
+    try:
+        if form is Format.table and sys.stdout.isatty():
+            page.print()
+        else:
+            sys.stdout.write(for_stream(page.text(form), form.value, sys.stdout))
+        sys.stdout.flush()
+    except BrokenPipeError:  # such as `| head`: the checks still decide on the exit status
+        leave_stdout()

@@ -40,6 +40,7 @@ class Groundedness(LocalMetric):
     scores: ClassVar[tuple[ScoreDefinition, ...]] = (
         ScoreDefinition(
             name="groundedness",
+            headline=5,
             description="how far the passages support the response",
             by_sentence=True,
             thresholds=(

@@ -48,7 +48,7 @@ class HallucinationEvaluation(LocalMetric):
     name: ClassVar[str] = "hhem"
     version: ClassVar[str] = "2"
     scores: ClassVar[tuple[ScoreDefinition, ...]] = (
-        ScoreDefinition(name="hhem", description="probability that the passages support the response"),
+        ScoreDefinition(name="hhem", description="probability that the passages support the response", headline=2),
     )
     requires: ClassVar[tuple[Field, ...]] = ("response", "passages")
     passages: ClassVar[PassageScope] = "prompt"

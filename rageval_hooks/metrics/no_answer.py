@@ -48,6 +48,7 @@ class NoAnswer(JudgeMetric):
             name="no_answer",
             description="1 if the response attempts an answer, even a wrong one; 0 if it declines to answer",
             labels=("answered", "declined"),
+            binary=True,
         ),
     )
     requires: ClassVar[tuple[Field, ...]] = ("query", "response")

@@ -52,7 +52,9 @@ class Reference(JudgeMetric):
     name: ClassVar[str] = "reference"
     scores: ClassVar[tuple[ScoreDefinition, ...]] = (
         ScoreDefinition(
-            name="reference.completeness", description="share of the reference answer that is in the response"
+            name="reference.completeness",
+            description="share of the reference answer that is in the response",
+            headline=1,
         ),
         ScoreDefinition(
             name="reference.conciseness", description="share of the response that is part of the reference answer"

@@ -60,8 +60,13 @@ Use only keys that occur above."""
 
 
 def _definition(name: str, description: str) -> ScoreDefinition:
-    direction = "lower" if name == "rmse" else "higher"
-    return ScoreDefinition(name=f"trace.{name}", description=description, direction=direction)  # type: ignore[arg-type]
+    return ScoreDefinition(
+        name=f"trace.{name}",
+        description=description,
+        direction="lower" if name == "rmse" else "higher",
+        headline={"adherence": 4, "supported_share": 3}.get(name, 0),
+        binary=name == "adherence",
+    )
 
 
 class Trace(JudgeMetric):

@@ -30,6 +30,7 @@ class UnsupportedFacts(LocalMetric):
     scores: ClassVar[tuple[ScoreDefinition, ...]] = (
         ScoreDefinition(
             name="unsupported_facts",
+            headline=1,
             description="numbers, dates, codes and names of the response that no passage has",
             direction="lower",
             high=None,

@@ -1,4 +1,8 @@
-"""Numbers and texts as a report shows them: whatever stands in a file, a table keeps its form, and a terminal its."""
+"""Numbers and texts as people read them, in tables, on terminals, on pages and in messages.
+
+This is the only module that decides how a number, a share, an interval or a probability is written, and how a text is
+cut. Everything that prints goes through it.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,45 @@ import math
 import re
 import unicodedata
 
-__all__ = ["cut_to_width", "flat", "format_value", "short_value", "shorten", "show_value", "shown", "width_of"]
+__all__ = [
+    "MISSING",
+    "cut_to_width",
+    "flat",
+    "format_interval",
+    "format_p_value",
+    "format_share",
+    "format_value",
+    "short_value",
+    "shorten",
+    "show_value",
+    "shown",
+    "signed_value",
+    "truncate",
+    "width_of",
+]
 
+MISSING = "–"
+"""What a table shows where there is no number."""
+
+# Control characters that move a cursor or break a file, such as "\x1b" (escape) and "\x9b"; lone surrogates such as
+# "\ud800"; and the non-characters "\ufffe" and "\uffff". Tab and line feed are not among them.
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+
 _PICTURES = 0x2400
-_MOST_DIGITS = 1e15
-_NOTHING = "–"
+"""Unicode has a picture for each control character below 0x20, in the same order, from here on."""
+
+_SCIENTIFIC_FROM = 1e15
+"""Larger numbers are written as powers of ten: a float has no more exact digits."""
+
 _UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_SMALLEST_P = 0.0001
+
+
+# --------------------------------------------------------------------------- texts
 
 
 def shown(text: str) -> str:
-    """Return a text with pictures in place of control characters: none moves a cursor, and any file may hold it."""
+    """Return a text with pictures in place of control characters, so that it cannot control a terminal."""
     return _CONTROL.sub(_picture, text.replace("\r\n", "\n"))
 
 
@@ -26,45 +58,36 @@ def flat(text: str) -> str:
 
 
 def shorten(text: str, length: int = 120) -> str:
-    """Return a text on one line, cut to a length; an ellipsis marks the cut."""
-    line = " ".join(text.split())
-    return line if len(line) <= length else line[: length - 1] + "…"
+    """Return a text on one line, cut to at most ``length`` characters, with an ellipsis where it was cut."""
+    return truncate(flat(text), length)
 
 
-def _picture(found: re.Match[str]) -> str:
-    code = ord(found[0])
-    return chr(_PICTURES + code) if code < 0x20 else "␡" if code == 0x7F else "\ufffd"
-
-
-def show_value(value: float) -> str:
-    """Return a number with the digits that matter; a dash for what is none."""
-    if not math.isfinite(value):
-        return _NOTHING
-    return format_value(value) if abs(value) < _MOST_DIGITS else f"{value:.3g}"
-
-
-def short_value(value: float) -> str:
-    """Return a number in few characters, wherever it lies: ``4.48M``, ``20.4k``, ``123.5``."""
-    if not math.isfinite(value) or abs(value) < 100:
-        return show_value(value)
-    rounded = float(f"{value:.3g}")
-    if 10_000 <= abs(rounded) < _MOST_DIGITS:
-        unit, letter = next(item for item in _UNITS if abs(rounded) >= item[0])
-        return f"{rounded / unit:.3g}{letter}"
-    return f"{value:.4g}" if abs(value) < 10_000 else f"{value:.3g}"
+def truncate(text: str, length: int) -> str:
+    """Return a text cut to at most ``length`` characters, with its line breaks, and an ellipsis where it was cut."""
+    return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
 def width_of(text: str) -> int:
-    """Return how many columns of a terminal a text takes: two for each wide character."""
+    """Return how many terminal columns a text takes: two for each wide character."""
     return sum(_columns(character) for character in text)
 
 
 def cut_to_width(text: str, width: int) -> str:
-    """Return a text that is too wide without its middle: its ends tell it from the others."""
+    """Return a text that fits into ``width`` columns.
+
+    The middle is removed, not the end: names of runs such as ``baseline-2026-01-01`` differ at their ends.
+    """
     if width_of(text) <= width:
         return text
     end = width // 2
     return f"{_start(text, width - end - 1)}…{_start(text[::-1], end)[::-1]}"
+
+
+def _picture(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    if code < 0x20:
+        return chr(_PICTURES + code)
+    return "␡" if code == 0x7F else "\ufffd"
 
 
 def _start(text: str, width: int) -> str:
@@ -82,10 +105,60 @@ def _columns(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
+# --------------------------------------------------------------------------- numbers
+
+
 def format_value(value: float) -> str:
-    """Return a number with the digits that matter: three for shares, none for whole numbers."""
+    """Return a finite number with the digits that matter: three for shares, none for whole numbers."""
     if value == int(value) and abs(value) >= 2:
         return f"{int(value)}"
     if value and abs(value) < 0.001:
         return f"{value:.2g}"
     return f"{value:.3f}"
+
+
+def show_value(value: float | None) -> str:
+    """Return a number with the digits that matter, or a dash if there is no finite number."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    return format_value(value) if abs(value) < _SCIENTIFIC_FROM else f"{value:.3g}"
+
+
+def short_value(value: float) -> str:
+    """Return a number in few characters, whatever its size: ``4.48M``, ``20.4k``, ``123.5``."""
+    if not math.isfinite(value) or abs(value) < 100:
+        return show_value(value)
+    if abs(value) < 10_000:
+        return f"{value:.4g}"
+    rounded = float(f"{value:.3g}")
+    if abs(rounded) >= _SCIENTIFIC_FROM:
+        return f"{value:.3g}"
+    unit, letter = next(item for item in _UNITS if abs(rounded) >= item[0])
+    return f"{rounded / unit:.3g}{letter}"
+
+
+def signed_value(value: float) -> str:
+    """Return a difference with its sign: ``+0.120``."""
+    return f"{'+' if value > 0 else ''}{show_value(value)}"
+
+
+def format_share(value: float | None) -> str:
+    """Return a share as a percentage with one digit, or a dash."""
+    return MISSING if value is None else f"{value:.1%}"
+
+
+def format_interval(low: float, high: float, *, style: str = "value") -> str:
+    """Return two bounds: ``0.612 … 0.734``.
+
+    Args:
+        low: the lower bound.
+        high: the upper bound.
+        style: ``value`` for numbers, ``share`` for percentages, ``signed`` for differences.
+    """
+    show = {"value": show_value, "share": format_share, "signed": signed_value}[style]
+    return f"{show(low)} … {show(high)}"
+
+
+def format_p_value(p: float) -> str:
+    """Return a probability with four digits, or a bound for a very small one."""
+    return f"{p:.4f}" if p >= _SMALLEST_P else f"<{_SMALLEST_P}"

@@ -1,8 +1,10 @@
-"""Words for numbers."""
+"""Nouns with their numbers and articles, for messages."""
 
 from __future__ import annotations
 
-__all__ = ["counted", "with_article"]
+from collections.abc import Sequence
+
+__all__ = ["counted", "listed", "with_article"]
 
 
 def counted(number: int, noun: str) -> str:
@@ -13,3 +15,9 @@ def counted(number: int, noun: str) -> str:
 def with_article(noun: str) -> str:
     """Return a noun with its article: ``a list``, ``an object``."""
     return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
+
+
+def listed(items: Sequence[str], most: int = 5) -> str:
+    """Return items with commas between them; only the first few of very many, and how many more there are."""
+    text = ", ".join(items[:most])
+    return f"{text} and {len(items) - most} more" if len(items) > most else text

@@ -49,6 +49,9 @@ class ScoreDefinition(Data):
         labels: the labels that the metric itself sets; such a score takes no threshold.
         by_sentence: True if the score is a mean over sentences and lists them in its metadata. Its explanation then
             names the sentences below the threshold of the label.
+        headline: how well the score sums up a turn. Reports order turns by the score with the highest headline that a
+            file has; 0 is never chosen while another is there.
+        binary: True if every value is 0 or 1. Plots then show a share with its interval instead of a box.
     """
 
     name: str
@@ -60,6 +63,8 @@ class ScoreDefinition(Data):
     thresholds: tuple[Threshold, ...] = ()
     labels: tuple[str, ...] = ()
     by_sentence: bool = False
+    headline: int = 0
+    binary: bool = False
 
     def contains(self, value: float) -> bool:
         """Return True if the value is in the range, up to rounding."""

@@ -1,4 +1,4 @@
-"""Two files side by side, question by question."""
+"""Two files, question by question: how scores differ, what the second lacks, which turns changed most."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from rageval_hooks.metrics.base import Direction
-from rageval_hooks.offline.report.differences import ChangedTurn, find_texts, most_changed
-from rageval_hooks.offline.report.directions import direction_of, worse
-from rageval_hooks.offline.report.score_values import words_of
+from rageval_hooks.offline.report.definitions import direction_of, is_worse
+from rageval_hooks.offline.report.score_values import describe_maker
 from rageval_hooks.offline.report.statistics import Paired, Resampling, holm, paired, sums
-from rageval_hooks.offline.report.summary import Tally
+from rageval_hooks.offline.report.tally import FileTally
 from rageval_hooks.runtime.jsonable import Data, clean_text
 from rageval_hooks.text.wording import counted
 
@@ -18,70 +17,99 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["ChangedTurn", "Comparison", "Loss", "OtherMakers", "ScoreChange", "compare_files", "find_changed"]
+__all__ = ["ChangedTurn", "Comparison", "Loss", "OtherMakers", "ScoreChange", "compare_files"]
 
-_MOST_LOST = 0.5
+_MOST_SKIPPED = 0.5
+"""A score that was skipped for more than half of the questions says nothing about the whole."""
 
 
 class OtherMakers(Data):
-    """Versions and models that made a score in two files, where they are not the same: its means do not compare."""
+    """Versions and models that made a score in two files, where they differ: the two means are not comparable."""
 
     before: tuple[str, ...]
     after: tuple[str, ...]
 
 
 class ScoreChange(Data):
-    """How one score differs between two files, over the questions that both have a value for.
+    """How one score differs between two files, over the questions with a value in both.
 
     Attributes:
-        name: of the score.
+        name: the score.
         direction: whether higher or lower is better.
-        test: the paired test; None where no question has a value in both files.
+        test: the paired test; None if no question has a value in both files.
         p_worse: probability of a change at least as bad if nothing had changed, adjusted (Holm) for the number of
             scores that were compared; None without a test.
-        makers: who made the score in either file, if others did in the one than in the other for most questions.
-        left_out: questions with a value in both files that are left out, because others made it in the one than in the
-            other.
+        p_better: likewise of a change at least as good.
+        makers: who made the score in each file, if they differ for most questions.
+        not_compared: questions with a value in both files that are excluded, because different makers made them.
     """
 
     name: str
     direction: Direction
     test: Paired | None = None
     p_worse: float | None = None
+    p_better: float | None = None
     makers: OtherMakers | None = None
-    left_out: int = 0
+    not_compared: int = 0
 
     @property
     def is_worse(self) -> bool:
-        """Whether the mean changed for the worse, by however little."""
-        return self.test is not None and worse(self.test.difference, self.direction)
+        """True if the mean changed for the worse, by however little."""
+        return self.test is not None and is_worse(self.test.difference, self.direction)
 
 
 class Loss(Data):
-    """A score that questions have in the first file, and not in the second.
+    """A score that questions have in the first file, but not in the second.
 
     Attributes:
-        name: of the score.
+        name: the score.
         had: questions in both files that have a value in the first.
-        lost: how many of them have none in the second. Where the score is sampled, one that was not drawn is not lost.
-        values: how many the second file has.
+        lost: how many of them have none in the second. For a sampled score, those that were sampled out do not count.
+        lost_to_failures: how many of the lost ones are lost because the turn or the metric failed.
+        values: number of values in the second file.
         skipped: results of the second file that were skipped.
         failed: results of the second file that failed.
-        reason: the most frequent reason of these.
+        reason: the most frequent reason.
     """
 
     name: str
     had: int
     lost: int
+    lost_to_failures: int
     values: int
     skipped: int
     failed: int
     reason: str = ""
 
-    @property
-    def too_much(self) -> bool:
-        """Whether what is left says nothing of the whole: no values, or fewer than half of those that there were."""
-        return not self.values or self.lost > _MOST_LOST * self.had
+    def is_too_much(self, most_failures: int) -> bool:
+        """Return True if the rest cannot stand for the whole.
+
+        Args:
+            most_failures: number of questions that may be lost to failures.
+        """
+        if not self.values or self.lost_to_failures > most_failures:
+            return True
+        return self.lost > _MOST_SKIPPED * self.had
+
+
+class ChangedTurn(Data):
+    """A question whose score changed much.
+
+    Attributes:
+        id: the question's id.
+        before: mean of its values in the first file.
+        after: mean of its values in the second.
+        query: the question.
+        response_before: its first answer in the first file.
+        response_after: its first answer in the second.
+    """
+
+    id: str
+    before: float
+    after: float
+    query: str = ""
+    response_before: str = ""
+    response_after: str = ""
 
 
 class Comparison(Data):
@@ -90,17 +118,17 @@ class Comparison(Data):
     Attributes:
         before: name of the first.
         after: name of the second.
-        before_path: where it is.
-        after_path: where it is.
+        before_path: path of the first.
+        after_path: path of the second.
         common: questions that both have.
-        different: ids that both have for different questions; they are left out.
+        different: ids that stand for different questions in the two files; they are not compared.
         only_before: questions that only the first has.
         only_after: questions that only the second has.
-        scores: those that both have, in the order of the first.
-        only_in_one: names of the scores that only one of them has.
-        losses: scores that some questions of the first have, and not in the second.
+        scores: scores that both have, in the order of the first.
+        only_in_one: scores that only one of them has.
+        losses: scores that some questions of the first have, but not in the second.
         changed_by: the score by which turns changed most.
-        changed: these turns, the greatest change for the worse first.
+        changed: these turns, the largest change for the worse first.
     """
 
     before: str
@@ -117,11 +145,12 @@ class Comparison(Data):
     changed_by: str | None = None
     changed: tuple[ChangedTurn, ...] = ()
 
-    def loss_in_words(self, loss: Loss) -> str:
+    def describe_loss(self, loss: Loss) -> str:
         """Return in words what the second file lacks."""
         counts = ((loss.failed, "failed"), (loss.skipped, "skipped"))
         why = " and ".join(f"{count} {word}" for count, word in counts if count) or "it was not computed"
-        why += f": {loss.reason}" if loss.reason else ""
+        if loss.reason:
+            why += f": {loss.reason}"
         if not loss.values:
             return f"{loss.name} has no value in {self.after} ({why})"
         return (
@@ -129,57 +158,60 @@ class Comparison(Data):
             f" {self.before} ({why})"
         )
 
-    def makers_in_words(self, change: ScoreChange) -> str:
-        """Return in words who made a score in the one file and in the other."""
+    def describe_makers(self, change: ScoreChange) -> str:
+        """Return in words who made a score in each file."""
         makers = change.makers
         if makers is None:
             return f"{change.name} was made by the same in both"
         return (
             f"in {self.before} it was made by {' and '.join(makers.before)}, in {self.after} by"
-            f" {' and '.join(makers.after)}, and their means do not compare"
+            f" {' and '.join(makers.after)}, so the means are not comparable"
         )
 
-    def left_out_in_words(self, change: ScoreChange) -> str:
-        """Return in words which questions a score is not compared for."""
+    def describe_excluded(self, change: ScoreChange) -> str:
+        """Return in words which questions are excluded from the comparison of a score."""
         return (
-            f"{change.name} is compared without {counted(change.left_out, 'question')} for which another version or"
+            f"{change.name} is compared without {counted(change.not_compared, 'question')} for which another version or"
             f" model made it in {self.after} than in {self.before}"
         )
 
 
 def compare_files(
-    before: Tally,
-    after: Tally,
+    before: FileTally,
+    after: FileTally,
     metrics: Sequence[str],
     changed_by: str | None,
     lower: Sequence[str],
     how: Resampling,
     most: int,
 ) -> Comparison:
-    """Compare two files; the texts of the turns that changed are not known yet, see :func:`find_changed`.
+    """Compare two files.
 
     Args:
         before: the first, the baseline.
         after: the second.
-        metrics: the scores to compare; all that both have if empty.
+        metrics: scores to compare; all that both have if empty.
         changed_by: the score by which turns changed most.
-        lower: scores of which lower is better, beside those that are known to be so.
+        lower: scores for which lower is better, in addition to those that say so themselves.
         how: seed, resamples, level.
-        most: how many changed turns to name.
+        most: number of changed turns to show.
     """
     names = [name for name in before.values if name in after.values and (not metrics or name in metrics)]
     shared = before.ids.keys() & after.ids.keys()
     same = {key for key in shared if before.asks_the_same(after, key)}
     changes: list[ScoreChange] = []
-    turns: tuple[ChangedTurn, ...] = ()
+    changed: tuple[ChangedTurn, ...] = ()
     for name in names:
         direction = direction_of(name, before.values[name].metric, lower)
-        others, makers = _made_by_others(before, after, name, same)
-        ids, first, second, weights = _pairs(before, after, name, same - others)
-        test = paired(first, second, weights, how) if ids else None
-        changes.append(ScoreChange(name=name, direction=direction, test=test, makers=makers, left_out=len(others)))
+        excluded, makers = _made_differently(before, after, name, same)
+        pairs = _Pairs(before, after, name, same - excluded)
+        test = paired(pairs.before, pairs.after, pairs.weights, how) if pairs.ids else None
+        changes.append(
+            ScoreChange(name=name, direction=direction, test=test, makers=makers, not_compared=len(excluded))
+        )
         if name == changed_by:
-            turns = most_changed(ids, first, second, direction, most)
+            changed = pairs.most_changed(direction, most)
+    every_name = dict.fromkeys((*before.values, *after.values))
     return Comparison(
         before=before.name,
         after=after.name,
@@ -190,92 +222,44 @@ def compare_files(
         only_before=len(before.ids) - len(shared),
         only_after=len(after.ids) - len(shared),
         scores=_adjusted(changes),
-        only_in_one=tuple(name for name in dict.fromkeys((*before.values, *after.values)) if name not in names)
-        if not metrics
-        else (),
-        losses=tuple(
-            loss
-            for loss in (_loss(before, after, name, same) for name in before.values if not metrics or name in metrics)
-            if loss.lost or not loss.values
-        ),
+        only_in_one=() if metrics else tuple(name for name in every_name if name not in names),
+        losses=_losses(before, after, metrics, same),
         changed_by=changed_by,
-        changed=turns,
+        changed=_with_texts(changed, before, after),
     )
 
 
-def find_changed(comparison: Comparison, before: Tally, after: Tally) -> Comparison:
-    """Return the comparison with the texts of the turns that changed: reads the files a second time."""
-    return comparison.model_copy(update={"changed": find_texts(comparison.changed, before.path, after.path)})
-
-
-def _made_by_others(
-    before: Tally, after: Tally, name: str, same: Collection[str]
-) -> tuple[set[str], OtherMakers | None]:
-    """Return the questions for which others made a score in the one file than in the other; none if these are most.
-
-    Then, and where no question has a value in both, it is returned who made the score instead.
-    """
-    mine, others = before.values[name], after.values[name]
-    if mine.is_comparable(others):
-        return set(), None
-    matches = mine.matches(others)
-    first, second = (_makers_by_question(file, name) for file in (before, after))
-    both = first.keys() & second.keys() & set(same)
-    unlike = {key for key in both if not all(second[key] <= matches[maker] for maker in first[key])}
-    if both and len(both) - len(unlike) >= _MOST_LOST * len(both):
-        return unlike, None
-    makers_before, makers_after = (tuple(map(words_of, values.makers)) for values in (mine, others))
-    return set(), OtherMakers(before=makers_before, after=makers_after)
-
-
-def _makers_by_question(file: Tally, name: str) -> dict[str, set[int]]:
-    values, ids = file.values[name], list(file.ids)
-    found: dict[str, set[int]] = {}
-    for question, maker in zip(file.questions[values.rows].tolist(), values.made_by, strict=True):
-        found.setdefault(ids[question], set()).add(maker)
-    return found
-
-
-def _loss(before: Tally, after: Tally, name: str, same: Collection[str]) -> Loss:
-    values = after.values.get(name)
-    had = _with_value(before, name).intersection(same)
-    lost = had - (_with_value(after, name) if values else set())
-    if before.values[name].sampled or (values and values.sampled):
-        lost &= after.without(name)
-    skipped, failed = after.missing(name)
-    reason = next((reason for reason, _ in (failed or skipped).most_common(1)), "")
-    return Loss(
-        name=name,
-        had=len(had),
-        lost=len(lost),
-        values=len(values) if values else 0,
-        skipped=skipped.total(),
-        failed=failed.total(),
-        reason=reason,
-    )
-
-
-def _with_value(file: Tally, name: str) -> set[str]:
-    ids, questions = list(file.ids), file.questions
-    return {ids[index] for index in questions[file.values[name].rows].tolist()}
-
-
-def _pairs(
-    before: Tally, after: Tally, name: str, same: Collection[str]
-) -> tuple[list[str], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return the questions with a value in both files, their values (mean over runs) and weights.
+class _Pairs:
+    """The questions with a value in both files: their values (mean over runs) and weights.
 
     Two samples were drawn, so a pair stands for the product of what its two sides stand for.
     """
-    import numpy as np
 
-    first, second = (_by_question(file, name) for file in (before, after))
-    ids = [key for key in first if key in second and key in same]
-    both = np.array([(*first[key], *second[key]) for key in ids], dtype=np.float64).reshape(-1, 4)
-    return ids, both[:, 0], both[:, 2], both[:, 1] * both[:, 3]
+    def __init__(self, before: FileTally, after: FileTally, name: str, wanted: Collection[str]) -> None:
+        import numpy as np
+
+        first, second = _by_question(before, name), _by_question(after, name)
+        self.ids = [key for key in first if key in second and key in wanted]
+        table = np.array([(*first[key], *second[key]) for key in self.ids], dtype=np.float64).reshape(-1, 4)
+        self.before: NDArray[np.float64] = table[:, 0]
+        self.after: NDArray[np.float64] = table[:, 2]
+        self.weights: NDArray[np.float64] = table[:, 1] * table[:, 3]
+
+    def most_changed(self, direction: Direction, most: int) -> tuple[ChangedTurn, ...]:
+        """Return the questions whose values changed most, without their texts; changes for the worse first."""
+        import numpy as np
+
+        change = self.after - self.before
+        order = np.argsort(-np.abs(change), kind="stable")[:most]
+        found = [int(index) for index in order if change[index]]
+        found.sort(key=lambda index: change[index] if direction == "higher" else -change[index])
+        return tuple(
+            ChangedTurn(id=self.ids[index], before=float(self.before[index]), after=float(self.after[index]))
+            for index in found
+        )
 
 
-def _by_question(file: Tally, name: str) -> dict[str, tuple[float, float]]:
+def _by_question(file: FileTally, name: str) -> dict[str, tuple[float, float]]:
     """Return id → (weighted mean of its values, mean of their weights)."""
     import numpy as np
 
@@ -284,23 +268,114 @@ def _by_question(file: Tally, name: str) -> dict[str, tuple[float, float]]:
     present, counts = np.unique(questions, return_counts=True)
     total, weight = sums(values.values, values.weights, questions)
     ids = list(file.ids)
-    values, weights = (total / weight).tolist(), (weight / counts).tolist()
-    return {ids[index]: (values[k], weights[k]) for k, index in enumerate(present.tolist())}
+    means, weights = (total / weight).tolist(), (weight / counts).tolist()
+    return {ids[question]: (means[k], weights[k]) for k, question in enumerate(present.tolist())}
+
+
+def _with_texts(turns: Sequence[ChangedTurn], before: FileTally, after: FileTally) -> tuple[ChangedTurn, ...]:
+    first_rows, second_rows = _first_rows(before), _first_rows(after)
+    found = []
+    for turn in turns:
+        first, second = before.store[first_rows[turn.id]], after.store[second_rows[turn.id]]
+        texts = {
+            "query": first.turn.query,
+            "response_before": first.turn.response,
+            "response_after": second.turn.response,
+        }
+        found.append(turn.model_copy(update=texts))
+    return tuple(found)
+
+
+def _first_rows(file: FileTally) -> dict[str, int]:
+    """Return id → number of the question's first record."""
+    import numpy as np
+
+    _, rows = np.unique(file.questions, return_index=True)
+    return dict(zip(file.ids, rows.tolist(), strict=True))
+
+
+def _made_differently(
+    before: FileTally, after: FileTally, name: str, same: Collection[str]
+) -> tuple[set[str], OtherMakers | None]:
+    """Return the questions whose values have different makers in the two files.
+
+    If these are most of the questions, excluding them would leave too little: then none is excluded, and the makers of
+    both files are returned, so that the score is not judged at all.
+    """
+    mine, theirs = before.values[name], after.values[name]
+    if mine.is_comparable(theirs):
+        return set(), None
+    matches = mine.matching_makers(theirs)
+    first, second = _makers_by_question(before, name), _makers_by_question(after, name)
+    both = first.keys() & second.keys() & set(same)
+    different = {key for key in both if any(not second[key] <= matches[maker] for maker in first[key])}
+    if both and len(both) - len(different) >= _MOST_SKIPPED * len(both):
+        return different, None
+    described = [tuple(describe_maker(maker) for maker in values.makers) for values in (mine, theirs)]
+    return set(), OtherMakers(before=described[0], after=described[1])
+
+
+def _makers_by_question(file: FileTally, name: str) -> dict[str, set[int]]:
+    values, ids = file.values[name], list(file.ids)
+    found: dict[str, set[int]] = {}
+    for question, maker in zip(file.questions[values.rows].tolist(), values.maker_numbers, strict=True):
+        found.setdefault(ids[question], set()).add(maker)
+    return found
+
+
+def _losses(before: FileTally, after: FileTally, metrics: Sequence[str], same: Collection[str]) -> tuple[Loss, ...]:
+    names = [name for name in before.values if not metrics or name in metrics]
+    losses = [_loss(before, after, name, same) for name in names]
+    return tuple(loss for loss in losses if loss.lost or not loss.values)
+
+
+def _loss(before: FileTally, after: FileTally, name: str, same: Collection[str]) -> Loss:
+    values = after.values.get(name)
+    had = _ids_with_value(before, name).intersection(same)
+    lost = had - _ids_with_value(after, name)
+    if before.values[name].sampled or (values is not None and values.sampled):
+        lost &= after.ids_without(name)
+    skipped, failed = after.missing(name)
+    reasons = (failed or skipped).most_common(1)
+    return Loss(
+        name=name,
+        had=len(had),
+        lost=len(lost),
+        lost_to_failures=len(lost & after.ids_where_failed(name)),
+        values=len(values) if values is not None else 0,
+        skipped=skipped.total(),
+        failed=failed.total(),
+        reason=reasons[0][0] if reasons else "",
+    )
+
+
+def _ids_with_value(file: FileTally, name: str) -> set[str]:
+    if name not in file.values:
+        return set()
+    ids, questions = list(file.ids), file.questions
+    return {ids[index] for index in questions[file.values[name].rows].tolist()}
 
 
 def _adjusted(changes: Sequence[ScoreChange]) -> tuple[ScoreChange, ...]:
-    """Add the probabilities of a change for the worse, adjusted for the number of scores.
+    """Add the one-sided probabilities, adjusted for the number of scores.
 
-    A score that is the same for every question can show nothing, and does not count as one of them.
+    A score with the same value for every question cannot show anything, so it does not count as one of them.
     """
-    tested = [index for index, change in enumerate(changes) if change.test is not None and change.test.changed]
-    raw = []
-    for index in tested:
-        change, test = changes[index], changes[index].test
-        if test is not None:
-            raw.append(test.p_lower if change.direction == "higher" else test.p_higher)
-    adjusted = dict(zip(tested, holm(raw), strict=True))
-    return tuple(
-        change.model_copy(update={"p_worse": adjusted.get(index, 1.0)}) if change.test is not None else change
-        for index, change in enumerate(changes)
-    )
+    tested = [change for change in changes if change.test is not None and change.test.changed]
+    worse, better = [], []
+    for change in tested:
+        assert change.test is not None  # noqa: S101 - filtered above
+        lower, higher = change.test.p_lower, change.test.p_higher
+        worse.append(lower if change.direction == "higher" else higher)
+        better.append(higher if change.direction == "higher" else lower)
+    names = [change.name for change in tested]
+    p_worse = dict(zip(names, holm(worse), strict=True))
+    p_better = dict(zip(names, holm(better), strict=True))
+    found = []
+    for change in changes:
+        if change.test is None:
+            found.append(change)
+            continue
+        update = {"p_worse": p_worse.get(change.name, 1.0), "p_better": p_better.get(change.name, 1.0)}
+        found.append(change.model_copy(update=update))
+    return tuple(found)

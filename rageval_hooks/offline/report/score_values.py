@@ -1,4 +1,4 @@
-"""The values of one score in a file: numbers, weights, rows, and what made them."""
+"""The values of one score in a file: numbers, weights, rows, and which versions and models made them."""
 
 from __future__ import annotations
 
@@ -12,142 +12,149 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Maker", "Values", "numbers", "out_of_range", "words_of"]
+__all__ = ["Maker", "ScoreValues", "as_numpy", "describe_maker", "out_of_range"]
 
 Maker = tuple[str, str | None]
-"""Version and model of a score, empty where the file does not say; the model is None for a formula alone."""
+"""Version and model of a score. ``""`` where the file does not say; the model is None for a formula alone."""
 
-_UNSAID = ""
-_LARGEST, _RAREST = 1e100, 1e-12
+_UNSTATED = ""
+_LARGEST, _SMALLEST_PROBABILITY = 1e100, 1e-12
 _MOST_MAKERS = 20
 
 
 def out_of_range(score: Score) -> str | None:
-    """Return why nothing can be computed with a score; None if it can."""
+    """Return why a score cannot enter a mean, or None if it can."""
     if abs(score.value) > _LARGEST:
         return f"the value {show_value(score.value)} is out of range: beyond {_LARGEST:g}"
-    if score.probability < _RAREST:
-        return f"the probability {score.probability:.2g} is out of range: below {_RAREST:g}"
+    if score.probability < _SMALLEST_PROBABILITY:
+        return f"the probability {score.probability:.2g} is out of range: below {_SMALLEST_PROBABILITY:g}"
     return None
 
 
-def words_of(maker: Maker) -> str:
+def describe_maker(maker: Maker) -> str:
     """Return a maker in words: ``version 2, gpt-5-mini``."""
     version, model = maker
-    said = (version and f"version {version}", "no model" if model is None else model)
-    return ", ".join(part for part in said if part) or "not said"
+    parts = [f"version {version}"] if version else []
+    if model != _UNSTATED:
+        parts.append("no model" if model is None else model)
+    return ", ".join(parts) or "not stated"
 
 
-class Values:
-    """The values of one score: each with its weight and its row.
+class ScoreValues:
+    """The values of one score, each with its weight and the row it is from.
+
+    Numbers are kept in arrays: a file of 200,000 rows takes 5 MB per score, not 100.
 
     Attributes:
         metric: the metric that made it, as far as the records say.
-        labelled: how many have the label ``pass`` or ``fail``.
-        makers: versions and models that made them.
+        labelled: number of values with the label ``pass`` or ``fail``.
+        makers: versions and models that made them, in the order of the file.
     """
 
     def __init__(self, metric: str | None) -> None:
         self.metric = metric
         self.labelled = 0
-        self.makers: dict[Maker, None] = {}
-        self._weight_of = {"pass": 0.0, "fail": 0.0}
+        self.makers: dict[Maker, int] = {}
+        self._weight_of_label = {"pass": 0.0, "fail": 0.0}
         self._values = array("d")
         self._weights = array("d")
         self._rows = array("q")
-        self._made_by = array("b")
-        self._numbers: dict[Maker, int] = {}
+        self._maker_numbers = array("b")
 
     def __len__(self) -> int:
         return len(self._values)
 
     def add(self, score: Score, row: int) -> None:
-        """Take in one score."""
+        """Add one score."""
+        weight = 1 / score.probability
         self._values.append(score.value)
-        self._weights.append(1 / score.probability)
+        self._weights.append(weight)
         self._rows.append(row)
-        self._made_by.append(self._number(_maker(score)))
-        if score.label is not None and score.label in self._weight_of:
-            self._weight_of[score.label] += 1 / score.probability
+        self._maker_numbers.append(self._number_of(_maker_of(score)))
+        if score.label in self._weight_of_label:
+            self._weight_of_label[score.label] += weight
             self.labelled += 1
 
-    def is_comparable(self, other: Values) -> bool:
-        """Whether the same versions and models made the values of another file; what is not said counts as the same."""
-        for mine, others in zip(_parts(self), _parts(other), strict=True):
-            if mine != others and _UNSAID not in mine | others:
-                return False
-        return True
-
-    def matches(self, other: Values) -> list[frozenset[int]]:
-        """Return for each maker which makers of another file have the same version and model.
-
-        A score that no model was asked for is what any model would have left of it, if the two files have a maker in
-        common. Those that are too many to be told apart match nothing.
-        """
-        alike = bool(self.makers.keys() & other.makers.keys())
-        found = [
-            frozenset(k for k, theirs in enumerate(other.makers) if _match(mine, theirs, alike)) for mine in self.makers
-        ]
-        return [*found, frozenset()]
-
     @property
-    def made_by(self) -> list[int]:
-        """Of each value: which of :attr:`makers` made it; beyond them, one that is too many."""
-        return self._made_by.tolist()
+    def maker_numbers(self) -> list[int]:
+        """The number of each value's maker, in the order of :attr:`makers`; one number for all beyond the limit."""
+        return self._maker_numbers.tolist()
 
     @property
     def sampled(self) -> bool:
-        """Whether some stand for more than one turn."""
+        """True if some values stand for more than one turn."""
         return bool((self.weights > 1).any())
 
     @property
     def passed(self) -> float | None:
-        """Share of those with a label that pass, each with its weight; None without labels."""
-        total = sum(self._weight_of.values())
-        return self._weight_of["pass"] / total if total else None
+        """Weighted share of the labelled values that pass; None without labels."""
+        total = sum(self._weight_of_label.values())
+        return self._weight_of_label["pass"] / total if total else None
 
     @property
     def values(self) -> NDArray[np.float64]:
         """The values, in the order of the file."""
-        return numbers(self._values)
+        return as_numpy(self._values)
 
     @property
     def weights(self) -> NDArray[np.float64]:
-        """Of each value: 1 / the probability with which its turn was selected."""
-        return numbers(self._weights)
+        """Per value: 1 / the probability with which its turn was sampled."""
+        return as_numpy(self._weights)
 
     @property
     def rows(self) -> NDArray[np.int64]:
-        """Of each value: the number of its record in the file, from 0."""
-        return numbers(self._rows)
+        """Per value: the number of its record in the file, from 0."""
+        return as_numpy(self._rows)
 
-    def _number(self, maker: Maker) -> int:
-        """Return which one a maker is; those that come after the most that are kept are one."""
-        number = self._numbers.get(maker)
-        if number is None and len(self.makers) < _MOST_MAKERS:
-            number = self._numbers[maker] = len(self.makers)
-            self.makers[maker] = None
-        return _MOST_MAKERS if number is None else number
+    def is_comparable(self, other: ScoreValues) -> bool:
+        """Return True if the same versions and models made both; what a file does not state counts as the same."""
+        for mine, theirs in zip(_parts(self), _parts(other), strict=True):
+            if mine != theirs and _UNSTATED not in mine | theirs:
+                return False
+        return True
+
+    def matching_makers(self, other: ScoreValues) -> list[frozenset[int]]:
+        """Return, per maker, the numbers of the other file's makers with the same version and model.
+
+        A score that no model was asked for (an empty answer, for example) is the same under any model, provided that
+        the two files have a maker in common. Makers beyond the limit match none.
+        """
+        share_one = bool(self.makers.keys() & other.makers.keys())
+        found = []
+        for mine in self.makers:
+            same = [number for theirs, number in other.makers.items() if _is_same(mine, theirs, share_one)]
+            found.append(frozenset(same))
+        return [*found, *[frozenset[int]()] * (_MOST_MAKERS + 1 - len(found))]
+
+    def _number_of(self, maker: Maker) -> int:
+        if maker not in self.makers and len(self.makers) < _MOST_MAKERS:
+            self.makers[maker] = len(self.makers)
+        return self.makers.get(maker, _MOST_MAKERS)
 
 
-def numbers(values: array[Any]) -> NDArray[Any]:
-    """Return numbers as an array of their own."""
+def as_numpy(values: array[Any]) -> NDArray[Any]:
+    """Return a copy of an array of numbers for numpy."""
     import numpy as np
 
     return np.frombuffer(values, dtype=np.float64 if values.typecode == "d" else np.int64).copy()
 
 
-def _maker(score: Score) -> Maker:
-    """What a table does not say is not known; a model that a record says to be none, is none."""
-    said = score.model_fields_set
-    return (score.version if "version" in said else _UNSAID, score.model if "model" in said else _UNSAID)
+def _maker_of(score: Score) -> Maker:
+    """Return who made a score. A field that the record does not set is unstated, which differs from a stated None."""
+    stated = score.model_fields_set
+    version = score.version if "version" in stated else _UNSTATED
+    model = score.model if "model" in stated else _UNSTATED
+    return version, model
 
 
-def _match(one: Maker, other: Maker, alike: bool) -> bool:
-    same_version = one[0] == other[0] or _UNSAID in (one[0], other[0])
-    same_model = one[1] == other[1] or _UNSAID in (one[1], other[1])
-    return same_version and (same_model or (alike and None in (one[1], other[1])))
+def _is_same(one: Maker, other: Maker, share_one: bool) -> bool:
+    same_version = one[0] == other[0] or _UNSTATED in (one[0], other[0])
+    if not same_version:
+        return False
+    if one[1] == other[1] or _UNSTATED in (one[1], other[1]):
+        return True
+    return share_one and None in (one[1], other[1])
 
 
-def _parts(values: Values) -> tuple[set[str | None], set[str | None]]:
+def _parts(values: ScoreValues) -> tuple[set[str | None], set[str | None]]:
     return {version for version, _ in values.makers}, {model for _, model in values.makers}

@@ -1,16 +1,14 @@
-"""Means, intervals and paired tests, seeded, over questions: repeated answers to one are not independent.
+"""Means with intervals and paired tests over questions, seeded.
 
-The interval is the bias-corrected and accelerated bootstrap (Efron 1987) of a ratio estimator; the test flips the signs
-of the differences (Fisher's permutation test for pairs), in all ways for few questions, else at random, and what is too
-rare for that is bounded after Chernoff (1952); several tests together are adjusted after Holm (1979).
+The unit is the question: repeated answers to one question are not independent. The interval is scipy's bias-corrected
+and accelerated bootstrap (Efron 1987) of a weighted mean; the test is scipy's permutation test of paired differences.
 """
 
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Iterator, Sequence
-from statistics import NormalDist
+import warnings
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
@@ -26,21 +24,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Interval", "Paired", "Resampling", "Spread", "Variation", "holm", "paired", "spread", "sums", "variation"]
 
-_MOST_UNITS = 10_000
-"""Beyond so many questions, random blocks of them are resampled: the same interval, in bounded time."""
+_MOST_UNITS = 2_000
+"""More questions than this are resampled in random blocks: the same interval, in bounded time and memory."""
 
-_MOST_FLIPPED = 2_000
-_MOST_EXACT = 20
-_FLIPS = 10_000
-_MORE_FLIPS, _MOST_FLIPS_CELLS = 200_000, 40_000_000
-_FEW_HITS = 20
-"""Of fewer hits among the first flips, more are drawn: the rarer something is, the more it takes to say how rare."""
+_MOST_FLIPPED = 500
+_PERMUTATIONS = 9_999
+"""With up to 13 questions scipy counts all patterns of signs (2^13 = 8,192); with more it draws this many."""
 
-_CELLS = 2_000_000
+_BATCH_CELLS = 2_000_000
+"""Largest matrix of resamples that scipy holds at once: 16 MB."""
 
 
 class Interval(Data):
-    """Bounds that hold the true mean with the stated level of confidence."""
+    """Bounds that hold the true mean with the stated confidence."""
 
     low: float
     high: float
@@ -50,9 +46,9 @@ class Resampling(Data):
     """How intervals and tests are made.
 
     Attributes:
-        level: of confidence of the intervals.
-        resamples: how many samples the bootstrap draws.
-        seed: of the random numbers: the same seed, the same report.
+        level: confidence of the intervals.
+        resamples: number of bootstrap samples.
+        seed: for the random numbers. The same seed gives the same report.
     """
 
     level: float = Field(default=0.95, gt=0.5, lt=1)
@@ -61,19 +57,20 @@ class Resampling(Data):
 
 
 class Spread(Data):
-    """How the values of a score are distributed; each counts with 1 / the probability of having been sampled.
+    """How the values of a score are distributed. Each value counts with 1 / the probability of being sampled.
 
     Attributes:
-        count: how many values.
-        questions: how many questions they are about.
-        mean: their weighted mean.
+        count: number of values.
+        questions: number of questions that they are about.
+        mean: weighted mean.
         interval: of the mean; None for fewer than two questions.
         median: half of the weight lies on either side.
         deviation: standard deviation; None for fewer than two values.
-        minimum: the least value.
+        minimum: the smallest value.
         lower_quartile: a quarter of the weight lies below.
         upper_quartile: a quarter of the weight lies above.
-        maximum: the greatest value.
+        maximum: the largest value.
+        binary: True if every value is 0 or 1.
     """
 
     count: int
@@ -86,21 +83,22 @@ class Spread(Data):
     lower_quartile: float
     upper_quartile: float
     maximum: float
+    binary: bool = False
 
 
 class Paired(Data):
     """The same questions, before and after.
 
     Attributes:
-        count: how many questions both have a value for.
+        count: number of questions with a value in both.
         changed: how many of them have different values.
         before: mean of the first.
         after: mean of the second.
         difference: ``after - before``.
         interval: of the difference; None for fewer than two questions.
-        p: probability of a difference at least as large, in either direction, if nothing had changed.
-        p_lower: probability of one at least as low.
-        p_higher: probability of one at least as high.
+        p: probability of a difference at least as large in either direction, if nothing had changed.
+        p_lower: probability of a difference at least as low.
+        p_higher: probability of a difference at least as high.
     """
 
     count: int
@@ -115,15 +113,15 @@ class Paired(Data):
 
 
 class Variation(Data):
-    """How much a score differs between the answers to one and the same question.
+    """How much a score differs between the answers to one question.
 
     Attributes:
-        questions: how many have at least two values.
+        questions: number of questions with at least two values.
         mean: mean over these questions of their mean.
-        variance: mean over questions of the (sample) variance.
-        coefficient: mean over questions of standard deviation / absolute mean; None where no question has one.
-        undefined: questions whose mean is 0, and that have no coefficient for it.
-        coefficients: how the coefficients are distributed over the questions.
+        variance: mean over questions of the sample variance.
+        coefficient: mean over questions of standard deviation / absolute mean; None if no question has one.
+        undefined: questions whose mean is 0 and that therefore have no coefficient.
+        coefficients: how the coefficients are distributed.
     """
 
     questions: int
@@ -140,17 +138,14 @@ def spread(values: Floats, weights: Floats, questions: Ints, how: Resampling) ->
     Args:
         values: at least one.
         weights: of each value, above 0.
-        questions: of each value, a number for its question.
+        questions: of each value, the number of its question.
         how: seed, resamples, level.
     """
     import numpy as np
 
     total, weight = sums(values, weights, questions)
-    mean = _within(float(total.sum() / weight.sum()), values)
-    deviation = None
-    if len(values) > 1:
-        variance = float((weights * (values - mean) ** 2).sum() / weights.sum())
-        deviation = math.sqrt(variance * len(values) / (len(values) - 1))
+    # Rounding may carry a mean of equal values out of their range.
+    mean = float(np.clip(total.sum() / weight.sum(), values.min(), values.max()))
     lower, median, upper = _quantiles(values, weights, (0.25, 0.5, 0.75))
     return Spread(
         count=len(values),
@@ -158,11 +153,12 @@ def spread(values: Floats, weights: Floats, questions: Ints, how: Resampling) ->
         mean=mean,
         interval=_interval(total, weight, how),
         median=median,
-        deviation=deviation,
-        minimum=float(np.min(values)),
+        deviation=_deviation(values, weights, mean),
+        minimum=float(values.min()),
         lower_quartile=lower,
         upper_quartile=upper,
-        maximum=float(np.max(values)),
+        maximum=float(values.max()),
+        binary=bool(np.isin(values, (0.0, 1.0)).all()),
     )
 
 
@@ -178,16 +174,16 @@ def paired(before: Floats, after: Floats, weights: Floats, how: Resampling) -> P
     import numpy as np
 
     differences = after - before
-    weighed = weights * differences
-    p, p_lower, p_higher = _sign_flips(weighed, how.seed)
+    weighted = weights * differences
+    p, p_lower, p_higher = _p_values(weighted, how.seed)
     whole = float(weights.sum())
     return Paired(
         count=len(differences),
         changed=int(np.count_nonzero(differences)),
         before=float((weights * before).sum()) / whole,
         after=float((weights * after).sum()) / whole,
-        difference=float(weighed.sum()) / whole,
-        interval=_interval(weighed, weights, how),
+        difference=float(weighted.sum()) / whole,
+        interval=_interval(weighted, weights, how),
         p=p,
         p_lower=p_lower,
         p_higher=p_higher,
@@ -195,11 +191,11 @@ def paired(before: Floats, after: Floats, weights: Floats, how: Resampling) -> P
 
 
 def variation(values: Floats, questions: Ints, how: Resampling) -> Variation | None:
-    """Say how much the values of one question differ; None where no question has two.
+    """Summarize how much the values of one question differ; None if no question has two.
 
     Args:
         values: of one score.
-        questions: of each value, a number for its question.
+        questions: of each value, the number of its question.
         how: seed, resamples, level.
     """
     import numpy as np
@@ -207,29 +203,30 @@ def variation(values: Floats, questions: Ints, how: Resampling) -> Variation | N
     _, places, counts = np.unique(questions, return_inverse=True, return_counts=True)
     means = np.bincount(places, values) / counts
     squares = np.bincount(places, (values - means[places]) ** 2)
-    several = counts > 1
-    if not several.any():
+    repeated = counts > 1
+    if not repeated.any():
         return None
-    means, variances = means[several], squares[several] / (counts[several] - 1)
+    means, variances = means[repeated], squares[repeated] / (counts[repeated] - 1)
     defined = means != 0
     coefficients = np.sqrt(variances[defined]) / np.abs(means[defined])
-    over = (
-        spread(coefficients, np.ones_like(coefficients), np.arange(len(coefficients)), how)
-        if len(coefficients)
-        else None
-    )
+    distribution = None
+    if len(coefficients):
+        distribution = spread(coefficients, np.ones_like(coefficients), np.arange(len(coefficients)), how)
     return Variation(
-        questions=int(several.sum()),
+        questions=int(repeated.sum()),
         mean=float(means.mean()),
         variance=float(variances.mean()),
-        coefficient=over.mean if over else None,
+        coefficient=distribution.mean if distribution else None,
         undefined=int((~defined).sum()),
-        coefficients=over,
+        coefficients=distribution,
     )
 
 
 def holm(probabilities: Sequence[float]) -> list[float]:
-    """Return the p-values adjusted for there being several of them (Holm 1979), in the given order."""
+    """Return p-values adjusted for their number (Holm 1979), in the given order.
+
+    scipy adjusts for the false discovery rate only (``false_discovery_control``); a gate needs the family-wise rate.
+    """
     order = sorted(range(len(probabilities)), key=probabilities.__getitem__)
     adjusted = [1.0] * len(probabilities)
     highest = 0.0
@@ -244,159 +241,110 @@ def sums(values: Floats, weights: Floats, questions: Ints) -> tuple[Floats, Floa
     import numpy as np
 
     _, places = np.unique(questions, return_inverse=True)
-    return _added(places, weights * values), _added(places, weights)
+    return _summed(places, weights * values), _summed(places, weights)
+
+
+def _deviation(values: Floats, weights: Floats, mean: float) -> float | None:
+    if len(values) < 2:
+        return None
+    variance = float((weights * (values - mean) ** 2).sum() / weights.sum())
+    return math.sqrt(variance * len(values) / (len(values) - 1))
+
+
+def _quantiles(values: Floats, weights: Floats, shares: Sequence[float]) -> list[float]:
+    """Return quantiles: interpolated for equal weights, else the first value that reaches the share of the weight."""
+    import numpy as np
+
+    if np.ptp(weights) == 0:
+        return [float(value) for value in np.quantile(values, shares)]
+    return [float(value) for value in np.quantile(values, shares, weights=weights, method="inverted_cdf")]
 
 
 def _interval(total: Floats, weight: Floats, how: Resampling) -> Interval | None:
-    """The interval of ``sum(total) / sum(weight)``, over questions drawn with replacement."""
+    """Return the interval of ``sum(total) / sum(weight)`` over questions drawn with replacement."""
     import numpy as np
+    from scipy import stats
 
     if len(total) < 2:
         return None
     random = np.random.default_rng(how.seed)
     total, weight = _blocks(total, weight, _MOST_UNITS, random)
     ratios = total / weight
-    if np.ptp(ratios) <= 1e-12 * max(1.0, float(np.abs(ratios).max())):  # nothing to resample
+    if np.ptp(ratios) <= 1e-12 * max(1.0, float(np.abs(ratios).max())):
+        # All questions have the same value, and scipy would return NaN.
         middle = float(total.sum() / weight.sum())
         return Interval(low=middle, high=middle)
-    drawn = np.concatenate(
-        [
-            total[chosen].sum(axis=1) / weight[chosen].sum(axis=1)
-            for chosen in (random.integers(0, len(total), shape) for shape in _shapes(how.resamples, len(total)))
-        ]
-    )
-    low, high = np.quantile(drawn, _levels(drawn, total, weight, how.level))
-    return Interval(low=float(low), high=float(high))
+    options: dict[str, Any] = {
+        "statistic": _ratio,
+        "paired": True,
+        "vectorized": True,
+        "n_resamples": how.resamples,
+        "batch": max(1, _BATCH_CELLS // len(total)),
+        "confidence_level": how.level,
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a degenerate sample, which is handled below
+        found = stats.bootstrap((total, weight), method="BCa", rng=random, **options).confidence_interval
+        if not np.isfinite([found.low, found.high]).all():
+            # One question outweighs all others, so the acceleration is undefined.
+            again = np.random.default_rng(how.seed)
+            found = stats.bootstrap((total, weight), method="percentile", rng=again, **options).confidence_interval
+    return Interval(low=float(found.low), high=float(found.high))
 
 
-def _levels(drawn: Floats, total: Floats, weight: Floats, level: float) -> list[float]:
-    """Which quantiles of the drawn means are the bounds: corrected for bias and acceleration."""
+def _ratio(total: Floats, weight: Floats, axis: int = -1) -> Floats:
+    ratio: Floats = total.sum(axis=axis) / weight.sum(axis=axis)
+    return ratio
+
+
+def _p_values(weighted: Floats, seed: int) -> tuple[float, float, float]:
+    """Return the p-values of a sum when signs are random: two-sided, lower, higher."""
     import numpy as np
+    from scipy import stats
 
-    normal = NormalDist()
-    middle = total.sum() / weight.sum()
-    below = float((drawn < middle).mean() + (drawn == middle).mean() / 2)
-    edge = 0.5 / len(drawn)
-    bias = normal.inv_cdf(min(1 - edge, max(edge, below)))
-    rest = weight.sum() - weight  # the jackknife; one that outweighs all the others by far leaves nothing
-    without = np.divide(total.sum() - total, rest, out=np.full_like(total, middle), where=rest > 0)
-    away = without.mean() - without
-    scale = float((away**2).sum()) ** 1.5
-    acceleration = float((away**3).sum()) / (6 * scale) if scale > 0 else 0.0
-    levels = []
-    for tail in ((1 - level) / 2, (1 + level) / 2):
-        shifted = bias + normal.inv_cdf(tail)
-        slope = 1 - acceleration * shifted
-        levels.append(normal.cdf(bias + shifted / slope) if slope > 0 else tail)
-    return [float(np.clip(value, 0.0, 1.0)) for value in levels]
-
-
-def _sign_flips(weighed: Floats, seed: int) -> tuple[float, float, float]:
-    """The p-values of a sum under random signs: two-sided, lower, higher. Exact for few questions."""
-    import numpy as np
-
-    values = weighed[weighed != 0]
+    values = weighted[weighted != 0]
     if not len(values):
         return 1.0, 1.0, 1.0
     random = np.random.default_rng(seed)
     values, _ = _blocks(values, np.ones_like(values), _MOST_FLIPPED, random)
-    found = float(values.sum())
-    slack = 1e-12 * float(np.abs(values).sum())
-    if len(values) <= _MOST_EXACT:
-        whole = 2 ** len(values)
-        both, lower, higher = (hits / whole for hits in _hits(_all_sums(values), found, slack))
-        return both, lower, higher
-    bound = _tail_bound(np.abs(values), abs(found) - slack)
-    both, lower, higher = _random_shares(values, found, slack, bound, random)
-    if found < 0:
-        return min(both, 2 * bound), min(lower, bound), higher
-    return min(both, 2 * bound), lower, min(higher, bound)
+    if len(values) == 1:
+        # scipy wants two observations. Of the two signs, one is as extreme in its own direction.
+        return 1.0, (0.5 if values[0] < 0 else 1.0), (0.5 if values[0] > 0 else 1.0)
+    test = stats.permutation_test(
+        (values,),
+        np.sum,
+        permutation_type="samples",
+        vectorized=True,
+        n_resamples=_PERMUTATIONS,
+        batch=max(1, _BATCH_CELLS // len(values)),
+        rng=random,
+    )
+    # One test gives all three probabilities from the same permutations.
+    found, drawn = float(values.sum()), test.null_distribution
+    rounding = 1e-12 * float(np.abs(values).sum())
+    is_exact = len(drawn) == 2 ** len(values)
+    observed = 0 if is_exact else 1  # random permutations do not include the observed one
+
+    def share(hits: Any) -> float:
+        return (int(hits.sum()) + observed) / (len(drawn) + observed)
+
+    return (
+        share(np.abs(drawn) >= abs(found) - rounding),
+        share(drawn <= found + rounding),
+        share(drawn >= found - rounding),
+    )
 
 
-def _random_shares(values: Floats, found: float, slack: float, bound: float, random: Any) -> Iterator[float]:
-    """The shares of random signs that give such a sum, of more of them where it is rare and not known to be rarer."""
-    counts = _random_hits(values, found, slack, _FLIPS, random)
-    drawn, more = _FLIPS, min(_MORE_FLIPS, _MOST_FLIPS_CELLS // len(values))
-    if min(counts) < _FEW_HITS and bound > 1 / more:
-        counts, drawn = _random_hits(values, found, slack, more, random), more
-    return ((count + 1) / (drawn + 1) for count in counts)  # the observed signs are one of the possible ones
-
-
-def _random_hits(values: Floats, found: float, slack: float, flips: int, random: Any) -> list[int]:
-    import numpy as np
-
-    counts = [0, 0, 0]
-    for shape in _shapes(flips, len(values)):
-        flipped = (1 - 2 * random.integers(0, 2, shape, np.int8)) @ values
-        counts = [count + hits for count, hits in zip(counts, _hits(flipped, found, slack), strict=True)]
-    return counts
-
-
-def _hits(flipped: Floats, found: float, slack: float) -> tuple[int, int, int]:
-    """How many sums are as far from 0 as the one that was found, as low, as high."""
-    import numpy as np
-
-    as_far, as_low, as_high = np.abs(flipped) >= abs(found) - slack, flipped <= found + slack, flipped >= found - slack
-    return int(as_far.sum()), int(as_low.sum()), int(as_high.sum())
-
-
-def _all_sums(values: Floats) -> Floats:
-    """The sums under all patterns of signs."""
-    import numpy as np
-
-    sums = np.zeros(1)
-    for value in values:
-        sums = np.concatenate((sums + value, sums - value))
-    return sums
-
-
-def _tail_bound(sizes: Floats, least: float) -> float:
-    """What the probability of a sum of at least ``least`` under random signs cannot exceed (Chernoff 1952).
-
-    The bound holds for every tilt; the best of many is taken. Where all signs are alike it is the probability itself,
-    one in two to the number of questions.
-    """
-    import numpy as np
-
-    least, sizes = least / sizes.max(), sizes / sizes.max()
-    tilts = np.logspace(-3, 6, 181)[:, None] / math.sqrt((sizes**2).mean())
-    tilted = tilts * sizes
-    logarithms = (tilted + np.log1p(np.exp(-2 * tilted)) - math.log(2)).sum(axis=1) - tilts[:, 0] * least
-    return min(1.0, max(sys.float_info.min, math.exp(float(logarithms.min()))))
-
-
-def _blocks(total: Floats, weight: Floats, most: int, random: Any) -> tuple[Floats, Floats]:
+def _blocks(total: Floats, weight: Floats, most: int, random: np.random.Generator) -> tuple[Floats, Floats]:
+    """Return sums over at most ``most`` random blocks of questions."""
     if len(total) <= most:
         return total, weight
     places = random.permutation(len(total)) % most
-    return _added(places, total), _added(places, weight)
+    return _summed(places, total), _summed(places, weight)
 
 
-def _added(places: Any, values: Floats) -> Floats:
+def _summed(places: Ints, values: Floats) -> Floats:
+    """Return the sum of the values of each place."""
     import numpy as np
 
     return np.bincount(places, values).astype(np.float64, copy=False)
-
-
-def _shapes(rows: int, columns: int) -> list[tuple[int, int]]:
-    """Shapes of matrices of bounded size that have so many rows together."""
-    at_once = max(1, _CELLS // columns)
-    whole, rest = divmod(rows, at_once)
-    return [(at_once, columns)] * whole + ([(rest, columns)] if rest else [])
-
-
-def _quantiles(values: Floats, weights: Floats, shares: Sequence[float]) -> list[float]:
-    """Quantiles, interpolated where all values weigh the same, else the first value that reaches the share."""
-    import numpy as np
-
-    if np.ptp(weights) == 0:
-        return [float(value) for value in np.quantile(values, shares)]
-    order = np.argsort(values, kind="stable")
-    reached = np.cumsum(weights[order])
-    places = np.searchsorted(reached, np.asarray(shares) * reached[-1])
-    return [float(values[order[min(place, len(values) - 1)]]) for place in places]
-
-
-def _within(mean: float, values: Floats) -> float:
-    """A mean that rounding has carried out of the range of its values, brought back."""
-    return min(float(values.max()), max(float(values.min()), mean))

@@ -11,7 +11,7 @@ import pytest
 from rageval_hooks import ConfigurationError, Failed, Score, Skipped, UnknownNameError
 from rageval_hooks.offline.report.render.tables import to_tables
 from rageval_hooks.offline.report.render.text import to_markdown
-from rageval_hooks.offline.report.report import Report, build_report
+from rageval_hooks.offline.report import Report, build_report
 from tests.offline.scored import record, write
 
 
@@ -119,10 +119,11 @@ class TestScores:
         records = [record(f"q{k}", scores={"no_answer": float(k != 0)}) for k in range(4)]
         report = report_of(tmp_path, *records)
 
-        assert report.files[0].answered is not None
-        assert report.files[0].answered.spread is not None
-        assert report.files[0].answered.spread.mean == 0.75
-        assert "| questions answered | 75.0% |" in to_markdown(report)
+        row = report.files[0].score("answered")
+        assert row is not None
+        assert row.spread is not None
+        assert row.spread.mean == 0.75
+        assert "| answered | 75.0% |" in to_markdown(report)
 
     @pytest.mark.parametrize(
         ("name", "direction"),
@@ -155,7 +156,7 @@ class TestScores:
         path = write(tmp_path / "scores.jsonl", [record("q1", scores={"cost": 1})])
         path.write_text(path.read_text() + "{broken\n" + record("q2", scores={"cost": 3}).model_dump_json() + "\n")
         lines: list[str] = []
-        [file] = build_report([path], complain=lines.append).files
+        [file] = build_report([path], on_problem=lines.append).files
 
         assert (file.records, file.bad) == (2, 1)
         assert f"{path}, line 2: " in lines[0]
@@ -196,7 +197,7 @@ class TestRanks:
             record("q2", target="t", error="TimeoutError", passages=(), response=""),
         ).files
         assert file.ranks is not None
-        assert (file.ranks.count, file.ranks.missed, file.ranks.failed, file.ranks.mrr) == (1, 0, 1, 0.5)
+        assert (file.ranks.count, file.ranks.missed, file.ranks.unknown, file.ranks.mrr) == (1, 0, 1, 0.5)
 
     def test_without_targets_there_is_no_table(self, tmp_path: Path) -> None:
         """Not one of misses only."""
@@ -265,13 +266,13 @@ def test_how_alike_repeated_answers_are(tmp_path: Path) -> None:
         for name, texts in answers.items()
     ]
     report = report_of(tmp_path, *records, record("q4", scores={"cost": 1}))
-    found = {item.name: item for item in report.files[0].likeness}
+    found = {item.name: item for item in report.files[0].similarity}
 
     assert list(found) == ["rouge1", "rouge2", "rougeL"]
     assert found["rougeL"].spread is not None
     assert (found["rougeL"].spread.mean, found["rougeL"].spread.count, found["rougeL"].left_out) == (0.5, 2, 1)
     assert "| rougeL | 0.500 |" in to_markdown(report)
-    assert report_of(tmp_path, record("q4", scores={"cost": 1})).files[0].likeness == ()
+    assert report_of(tmp_path, record("q4", scores={"cost": 1})).files[0].similarity == ()
 
 
 class TestWorst:
@@ -405,7 +406,7 @@ class TestBadInput:
 
     def test_no_scores(self, tmp_path: Path) -> None:
         """What would add them is said."""
-        with pytest.raises(ConfigurationError, match="has no scores: they are added by rageval-hooks score"):
+        with pytest.raises(ConfigurationError, match="has no scores. Add them: rageval-hooks score"):
             report_of(tmp_path, record())
 
     def test_no_file(self, tmp_path: Path) -> None:

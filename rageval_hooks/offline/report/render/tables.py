@@ -1,131 +1,158 @@
-"""A report as tables, the same for the terminal, for Markdown and for the page."""
+"""A report as tables, the same for the terminal, for Markdown and for the page.
+
+A column is one entry of a tuple of :class:`Column`; a section is one entry of :data:`FILE_SECTIONS` or
+:data:`COMPARISON_SECTIONS`. Adding either touches this file only.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
-from rageval_hooks.offline.report.comparison import Comparison, ScoreChange
-from rageval_hooks.offline.report.report import FileReport, Missing, Report, ScoreRow
-from rageval_hooks.offline.report.statistics import Interval
-from rageval_hooks.text.formatting import flat, show_value
+from rageval_hooks.offline.report.comparison import ChangedTurn, Comparison, ScoreChange
+from rageval_hooks.offline.report.details import ShownTurn
+from rageval_hooks.offline.report.model import DocumentRow, FileReport, Missing, Report, ScoreRow
+from rageval_hooks.offline.report.similarity import Similarity
+from rageval_hooks.offline.report.statistics import Interval, Variation
+from rageval_hooks.text.formatting import (
+    MISSING,
+    flat,
+    format_interval,
+    format_p_value,
+    format_share,
+    shorten,
+    show_value,
+    signed_value,
+)
+from rageval_hooks.text.wording import counted
 
-__all__ = ["Table", "comparison_tables", "file_tables", "to_tables"]
+__all__ = ["COMPARISON_SECTIONS", "FILE_SECTIONS", "Column", "Table", "comparison_tables", "file_tables", "to_tables"]
 
 _MOST_DOCUMENTS = 20
 _MOST_DOCUMENT_SCORES = 5
-_DOCUMENT_SCORES = ("groundedness", "unsupported_facts", "context_relevance", "answer_relevance", "trace.adherence")
 _MOST_RANKS = 10
 _LONGEST_TEXT = 90
 _LONGEST_NAME = 14
-_NOTHING = "–"
+
+Row = TypeVar("Row")
+_Repeats = tuple[str, Variation]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Table:
     """One table.
 
     Attributes:
         title: what it shows.
-        header: names of the columns; the first holds names, the others numbers unless they are in ``texts``.
-        rows: of texts, one per column.
+        header: names of the columns.
+        rows: texts, one per column.
         notes: sentences under it.
-        texts: columns that hold texts.
+        texts: positions of the columns that hold texts; the others hold numbers, and are aligned to the right.
+        is_detail: True for tables of single turns, which the page shows in another way.
     """
 
     title: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
-    texts: tuple[str, ...] = ()
+    texts: frozenset[int] = frozenset((0,))
+    is_detail: bool = False
 
-    def __post_init__(self) -> None:
-        """Make everything fit to be shown: on one line, without control characters."""
-        cleaned = {
-            "title": flat(self.title),
-            "header": tuple(map(flat, self.header)),
-            "rows": tuple(tuple(map(flat, row)) for row in self.rows),
-            "notes": tuple(map(flat, self.notes)),
-        }
-        for name, value in cleaned.items():
-            object.__setattr__(self, name, value)
 
-    def is_text(self, column: int) -> bool:
-        """Whether a column holds texts and not numbers."""
-        return column == 0 or self.header[column] in self.texts
+@dataclass(frozen=True)
+class Column(Generic[Row]):
+    """One column of a table.
+
+    Attributes:
+        title: its header.
+        cell: returns the text of a row.
+        is_text: True if it holds texts and not numbers.
+        only_if_any: omit the column if all of its cells are empty.
+    """
+
+    title: str
+    cell: Callable[[Row], str]
+    is_text: bool = False
+    only_if_any: bool = False
 
 
 def to_tables(report: Report) -> list[Table]:
-    """Return the tables of a report, in the order in which they are read."""
-    tables: list[Table] = []
-    level = report.resampling.level
-    for file in report.files:
-        tables += [*file_tables(file, level), *_worst(file)]
-    for comparison in report.comparisons:
-        tables += [*comparison_tables(comparison, level), *_changed(comparison)]
+    """Return the tables of a report, in reading order."""
+    tables = [table for file in report.files for table in file_tables(file)]
+    tables += [table for comparison in report.comparisons for table in comparison_tables(comparison)]
     return tables
 
 
-def file_tables(file: FileReport, level: float) -> list[Table]:
-    """Return the tables of numbers of one file."""
-    return [_scores(file, level), *_ranks(file), *_repeats(file), *_likeness(file), *_documents(file)]
+def file_tables(file: FileReport) -> list[Table]:
+    """Return the tables of one file."""
+    return [table for section in FILE_SECTIONS if (table := section(file)) is not None]
 
 
-def comparison_tables(comparison: Comparison, level: float) -> list[Table]:
-    """Return the tables of numbers of two files side by side."""
-    return [_comparison(comparison, level)]
+def comparison_tables(comparison: Comparison) -> list[Table]:
+    """Return the tables of two files side by side."""
+    return [table for section in COMPARISON_SECTIONS if (table := section(comparison)) is not None]
 
 
-# --------------------------------------------------------------------------- one file
-
-
-def _scores(file: FileReport, level: float) -> Table:
-    rows = [_score_row(row) for row in file.scores]
-    shares = ["" if row.passed is None else f"{row.passed:.1%}" for row in file.scores]
-    if file.answered is not None:
-        rows.append(_answered_row(file.answered))
-        shares.append("")
-    header: tuple[str, ...] = ("score", "mean", f"{level:.0%} interval", "median", "spread", "values")
-    if any(shares):
-        header = (*header, "passed")
-        rows = [(*row[:-2], share, *row[-2:]) for row, share in zip(rows, shares, strict=True)]
-    answers = f", {file.records} answers" if file.runs > 1 else ""
+def _make_table(
+    title: str,
+    columns: Sequence[Column[Row]],
+    rows: Sequence[Row],
+    notes: Sequence[str] = (),
+    *,
+    is_detail: bool = False,
+) -> Table:
+    # Names of files, questions and answers may hold line breaks and control characters, which would break the table.
+    cells = [[flat(column.cell(row)) for row in rows] for column in columns]
+    kept = [index for index, column in enumerate(columns) if not column.only_if_any or any(cells[index])]
     return Table(
-        title=f"{file.name}: {file.questions} questions{answers}",
-        header=(*header, "skipped", "failed"),
-        rows=tuple(rows),
-        notes=tuple(_score_notes(file)),
+        title=flat(title),
+        header=tuple(flat(columns[index].title) for index in kept),
+        rows=tuple(zip(*(cells[index] for index in kept), strict=True)),
+        notes=tuple(map(flat, notes)),
+        texts=frozenset(place for place, index in enumerate(kept) if columns[index].is_text),
+        is_detail=is_detail,
     )
 
 
-def _score_row(row: ScoreRow) -> tuple[str, ...]:
-    found = row.spread
-    label = _label(row.name, row.direction)
-    counts = (_count(row.skipped), _count(row.failed))
-    if found is None:
-        return (label, *[_NOTHING] * 4, "0", *counts)
-    return (
-        label,
-        show_value(found.mean),
-        _interval(found.interval),
-        show_value(found.median),
-        _NOTHING if found.deviation is None else show_value(found.deviation),
-        f"{found.count}",
-        *counts,
+# --------------------------------------------------------------------------- scores
+
+
+def _scores(file: FileReport) -> Table:
+    columns: tuple[Column[ScoreRow], ...] = (
+        Column("score", lambda row: _with_arrow(row.name, row.direction), is_text=True),
+        Column("mean", _mean),
+        Column("interval", _mean_interval),
+        Column(
+            "median", lambda row: MISSING if row.spread is None else "" if row.binary else show_value(row.spread.median)
+        ),
+        Column(
+            "spread",
+            lambda row: MISSING if row.spread is None else "" if row.binary else show_value(row.spread.deviation),
+        ),
+        Column("values", lambda row: f"{row.spread.count if row.spread else 0}"),
+        Column("passed", lambda row: "" if row.passed is None else format_share(row.passed), only_if_any=True),
+        Column("skipped", lambda row: _count(row.skipped)),
+        Column("failed", lambda row: _count(row.failed)),
     )
+    answers = f", {file.records} answers" if file.runs > 1 else ""
+    title = f"{file.name}: {counted(file.questions, 'question')}{answers}"
+    return _make_table(title, columns, file.scores, list(_score_notes(file)))
 
 
-def _answered_row(row: ScoreRow) -> tuple[str, ...]:
-    """A share of yes and no: its median says nothing."""
+def _mean(row: ScoreRow) -> str:
     if row.spread is None:
-        return ("questions answered", *[_NOTHING] * 4, "0", _count(row.skipped), _count(row.failed))
-    interval = row.spread.interval
-    bounds = _NOTHING if interval is None else f"{interval.low:.1%} … {interval.high:.1%}"
-    counts = (f"{row.spread.count}", _count(row.skipped), _count(row.failed))
-    return ("questions answered", f"{row.spread.mean:.1%}", bounds, "", "", *counts)
+        return MISSING
+    return format_share(row.spread.mean) if row.binary else show_value(row.spread.mean)
 
 
-def _score_notes(file: FileReport) -> Iterable[str]:
+def _mean_interval(row: ScoreRow) -> str:
+    if row.spread is None:
+        return MISSING
+    return _interval(row.spread.interval, style="share" if row.binary else "value")
+
+
+def _score_notes(file: FileReport) -> Iterator[str]:
     if any(row.direction == "lower" for row in file.scores):
         yield "↓ lower is better."
     if file.runs > 1:
@@ -134,195 +161,209 @@ def _score_notes(file: FileReport) -> Iterable[str]:
         yield "Scores of sampled turns are weighted by 1 / probability."
     for row in file.scores:
         if row.makers:
-            yield f"{row.name} was made by {' and '.join(row.makers)}: a mean of what does not compare."
+            yield f"{row.name} was made by {' and '.join(row.makers)}: their values are not comparable."
     if file.errors:
         errors = ", ".join(f"{number} {kind}" for kind, number in file.errors.items())
-        yield f"Answers that failed: {errors}."
+        yield f"Answers that failed: {errors}. They count as unanswered."
     if file.bad:
         yield f"Rows that could not be read: {file.bad}."
-    for word in ("skipped", "failed"):
-        for row in file.scores:
-            missing: Missing = getattr(row, word)
-            if missing.count:
-                reason, number = next(iter(missing.reasons.items()))
-                share = "" if number == missing.count else f" ({number} of them)"
-                yield f"{row.name}, {missing.count} {word}: {_short(reason, 160)}{share}"
+    for row in file.scores:
+        yield from _missing_notes(row)
 
 
-def _ranks(file: FileReport) -> Iterable[Table]:
+def _missing_notes(row: ScoreRow) -> Iterator[str]:
+    for word, missing in (("skipped", row.skipped), ("failed", row.failed)):
+        if missing.count:
+            reason, number = next(iter(missing.reasons.items()))
+            share = "" if number == missing.count else f" ({number} of them)"
+            yield f"{row.name}, {missing.count} {word}: {shorten(reason, 160)}{share}"
+
+
+# --------------------------------------------------------------------------- ranks, repeats, documents, worst turns
+
+
+def _ranks(file: FileReport) -> Table | None:
     ranks = file.ranks
     if ranks is None:
-        return
-    listed = list(ranks.counts.items())
-    rows = [(f"{rank}", f"{number}", f"{number / ranks.count:.1%}") for rank, number in listed[:_MOST_RANKS]]
-    rest = sum(number for _, number in listed[_MOST_RANKS:])
+        return None
+    counts = list(ranks.counts.items())
+    rows = [(f"{rank}", number) for rank, number in counts[:_MOST_RANKS]]
+    rest = sum(number for _, number in counts[_MOST_RANKS:])
     if rest:
-        rows.append((f"beyond {listed[_MOST_RANKS - 1][0]}", f"{rest}", f"{rest / ranks.count:.1%}"))
-    rows.append(("missed", f"{ranks.missed}", f"{ranks.misses:.1%}"))
-    hits = ", ".join(f"hit@{k} {share:.1%}" for k, share in ranks.hits.items())
-    notes = [f"match {ranks.match:.1%}, misses {ranks.misses:.1%}, MRR {ranks.mrr:.3f}, {hits}; {ranks.count} turns."]
-    if ranks.failed:
-        notes.append(f"{ranks.failed} turns failed before anything was retrieved and are not counted.")
-    yield Table(f"{file.name}: rank of the target passage", ("rank", "turns", "share"), tuple(rows), tuple(notes))
-
-
-def _repeats(file: FileReport) -> Iterable[Table]:
-    rows = [
-        (
-            row.name,
-            show_value(row.repeats.mean),
-            show_value(row.repeats.variance),
-            _NOTHING if row.repeats.coefficient is None else show_value(row.repeats.coefficient),
-            f"{row.repeats.questions}",
-            f"{row.repeats.undefined}" if row.repeats.undefined else "",
-        )
-        for row in file.scores
-        if row.repeats is not None
-    ]
-    if rows:
-        note = (
-            "Between the answers to one question, then the mean over questions. CV: standard deviation / mean;"
-            " a question with mean 0 has none."
-        )
-        header = ("score", "mean", "variance", "CV", "questions", "without CV")
-        yield Table(f"{file.name}: consistency over repeats", header, tuple(rows), (note,))
-
-
-def _likeness(file: FileReport) -> Iterable[Table]:
-    if not file.likeness:
-        return
-    rows, notes = [], []
-    for item in file.likeness:
-        found = item.spread
-        if found is None:
-            rows.append((item.name, *[_NOTHING] * 4, "0", f"{item.left_out}"))
-            notes.append(f"{item.name}: {item.reason}.")
-            continue
-        deviation = _NOTHING if found.deviation is None else show_value(found.deviation)
-        numbers = (show_value(found.mean), _interval(found.interval), show_value(found.median), deviation)
-        rows.append((item.name, *numbers, f"{found.count}", f"{item.left_out}" if item.left_out else ""))
-        if item.model:
-            notes.append(f"{item.name}: {item.model}.")
-    if any(item.drawn for item in file.likeness):
-        notes.append("Over questions that were drawn at random from all.")
-    header = ("F1 between answers", "mean", "interval", "median", "spread", "questions", "left out")
-    yield Table(f"{file.name}: how alike repeated answers are", header, tuple(rows), tuple(notes))
-
-
-def _documents(file: FileReport) -> Iterable[Table]:
-    if not file.documents:
-        return
-    there = [row.name for row in file.scores if row.spread is not None]
-    names = [name for name in _DOCUMENT_SCORES if name in there]
-    names = (names + [name for name in there if name not in names])[:_MOST_DOCUMENT_SCORES]
-    worst = file.worst_by if file.worst_by in there else names[0] if names else None
-    order = list(file.documents)
-    if worst is not None:
-        row = file.score(worst)
-        sign = -1 if row is not None and row.direction == "lower" else 1
-        order.sort(key=lambda item: sign * item.means[worst] if worst in item.means else float("inf"))
-    rows = tuple(
-        (
-            item.document,
-            f"{item.records}",
-            *(show_value(item.means[name]) if name in item.means else _NOTHING for name in names),
-        )
-        for item in order[:_MOST_DOCUMENTS]
+        rows.append((f"beyond {counts[_MOST_RANKS - 1][0]}", rest))
+    rows.append(("missed", ranks.missed))
+    columns: tuple[Column[tuple[str, int]], ...] = (
+        Column("rank", lambda row: row[0], is_text=True),
+        Column("turns", lambda row: f"{row[1]}"),
+        Column("share", lambda row: format_share(row[1] / ranks.count)),
     )
-    notes = (f"The {len(rows)} worst of {len(order)}.",) if len(order) > len(rows) else ()
-    yield Table(f"{file.name}: by source document", ("document", "answers", *names), rows, notes)
+    hits = ", ".join(f"hit@{k} {format_share(share)}" for k, share in ranks.hits.items())
+    shares = f"Retrieved {format_share(ranks.match)}, missed {format_share(ranks.misses)}"
+    notes = [f"{shares}, MRR {ranks.mrr:.3f}, {hits}; {counted(ranks.count, 'turn')}."]
+    if ranks.unknown:
+        notes.append(
+            f"The rank of {counted(ranks.unknown, 'turn')} is unknown: they failed, or have no passages with ids."
+        )
+    return _make_table(f"{file.name}: rank of the target passage", columns, rows, notes)
 
 
-def _worst(file: FileReport) -> Iterable[Table]:
-    if file.worst:
-        rows = tuple(
-            (
-                turn.id if file.runs == 1 else f"{turn.id}, run {turn.run}",
-                show_value(turn.value),
-                _short(turn.query),
-                _short(turn.response),
-            )
-            for turn in file.worst
-        )
-        yield Table(
-            f"{file.name}: worst turns by {file.worst_by}",
-            ("id", "score", "question", "answer"),
-            rows,
-            texts=("question", "answer"),
-        )
+def _repeats(file: FileReport) -> Table | None:
+    rows = [(row.name, row.repeats) for row in file.scores if row.repeats is not None]
+    if not rows:
+        return None
+    columns = (
+        Column[_Repeats]("score", lambda row: row[0], is_text=True),
+        Column[_Repeats]("mean", lambda row: show_value(row[1].mean)),
+        Column[_Repeats]("variance", lambda row: show_value(row[1].variance)),
+        Column[_Repeats]("CV", lambda row: show_value(row[1].coefficient)),
+        Column[_Repeats]("questions", lambda row: f"{row[1].questions}"),
+        Column[_Repeats]("without CV", lambda row: f"{row[1].undefined or ''}", only_if_any=True),
+    )
+    note = (
+        "Between the answers to one question, then the mean over questions. CV: standard deviation / mean;"
+        " a question with mean 0 has none."
+    )
+    return _make_table(f"{file.name}: consistency over repeats", columns, rows, [note])
+
+
+def _similarity(file: FileReport) -> Table | None:
+    if not file.similarity:
+        return None
+    columns: tuple[Column[Similarity], ...] = (
+        Column("F1 between answers", lambda row: row.name, is_text=True),
+        Column("mean", lambda row: show_value(row.spread.mean if row.spread else None)),
+        Column("interval", lambda row: _interval(row.spread.interval if row.spread else None)),
+        Column("median", lambda row: show_value(row.spread.median if row.spread else None)),
+        Column("spread", lambda row: show_value(row.spread.deviation if row.spread else None)),
+        Column("questions", lambda row: f"{row.spread.count if row.spread else 0}"),
+        Column("excluded", lambda row: f"{row.left_out or ''}", only_if_any=True),
+    )
+    notes = [f"{row.name}: {row.reason or row.model}." for row in file.similarity if row.reason or row.model]
+    if any(row.drawn for row in file.similarity):
+        notes.append("Over questions that were drawn at random from all.")
+    return _make_table(f"{file.name}: similarity of repeated answers", columns, file.similarity, notes)
+
+
+def _documents(file: FileReport) -> Table | None:
+    if not file.documents:
+        return None
+    names = _document_scores(file)
+    ordering = file.worst_by if file.score(file.worst_by or "") else names[0] if names else None
+    order = _worst_documents(file, ordering)
+    columns = [
+        Column[DocumentRow]("document", lambda row: row.document, is_text=True),
+        Column[DocumentRow]("answers", lambda row: f"{row.records}"),
+        *(Column[DocumentRow](name, lambda row, name=name: show_value(row.means.get(name))) for name in names),  # type: ignore[misc]
+    ]
+    shown = order[:_MOST_DOCUMENTS]
+    notes = [f"The {len(shown)} worst of {len(order)}."] if len(order) > len(shown) else []
+    return _make_table(f"{file.name}: by source document", columns, shown, notes)
+
+
+def _document_scores(file: FileReport) -> list[str]:
+    """Return the scores to show per document: the ordering one first, then those in the order of the file."""
+    there = [row.name for row in file.scores if row.spread is not None]
+    first = [name for name in there if name == file.worst_by]
+    return [*first, *(name for name in there if name not in first)][:_MOST_DOCUMENT_SCORES]
+
+
+def _worst_documents(file: FileReport, ordering: str | None) -> list[DocumentRow]:
+    row = file.score(ordering) if ordering is not None else None
+    if row is None:
+        return list(file.documents)
+    sign = -1 if row.direction == "lower" else 1
+
+    def badness(document: DocumentRow) -> float:
+        mean = document.means.get(row.name)
+        return float("inf") if mean is None else sign * mean
+
+    return sorted(file.documents, key=badness)
+
+
+def _worst(file: FileReport) -> Table | None:
+    if not file.worst:
+        return None
+    columns: tuple[Column[ShownTurn], ...] = (
+        Column("id", lambda turn: turn.id if file.runs == 1 else f"{turn.id}, run {turn.run}", is_text=True),
+        Column("score", lambda turn: show_value(turn.value)),
+        Column("question", lambda turn: shorten(turn.query, _LONGEST_TEXT), is_text=True),
+        Column("answer", lambda turn: shorten(turn.response, _LONGEST_TEXT), is_text=True),
+    )
+    return _make_table(f"{file.name}: worst turns by {file.worst_by}", columns, file.worst, is_detail=True)
 
 
 # --------------------------------------------------------------------------- two files
 
 
-def _comparison(comparison: Comparison, level: float) -> Table:
-    notes = [
-        f"Over the {comparison.common} questions that both have.",
-        "p: paired permutation test, two-sided; p (worse): one-sided, adjusted for the number of scores (Holm).",
-    ]
-    if comparison.only_before or comparison.only_after:
-        notes.append(
-            f"Left out: {comparison.only_before} questions only in {comparison.before},"
-            f" {comparison.only_after} only in {comparison.after}."
-        )
-    if comparison.different:
-        notes.append(f"Left out: {comparison.different} ids that both have for different questions.")
-    if comparison.only_in_one:
-        notes.append(f"Scores that only one of them has: {', '.join(comparison.only_in_one)}.")
-    notes += [f"{comparison.loss_in_words(loss)}." for loss in comparison.losses]
-    notes += [f"{change.name}: {comparison.makers_in_words(change)}." for change in comparison.scores if change.makers]
-    notes += [f"{comparison.left_out_in_words(change)}." for change in comparison.scores if change.left_out]
+def _changes(comparison: Comparison) -> Table:
     names = (comparison.before, comparison.after)
     if max(map(len, names)) > _LONGEST_NAME:
         names = ("before", "after")
-    return Table(
-        f"{comparison.before} → {comparison.after}",
-        ("score", *names, "difference", f"{level:.0%} interval", "p", "p (worse)", "n"),
-        tuple(_change_row(change) for change in comparison.scores),
-        tuple(notes),
+    columns: tuple[Column[ScoreChange], ...] = (
+        Column("score", lambda row: _with_arrow(row.name, row.direction), is_text=True),
+        Column(names[0], lambda row: show_value(row.test.before if row.test else None)),
+        Column(names[1], lambda row: show_value(row.test.after if row.test else None)),
+        Column("difference", lambda row: signed_value(row.test.difference) if row.test else MISSING),
+        Column("interval", lambda row: _interval(row.test.interval if row.test else None, style="signed")),
+        Column("p", lambda row: format_p_value(row.test.p) if row.test else MISSING),
+        Column("p (worse)", lambda row: MISSING if row.p_worse is None else format_p_value(row.p_worse)),
+        Column("n", lambda row: f"{row.test.count if row.test else 0}"),
     )
+    title = f"{comparison.before} → {comparison.after}"
+    return _make_table(title, columns, comparison.scores, list(_comparison_notes(comparison)))
 
 
-def _change_row(change: ScoreChange) -> tuple[str, ...]:
-    label = _label(change.name, change.direction)
-    test = change.test
-    if test is None:
-        return (label, *[_NOTHING] * 6, "0")
-    return (
-        label,
-        show_value(test.before),
-        show_value(test.after),
-        _signed(test.difference),
-        _interval(test.interval, signed=True),
-        _probability(test.p),
-        _NOTHING if change.p_worse is None else _probability(change.p_worse),
-        f"{test.count}",
+def _comparison_notes(comparison: Comparison) -> Iterator[str]:
+    yield f"Over the {counted(comparison.common, 'question')} that both have."
+    yield "p: paired permutation test, two-sided; p (worse): one-sided, adjusted for the number of scores (Holm)."
+    if comparison.only_before or comparison.only_after:
+        yield (
+            f"Not compared: {counted(comparison.only_before, 'question')} only in {comparison.before},"
+            f" {comparison.only_after} only in {comparison.after}."
+        )
+    if comparison.different:
+        ids = counted(comparison.different, "id")
+        yield f"Not compared: {ids} that stand for different questions in the two files."
+    if comparison.only_in_one:
+        yield f"Scores that only one of them has: {', '.join(comparison.only_in_one)}."
+    for loss in comparison.losses:
+        yield f"{comparison.describe_loss(loss)}."
+    for change in comparison.scores:
+        if change.makers:
+            yield f"{change.name}: {comparison.describe_makers(change)}."
+        if change.not_compared:
+            yield f"{comparison.describe_excluded(change)}."
+
+
+def _changed(comparison: Comparison) -> Table | None:
+    if not comparison.changed:
+        return None
+    columns: tuple[Column[ChangedTurn], ...] = (
+        Column("id", lambda turn: turn.id, is_text=True),
+        Column("before", lambda turn: show_value(turn.before)),
+        Column("after", lambda turn: show_value(turn.after)),
+        Column("question", lambda turn: shorten(turn.query, 60), is_text=True),
+        Column("answer before", lambda turn: shorten(turn.response_before, 60), is_text=True),
+        Column("answer after", lambda turn: shorten(turn.response_after, 60), is_text=True),
     )
+    title = f"{comparison.before} → {comparison.after}: turns that changed most by {comparison.changed_by}"
+    return _make_table(title, columns, comparison.changed, is_detail=True)
 
 
-def _changed(comparison: Comparison) -> Iterable[Table]:
-    if comparison.changed:
-        rows = tuple(
-            (
-                turn.id,
-                show_value(turn.before),
-                show_value(turn.after),
-                *(_short(text, 60) for text in (turn.query, turn.response_before, turn.response_after)),
-            )
-            for turn in comparison.changed
-        )
-        yield Table(
-            f"{comparison.before} → {comparison.after}: turns that changed most by {comparison.changed_by}",
-            ("id", "before", "after", "question", "answer before", "answer after"),
-            rows,
-            texts=("question", "answer before", "answer after"),
-        )
+FileSection = Callable[[FileReport], Table | None]
+ComparisonSection = Callable[[Comparison], Table | None]
+
+FILE_SECTIONS: tuple[FileSection, ...] = (_scores, _ranks, _repeats, _similarity, _documents, _worst)
+"""The tables of one file, in reading order."""
+
+COMPARISON_SECTIONS: tuple[ComparisonSection, ...] = (_changes, _changed)
+"""The tables of two files."""
 
 
 # --------------------------------------------------------------------------- cells
 
 
-def _label(name: str, direction: str) -> str:
+def _with_arrow(name: str, direction: str) -> str:
     return f"{name} ↓" if direction == "lower" else name
 
 
@@ -330,21 +371,5 @@ def _count(missing: Missing) -> str:
     return f"{missing.count}" if missing.count else ""
 
 
-def _interval(interval: Interval | None, *, signed: bool = False) -> str:
-    if interval is None:
-        return _NOTHING
-    show = _signed if signed else show_value
-    return f"{show(interval.low)} … {show(interval.high)}"
-
-
-def _signed(value: float) -> str:
-    return f"{'+' if value > 0 else ''}{show_value(value)}"
-
-
-def _probability(p: float) -> str:
-    return f"{p:.4f}" if p >= 0.0001 else "<0.0001"
-
-
-def _short(text: str, length: int = _LONGEST_TEXT) -> str:
-    line = flat(text)
-    return line if len(line) <= length else line[: length - 1] + "…"
+def _interval(interval: Interval | None, style: str = "value") -> str:
+    return MISSING if interval is None else format_interval(interval.low, interval.high, style=style)

@@ -1,28 +1,42 @@
-"""A report as text: for the terminal, for a pipe, and as Markdown."""
+"""A report as text: for a terminal, for a file or a pipe, and as Markdown. No cell is ever cropped."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from rageval_hooks.offline.report.render.tables import to_tables
-from rageval_hooks.offline.report.report import Report
+from rageval_hooks.offline.report.model import Report, Verdict
+from rageval_hooks.offline.report.render.tables import Table, to_tables
+from rageval_hooks.text.formatting import flat, width_of
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["print_tables", "to_markdown"]
+__all__ = ["print_tables", "to_markdown", "to_plain_text"]
+
+_GAP = 2
+_LEAST_TEXT = 16
+"""Text columns wrap down to this width; then number columns are dropped, which the table says."""
 
 _WHOLE_NAME = 32
-"""A name up to this length stands on one line, whatever is beside it."""
+"""Names in the first column up to this length are not broken."""
+
+_MARKS = {"good": "+", "bad": "-", "note": " "}
+
+# What Markdown would take for markup: punctuation such as "*" or "|", and "_" at the edge of a word ("_x_", not "a_b").
+_MARKUP = re.compile(r"([\\`*{}\[\]<>#|~&!]|(?<!\w)_|_(?!\w))")
 
 
-def to_markdown(report: Report) -> str:
+def to_markdown(report: Report, verdict: Verdict | None = None) -> str:
     """Return the report as Markdown."""
     lines = ["# RAG evaluation", ""]
+    if verdict is not None:
+        lines += [f"**{_escaped(verdict.headline)}**", ""]
+        lines += [f"- {_escaped(line.strip())}" for line in _verdict_lines(verdict)]
+        lines.append("")
     for table in to_tables(report):
-        rules = ["---" if table.is_text(column) else "---:" for column in range(len(table.header))]
+        rules = ["---" if column in table.texts else "---:" for column in range(len(table.header))]
         lines += [f"## {_escaped(table.title)}", "", _markdown_row(table.header), f"| {' | '.join(rules)} |"]
         lines += [_markdown_row(row) for row in table.rows]
         lines.append("")
@@ -31,26 +45,102 @@ def to_markdown(report: Report) -> str:
     return "\n".join(lines)
 
 
-def print_tables(report: Report, console: Console) -> None:
-    """Print the report to a terminal or a pipe."""
-    from rich.table import Table as RichTable
+def to_plain_text(report: Report, verdict: Verdict | None = None) -> str:
+    """Return the report as text without a limit on the width, for a file or a pipe."""
+    lines = []
+    if verdict is not None:
+        lines += [verdict.headline, *map(_flat_line, _verdict_lines(verdict)), ""]
+    for table in to_tables(report):
+        lines += [table.title, *_aligned(table), *table.notes, ""]
+    return "\n".join(lines) + "\n"
+
+
+def print_tables(report: Report, console: Console, verdict: Verdict | None = None) -> None:
+    """Print the report to a terminal. Texts wrap; number columns that do not fit are dropped, and named."""
     from rich.text import Text
 
+    if verdict is not None:
+        style = {"ok": "bold green", "warn": "bold yellow", "fail": "bold red"}[verdict.state]
+        console.print(Text(flat(verdict.headline), style=style))
+        for line in _verdict_lines(verdict):
+            console.print(Text(_flat_line(line)))
+        console.print()
     for table in to_tables(report):
+        columns, dropped = _fitting(table, console.width)
         console.print(Text(table.title, style="bold"))
-        shown = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        for column, name in enumerate(table.header):
-            if table.is_text(column):
-                longest = max((len(row[column]) for row in table.rows), default=0) if column == 0 else 0
-                shown.add_column(Text(name), overflow="fold", min_width=min(longest, _WHOLE_NAME))
-            else:
-                shown.add_column(Text(name), justify="right", no_wrap=True)
-        for row in table.rows:
-            shown.add_row(*(Text(cell) for cell in row))
-        console.print(shown)
+        console.print(_rich_table(table, columns))
+        if dropped:
+            names = ", ".join(table.header[column] for column in dropped)
+            console.print(Text(f"Not shown at this width: {names}. All columns: --output FILE", style="dim"))
         for note in table.notes:
             console.print(Text(note, style="dim"))
         console.print()
+
+
+def _flat_line(line: str) -> str:
+    """Return a line without control characters, with the mark at its beginning."""
+    return f"{line[:2]}{flat(line[2:])}"
+
+
+def _verdict_lines(verdict: Verdict) -> list[str]:
+    findings = [*verdict.quality, *verdict.changes]
+    return [
+        *(f"{_MARKS[finding.kind]} {finding.text}" for finding in findings),
+        *(f"  {line}" for line in verdict.certainty),
+    ]
+
+
+def _aligned(table: Table) -> list[str]:
+    rows = [table.header, *table.rows]
+    widths = [max(width_of(row[column]) for row in rows) for column in range(len(table.header))]
+    lines = []
+    for row in rows:
+        cells = []
+        for column, cell in enumerate(row):
+            room = " " * (widths[column] - width_of(cell))
+            cells.append(cell + room if column in table.texts else room + cell)
+        lines.append((" " * _GAP).join(cells).rstrip())
+    return lines
+
+
+def _fitting(table: Table, width: int) -> tuple[list[int], list[int]]:
+    """Return the columns that fit into a terminal, and those that do not; the last numbers are dropped first."""
+    kept = list(range(len(table.header)))
+    dropped: list[int] = []
+    while _least_width(table, kept) > width:
+        numbers = [column for column in kept if column not in table.texts]
+        if len(numbers) <= 1:
+            break
+        kept.remove(numbers[-1])
+        dropped.insert(0, numbers[-1])
+    return kept, dropped
+
+
+def _least_width(table: Table, columns: Sequence[int]) -> int:
+    return sum(_least_column_width(table, column) for column in columns) + _GAP * len(columns)
+
+
+def _least_column_width(table: Table, column: int) -> int:
+    natural = max(width_of(row[column]) for row in (table.header, *table.rows))
+    if column not in table.texts:
+        return natural
+    return min(natural, _WHOLE_NAME if column == 0 else _LEAST_TEXT)
+
+
+def _rich_table(table: Table, columns: Sequence[int]) -> object:
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    shown = RichTable(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
+    for column in columns:
+        least = _least_column_width(table, column)
+        if column in table.texts:
+            shown.add_column(Text(table.header[column]), overflow="fold", min_width=least)
+        else:
+            shown.add_column(Text(table.header[column]), justify="right", overflow="fold", min_width=least)
+    for row in table.rows:
+        shown.add_row(*(Text(row[column]) for column in columns))
+    return shown
 
 
 def _markdown_row(cells: Iterable[str]) -> str:
@@ -58,5 +148,5 @@ def _markdown_row(cells: Iterable[str]) -> str:
 
 
 def _escaped(text: str) -> str:
-    """A text that Markdown shows as it is: no markup, no HTML, no end of the cell."""
-    return re.sub(r"([\\`*{}\[\]<>#|~&!]|(?<!\w)_|_(?!\w))", r"\\\1", " ".join(text.split()))
+    """Return a text that Markdown shows literally: no markup, no HTML, no end of the cell."""
+    return _MARKUP.sub(r"\\\1", " ".join(text.split()))

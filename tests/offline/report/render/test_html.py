@@ -11,7 +11,7 @@ import pytest
 
 from rageval_hooks import Score
 from rageval_hooks.offline.report.render.html import to_html
-from rageval_hooks.offline.report.report import build_report
+from rageval_hooks.offline.report import build_report
 from tests.offline.scored import record, write
 
 EVIL = '<script>document.title = "taken over"</script><img src=x onerror="document.title = 1">"\'&'

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from rageval_hooks.offline.report.render.plots import draw, panels, to_png, to_svg
-from rageval_hooks.offline.report.report import Report, build_report
+from rageval_hooks.offline.report import Report, build_report
 from tests.offline.scored import record, write
 
 
@@ -65,7 +65,7 @@ def test_the_picture_says_its_numbers(report: Report) -> None:
 def test_the_same_numbers_give_the_same_svg(report: Report) -> None:
     """In another process, too: no date, no random ids."""
     code = (
-        "import sys; from rageval_hooks.offline.report.report import Report;"
+        "import sys; from rageval_hooks.offline.report import Report;"
         "from rageval_hooks.offline.report.render.plots import *;"
         "r = Report.model_validate_json(sys.stdin.read()); sys.stdout.write(to_svg(draw(panels(r), 0.95)))"
     )

@@ -1,0 +1,89 @@
+"""Where commands write: files that are complete or not there at all, messages, and progress on a terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from rageval_hooks.errors import ConfigurationError, ExportError
+
+if TYPE_CHECKING:
+    from rageval_hooks.offline.records.record import Record
+    from rageval_hooks.offline.report import BertScore
+
+__all__ = ["check_output", "is_same_file", "load_encoder", "say", "watch_records", "write_file"]
+
+
+def say(line: str) -> None:
+    """Print one line of a message on standard error."""
+    from rageval_hooks.text.formatting import flat
+
+    typer.echo(f"rageval-hooks: {flat(line)}", err=True)
+
+
+def check_output(output: Path | None, files: Sequence[Path]) -> None:
+    """Check before any work that an output can be written.
+
+    Raises:
+        ConfigurationError: it is one of the input files or a folder, or its folder does not exist.
+    """
+    if output is None:
+        return
+    if any(is_same_file(output, file) for file in files):
+        raise ConfigurationError(f"--output {output} is one of the files to read, and would replace it")
+    if output.is_dir():
+        raise ConfigurationError(f"--output {output} is a folder: give the name of a file")
+    if not output.absolute().parent.is_dir():
+        raise ConfigurationError(f"--output {output}: the folder {output.absolute().parent} does not exist")
+
+
+def is_same_file(one: Path, other: Path) -> bool:
+    """Return True if two paths lead to the same file, also through links."""
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
+def write_file(output: Path, content: bytes) -> None:
+    """Write a file, and say so on standard error.
+
+    Raises:
+        ExportError: it cannot be written.
+    """
+    from rageval_hooks.offline.records.files import atomic_file
+
+    try:
+        with atomic_file(output) as file:
+            file.write(content)
+    except OSError as error:
+        raise ExportError(f"{output} cannot be written: {error.strerror or error}") from error
+    typer.echo(f"{output} is written", err=True)
+
+
+def watch_records(records: Iterable[Record], path: Path) -> Iterator[Record]:
+    """Yield records, and show on a terminal how many have been read."""
+    from rageval_hooks.offline.jobs.progress import progress_bar
+
+    # Counting the lines first takes a moment, and only JSON Lines has one per record.
+    total = _count_lines(path) if sys.stderr.isatty() and path.suffix.lower() == ".jsonl" else None
+    with progress_bar(f"reading {path.name}", total) as advance:
+        for record in records:
+            advance(1)
+            yield record
+
+
+def load_encoder(model: str | None, layer: int | None) -> BertScore | None:
+    """Return the encoder of the options ``--bertscore`` and ``--bertscore-layer``; None without them."""
+    if model is None:
+        return None
+    from rageval_hooks.offline.report import load_bertscore
+
+    return load_bertscore(model, layers=layer)
+
+
+def _count_lines(path: Path) -> int:
+    with path.open("rb") as file:
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))

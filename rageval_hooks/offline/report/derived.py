@@ -1,0 +1,110 @@
+"""Scores that a report derives from a record itself: whether the question was answered, and the rank of its target.
+
+They are scores like any other: in means with intervals, comparisons, gates and plots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rageval_hooks.metrics.support.definition import ScoreDefinition
+from rageval_hooks.offline.records.record import Record
+from rageval_hooks.score import Score
+from rageval_hooks.turn import Passage
+
+__all__ = [
+    "ANSWERED",
+    "DERIVED",
+    "DERIVED_GROUP",
+    "HITS",
+    "NO_ANSWER",
+    "answered_score",
+    "rank_scores",
+    "rank_status",
+    "target_rank",
+]
+
+ANSWERED = "answered"
+NO_ANSWER = "no_answer"
+"""The metric that says whether a response attempts an answer: 1 if it does."""
+
+HITS = (1, 3, 5, 10)
+DERIVED_GROUP = "retrieval"
+
+DERIVED: dict[str, ScoreDefinition] = {
+    definition.name: definition
+    for definition in (
+        ScoreDefinition(
+            name=ANSWERED,
+            description="1 if the system attempted an answer; 0 if it declined or failed",
+            binary=True,
+            headline=1,
+        ),
+        ScoreDefinition(
+            name="rank",
+            description="rank of the target passage, where it was retrieved",
+            direction="lower",
+            low=1.0,
+            high=None,
+            unit="rank",
+        ),
+        ScoreDefinition(name="mrr", description="1 / rank of the target passage; 0 if it was missed", headline=1),
+        *(
+            ScoreDefinition(name=f"hit@{k}", description=f"1 if the target passage is among the first {k}", binary=True)
+            for k in HITS
+        ),
+    )
+}
+
+_ID_KEYS = ("chunk_id", "id", "_id", "node_id", "passage_id", "doc_id")
+"""Keys under which stores keep a passage's id in its metadata."""
+
+
+def answered_score(record: Record) -> Score | None:
+    """Return 1 for an answer, 0 for a refusal or a failed turn, and None where nothing tells.
+
+    A failed question counts as unanswered, whatever metrics were computed for it.
+    """
+    if record.turn.status != "ok":
+        return Score(name=ANSWERED, value=0.0, metric=NO_ANSWER)
+    found = next((score for score in record.scores() if score.name == NO_ANSWER), None)
+    if found is None:
+        return None
+    return found.model_copy(update={"name": ANSWERED, "metric": NO_ANSWER})
+
+
+def target_rank(target: str, passages: Sequence[Passage]) -> int | None:
+    """Return the rank, from 1, of the passage with an id, its own or one in its metadata; None if there is none."""
+    for rank, passage in enumerate(passages, 1):
+        if target in _ids(passage):
+            return rank
+    return None
+
+
+def rank_status(record: Record) -> tuple[bool, int | None]:
+    """Return whether the rank of a record's target is known, and the rank; None for a target that was missed.
+
+    A rank that the file states counts. Otherwise the target is looked up among the passages. The rank is unknown for
+    records without a target, without passages, or whose passages have no ids: none of these shows a miss.
+    """
+    if record.rank is not None:
+        return True, record.rank
+    if record.target is None or not record.turn.passages:
+        return False, None
+    rank = target_rank(record.target, record.turn.passages)
+    has_ids = any(_ids(passage) for passage in record.turn.passages)
+    return has_ids, rank
+
+
+def rank_scores(rank: int | None) -> Iterator[Score]:
+    """Yield the scores of a known rank; None stands for a target that was missed, and has no score ``rank``."""
+    if rank is not None:
+        yield Score(name="rank", value=float(rank))
+    yield Score(name="mrr", value=0.0 if rank is None else 1 / rank)
+    for k in HITS:
+        yield Score(name=f"hit@{k}", value=float(rank is not None and rank <= k))
+
+
+def _ids(passage: Passage) -> set[str]:
+    found = [passage.id, *(passage.metadata.get(key) for key in _ID_KEYS)]
+    return {str(value) for value in found if isinstance(value, (str, int)) and value != ""}

@@ -1,0 +1,291 @@
+"""One turn as a report shows it: texts, scores, passages, and the evidence behind the scores sentence by sentence.
+
+Evidence is read from a score's metadata by its shape, not by the score's name. A metric whose scores carry
+
+- ``sentences``: a list of ``{"text": …, "score": 0.4, "passage": 0, "missing": ["1978"]}``, or of
+  ``{"text": …, "fully_supported": false, "explanation": …, "support": [{"passage": 0, "text": …}]}``,
+- ``missing``: a list of ``{"text": "1978"}``,
+
+gets its sentences highlighted in the answer and its missing facts listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from rageval_hooks.offline.records.record import Record
+from rageval_hooks.offline.report.derived import ANSWERED, answered_score, rank_scores, rank_status, target_rank
+from rageval_hooks.runtime.jsonable import Data
+from rageval_hooks.score import Score, is_about_turn
+from rageval_hooks.text.formatting import truncate
+from rageval_hooks.turn import Passage, Turn
+
+__all__ = ["Evidence", "Quote", "Sentence", "ShownPassage", "ShownScore", "ShownTurn", "show_turn"]
+
+Support = Literal["supported", "weak", "unsupported"]
+
+_SUPPORTED, _WEAK = 0.6, 0.3
+"""Support scores from which a sentence is shown as supported, and below which as unsupported."""
+
+_LONGEST = 2000
+_LONGEST_RESPONSE = 20_000
+
+
+class Quote(Data):
+    """A piece of a passage: the passage's id, or its number from 1, and the text."""
+
+    passage: str
+    text: str
+
+
+class Sentence(Data):
+    """A sentence of the response.
+
+    Attributes:
+        text: the sentence.
+        support: how well the passages support it.
+        score: how well, 0..1; None where there is only a yes or no.
+        note: what is missing, or why it is not supported.
+        quotes: what supports it, or comes closest.
+    """
+
+    text: str
+    support: Support
+    score: float | None = None
+    note: str = ""
+    quotes: tuple[Quote, ...] = ()
+
+
+class Evidence(Data):
+    """What one score says of each sentence of the response."""
+
+    score: str
+    sentences: tuple[Sentence, ...]
+
+
+class ShownPassage(Data):
+    """A retrieved passage.
+
+    Attributes:
+        rank: its position, from 1.
+        id: its id, or None.
+        text: its text; a very long one is cut.
+        score: the retriever's score.
+        is_target: True if it is the passage that holds the answer.
+        in_prompt: whether it was in the final prompt; None when no prompt was seen.
+    """
+
+    rank: int
+    id: str | None
+    text: str
+    score: float | None = None
+    is_target: bool = False
+    in_prompt: bool | None = None
+
+
+class ShownScore(Data):
+    """A score with the reason that its metric or judge gives."""
+
+    name: str
+    value: float
+    label: str | None = None
+    explanation: str | None = None
+    model: str | None = None
+
+
+class ShownTurn(Data):
+    """One turn.
+
+    Attributes:
+        id: id of the question.
+        run: which repetition of it.
+        document: its source document.
+        query: the question.
+        response: the answer; a very long one is cut.
+        reference: the known good answer.
+        error: what ended the turn, if it failed.
+        value: of the score by which the turn is shown; None if it has none.
+        explanation: of that score.
+        scores: all scores about the whole turn.
+        missing: skipped and failed results by name, with their reason.
+        facts: numbers, dates and names that no passage has.
+        evidence: sentence by sentence.
+        passages: what was retrieved, in its order.
+        trace_id: the turn's trace, if it has one.
+    """
+
+    id: str
+    run: int
+    document: str | None
+    query: str
+    response: str
+    reference: str | None
+    error: str | None
+    value: float | None = None
+    explanation: str | None = None
+    scores: tuple[ShownScore, ...] = ()
+    missing: dict[str, str]
+    facts: tuple[str, ...] = ()
+    evidence: tuple[Evidence, ...] = ()
+    passages: tuple[ShownPassage, ...] = ()
+    trace_id: str | None = None
+
+
+def show_turn(record: Record, name: str | None = None) -> ShownTurn:
+    """Return what a report shows of a record.
+
+    Args:
+        record: the record.
+        name: the score by which it is shown.
+    """
+    turn = record.turn
+    scores = {score.name: score for score in _all_scores(record)}
+    chosen = scores.get(name) if name is not None else None
+    return ShownTurn(
+        id=record.id,
+        run=record.run,
+        document=record.document,
+        query=truncate(turn.query, _LONGEST),
+        response=truncate(turn.response, _LONGEST_RESPONSE),
+        reference=None if turn.reference is None else truncate(turn.reference, _LONGEST),
+        error=_error(turn),
+        value=chosen.value if chosen else None,
+        explanation=chosen.explanation if chosen else None,
+        scores=tuple(_show_score(score) for score in scores.values()),
+        missing=_missing(record),
+        facts=tuple(dict.fromkeys(_facts(scores))),
+        evidence=tuple(_evidence(scores, turn)),
+        passages=tuple(_passages(record)),
+        trace_id=turn.span.trace_id if turn.span else None,
+    )
+
+
+def _all_scores(record: Record) -> Iterator[Score]:
+    """Yield the derived scores, then the record's own, which win where both have a name."""
+    is_known, rank = rank_status(record)
+    if is_known:
+        yield from rank_scores(rank)
+    answered = answered_score(record)
+    if answered is not None:
+        yield answered.model_copy(update={"name": ANSWERED})
+    yield from record.scores()
+
+
+def _show_score(score: Score) -> ShownScore:
+    return ShownScore(
+        name=score.name,
+        value=score.value,
+        label=score.label,
+        explanation=None if score.explanation is None else truncate(score.explanation, _LONGEST),
+        model=score.model,
+    )
+
+
+def _error(turn: Turn) -> str | None:
+    if turn.error is not None:
+        return f"{turn.error.type}: {turn.error.message}"
+    return None if turn.status == "ok" else turn.status
+
+
+def _missing(record: Record) -> dict[str, str]:
+    missing = {}
+    for result in record.results:
+        if isinstance(result, Score) or not is_about_turn(result):
+            continue
+        if result.status == "skipped":
+            missing[result.name] = f"skipped: {result.reason}"
+        else:
+            missing[result.name] = f"failed: {result.error_type}: {result.message}".rstrip(": ")
+    return missing
+
+
+def _facts(scores: Mapping[str, Score]) -> Iterator[str]:
+    for score in scores.values():
+        for item in _items(score, "missing"):
+            if text := str(item.get("text", "")):
+                yield text
+
+
+def _evidence(scores: Mapping[str, Score], turn: Turn) -> Iterator[Evidence]:
+    for name, score in scores.items():
+        sentences = [_sentence(item, turn) for item in _items(score, "sentences")]
+        if sentences:
+            yield Evidence(score=name, sentences=tuple(sentences))
+
+
+def _items(score: Score, key: str) -> list[Mapping[str, Any]]:
+    """Return a list of mappings from a score's metadata; anything else there is ignored."""
+    given = score.metadata.get(key)
+    return [item for item in given if isinstance(item, Mapping)] if isinstance(given, list) else []
+
+
+def _sentence(item: Mapping[str, Any], turn: Turn) -> Sentence:
+    return _judged(item, turn) if "fully_supported" in item else _measured(item, turn)
+
+
+def _measured(item: Mapping[str, Any], turn: Turn) -> Sentence:
+    """Return a sentence that a formula has given a number."""
+    value = _number(item.get("score"))
+    missing = [str(word) for word in item.get("missing") or ()]
+    support: Support = "supported" if value >= _SUPPORTED else "weak" if value >= _WEAK else "unsupported"
+    closest = _quote(item.get("passage"), None, turn) if value > 0 else None
+    return Sentence(
+        text=str(item.get("text", "")),
+        support=support,
+        score=value,
+        note=f"no passage has: {', '.join(missing)}" if missing else "",
+        quotes=(closest,) if closest else (),
+    )
+
+
+def _judged(item: Mapping[str, Any], turn: Turn) -> Sentence:
+    """Return a sentence that a judge has called supported or not, with the passages that it named."""
+    named = [given for given in item.get("support") or () if isinstance(given, Mapping)]
+    quotes = [_quote(given.get("passage"), given.get("text"), turn) for given in named]
+    unsupported: Support = "weak" if named else "unsupported"
+    return Sentence(
+        text=str(item.get("text", "")),
+        support="supported" if item.get("fully_supported") else unsupported,
+        note=str(item.get("explanation") or ""),
+        quotes=tuple(quote for quote in quotes if quote is not None),
+    )
+
+
+def _quote(index: Any, text: Any, turn: Turn) -> Quote | None:
+    """Return the given text of a passage, or the whole passage if there is no text."""
+    has_passage = isinstance(index, int) and 0 <= index < len(turn.passages)
+    passage = turn.passages[index] if has_passage else None
+    if passage is None and not text:
+        return None
+    number = f"number {index + 1}" if isinstance(index, int) else "?"
+    name = passage.id if passage is not None and passage.id else number
+    whole = passage.text if passage is not None else ""
+    return Quote(passage=name, text=truncate(str(text or whole), _LONGEST))
+
+
+def _passages(record: Record) -> Iterator[ShownPassage]:
+    target = _target_position(record)
+    for rank, passage in enumerate(record.turn.passages, 1):
+        yield _show_passage(passage, rank, is_target=rank == target)
+
+
+def _show_passage(passage: Passage, rank: int, *, is_target: bool) -> ShownPassage:
+    return ShownPassage(
+        rank=rank,
+        id=passage.id,
+        text=truncate(passage.text, _LONGEST),
+        score=passage.score,
+        is_target=is_target,
+        in_prompt=passage.in_prompt,
+    )
+
+
+def _target_position(record: Record) -> int | None:
+    if record.rank is not None:
+        return record.rank
+    return None if record.target is None else target_rank(record.target, record.turn.passages)
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, (int, float)) else 0.0

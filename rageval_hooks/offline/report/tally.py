@@ -1,0 +1,323 @@
+"""What a report keeps of one file: numbers in memory, records on disk. The file itself is read once."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rageval_hooks.errors import ConfigurationError, UnknownNameError
+from rageval_hooks.offline.records.files import BadRow, read_records
+from rageval_hooks.offline.records.record import Record
+from rageval_hooks.offline.records.rows import check_file
+from rageval_hooks.offline.report.definitions import define_score, direction_of, metric_of
+from rageval_hooks.offline.report.derived import ANSWERED, NO_ANSWER, answered_score, rank_scores, rank_status
+from rageval_hooks.offline.report.record_store import RecordStore
+from rageval_hooks.offline.report.score_values import ScoreValues, as_numpy, out_of_range
+from rageval_hooks.score import Failed, Result, Score, Skipped, is_about_turn
+from rageval_hooks.text.formatting import flat
+from rageval_hooks.text.words import fold
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["FileTally", "Watch", "check_names", "file_names", "read_tallies"]
+
+Watch = Callable[[Iterable[Record], Path], Iterable[Record]]
+"""Wraps the records of a file, to show progress."""
+
+_MOST_REASONS = 1000
+_MOST_BAD_ROWS_SHOWN = 5
+_NO_DOCUMENT = -1
+
+
+class FileTally:
+    """One file: its numbers, and a store of its records.
+
+    Args:
+        name: how the report calls the file.
+        path: where it is.
+
+    Attributes:
+        ids: ids of the questions, each with its number.
+        values: the values of each score, in the order of the file, derived scores last.
+        skipped: reasons, by name of the score or metric.
+        failed: likewise.
+        errors: turns that failed, by type of error.
+        ranks: how many target passages have which rank; None for a target that was missed.
+        unranked: turns with a target whose rank is unknown.
+        documents: names of the source documents, each with its number.
+        bad: number of rows that could not be used.
+        bad_rows: the first few of them, with their lines.
+        store: all records.
+    """
+
+    def __init__(self, name: str, path: str) -> None:
+        self.name = name
+        self.path = path
+        self.ids: dict[str, int] = {}
+        self.values: dict[str, ScoreValues] = {}
+        self.skipped: dict[str, Counter[str]] = {}
+        self.failed: dict[str, Counter[str]] = {}
+        self.errors: Counter[str] = Counter()
+        self.ranks: Counter[int | None] = Counter()
+        self.unranked = 0
+        self.documents: dict[str, int] = {}
+        self.bad = 0
+        self.bad_rows: list[str] = []
+        self.store = RecordStore()
+        self._query_hashes = array("q")
+        self._questions = array("q")
+        self._document_numbers = array("q")
+        self._failed_rows = array("q")
+        self._rows_without: dict[str, array[int]] = {}
+        self._rows_failed: dict[str, array[int]] = {}
+        self._derived: dict[str, ScoreValues] = {}
+
+    # ----------------------------------------------------------------- reading
+
+    def add(self, record: Record) -> None:
+        """Add one record."""
+        row = len(self.store)
+        self.store.add(record)
+        self._add_question(record)
+        if record.turn.status != "ok":
+            self.errors[record.turn.error.type if record.turn.error else record.turn.status] += 1
+            self._failed_rows.append(row)
+        for result in record.results:
+            # A failed turn is unanswered, whatever became of the metric that would have told.
+            is_settled = result.name == NO_ANSWER and record.turn.status != "ok"
+            if is_about_turn(result) and not is_settled:
+                self._add_result(result, row)
+        self._add_derived(record, row)
+
+    def add_bad(self, bad: BadRow) -> None:
+        """Count a row that cannot be used."""
+        self.bad += 1
+        if len(self.bad_rows) < _MOST_BAD_ROWS_SHOWN:
+            self.bad_rows.append(f"{self.path}, line {bad.line}: {bad.reason}")
+
+    def finish(self) -> None:
+        """Add the derived scores that the file has no score of its own for. Call it once, after the last record."""
+        if NO_ANSWER in self.values and ANSWERED not in self.values:
+            # The same numbers without the failed turns would only stand next to it and confuse.
+            del self.values[NO_ANSWER]
+        elif not self._knows_answers():
+            self._derived.pop(ANSWERED, None)
+        for name, values in self._derived.items():
+            self.values.setdefault(name, values)
+
+    def _knows_answers(self) -> bool:
+        """Return True if something tells which questions were answered: without it, failures alone would say 0%."""
+        return ANSWERED in self.values or len(self._failed_rows) == len(self.store)
+
+    def _add_question(self, record: Record) -> None:
+        if record.id not in self.ids:
+            self._query_hashes.append(_fingerprint(record.turn.query))
+        self._questions.append(self.ids.setdefault(record.id, len(self.ids)))
+        number = _NO_DOCUMENT
+        if record.document is not None:
+            number = self.documents.setdefault(record.document, len(self.documents))
+        self._document_numbers.append(number)
+
+    def _add_result(self, result: Result, row: int) -> None:
+        if isinstance(result, Skipped):
+            self._add_missing(self.skipped, result.name, result.reason, row)
+        elif isinstance(result, Failed):
+            self._add_failed(result.name, _failure(result), row)
+        elif problem := out_of_range(result):
+            self._add_failed(result.name, problem, row)
+        else:
+            _add_value(self.values, result, row)
+
+    def _add_derived(self, record: Record, row: int) -> None:
+        answered = answered_score(record)
+        if answered is not None:
+            _add_value(self._derived, answered, row)
+        is_known, rank = rank_status(record)
+        if is_known:
+            self.ranks[rank] += 1
+            for score in rank_scores(rank):
+                _add_value(self._derived, score, row)
+        elif record.target is not None:
+            self.unranked += 1
+
+    def _add_failed(self, name: str, reason: str, row: int) -> None:
+        self._add_missing(self.failed, name, reason, row)
+        self._rows_failed.setdefault(name, array("q")).append(row)
+
+    def _add_missing(self, table: dict[str, Counter[str]], name: str, reason: str, row: int) -> None:
+        reasons = table.setdefault(name, Counter())
+        # A judge's messages may differ in every row: beyond a limit they are counted together.
+        is_listed = reason in reasons or len(reasons) < _MOST_REASONS
+        reasons[reason if is_listed else "other reasons"] += 1
+        self._rows_without.setdefault(name, array("q")).append(row)
+
+    # ----------------------------------------------------------------- what was found
+
+    @property
+    def records(self) -> int:
+        """The number of records."""
+        return len(self.store)
+
+    @property
+    def runs(self) -> int:
+        """The most answers that one question has."""
+        import numpy as np
+
+        return int(np.bincount(self.questions).max()) if self.records else 0
+
+    @property
+    def questions(self) -> NDArray[np.int64]:
+        """Per record: the number of its question."""
+        return as_numpy(self._questions)
+
+    @property
+    def document_numbers(self) -> NDArray[np.int64]:
+        """Per record: the number of its source document; -1 if it has none."""
+        return as_numpy(self._document_numbers)
+
+    @property
+    def failed_ids(self) -> set[str]:
+        """The questions of which at least one turn failed."""
+        return self._ids_of(self._failed_rows)
+
+    def names(self) -> list[str]:
+        """Return the scores and metrics that have results, in the order of the file.
+
+        A metric that was only ever skipped or failed is listed once, under its own name.
+        """
+        metrics = {values.metric for values in self.values.values()}
+        missing = [name for name in (*self.skipped, *self.failed) if name not in metrics]
+        return list(dict.fromkeys((*self.values, *missing)))
+
+    def missing(self, name: str) -> tuple[Counter[str], Counter[str]]:
+        """Return why a score, or its whole metric, was skipped and failed."""
+        skipped: Counter[str] = Counter()
+        failed: Counter[str] = Counter()
+        for one in self._result_names(name):
+            skipped += self.skipped.get(one, Counter())
+            failed += self.failed.get(one, Counter())
+        return skipped, failed
+
+    def ids_without(self, name: str) -> set[str]:
+        """Return the questions for which a score, or its whole metric, was skipped or failed."""
+        return self._ids_in(self._rows_without, name)
+
+    def ids_where_failed(self, name: str) -> set[str]:
+        """Return the questions for which a score, or its whole metric, failed, or whose turn failed."""
+        return self._ids_in(self._rows_failed, name) | self.failed_ids
+
+    def worst_rows(self, name: str, most: int, lower: Collection[str] = ()) -> list[int]:
+        """Return the rows with the worst values of a score, the worst first."""
+        import numpy as np
+
+        found = self.values.get(name)
+        if found is None:
+            return []
+        sign = 1 if direction_of(name, found.metric, lower) == "higher" else -1
+        order = np.argsort(sign * found.values, kind="stable")[:most]
+        return [int(row) for row in found.rows[order]]
+
+    def asks_the_same(self, other: FileTally, id: str) -> bool:
+        """Return True if an id stands for the same question in both files, as far as they have the questions."""
+        mine, theirs = self._query_hashes[self.ids[id]], other._query_hashes[other.ids[id]]
+        return mine == theirs or not mine or not theirs
+
+    def headline(self) -> str | None:
+        """Return the score that sums up a turn best, by the scores' own definitions."""
+        names = list(self.values)
+        if not names:
+            return None
+        # max() returns the first of equals: without any headline, the first score of the file.
+        return max(names, key=lambda name: define_score(name, self.values[name].metric).headline)
+
+    def _result_names(self, name: str) -> list[str]:
+        """Return the names under which a missing score may be listed: its own, and that of its metric."""
+        metric = self.values[name].metric if name in self.values else metric_of(name)
+        return [name] if metric is None else sorted({name, metric})
+
+    def _ids_in(self, table: Mapping[str, array[int]], name: str) -> set[str]:
+        rows = array("q")
+        for one in self._result_names(name):
+            rows.extend(table.get(one, array("q")))
+        return self._ids_of(rows)
+
+    def _ids_of(self, rows: Iterable[int]) -> set[str]:
+        ids = list(self.ids)
+        return {ids[self._questions[row]] for row in rows}
+
+
+def read_tallies(
+    paths: Sequence[str | os.PathLike[str]], *, watch: Watch | None = None, scores: Collection[str] = ()
+) -> list[FileTally]:
+    """Read files of records, each once.
+
+    Args:
+        paths: the files.
+        watch: wraps the records, to show progress.
+        scores: columns of a table that are scores if they hold numbers only.
+
+    Raises:
+        ConfigurationError: a file does not exist, or has no records.
+    """
+    found = []
+    for name, path in zip(file_names(paths), map(Path, paths), strict=True):
+        check_file(path)
+        tally = FileTally(name, str(path))
+        records: Iterable[Record] = read_records(path, scores=scores, on_bad=tally.add_bad)
+        for record in watch(records, path) if watch else records:
+            tally.add(record)
+        if not tally.records:
+            raise ConfigurationError(f"{path} has no records: {'; '.join(tally.bad_rows) or 'it is empty'}")
+        tally.finish()
+        found.append(tally)
+    return found
+
+
+def file_names(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
+    """Return short names for files: as many of the last parts of their paths as tell them apart."""
+    parts = [Path(os.path.realpath(path)).with_suffix("").parts for path in paths]
+    return [flat(_short_name(index, parts) or str(paths[index])) for index in range(len(parts))]
+
+
+def check_names(names: Iterable[str], tallies: Iterable[FileTally]) -> None:
+    """Check that each score is in at least one file.
+
+    Raises:
+        UnknownNameError: a score is in none; the message lists those that there are.
+    """
+    valid = list(dict.fromkeys(name for tally in tallies for name in tally.names()))
+    for name in names:
+        if name not in valid:
+            raise UnknownNameError("score", name, valid)
+
+
+def _short_name(index: int, parts: Sequence[tuple[str, ...]]) -> str | None:
+    mine = parts[index]
+    others = [*parts[:index], *parts[index + 1 :]]
+    for length in range(1, len(mine)):
+        if all(mine[-length:] != other[-length:] for other in others):
+            return "/".join(mine[-length:])
+    return None  # the same file twice
+
+
+def _add_value(table: dict[str, ScoreValues], score: Score, row: int) -> None:
+    values = table.get(score.name)
+    if values is None:
+        values = table[score.name] = ScoreValues(score.metric or metric_of(score.name))
+    values.add(score, row)
+
+
+def _fingerprint(query: str) -> int:
+    """Return a hash that equal questions share, ignoring white space and case; 0 for an empty question."""
+    words = fold(query).split()
+    return hash(" ".join(words)) if words else 0
+
+
+def _failure(result: Failed) -> str:
+    return f"{result.error_type}: {result.message}" if result.message else result.error_type
