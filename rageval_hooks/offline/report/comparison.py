@@ -303,6 +303,9 @@ def _made_differently(
     both files are returned, so that the score is not judged at all.
     """
     mine, theirs = before.values[name], after.values[name]
+    if mine.metric != theirs.metric and None not in (mine.metric, theirs.metric):
+        # Two metrics share the name: `mrr` is made from grades, or from the rank of a known target.
+        return set(), OtherMakers(before=(f"{mine.metric}",), after=(f"{theirs.metric}",))
     if mine.is_comparable(theirs):
         return set(), None
     matches = mine.matching_makers(theirs)

@@ -28,6 +28,9 @@ ANSWERED = "answered"
 NO_ANSWER = "no_answer"
 """The metric that says whether a response attempts an answer: 1 if it does."""
 
+TARGET_RANK = "target_rank"
+"""What the scores of ranks name as their metric."""
+
 HITS = (1, 3, 5, 10)
 DERIVED_GROUP = "retrieval"
 
@@ -99,10 +102,10 @@ def rank_status(record: Record) -> tuple[bool, int | None]:
 def rank_scores(rank: int | None) -> Iterator[Score]:
     """Yield the scores of a known rank; None stands for a target that was missed, and has no score ``rank``."""
     if rank is not None:
-        yield Score(name="rank", value=float(rank))
-    yield Score(name="mrr", value=0.0 if rank is None else 1 / rank)
+        yield Score(name="rank", value=float(rank), metric=TARGET_RANK)
+    yield Score(name="mrr", value=0.0 if rank is None else 1 / rank, metric=TARGET_RANK)
     for k in HITS:
-        yield Score(name=f"hit@{k}", value=float(rank is not None and rank <= k))
+        yield Score(name=f"hit@{k}", value=float(rank is not None and rank <= k), metric=TARGET_RANK)
 
 
 def _ids(passage: Passage) -> set[str]:

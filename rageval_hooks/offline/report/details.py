@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from rageval_hooks.offline.records.record import Record
-from rageval_hooks.offline.report.derived import ANSWERED, answered_score, rank_scores, rank_status, target_rank
+from rageval_hooks.offline.report.derived import answered_score, rank_scores, rank_status, target_rank
 from rageval_hooks.runtime.jsonable import Data
 from rageval_hooks.score import Score, is_about_turn
 from rageval_hooks.text.formatting import truncate
@@ -140,7 +140,7 @@ def show_turn(record: Record, name: str | None = None) -> ShownTurn:
         name: the score by which it is shown.
     """
     turn = record.turn
-    scores = {score.name: score for score in _all_scores(record)}
+    scores = _all_scores(record)
     chosen = scores.get(name) if name is not None else None
     return ShownTurn(
         id=record.id,
@@ -161,15 +161,17 @@ def show_turn(record: Record, name: str | None = None) -> ShownTurn:
     )
 
 
-def _all_scores(record: Record) -> Iterator[Score]:
-    """Yield the derived scores, then the record's own, which win where both have a name."""
+def _all_scores(record: Record) -> dict[str, Score]:
+    """Return the record's own scores by name, then the derived ones for which it has none of its own."""
+    scores = {score.name: score for score in record.scores()}
     is_known, rank = rank_status(record)
-    if is_known:
-        yield from rank_scores(rank)
+    derived = list(rank_scores(rank)) if is_known else []
     answered = answered_score(record)
     if answered is not None:
-        yield answered.model_copy(update={"name": ANSWERED})
-    yield from record.scores()
+        derived.append(answered)
+    for score in derived:
+        scores.setdefault(score.name, score)
+    return scores
 
 
 def _show_score(score: Score) -> ShownScore:

@@ -28,8 +28,12 @@ _MOST_UNITS = 2_000
 """More questions than this are resampled in random blocks: the same interval, in bounded time and memory."""
 
 _MOST_FLIPPED = 500
-_PERMUTATIONS = 9_999
-"""With up to 13 questions scipy counts all patterns of signs (2^13 = 8,192); with more it draws this many."""
+_PERMUTATIONS, _MORE_PERMUTATIONS = 9_999, 49_999
+"""With up to 13 questions scipy counts all patterns of signs (2^13 = 8,192); with more it draws the first number, and
+the second where a change is so rare that the first cannot tell how rare."""
+
+_FEW_HITS = 5
+_EXACT_UP_TO = 13
 
 _BATCH_CELLS = 2_000_000
 """Largest matrix of resamples that scipy holds at once: 16 MB."""
@@ -300,30 +304,38 @@ def _ratio(total: Floats, weight: Floats, axis: int = -1) -> Floats:
 def _p_values(weighted: Floats, seed: int) -> tuple[float, float, float]:
     """Return the p-values of a sum when signs are random: two-sided, lower, higher."""
     import numpy as np
-    from scipy import stats
 
     values = weighted[weighted != 0]
     if not len(values):
         return 1.0, 1.0, 1.0
-    random = np.random.default_rng(seed)
-    values, _ = _blocks(values, np.ones_like(values), _MOST_FLIPPED, random)
+    values, _ = _blocks(values, np.ones_like(values), _MOST_FLIPPED, np.random.default_rng(seed))
     if len(values) == 1:
         # scipy wants two observations. Of the two signs, one is as extreme in its own direction.
         return 1.0, (0.5 if values[0] < 0 else 1.0), (0.5 if values[0] > 0 else 1.0)
+    found = _shares(values, _PERMUTATIONS, seed)
+    if min(found) * _PERMUTATIONS < _FEW_HITS and len(values) > _EXACT_UP_TO:
+        found = _shares(values, _MORE_PERMUTATIONS, seed)
+    return found
+
+
+def _shares(values: Floats, permutations: int, seed: int) -> tuple[float, float, float]:
+    """Return which shares of random signs give a sum as far from 0 as the observed one, as low, and as high."""
+    import numpy as np
+    from scipy import stats
+
     test = stats.permutation_test(
         (values,),
         np.sum,
         permutation_type="samples",
         vectorized=True,
-        n_resamples=_PERMUTATIONS,
+        n_resamples=permutations,
         batch=max(1, _BATCH_CELLS // len(values)),
-        rng=random,
+        rng=np.random.default_rng(seed),
     )
     # One test gives all three probabilities from the same permutations.
     found, drawn = float(values.sum()), test.null_distribution
     rounding = 1e-12 * float(np.abs(values).sum())
-    is_exact = len(drawn) == 2 ** len(values)
-    observed = 0 if is_exact else 1  # random permutations do not include the observed one
+    observed = 0 if len(values) <= _EXACT_UP_TO else 1  # random permutations do not include the observed one
 
     def share(hits: Any) -> float:
         return (int(hits.sum()) + observed) / (len(drawn) + observed)

@@ -266,7 +266,7 @@ def _draw_heading(figure: Figure, panels: Sequence[Panel], width: float, level: 
     for text, size, colour in _heading_lines(panels, width, level):
         left = _EDGE
         if colour:
-            _write(figure, left, top, "■", _SIZES[size], colour=colour)
+            _draw_swatch(figure, left, top + 0.03, 0.14, colour)
             left += 0.22
         _write(figure, left, top, text, _SIZES[size], weight="bold" if size == "heading" else "normal")
         top += _SIZES[size] / 50
@@ -283,7 +283,6 @@ def _write(
     size: float,
     *,
     weight: str = "normal",
-    colour: str | None = None,
     behind: str | None = None,
 ) -> None:
     """Write a line at a place that is given in inches from the upper left corner.
@@ -295,14 +294,23 @@ def _write(
         text: one line.
         size: in points.
         weight: ``normal`` or ``bold``.
-        colour: of the text; the usual one by default.
         behind: colour of the background, for a text that crosses grid lines.
     """
     width, height = figure.get_size_inches()
-    options: dict[str, Any] = {} if colour is None else {"color": colour}
+    options: dict[str, Any] = {}
     if behind is not None:
         options["bbox"] = {"facecolor": behind, "edgecolor": "none", "pad": 0.6}
     figure.text(left / width, 1 - top / height, shown(text), size=size, weight=weight, va="top", ha="left", **options)
+
+
+def _draw_swatch(figure: Figure, left: float, top: float, size: float, colour: str) -> None:
+    """Draw the square of a file's colour; as a shape, because a text would have too little contrast."""
+    from matplotlib.patches import Rectangle
+
+    width, height = figure.get_size_inches()
+    corner = (left / width, 1 - (top + size) / height)
+    square = Rectangle(corner, size / width, size / height, color=colour, transform=figure.transFigure)
+    figure.add_artist(square)
 
 
 def _add_axes(figure: Figure, box: _Box) -> Axes:
@@ -450,7 +458,7 @@ def _draw_ranks(figure: Figure, panel: Panel, box: _Box, ink: Ink) -> None:
     top = box.top
     for mark in panel.marks:
         colour = COLOURS[mark.file % len(COLOURS)]
-        _write(figure, box.left, top, "■", _SIZES["name"], colour=colour)
+        _draw_swatch(figure, box.left, top + 0.02, 0.1, colour)
         for line in _rank_label(panel, mark, box.width):
             _write(figure, box.left + 0.18, top, line, _SIZES["name"])
             top += _LINE

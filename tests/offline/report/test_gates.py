@@ -1,0 +1,143 @@
+"""Checks for continuous integration: failed questions, bounds, regressions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rageval_hooks import ConfigurationError
+from rageval_hooks.offline.report import Gate, build_report, check_gate, make_verdict, parse_max_errors
+from tests.offline.scored import record, write
+
+
+def answers(path: Path, failed: int, total: int = 54) -> Path:
+    """Write a file of which some questions failed; all others were answered."""
+    records = [
+        record(f"q{k}", error="TimeoutError", response="", passages=())
+        if k < failed
+        else record(f"q{k}", scores={"no_answer": 1.0, "groundedness": 0.9})
+        for k in range(total)
+    ]
+    return write(path, records)
+
+
+class TestFailedQuestions:
+    def test_a_failed_question_is_unanswered(self, tmp_path: Path) -> None:
+        """19 of 54 failed, so 35 of 54 are answered, and not 35 of 35."""
+        report = build_report([answers(tmp_path / "a.jsonl", 19)])
+        row = report.files[0].score("answered")
+
+        assert row is not None
+        assert row.spread is not None
+        assert (row.spread.mean, row.spread.count) == (pytest.approx(35 / 54), 54)
+        assert len(check_gate(report, Gate(bounds={"answered": 0.6}, max_errors=parse_max_errors("19"))).failures) == 0
+        assert len(check_gate(report, Gate(bounds={"answered": 0.9}, max_errors=parse_max_errors("19"))).failures) == 1
+
+    def test_any_failed_question_fails_the_gate(self, tmp_path: Path) -> None:
+        """Whatever else is checked; the line says how many failed, and why."""
+        report = build_report([answers(tmp_path / "a.jsonl", 1)])
+        result = check_gate(report, Gate(bounds={"groundedness": 0.5}))
+
+        assert result.status == 1
+        assert result.failures == ("a: 1 of 54 questions failed (1 TimeoutError); --max-errors 0 allows 0",)
+
+    @pytest.mark.parametrize(("limit", "status"), [("1", 1), ("2", 0), ("3%", 1), ("4%", 0), ("100%", 0), ("0", 1)])
+    def test_some_may_be_allowed(self, tmp_path: Path, limit: str, status: int) -> None:
+        """As a number or as a share of the questions."""
+        report = build_report([answers(tmp_path / "a.jsonl", 2)])
+        assert check_gate(report, Gate(bounds={}, max_errors=parse_max_errors(limit))).status == status
+
+    @pytest.mark.parametrize("limit", ["-1", "some", "101%", "-1%", "1.5", "%"])
+    def test_a_limit_that_is_neither_is_an_error(self, limit: str) -> None:
+        """The message says what is valid."""
+        with pytest.raises(ConfigurationError, match="a number of questions, or a percentage"):
+            parse_max_errors(limit)
+
+    def test_a_baseline_does_not_hide_failures(self, tmp_path: Path) -> None:
+        """Values that failures took are neither compared nor excused."""
+        paths = [answers(tmp_path / "before.jsonl", 0), answers(tmp_path / "after.jsonl", 19)]
+        report = build_report(paths)
+        result = check_gate(report, Gate(bounds={}, has_baseline=True))
+
+        assert any("19 of 54 questions failed" in line for line in result.failures)
+        assert any("answered is worse" in line for line in result.failures)
+        assert any("groundedness has no value in after for 19" in line for line in result.undecided)
+
+
+class TestRanks:
+    def test_a_rank_is_computed_from_the_passages(self, tmp_path: Path) -> None:
+        """A file without a column for it: the target is the second passage."""
+        path = write(tmp_path / "a.jsonl", [record("q1", passages=("a", "b", "c"), target="p1")])
+        report = build_report([path])
+        ranks = report.files[0].ranks
+
+        assert ranks is not None
+        assert (ranks.counts, ranks.missed, ranks.mrr) == ({2: 1}, 0, 0.5)
+
+    def test_without_passages_the_rank_is_unknown(self, tmp_path: Path) -> None:
+        """It is not a miss."""
+        path = write(tmp_path / "a.jsonl", [record("q1", passages=(), target="p1", scores={"cost": 1})])
+        report = build_report([path])
+        assert (report.files[0].ranks, report.files[0].unranked) == (None, 1)
+
+    def test_passages_without_ids_do_not_show_a_miss(self, tmp_path: Path) -> None:
+        """Their rank is unknown."""
+        found = record("q1", target="doc-7", scores={"cost": 1})
+        passages = tuple(passage.model_copy(update={"id": None}) for passage in found.turn.passages)
+        found = found.model_copy(update={"turn": found.turn.model_copy(update={"passages": passages})})
+        assert build_report([write(tmp_path / "a.jsonl", [found])]).files[0].ranks is None
+
+    def test_a_target_that_is_not_among_the_passages_is_missed(self, tmp_path: Path) -> None:
+        """MRR 0, no rank."""
+        path = write(tmp_path / "a.jsonl", [record("q1", passages=("a",), target="other")])
+        report = build_report([path])
+        ranks = report.files[0].ranks
+
+        assert ranks is not None
+        assert (ranks.missed, ranks.mrr) == (1, 0)
+        assert report.files[0].score("rank") is None
+
+    def test_ranks_are_scores_like_others(self, tmp_path: Path) -> None:
+        """They have intervals, can be bounded, and are compared."""
+        before = write(tmp_path / "before.jsonl", [record(f"q{k}", target="t", rank=1) for k in range(12)])
+        after = write(tmp_path / "after.jsonl", [record(f"q{k}", target="t", rank=4) for k in range(12)])
+        report = build_report([before, after])
+        gate = Gate(bounds={"hit@3": 0.5, "mrr": 0.2, "rank": 5}, has_baseline=True)
+        result = check_gate(report, gate)
+
+        assert "after: hit@3 is 0.000, 0.500 below the bound (at least 0.5; 12 values)" in result.failures
+        assert any("mrr is worse than in before: 1.000 → 0.250" in line for line in result.failures)
+        assert any("rank is worse than in before: 1.000 → 4" in line for line in result.failures)
+
+
+class TestVerdict:
+    def test_failures_come_first(self, tmp_path: Path) -> None:
+        """In words, with their share."""
+        report = build_report([answers(tmp_path / "a.jsonl", 19)])
+        verdict = make_verdict(report)
+
+        assert (verdict.state, verdict.quality[0].kind) == ("warn", "bad")
+        assert verdict.quality[0].text == "19 of 54 questions failed (35.2%): 19 TimeoutError."
+
+    def test_checks_that_fail_are_in_it(self, tmp_path: Path) -> None:
+        """With the bound that is missed."""
+        report = build_report([answers(tmp_path / "a.jsonl", 0)])
+        gate = Gate(bounds={"groundedness": 0.95})
+        verdict = make_verdict(report, gate.bounds, check_gate(report, gate))
+
+        assert (verdict.state, verdict.headline) == ("fail", "The checks fail: 1 problem.")
+        assert any("required: at least 0.95" in finding.text for finding in verdict.quality)
+
+    def test_what_changed_is_in_it(self, tmp_path: Path) -> None:
+        """Better and worse, or that nothing did."""
+        paths = [
+            write(tmp_path / f"{name}.jsonl", [record(f"q{k}", scores={"groundedness": value}) for k in range(20)])
+            for name, value in (("one", 0.5), ("two", 0.8))
+        ]
+        better = make_verdict(build_report(paths)).changes
+        same = make_verdict(build_report([paths[0], paths[0]])).changes
+
+        assert [finding.kind for finding in better] == ["good"]
+        assert "groundedness 0.500 → 0.800" in better[0].text
+        assert "no score changed significantly" in same[0].text
