@@ -84,7 +84,8 @@ class TestReport:
         assert max(map(len, text.splitlines())) <= 120
 
     @pytest.mark.parametrize(
-        ("name", "start"), [("r.md", "# RAG"), ("r.json", "{"), ("r.html", "<!DOCTYPE html>"), ("r.txt", "No problems found.")]
+        ("name", "start"),
+        [("r.md", "# RAG"), ("r.json", "{"), ("r.html", "<!DOCTYPE html>"), ("r.txt", "No problems found.")],
     )
     def test_the_name_of_the_output_says_the_format(
         self, run, before: Path, tmp_path: Path, name: str, start: str
