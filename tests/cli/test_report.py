@@ -491,7 +491,7 @@ class TestFailOnRegression:
         none = [record(f"q{k}", query=f"question q{k + 1}", scores={"mrr": 0.9}) for k in ids]
         done = run("report", write(tmp_path / "none.jsonl", none), old)
         assert done.status == 2
-        assert "every one stands for another question" in done.errors
+        assert "every one stands for a different question" in done.errors
 
     def test_no_questions_in_common(self, run, before: Path, tmp_path: Path) -> None:
         """Status 2: nothing was checked."""
