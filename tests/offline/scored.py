@@ -17,7 +17,7 @@ def record(
     id: str = "q1", run: int = 1, *results: Any, scores: Mapping[str, float] | None = None, **fields: Any
 ) -> Record:
     """Make a record; fields of the turn and of the record may be mixed."""
-    own = {name: fields.pop(name) for name in ("target", "rank", "document") if name in fields}
+    own = {name: fields.pop(name) for name in ("target", "target_text", "rank", "missed", "document") if name in fields}
     passages = tuple(Passage(text=text, id=f"p{k}") for k, text in enumerate(fields.pop("passages", ("a passage",))))
     if error := fields.pop("error", None):
         fields |= {"status": "error", "error": ErrorInfo(type=error, message="it broke")}

@@ -9,8 +9,8 @@ from rageval_hooks.offline.report.build import Analysis, analyze, build_report
 from rageval_hooks.offline.report.comparison import Comparison, ScoreChange
 from rageval_hooks.offline.report.consistency import Consistency, consistency
 from rageval_hooks.offline.report.definitions import define_score, direction_of, metric_of
-from rageval_hooks.offline.report.derived import DERIVED, rank_scores, target_rank
-from rageval_hooks.offline.report.gates import Gate, GateResult, MaxErrors, check_gate, parse_bounds, parse_max_errors
+from rageval_hooks.offline.report.derived import DERIVED, rank_scores
+from rageval_hooks.offline.report.gates import Gate, GateResult, check_gate, parse_bounds
 from rageval_hooks.offline.report.model import FileReport, Report, ScoreRow, Verdict
 from rageval_hooks.offline.report.statistics import Resampling
 from rageval_hooks.offline.report.trace_url import check_trace_url
@@ -25,7 +25,6 @@ __all__ = [
     "FileReport",
     "Gate",
     "GateResult",
-    "MaxErrors",
     "Report",
     "Resampling",
     "ScoreChange",
@@ -42,7 +41,5 @@ __all__ = [
     "make_verdict",
     "metric_of",
     "parse_bounds",
-    "parse_max_errors",
     "rank_scores",
-    "target_rank",
 ]

@@ -81,15 +81,10 @@ class Loss(Data):
     failed: int
     reason: str = ""
 
-    def is_too_much(self, most_failures: int) -> bool:
-        """Return True if the rest cannot stand for the whole.
-
-        Args:
-            most_failures: number of questions that may be lost to failures.
-        """
-        if not self.values or self.lost_to_failures > most_failures:
-            return True
-        return self.lost > _MOST_SKIPPED * self.had
+    @property
+    def is_too_much(self) -> bool:
+        """True if the rest cannot stand for the whole: there are no values, or fewer than half of them are left."""
+        return not self.values or self.lost > _MOST_SKIPPED * self.had
 
 
 class ChangedTurn(Data):

@@ -5,12 +5,12 @@ They are scores like any other: in means with intervals, comparisons, gates and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from rageval_hooks.metrics.support.definition import ScoreDefinition
 from rageval_hooks.offline.records.record import Record
+from rageval_hooks.offline.records.targets import target_rank
 from rageval_hooks.score import Score
-from rageval_hooks.turn import Passage
 
 __all__ = [
     "ANSWERED",
@@ -21,7 +21,6 @@ __all__ = [
     "answered_score",
     "rank_scores",
     "rank_status",
-    "target_rank",
 ]
 
 ANSWERED = "answered"
@@ -59,9 +58,6 @@ DERIVED: dict[str, ScoreDefinition] = {
     )
 }
 
-_ID_KEYS = ("chunk_id", "id", "_id", "node_id", "passage_id", "doc_id")
-"""Keys under which stores keep a passage's id in its metadata."""
-
 
 def answered_score(record: Record) -> Score | None:
     """Return 1 for an answer, 0 for a refusal or a failed turn, and None where nothing tells.
@@ -76,27 +72,18 @@ def answered_score(record: Record) -> Score | None:
     return found.model_copy(update={"name": ANSWERED, "metric": NO_ANSWER})
 
 
-def target_rank(target: str, passages: Sequence[Passage]) -> int | None:
-    """Return the rank, from 1, of the passage with an id, its own or one in its metadata; None if there is none."""
-    for rank, passage in enumerate(passages, 1):
-        if target in _ids(passage):
-            return rank
-    return None
-
-
 def rank_status(record: Record) -> tuple[bool, int | None]:
     """Return whether the rank of a record's target is known, and the rank; None for a target that was missed.
 
-    A rank that the file states counts. Otherwise the target is looked up among the passages. The rank is unknown for
-    records without a target, without passages, or whose passages have no ids: none of these shows a miss.
+    What the record states counts. Otherwise the target is looked up among the passages. A target that is not found
+    there is unknown: whether its id could have been found depends on the whole file.
     """
-    if record.rank is not None:
+    if record.rank is not None or record.missed:
         return True, record.rank
-    if record.target is None or not record.turn.passages:
-        return False, None
-    rank = target_rank(record.target, record.turn.passages)
-    has_ids = any(_ids(passage) for passage in record.turn.passages)
-    return has_ids, rank
+    rank = target_rank(record.target, record.target_text, record.turn.passages)
+    if rank is not None:
+        return True, rank
+    return record.target_text is not None and bool(record.turn.passages), None
 
 
 def rank_scores(rank: int | None) -> Iterator[Score]:
@@ -106,8 +93,3 @@ def rank_scores(rank: int | None) -> Iterator[Score]:
     yield Score(name="mrr", value=0.0 if rank is None else 1 / rank, metric=TARGET_RANK)
     for k in HITS:
         yield Score(name=f"hit@{k}", value=float(rank is not None and rank <= k), metric=TARGET_RANK)
-
-
-def _ids(passage: Passage) -> set[str]:
-    found = [passage.id, *(passage.metadata.get(key) for key in _ID_KEYS)]
-    return {str(value) for value in found if isinstance(value, (str, int)) and value != ""}

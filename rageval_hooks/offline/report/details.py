@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from rageval_hooks.offline.records.record import Record
-from rageval_hooks.offline.report.derived import answered_score, rank_scores, rank_status, target_rank
+from rageval_hooks.offline.records.targets import target_rank
+from rageval_hooks.offline.report.derived import answered_score, rank_scores, rank_status
 from rageval_hooks.runtime.jsonable import Data
 from rageval_hooks.score import Score, is_about_turn
 from rageval_hooks.text.formatting import truncate
@@ -286,7 +287,7 @@ def _show_passage(passage: Passage, rank: int, *, is_target: bool) -> ShownPassa
 def _target_position(record: Record) -> int | None:
     if record.rank is not None:
         return record.rank
-    return None if record.target is None else target_rank(record.target, record.turn.passages)
+    return target_rank(record.target, record.target_text, record.turn.passages)
 
 
 def _number(value: Any) -> float:

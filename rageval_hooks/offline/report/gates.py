@@ -4,39 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rageval_hooks.errors import ConfigurationError, UnknownNameError
+from rageval_hooks.offline.jobs.allowance import ErrorAllowance
 from rageval_hooks.offline.report.comparison import Comparison, ScoreChange
 from rageval_hooks.offline.report.derived import ANSWERED, NO_ANSWER
 from rageval_hooks.offline.report.model import FileReport, Report
 from rageval_hooks.text.formatting import show_value
 from rageval_hooks.text.wording import counted, listed
 
-__all__ = ["Gate", "GateResult", "MaxErrors", "check_gate", "parse_bounds", "parse_max_errors"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class MaxErrors:
-    """How many failed questions are allowed: a number, or a share of all questions.
-
-    Attributes:
-        count: a number of questions.
-        share: a share, 0..1; used if it is not None.
-    """
-
-    count: int = 0
-    share: float | None = None
-
-    def allowed(self, questions: int) -> int:
-        """Return the number of questions, of so many, that may fail."""
-        if self.share is None:
-            return self.count
-        return math.floor(self.share * questions + 1e-9)  # 29% of 100 is 28.999999999999996 as floats
-
-    def __str__(self) -> str:
-        """Return the limit as a user writes it."""
-        return f"{self.count}" if self.share is None else f"{self.share * 100:g}%"
+__all__ = ["Gate", "GateResult", "check_gate", "parse_bounds"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +31,7 @@ class Gate:
     bounds: Mapping[str, float]
     has_baseline: bool = False
     alpha: float = 0.05
-    max_errors: MaxErrors = MaxErrors()
+    max_errors: ErrorAllowance = field(default_factory=ErrorAllowance)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,27 +75,6 @@ def parse_bounds(given: Iterable[str]) -> dict[str, float]:
     return bounds
 
 
-def parse_max_errors(given: str | None) -> MaxErrors:
-    """Read a limit such as ``3`` or ``5%``; none means that no question may fail.
-
-    Raises:
-        ConfigurationError: it is neither a whole number from 0 nor a percentage from 0% to 100%.
-    """
-    if given is None:
-        return MaxErrors()
-    text = given.strip()
-    try:
-        if text.endswith("%"):
-            share = float(text[:-1]) / 100
-            if 0 <= share <= 1:
-                return MaxErrors(share=share)
-        elif int(text) >= 0:
-            return MaxErrors(count=int(text))
-    except ValueError:
-        pass
-    raise ConfigurationError(f"--max-errors is {given!r}: give a number of questions, or a percentage such as 5%")
-
-
 def check_gate(report: Report, gate: Gate) -> GateResult:
     """Check a report.
 
@@ -135,7 +92,7 @@ def check_gate(report: Report, gate: Gate) -> GateResult:
     undecided: list[str] = []
     notes: list[str] = []
     for comparison, file in zip(report.comparisons, report.files[1:], strict=True):
-        found = _regressions(comparison, gate.alpha, gate.max_errors.allowed(file.questions))
+        found = _regressions(comparison, gate.alpha, gate.max_errors, file.questions)
         failures += found.failures
         undecided += found.undecided
         notes += found.notes
@@ -146,14 +103,13 @@ def check_gate(report: Report, gate: Gate) -> GateResult:
 # --------------------------------------------------------------------------- failed questions and bounds
 
 
-def _too_many_errors(file: FileReport, limit: MaxErrors) -> Iterator[str]:
-    allowed = limit.allowed(file.questions)
-    if file.failed_questions <= allowed:
+def _too_many_errors(file: FileReport, limit: ErrorAllowance) -> Iterator[str]:
+    if limit.allows(file.failed_questions, file.questions):
         return
     kinds = listed([f"{number} {kind}" for kind, number in file.errors.items()])
     yield (
         f"{file.name}: {file.failed_questions} of {counted(file.questions, 'question')} failed ({kinds});"
-        f" --max-errors {limit} allows {allowed}"
+        f" allowed: --max-errors {limit}"
     )
 
 
@@ -187,13 +143,17 @@ def _shortfall(file: FileReport, name: str, bound: float) -> Iterator[str]:
 # --------------------------------------------------------------------------- regressions
 
 
-def _regressions(comparison: Comparison, alpha: float, allowed: int) -> GateResult:
+def _regressions(comparison: Comparison, alpha: float, limit: ErrorAllowance, questions: int) -> GateResult:
     """Look for scores that are significantly worse than in the baseline.
 
     A regression can be neither found nor excluded for a score that has no value in the new file, that lost more than
     the allowed number of questions to failures or more than half to skips, or that different makers made.
     """
-    lost = {loss.name for loss in comparison.losses if loss.is_too_much(allowed)}
+    lost = {
+        loss.name
+        for loss in comparison.losses
+        if loss.is_too_much or not limit.allows(loss.lost_to_failures, questions)
+    }
     tested = [change for change in comparison.scores if change.test is not None]
     if not tested and not (lost and comparison.common):
         raise ConfigurationError(

@@ -13,6 +13,7 @@ from rageval_hooks.errors import ConfigurationError, UnknownNameError
 from rageval_hooks.offline.records.files import BadRow, read_records
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.rows import check_file
+from rageval_hooks.offline.records.targets import TargetIds
 from rageval_hooks.offline.report.definitions import define_score, direction_of, metric_of
 from rageval_hooks.offline.report.derived import ANSWERED, NO_ANSWER, answered_score, rank_scores, rank_status
 from rageval_hooks.offline.report.record_store import RecordStore
@@ -77,6 +78,9 @@ class FileTally:
         self._rows_without: dict[str, array[int]] = {}
         self._rows_failed: dict[str, array[int]] = {}
         self._derived: dict[str, ScoreValues] = {}
+        self._target_ids = TargetIds()
+        self._not_found = array("q")
+        self._without_passages = array("q")
 
     # ----------------------------------------------------------------- reading
 
@@ -103,6 +107,13 @@ class FileTally:
 
     def finish(self) -> None:
         """Add the derived scores that the file has no score of its own for. Call it once, after the last record."""
+        # Ids that match for no question at all are ids of another store, and show no misses.
+        if self._target_ids.comparable:
+            for row in self._not_found:
+                self._add_rank(None, row)
+        else:
+            self._without_passages.extend(self._not_found)
+        self.unranked = len(self._without_passages)
         if NO_ANSWER in self.values and ANSWERED not in self.values:
             # The same numbers without the failed turns would only stand next to it and confuse.
             del self.values[NO_ANSWER]
@@ -139,12 +150,17 @@ class FileTally:
         if answered is not None:
             _add_value(self._derived, answered, row)
         is_known, rank = rank_status(record)
+        self._target_ids.add(record.target, record.turn.passages)
         if is_known:
-            self.ranks[rank] += 1
-            for score in rank_scores(rank):
-                _add_value(self._derived, score, row)
-        elif record.target is not None:
-            self.unranked += 1
+            self._add_rank(rank, row)
+        elif record.target is not None or record.target_text is not None:
+            pending = self._not_found if record.turn.passages else self._without_passages
+            pending.append(row)
+
+    def _add_rank(self, rank: int | None, row: int) -> None:
+        self.ranks[rank] += 1
+        for score in rank_scores(rank):
+            _add_value(self._derived, score, row)
 
     def _add_failed(self, name: str, reason: str, row: int) -> None:
         self._add_missing(self.failed, name, reason, row)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from rageval_hooks import ConfigurationError
-from rageval_hooks.offline.report import Gate, build_report, check_gate, make_verdict, parse_max_errors
+from rageval_hooks.offline.jobs.allowance import ErrorAllowance
+from rageval_hooks.offline.report import Gate, build_report, check_gate, make_verdict
 from tests.offline.scored import record, write
 
 
@@ -31,8 +32,12 @@ class TestFailedQuestions:
         assert row is not None
         assert row.spread is not None
         assert (row.spread.mean, row.spread.count) == (pytest.approx(35 / 54), 54)
-        assert len(check_gate(report, Gate(bounds={"answered": 0.6}, max_errors=parse_max_errors("19"))).failures) == 0
-        assert len(check_gate(report, Gate(bounds={"answered": 0.9}, max_errors=parse_max_errors("19"))).failures) == 1
+        assert (
+            len(check_gate(report, Gate(bounds={"answered": 0.6}, max_errors=ErrorAllowance.parse("19"))).failures) == 0
+        )
+        assert (
+            len(check_gate(report, Gate(bounds={"answered": 0.9}, max_errors=ErrorAllowance.parse("19"))).failures) == 1
+        )
 
     def test_any_failed_question_fails_the_gate(self, tmp_path: Path) -> None:
         """Whatever else is checked; the line says how many failed, and why."""
@@ -40,19 +45,19 @@ class TestFailedQuestions:
         result = check_gate(report, Gate(bounds={"groundedness": 0.5}))
 
         assert result.status == 1
-        assert result.failures == ("a: 1 of 54 questions failed (1 TimeoutError); --max-errors 0 allows 0",)
+        assert result.failures == ("a: 1 of 54 questions failed (1 TimeoutError); allowed: --max-errors 0",)
 
     @pytest.mark.parametrize(("limit", "status"), [("1", 1), ("2", 0), ("3%", 1), ("4%", 0), ("100%", 0), ("0", 1)])
     def test_some_may_be_allowed(self, tmp_path: Path, limit: str, status: int) -> None:
         """As a number or as a share of the questions."""
         report = build_report([answers(tmp_path / "a.jsonl", 2)])
-        assert check_gate(report, Gate(bounds={}, max_errors=parse_max_errors(limit))).status == status
+        assert check_gate(report, Gate(bounds={}, max_errors=ErrorAllowance.parse(limit))).status == status
 
-    @pytest.mark.parametrize("limit", ["-1", "some", "101%", "-1%", "1.5", "%"])
+    @pytest.mark.parametrize("limit", ["-1", "some", "101%", "1.5", "%"])
     def test_a_limit_that_is_neither_is_an_error(self, limit: str) -> None:
         """The message says what is valid."""
-        with pytest.raises(ConfigurationError, match="a number of questions, or a percentage"):
-            parse_max_errors(limit)
+        with pytest.raises(ConfigurationError, match="a whole number such as 3, or a percentage"):
+            ErrorAllowance.parse(limit)
 
     def test_a_baseline_does_not_hide_failures(self, tmp_path: Path) -> None:
         """Values that failures took are neither compared nor excused."""
@@ -90,13 +95,17 @@ class TestRanks:
 
     def test_a_target_that_is_not_among_the_passages_is_missed(self, tmp_path: Path) -> None:
         """MRR 0, no rank."""
-        path = write(tmp_path / "a.jsonl", [record("q1", passages=("a",), target="other")])
-        report = build_report([path])
+        found, missed = record("q1", passages=("a",), target="p0"), record("q2", passages=("a",), target="p7")
+        report = build_report([write(tmp_path / "a.jsonl", [found, missed])])
         ranks = report.files[0].ranks
 
         assert ranks is not None
-        assert (ranks.missed, ranks.mrr) == (1, 0)
-        assert report.files[0].score("rank") is None
+        assert (ranks.counts, ranks.missed, ranks.mrr) == ({1: 1}, 1, 0.5)
+
+    def test_ids_of_another_store_do_not_show_misses(self, tmp_path: Path) -> None:
+        """No target of the file is found by its id: the ranks are unknown."""
+        path = write(tmp_path / "a.jsonl", [record(f"q{k}", target="doc-7", scores={"cost": 1}) for k in range(9)])
+        assert build_report([path]).files[0].ranks is None
 
     def test_ranks_are_scores_like_others(self, tmp_path: Path) -> None:
         """They have intervals, can be bounded, and are compared."""

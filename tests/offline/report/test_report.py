@@ -168,7 +168,8 @@ class TestRanks:
     def test_the_rank_table(self, tmp_path: Path) -> None:
         """Value counts, shares, and the measures that ir_measures gives for the same ranks."""
         [file] = report_of(
-            tmp_path, *(record(f"q{k}", target="t", rank=rank) for k, rank in enumerate(self.RANKS))
+            tmp_path,
+            *(record(f"q{k}", target="t", rank=rank, missed=rank is None) for k, rank in enumerate(self.RANKS)),
         ).files
         qrels = [ir_measures.Qrel(f"q{k}", "t", 1) for k in range(len(self.RANKS))]
         run = [

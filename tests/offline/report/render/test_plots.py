@@ -85,7 +85,9 @@ def test_the_rank_plot_has_a_bar_per_rank_and_one_for_misses(tmp_path: Path) -> 
     records = [record(f"q{k}", target="t", rank=rank) for k, rank in enumerate(ranks)]
     [panel] = [
         panel
-        for panel in panels(build_report([write(tmp_path / "a.jsonl", [*records, record("q9", target="t")])]))
+        for panel in panels(
+            build_report([write(tmp_path / "a.jsonl", [*records, record("q9", target="t", missed=True)])])
+        )
         if panel.kind == "ranks"
     ]
     [mark] = panel.marks
