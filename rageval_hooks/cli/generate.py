@@ -17,7 +17,8 @@ def generate(
         list[str],
         typer.Argument(
             metavar="SOURCE...",
-            help="Files and folders (text, Markdown, PDF, JSONL), or package.module:object of a vector store or index.",
+            help="Files and folders (text, HTML, PDF, Office, EPUB, e-mail, JSONL), or package.module:object of a "
+            "vector store or index.",
             show_default=False,
         ),
     ],

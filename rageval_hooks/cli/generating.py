@@ -110,7 +110,7 @@ def _chunks(options: GenerateOptions, say: Say, warn: Say) -> tuple[list[Chunk],
     Raises:
         ConfigurationError: there are none.
     """
-    chunks, problems = _read_sources(options)
+    chunks, problems = _read_sources(options, warn)
     for problem in problems:
         warn(f"not read: {problem}")
     if not chunks:
@@ -208,10 +208,12 @@ def _judge(options: GenerateOptions) -> Judge:
     return resolve_judge(settings.judge, **more)
 
 
-def _read_sources(options: GenerateOptions) -> tuple[list[Chunk], list[str]]:
+def _read_sources(options: GenerateOptions, warn: Say) -> tuple[list[Chunk], list[str]]:
     paths = [Path(source) for source in options.sources if not _is_object(source)]
     written = [*options.outputs, journal_path(options.outputs[0]), done_path(options.outputs[0])]
-    library = read_documents(paths, leave_out=written)
+    library = read_documents(paths, leave_out=written, encoding=options.encoding)
+    for line in library.skipped_lines():
+        warn(line)
     chunks = list(chunks_of(library.documents, options.chunk_size))
     for source in options.sources:
         if _is_object(source):

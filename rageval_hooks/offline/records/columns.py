@@ -66,7 +66,7 @@ RAGChecker and ARES.
 _CONTAINERS: dict[str, tuple[str, ...]] = {
     "query": _names("inputs input request query vars example data messages conversation conversations"),
     "response": _names("outputs output response prediction result run_outputs messages conversation conversations"),
-    "passages": _names("outputs output response inputs input result retrieval data"),
+    "passages": _names("outputs output response inputs input vars result retrieval data"),
     "reference": _names(
         "reference_outputs reference_output expected_output expected_outputs expectations expected reference "
         "ground_truth"

@@ -263,7 +263,7 @@ class TestResuming:
         judge = FakeJudge(lambda _: LABELS, model=change.pop("model", "fake"))
         if "rows" in change:
             write_lines(path, rows(change.pop("rows")))
-        with pytest.raises(ConfigurationError, match=f"other {named}.* or --restart to begin anew"):
+        with pytest.raises(ConfigurationError, match=f"another {named}.* or give --restart to discard it"):
             score(path, judge, **change)
         assert not judge.calls
 
@@ -287,7 +287,7 @@ class TestResuming:
                 "query,response,mine\nWhen?,In 2019.,kept\n" if name == "in.csv" else json.dumps(rows(1)[0])
             )
             before = given.read_bytes()
-            with pytest.raises(ConfigurationError, match="is the input"):
+            with pytest.raises(ConfigurationError, match="input"):
                 score(given, output=output, restart=True)
             assert given.read_bytes() == before
 

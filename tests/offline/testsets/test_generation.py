@@ -294,7 +294,7 @@ class TestWhatGoesWrong:
         assert bench() == 1
 
         assert len(bench.rows) == 3
-        assert bench.warned[0].startswith("not read: broken.pdf: it is no PDF")
+        assert bench.warned[0].startswith("not read: broken.pdf: it is not a readable PDF")
 
     def test_a_test_set_among_the_documents(self, bench: Bench) -> None:
         """What stands there of this work is no document; a document is not written over."""

@@ -10,7 +10,7 @@ from rageval_hooks.errors import ConfigurationError
 
 __all__ = ["SAMPLE_BYTES", "Encoding", "check_encoding", "detect_encoding"]
 
-SAMPLE_BYTES = 1 << 20
+SAMPLE_BYTES = 1 << 18
 """How many bytes of a file decide on its encoding."""
 
 # UTF-32 comes first: its little-endian mark begins with that of UTF-16.

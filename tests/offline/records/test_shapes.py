@@ -1,0 +1,217 @@
+"""Files in the shapes of other tools: they are read as they are, or the message says the --map that would do."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from rageval_hooks.errors import ConfigurationError, TurnError
+from rageval_hooks.offline.records.files import read_records
+from rageval_hooks.offline.records.formats import FileFormat, SourceFile, all_formats
+from rageval_hooks.offline.records.reading import read_items
+from rageval_hooks.offline.records.record import Record
+
+Q, A, G, C = "When was it opened?", "In 2019.", "2019", "The pier opened in 2019."
+
+DOCUMENTS: dict[str, Any] = {
+    "MLflow table": {"columns": ["inputs", "outputs", "ground_truth", "context"], "data": [[Q, A, G, C]]},
+    "MLflow agent": [
+        {"request": Q, "response": A, "expected_response": G, "retrieved_context": [{"content": C, "doc_uri": "u"}]}
+    ],
+    "MLflow expectations": [
+        {"inputs": {"question": Q}, "outputs": A, "expectations": {"expected_response": G}, "context": C}
+    ],
+    "LangSmith": [
+        {
+            "inputs": {"question": Q},
+            "outputs": {"answer": A, "contexts": [C]},
+            "reference_outputs": {"answer": G},
+        }
+    ],
+    "Langfuse": {"data": [{"input": {"query": Q, "context": [C]}, "output": A, "expectedOutput": G}]},
+    "Phoenix experiment": [
+        {
+            "example_id": "e",
+            "repetition_number": 1,
+            "input": {"question": Q},
+            "output": {"answer": A, "documents": [C]},
+            "reference_output": {"answer": G},
+            "error": None,
+        }
+    ],
+    "Ragas": [{"user_input": Q, "response": A, "retrieved_contexts": [C], "reference": G, "reference_contexts": [C]}],
+    "RAGChecker": {
+        "results": [
+            {
+                "query_id": "1",
+                "query": Q,
+                "gt_answer": G,
+                "response": A,
+                "retrieved_context": [{"doc_id": "d", "text": C}],
+            }
+        ]
+    },
+    "DeepEval": {"testCases": [{"input": Q, "actualOutput": A, "expectedOutput": G, "retrievalContext": [C]}]},
+    "promptfoo": {
+        "results": {"results": [{"vars": {"question": Q, "context": C}, "response": {"output": A}, "expected": G}]}
+    },
+    "DPR": [
+        {"question": Q, "prediction": A, "answers": [G], "ctxs": [{"id": "7", "title": "t", "text": C, "score": "1"}]}
+    ],
+    "data frame": {"question": {"0": Q}, "answer": {"0": A}, "contexts": {"0": [C]}, "ground_truth": {"0": G}},
+    "by id": {
+        "q1": {"question": Q, "answer": A, "contexts": [[C]], "ground_truth": G},
+        "q2": {"question": Q, "answer": A, "contexts": [[C]], "ground_truth": G},
+    },
+    "search hits": [
+        {"question": Q, "answer": A, "ground_truth": G, "chunks": [{"score": 0.5, "payload": {"text": C}}]}
+    ],
+    "scored pairs": [{"question": Q, "answer": A, "ground_truth": G, "docs": [[C, 0.5]]}],
+    "chat": [
+        {
+            "messages": [
+                {"role": "user", "content": Q},
+                {"role": "assistant", "content": [{"type": "text", "text": A}]},
+            ],
+            "contexts": [C],
+            "reference": G,
+        }
+    ],
+}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS.values(), ids=DOCUMENTS)
+def test_documents_of_other_tools(document: Any, tmp_path: Path) -> None:
+    """Have question, answer, passages and reference."""
+    (tmp_path / "a.json").write_text(json.dumps(document))
+    record = next(read_records(tmp_path / "a.json"))
+    turn = record.turn
+    assert (turn.query, turn.response, turn.reference) == (Q, A, G)
+    assert [passage.text for passage in turn.passages] == [C]
+
+
+TABLES = {
+    "semicolons": (f"question;answer;contexts;ground_truth\n{Q};{A};\"['{C}']\";{G}\n", "csv"),
+    "bars": (f"question|answer|contexts|ground_truth\n{Q}|{A}|{C}|{G}\n", "csv"),
+    "ARES": (f"Query\tDocument\tAnswer\tground_truth\n{Q}\t{C}\t{A}\t{G}\n", "tsv"),
+    "LangChain documents": (
+        f"question,answer,ground_truth,contexts\n{Q},{A},{G},\"[Document(metadata={{'a': 1}}, page_content='{C}')]\"\n",
+        "csv",
+    ),
+    "LangSmith columns": (f"inputs.question,outputs.answer,reference_outputs.answer,context\n{Q},{A},{G},{C}\n", "csv"),
+}
+
+
+@pytest.mark.parametrize(("text", "suffix"), TABLES.values(), ids=TABLES)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_tables_of_other_tools(text: str, suffix: str, encoding: str, tmp_path: Path) -> None:
+    """In any dialect and encoding."""
+    path = tmp_path / f"a.{suffix}"
+    path.write_bytes(text.encode(encoding))
+    [record] = read_records(path)
+    assert (record.turn.query, record.turn.response, record.turn.reference) == (Q, A, G)
+    assert [passage.text for passage in record.turn.passages] == [C]
+
+
+def test_compressed_files_and_workbooks(tmp_path: Path) -> None:
+    """Are read as what is in them."""
+    import openpyxl
+
+    row = {"question": Q, "answer": A, "contexts": f"['{C}']"}
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(json.dumps(row).encode()))
+    book = openpyxl.Workbook()
+    book.active.append(list(row))
+    book.active.append(list(row.values()))
+    book.save(tmp_path / "a.xlsx")
+    for name in ("a.jsonl.gz", "a.xlsx"):
+        [record] = read_records(tmp_path / name)
+        assert [passage.text for passage in record.turn.passages] == [C]
+
+
+class TestMap:
+    ROW: ClassVar = {"frage": Q, "chatgpt_reply": A, "found": {"hits": [{"inhalt": C}]}}
+
+    def test_names_columns_and_paths(self, tmp_path: Path) -> None:
+        """Also into lists."""
+        (tmp_path / "a.jsonl").write_text(json.dumps(self.ROW))
+        mapping = {"query": "frage", "response": "chatgpt_reply", "passages": "found.hits[].inhalt"}
+        [record] = read_records(tmp_path / "a.jsonl", mapping=mapping)
+        assert (record.turn.query, record.turn.response) == (Q, A)
+        assert [passage.text for passage in record.turn.passages] == [C]
+
+    def test_is_proposed(self, tmp_path: Path) -> None:
+        """For every required column that is missing; what is proposed works."""
+        (tmp_path / "a.jsonl").write_text(json.dumps(self.ROW))
+        with pytest.raises(TurnError) as caught:
+            list(read_records(tmp_path / "a.jsonl", required=("query", "response")))
+        assert "Try --map query=frage --map response=chatgpt_reply" in str(caught.value)
+
+    @pytest.mark.parametrize(("mapping", "message"), [({"answer": "x"}, "--map"), ({"query": "a[."}, "is not a path")])
+    def test_that_is_wrong(self, mapping: dict[str, str], message: str, tmp_path: Path) -> None:
+        """Is said before anything is read."""
+        (tmp_path / "a.jsonl").write_text(json.dumps(self.ROW))
+        with pytest.raises(ConfigurationError, match=message):
+            list(read_records(tmp_path / "a.jsonl", mapping=mapping))
+
+
+def test_several_candidate_columns(tmp_path: Path) -> None:
+    """The one that was taken is said."""
+    (tmp_path / "a.jsonl").write_text(json.dumps({"question": Q, "response": A, "completion": "x"}))
+    said: list[str] = []
+    list(read_items(tmp_path / "a.jsonl", note=said.append))
+    assert said == ["the response is taken from 'response', not from 'completion': --map names another column"]
+
+
+class TestRanks:
+    """The rank of the target is computed from the passages, unless a column states it."""
+
+    def record(self, tmp_path: Path, **row: Any) -> Record:
+        (tmp_path / "a.jsonl").write_text(json.dumps({"question": Q, "answer": A, **row}))
+        [record] = read_records(tmp_path / "a.jsonl")
+        return record
+
+    @pytest.mark.parametrize(
+        ("row", "rank", "missed"),
+        [
+            ({"target": "b", "contexts": [{"id": "a", "text": "x"}, {"id": "b", "text": "y"}]}, 2, False),
+            ({"reference_contexts": [C], "contexts": ["x", f"Before. {C} After."]}, 2, False),
+            ({"reference_contexts": [C], "contexts": ["x", "y"]}, None, True),
+            ({"target": "b", "contexts": [{"id": "a", "text": "x"}]}, None, False),
+            ({"target": "b", "contexts": []}, None, False),
+            ({"target": "b", "rank": 3}, 3, False),
+            ({"target": "b", "rank": -1}, None, True),
+            ({"target": "b", "ranks": [4, 2]}, 2, False),
+        ],
+        ids=["by id", "by text", "missed", "ids that cannot match", "no passages", "column", "miss", "ranks"],
+    )
+    def test_the_rank(self, row: dict[str, Any], rank: int | None, missed: bool, tmp_path: Path) -> None:
+        """Is found, missed or unknown."""
+        record = self.record(tmp_path, **row)
+        assert (record.rank, record.missed) == (rank, missed)
+
+
+def test_a_format_is_one_module() -> None:
+    """Each has its suffixes, and no two have one in common."""
+    suffixes = [suffix for found in all_formats() for suffix in found.suffixes]
+    assert len(suffixes) == len(set(suffixes))
+    assert all(isinstance(found, FileFormat) for found in all_formats())
+
+
+def test_a_file_is_read_in_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table is opened once, whatever is asked of it."""
+    path = tmp_path / "a.csv"
+    path.write_text("question,answer\n" + f"{Q},{A}\n" * 300)
+    opened: list[Path] = []
+    before = SourceFile.__init__
+
+    def counted(self: SourceFile, path: Path, encoding: str | None = None) -> None:
+        opened.append(path)
+        before(self, path, encoding)
+
+    monkeypatch.setattr(SourceFile, "__init__", counted)
+    assert len(list(read_items(path))) == 300
+    assert opened == [path]
