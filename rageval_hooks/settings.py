@@ -156,6 +156,7 @@ class Settings(BaseSettings):
             parser too; ``none`` for the turn's span alone.
         evaluate_unsampled: evaluate turns inside traces that are not recorded, too.
         evaluate_without_retrieval: evaluate runs in which nothing was retrieved, too.
+        search_tools: names of LangChain tools that return search results as text. The text is taken as one passage.
         queue_size: turns that may wait for evaluation in the background; beyond it the newest is not evaluated, which
             is counted and said on its trace.
         drain_timeout: the longest that the process exit may take for pending work, in seconds.
@@ -190,6 +191,7 @@ class Settings(BaseSettings):
     spans: SpanSelection = Field(default="rag", description="'rag', 'all' or 'none'")
     evaluate_unsampled: bool = Field(default=False, description=_YES_OR_NO)
     evaluate_without_retrieval: bool = Field(default=False, description=_YES_OR_NO)
+    search_tools: Annotated[tuple[str, ...], NoDecode] = Field(default=(), description=_NAMES)
     queue_size: Annotated[int, BeforeValidator(_number)] = Field(
         default=2048, ge=1, description="a whole number, 1 or more"
     )
@@ -197,7 +199,7 @@ class Settings(BaseSettings):
     jsonl_path: str = Field(default="rageval.jsonl", description="a path")
     phoenix_endpoint: str | None = Field(default=None, description="a URL, such as http://localhost:6006")
 
-    @field_validator("metrics", "exporters", mode="before")
+    @field_validator("metrics", "exporters", "search_tools", mode="before")
     @classmethod
     def _names(cls, value: Any) -> Any:
         if isinstance(value, str):

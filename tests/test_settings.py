@@ -72,6 +72,7 @@ VARIABLES = {
     "RAGEVAL_SPANS": ("none", "spans", "none"),
     "RAGEVAL_EVALUATE_UNSAMPLED": ("true", "evaluate_unsampled", True),
     "RAGEVAL_EVALUATE_WITHOUT_RETRIEVAL": ("true", "evaluate_without_retrieval", True),
+    "RAGEVAL_SEARCH_TOOLS": ("web_search, wiki", "search_tools", ("web_search", "wiki")),
     "RAGEVAL_QUEUE_SIZE": ("16", "queue_size", 16),
     "RAGEVAL_DRAIN_TIMEOUT": ("1.5", "drain_timeout", 1.5),
     "RAGEVAL_JSONL_PATH": ("/tmp/a.jsonl", "jsonl_path", "/tmp/a.jsonl"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from contextvars import ContextVar
 from typing import Any
 from uuid import UUID
@@ -10,9 +10,19 @@ from uuid import UUID
 from langchain_core.runnables.config import var_child_runnable_config
 
 from rageval_hooks.integrations.capture.recorder import Framework, Run, shared_recorder
-from rageval_hooks.integrations.langchain.runs import turn_from_runs
+from rageval_hooks.integrations.langchain.earlier_searches import EarlierSearches
+from rageval_hooks.integrations.langchain.runs import IDENTITY_KEYS, turn_from_runs
+from rageval_hooks.turn import Turn
 
-__all__ = ["FRAMEWORK", "enter_retriever", "key_of", "new_retriever_slot", "surrounding_run"]
+__all__ = [
+    "FRAMEWORK",
+    "enter_retriever",
+    "identity_of_call",
+    "key_of",
+    "new_retriever_slot",
+    "running_retriever",
+    "surrounding_run",
+]
 
 _recorder = shared_recorder()
 
@@ -64,7 +74,7 @@ def enter_retriever(key: Hashable | None) -> None:
         slot.retriever = key
 
 
-def _running_retriever() -> Run | None:
+def running_retriever() -> Run | None:
     """Return the innermost retriever of this context that has not ended."""
     slot = _slot.get()
     latest = None if slot is None or slot.retriever is None else _recorder.get(slot.retriever)
@@ -77,7 +87,7 @@ def _running_retriever() -> Run | None:
 
 
 def _ambient_run() -> Hashable | None:
-    retriever = _running_retriever()
+    retriever = running_retriever()
     return surrounding_run() if retriever is None else retriever.id
 
 
@@ -85,5 +95,25 @@ def _texts_of(output: Any) -> list[str]:
     return [document.page_content for document in output or ()]
 
 
-FRAMEWORK = Framework("langchain", turn_from_runs, _ambient_run, text_id=_text_id, texts_of=_texts_of)
+def identity_of_call() -> dict[str, Any] | None:
+    """Return the ids of session and user in the ``configurable`` of the calling code's configuration."""
+    config = var_child_runnable_config.get()
+    configurable = None if config is None else config.get("configurable")
+    if not configurable:
+        return None
+    return {key: configurable[key] for key in IDENTITY_KEYS if key in configurable} or None
+
+
+# --------------------------------------------------------------------------- turns
+
+_earlier = EarlierSearches()
+
+
+def _turn_of(runs: Sequence[Run], **options: Any) -> Turn:
+    turn = turn_from_runs(runs, earlier=_earlier, **options)
+    _earlier.remember(runs, turn)
+    return turn
+
+
+FRAMEWORK = Framework("langchain", _turn_of, _ambient_run, text_id=_text_id, texts_of=_texts_of)
 _recorder.join(FRAMEWORK)

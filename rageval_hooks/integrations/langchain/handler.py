@@ -18,8 +18,15 @@ from rageval_hooks.integrations.capture.merging import turn_of
 from rageval_hooks.integrations.capture.recorder import Recording, Run, shared_recorder
 from rageval_hooks.integrations.capture.trace_context import foreign_span, others_trace
 from rageval_hooks.integrations.langchain.callbacks import callback
-from rageval_hooks.integrations.langchain.framework import FRAMEWORK, enter_retriever, key_of, surrounding_run
-from rageval_hooks.integrations.langchain.payloads import content_text
+from rageval_hooks.integrations.langchain.framework import (
+    FRAMEWORK,
+    enter_retriever,
+    identity_of_call,
+    key_of,
+    running_retriever,
+    surrounding_run,
+)
+from rageval_hooks.integrations.langchain.rendering import content_text
 from rageval_hooks.integrations.langchain.snapshots import snapshot_documents, snapshot_runs
 from rageval_hooks.online.inline import Arrival
 from rageval_hooks.online.pipeline import Pipeline
@@ -105,6 +112,8 @@ class TurnHandler(BaseCallbackHandler):
             )
             if run is not None:
                 run.metadata = fields.get("metadata")
+                if identity := identity_of_call():
+                    run.details = {**(run.details or {}), "configurable": identity}
                 _look_for_foreign_span(run)
                 if run.parent is None:
                     deferred.prepare()
@@ -183,7 +192,11 @@ class TurnHandler(BaseCallbackHandler):
     ) -> None:
         """Record that a tool has started."""
         given = input_str if inputs is None else inputs
-        self._start(run_id, parent_run_id, "tool", name or _class_name(serialized), given, kwargs)
+        name = name or _class_name(serialized)
+        pipeline = self.pipeline
+        if pipeline is not None and name in pipeline.settings.search_tools:
+            kwargs["returns_search_results"] = True
+        self._start(run_id, parent_run_id, "tool", name, given, kwargs)
 
     # --------------------------------------------------------------------------- streamed text
 
@@ -271,15 +284,24 @@ def _parent_key(parent_run_id: UUID | None) -> Hashable | None:
     still part of the run that it was made in.
     """
     parent = key_of(parent_run_id)
+    retriever = running_retriever()
+    if retriever is not None and (not _recorder.knows(parent) or _encloses(parent, retriever)):
+        return retriever.id  # a retriever that calls a model: LangChain's context does not contain retrievers
     if _recorder.knows(parent) or _recorder.has_ended(parent):
         return parent
     around = surrounding_run()
     return around if _recorder.knows(around) else parent
 
 
+def _encloses(key: Hashable | None, run: Run) -> bool:
+    return any(ancestor.id == key for ancestor in run.ancestors())
+
+
 def _details(kind: str, parent_run_id: UUID | None, fields: dict[str, Any]) -> dict[str, Any] | None:
     if kind == "llm":
         return {"invocation_params": fields.get("invocation_params")}
+    if kind == "tool" and "returns_search_results" in fields:
+        return {"returns_search_results": True}
     # The input of a stream is only known at its end.
     if "defers_inputs" in fields and parent_run_id is None:
         return {"streamed": True}
@@ -329,7 +351,7 @@ def _add_missed_model(run_id: UUID, parent_run_id: UUID | None) -> None:
 def _end(run_id: UUID, output: Any, error: BaseException | None) -> Arrival | None:
     """Record that a run has ended, and submit the turn if it was the root of one."""
     recording = _recorder.end(key_of(run_id), output, error)
-    if recording is None:
+    if recording is None or _is_state_update(recording):
         return None
     if deferred.closes_generator():
         deferred.hand_over(_submit, recording)
@@ -337,6 +359,11 @@ def _end(run_id: UUID, output: Any, error: BaseException | None) -> Arrival | No
     submitted = _submit(recording)
     # Nobody waits for the answer of a cancelled call.
     return None if isinstance(error, (asyncio.CancelledError, GeneratorExit)) else submitted
+
+
+def _is_state_update(recording: Recording) -> bool:
+    """Return True if the root is LangGraph's ``update_state``. It runs branches but answers nothing."""
+    return recording.root.name.endswith("UpdateState") and all(run.kind == "chain" for run in recording.runs)
 
 
 def _submit(recording: Recording) -> Arrival | None:

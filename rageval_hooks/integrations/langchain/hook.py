@@ -14,6 +14,7 @@ from rageval_hooks.integrations.capture.deferred import prepare
 from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.langchain.framework import new_retriever_slot
 from rageval_hooks.integrations.langchain.handler import TurnHandler
+from rageval_hooks.integrations.langchain.vector_stores import unwrap_vector_stores, wrap_vector_stores
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.suppression import is_suppressed
 
@@ -28,8 +29,8 @@ class _AttachedHandler(TurnHandler):
 
 _handler = _AttachedHandler()
 
-_ASKING_MODULES = frozenset({__name__, "langchain_core.callbacks.manager"})
-"""Where the call of the hook passes through, before it reaches the module that configures a manager."""
+_PASSED_PACKAGES = frozenset({"rageval_hooks", "langchain_core"})
+"""Packages that the call of the hook passes through on its way from the code that needs a manager."""
 
 
 class _Hook:
@@ -58,14 +59,18 @@ def _is_asked_by_langgraph() -> bool:
 
     LangGraph uses the child managers of its runs as they are, so they must inherit the handler. langchain-core
     configures every child manager, and so asks the hook for each run. There an inherited handler would only show up in
-    managers that the application or other tools create, merge and compare.
+    managers that the application or other tools create, merge and compare. Nothing but the calling module tells the
+    two apart.
     """
     if "langgraph" not in sys.modules:
         return False
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_globals.get("__name__") in _ASKING_MODULES:
+    while frame is not None:
+        package = str(frame.f_globals.get("__name__")).partition(".")[0]
+        if package not in _PASSED_PACKAGES:
+            return package == "langgraph"
         frame = frame.f_back
-    return frame is not None and str(frame.f_globals.get("__name__")).startswith("langgraph.")
+    return False
 
 
 _registered = False
@@ -80,12 +85,14 @@ def attach(pipeline: Pipeline) -> None:
             hook = cast("ContextVar[BaseCallbackHandler | None]", _Hook(inherited))
             # With a class, langchain-core adds the handler only to managers that have no handler of this class.
             register_configure_hook(hook, inheritable=inherited, handle_class=TurnHandler)
+    wrap_vector_stores()
     prepare()
     _handler.pipeline = pipeline
 
 
 def detach() -> None:
     """Capture no more turns, and drop those in progress. langchain-core keeps the hooks, which then do nothing."""
+    unwrap_vector_stores()
     pipeline, _handler.pipeline = _handler.pipeline, None
     if pipeline is not None:
         shared_recorder().forget(pipeline)

@@ -56,6 +56,12 @@ _USUAL_MESSAGES: frozenset[type] = frozenset(
 )
 """Classes of which it is known where they have what."""
 
+_SEARCH_DEPTH = 4
+"""Containers within containers that are searched for documents."""
+
+_SEARCHED_ITEMS = 8
+"""Of a list: lists of documents have them at the beginning."""
+
 _DEPTH = 6
 """Containers within containers: a state's lists of messages, a tool's answer."""
 
@@ -72,9 +78,19 @@ class DocumentSnapshot:
 
 
 class MessageSnapshot:
-    """What a turn has of a message that a model was given, or wrote."""
+    """The parts of a message, to or from a model, that a turn is read from."""
 
-    __slots__ = ("content", "response_metadata", "tool_calls", "type", "usage_metadata")
+    __slots__ = (
+        "artifact",
+        "content",
+        "id",
+        "name",
+        "response_metadata",
+        "tool_call_id",
+        "tool_calls",
+        "type",
+        "usage_metadata",
+    )
 
     def __init__(self, message: BaseMessage) -> None:
         fields: dict[str, Any]
@@ -88,6 +104,11 @@ class MessageSnapshot:
         self.response_metadata = _plain(fields["response_metadata"])
         self.tool_calls = _plain(fields.get("tool_calls"))
         self.usage_metadata = _plain(fields.get("usage_metadata"))
+        self.id = fields.get("id")
+        self.name = fields.get("name")
+        self.tool_call_id = fields.get("tool_call_id")
+        artifact = fields.get("artifact")
+        self.artifact = None if artifact is None else _copy(artifact, _DEPTH, {})
 
 
 class ResultSnapshot:
@@ -125,15 +146,8 @@ def snapshot_runs(runs: Iterable[Run], every_step: bool) -> None:
         every_step: whether chains, prompts and parsers are read too, not only the root and what makes a turn.
     """
     seen: dict[int, Any] = {}
-    runs = list(runs)
-    retriever = any(run.kind == "retriever" for run in runs)
     for run in runs:
-        if (
-            every_step
-            or run.kind in _STEP_KINDS
-            or run.parent is None
-            or (not retriever and run.kind == "chain" and _hands_documents_over(run.output))
-        ):
+        if every_step or run.kind in _STEP_KINDS or run.parent is None or _handles_documents(run):
             run.input = _prompts(run.input) if _is_model_call(run) else _copy(run.input, _DEPTH, seen)
             run.output = _copy(run.output, _DEPTH, seen)
             if run.parent is None:
@@ -183,15 +197,21 @@ def is_structured_answer(value: Any) -> bool:
     return isinstance(value, BaseModel) and not isinstance(value, (Serializable, LLMResult))
 
 
+def _handles_documents(run: Run) -> bool:
+    """Return True if a chain, a graph node or a prompt template received or returned documents."""
+    return _has_document(run.output, _SEARCH_DEPTH) or _has_document(run.input, _SEARCH_DEPTH)
+
+
 @or_else(False)
-def _hands_documents_over(output: Any) -> bool:
-    """Whether a run's output has a list of documents, which is looked at by its first."""
-    values = (output, *fields_of(output))
-    return any(is_a(value, (list, tuple)) and bool(value) and _is_document(value[0]) for value in values)
-
-
-def _is_document(item: Any) -> bool:
-    return is_a(item, Document) or (is_a(item, tuple) and len(item) == 2 and is_a(item[0], Document))
+def _has_document(value: Any, depth: int) -> bool:
+    if type(value) in _ATOMS:
+        return False
+    if is_a(value, (Document, DocumentSnapshot)):
+        return True
+    if depth == 0 or is_a(value, BaseMessage):
+        return False
+    items = value[:_SEARCHED_ITEMS] if is_a(value, (list, tuple)) else fields_of(value)
+    return any(_has_document(item, depth - 1) for item in items)
 
 
 def _structured(output: Any) -> Any:

@@ -26,7 +26,9 @@ class Captured:
 
     @property
     def turns(self) -> list[Turn]:
-        return [evaluation.turn for evaluation in self.evaluations if evaluation.stage == "inline"]
+        """The turns by start: they may be delivered in another order."""
+        turns = [evaluation.turn for evaluation in self.evaluations if evaluation.stage == "inline"]
+        return sorted(turns, key=lambda turn: turn.timing.started_at if turn.timing else 0)
 
     @property
     def turn(self) -> Turn:

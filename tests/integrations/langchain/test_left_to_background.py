@@ -148,7 +148,7 @@ def test_somebody_who_is_called_has_the_turn_when_the_call_returns() -> None:
 
 @pytest.mark.parametrize("settings", [{}, {"on_evaluation": lambda evaluation: None}], ids=["later", "at once"])
 def test_passages_that_are_cut_in_place_before_the_prompt(settings: Any) -> None:
-    """They are what the retriever found; that the prompt has but a part of them, or none, is told."""
+    """What the retriever found is kept, with the share that is in the prompt; what is left of a passage is in it."""
     found = [Document(page_content=text * 8) for text in ("The pier was opened in 2019. ", "Cows like clover. ")]
     texts = [document.page_content for document in found]
 
@@ -165,5 +165,9 @@ def test_passages_that_are_cut_in_place_before_the_prompt(settings: Any) -> None
         assert handle.flush(10)
 
     [turn] = [evaluation.turn for evaluation in exporter.evaluations]
-    assert [passage.text for passage in turn.passages] == texts
-    assert [passage.prompt_share for passage in turn.passages] == [pytest.approx(60 / len(texts[0]), abs=0.02), 0.0]
+    assert [passage.text for passage in turn.passages] == [*texts, texts[0][:60]]
+    assert [passage.prompt_share for passage in turn.passages] == [
+        pytest.approx(60 / len(texts[0]), abs=0.02),
+        0.0,
+        1.0,
+    ]

@@ -1,0 +1,272 @@
+"""Finding the answer in the output of the root."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage, convert_to_messages
+
+from rageval_hooks.integrations.capture.authorship import carries
+from rageval_hooks.integrations.capture.values import is_a, or_else
+from rageval_hooks.integrations.langchain.question import (
+    MESSAGE_KEYS,
+    as_messages,
+    fields_by_name,
+    last_human_text,
+    query_of,
+    strings_in,
+)
+from rageval_hooks.integrations.langchain.rendering import as_json, content_text, role_of
+from rageval_hooks.integrations.langchain.snapshots import is_structured_answer
+
+__all__ = ["answer_of", "is_interrupted", "is_stream_event"]
+
+_ANSWER_KEYS = ("answer", "output", "result", "response", "output_text", "text", "generation", "content")
+_EVENT_KEYS = ("type", "event")
+_STRUCTURED = "structured_response"
+"""Where LangChain's agents put an answer that has a schema."""
+
+
+@or_else("")
+def answer_of(value: Any, given: Any = None, written: Sequence[str] = (), streamed: Sequence[str] = ()) -> str:
+    """Return the answer in the output of the root; empty if there is none.
+
+    Args:
+        value: the output.
+        given: the input. Whatever passed through unchanged is not an answer.
+        written: the texts that models of this turn wrote, the last one first.
+        streamed: those of them that were streamed. The output may then be the closing event of the stream.
+    """
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, BaseMessage):
+        return content_text(value.content)
+    if isinstance(value, Mapping):
+        return _answer_in_mapping(value, given, written, streamed)
+    if isinstance(value, (list, tuple)):
+        return _new_reply(value, given, given, written)
+    return _answer_in_object(value) if is_structured_answer(value) else ""
+
+
+def _answer_in_mapping(fields: Mapping[Any, Any], given: Any, written: Sequence[str], streamed: Sequence[str]) -> str:
+    # An agent's last message repeats a structured response as JSON, or it is a call of the tool that stands for it.
+    structured = fields.get(_STRUCTURED)
+    if structured is not None and as_json(structured) != as_json(_field(given, _STRUCTURED)):
+        return _structured_text(structured)
+
+    text = _under_answer_key(fields, given, _is_certain_answer)
+    if text is not None:
+        return text
+    text = _answer_under_other_key(fields, given, written, streamed)
+    return text or _under_answer_key(fields, given, _is_object) or ""
+
+
+def _structured_text(value: Any) -> str:
+    """Return the answer in a structured response: its field ``answer`` or the like, else all of it as JSON."""
+    if is_structured_answer(value):
+        return _answer_in_object(value)
+    fields = fields_by_name(value)
+    return _known_field(fields) or as_json(dict(fields) or value)
+
+
+def _answer_in_object(value: Any) -> str:
+    known = _known_field(dict(value))
+    return as_json(value.model_dump(mode="json")) if known is None else known
+
+
+def _known_field(fields: Mapping[Any, Any]) -> str | None:
+    text = _under_answer_key(fields, None, _is_certain_answer)
+    return _under_answer_key(fields, None, _is_object) if text is None else text
+
+
+def _under_answer_key(fields: Mapping[Any, Any], given: Any, is_answer: Callable[[str, Any], bool]) -> str | None:
+    """Return the answer under a key that is usual for answers, unless it passed through; None if there is none."""
+    for key in _ANSWER_KEYS:
+        item = fields.get(key)
+        if not is_answer(key, item):
+            continue
+        text = str(answer_of(item))
+        if not text or text != answer_of(_field(given, key)):
+            return text
+    return None
+
+
+def _is_certain_answer(key: str, item: Any) -> bool:
+    """Return True if the value under an answer key is certainly an answer. An object may be a verdict about one."""
+    return is_a(item, (str, BaseMessage)) or (key == "answer" and is_structured_answer(item))
+
+
+def _is_object(_key: str, item: Any) -> bool:
+    return bool(is_structured_answer(item))
+
+
+@or_else(None)
+def _field(value: Any, key: str) -> Any:
+    return fields_by_name(value).get(key)
+
+
+def _answer_under_other_key(
+    fields: Mapping[Any, Any], given: Any, written: Sequence[str], streamed: Sequence[str]
+) -> str:
+    """Find the answer in a mapping that has it under no known key: in a conversation, or next to one."""
+    replies = {key: _new_reply(fields.get(key), _field(given, key), given, written) for key in MESSAGE_KEYS}
+    strings = _new_strings(fields, given)
+
+    # Text that a model of this turn wrote is the strongest evidence.
+    if text := _first_carrying(replies.values(), written):
+        return text
+
+    # A later step may have copied the model's text, with or without words around it.
+    if text := _first_equal(strings, written) or _first_carrying(strings, written):
+        return text
+
+    # An agent's conversation: the last new message is the reply.
+    if replies["messages"]:
+        return replies["messages"]
+
+    # A single new string is the answer, unless it closes a stream ("done").
+    streamed = streamed if is_stream_event(fields, given) else ()
+    if len(strings) == 1 and not _closes_stream(strings[0], streamed):
+        return strings[0]
+
+    # A history may end with a fixed reply. If a model wrote something, that is the better answer.
+    return "" if written else next(filter(None, replies.values()), "")
+
+
+def _new_strings(fields: Mapping[Any, Any], given: Any) -> list[str]:
+    """Return the texts of a mapping that were not in the input already."""
+    passed = {query_of(given), *strings_in(fields_by_name(given))}
+    texts = [str(answer_of(item)) for item in fields.values() if is_a(item, (str, AIMessage))]
+    return [text for text in texts if text and text not in passed]
+
+
+def _first_carrying(texts: Iterable[str], written: Sequence[str]) -> str:
+    """Return the first text that contains the latest possible text of a model."""
+    texts = list(texts)
+    for one in written:
+        for text in texts:
+            if carries(text, one):
+                return text
+    return ""
+
+
+def _first_equal(texts: Sequence[str], written: Sequence[str]) -> str:
+    for one in written:
+        for text in texts:
+            if text.strip() == one.strip():
+                return text
+    return ""
+
+
+@or_else(False)
+def is_stream_event(output: Any, given: Any) -> bool:
+    """Return True if an output looks like an event of a stream, for example ``{"type": "done"}``."""
+    if not isinstance(output, Mapping):
+        return False
+    return any(key in output and output[key] != _field(given, key) for key in _EVENT_KEYS)
+
+
+def _closes_stream(text: str, streamed: Sequence[str]) -> bool:
+    """Return True if a text is the closing event of a stream (for example "done") and not its content."""
+    return any(len(text) < len(one) and not _is_taken_from(text, one) for one in streamed)
+
+
+def _is_taken_from(text: str, whole: str) -> bool:
+    """Return True if a text is a field of a streamed JSON object, or a phrase of the streamed text."""
+    return as_json(text) in whole or (" " in text and text in whole)
+
+
+@or_else("")
+def _new_reply(messages: Any, before: Any, given: Any, written: Sequence[str]) -> str:
+    """Return the reply in a conversation, unless it was there before.
+
+    Args:
+        messages: the conversation in the output.
+        before: the conversation in the input.
+        given: the whole input.
+        written: the texts that models of this turn wrote.
+    """
+    if not is_a(messages, (list, tuple)) or not messages:
+        return ""
+    return _reply_in(_added(messages, as_messages(before, "messages"), query_of(given)), written)
+
+
+def _added(messages: Sequence[Any], before: Sequence[Any], query: str) -> Sequence[Any]:
+    """Return the messages that came after the input's messages and after the question.
+
+    A graph with a checkpointer has the messages of earlier turns before those of the input.
+    """
+    said, told = _said(messages), _said(before)
+    starts_with_input = bool(told) and said[: len(told)] == told
+    if told and not starts_with_input and _ends_with(said, told):
+        return ()
+
+    start = len(told) if starts_with_input else 0
+    human = [place for place, message in enumerate(messages) if is_a(message, HumanMessage)]
+    questions = {query, last_human_text(before)} - {""}
+    asked = [place for place in human if content_text(messages[place].content) in questions]
+    if asked:
+        start = max(start, asked[-1] + 1)
+    elif not start and human:
+        start = human[-1] + 1
+    return messages[start:]
+
+
+def _ends_with(said: Sequence[Any], told: Sequence[Any]) -> bool:
+    """Return True if a conversation is the end of the input's, or has it as its own end."""
+    if said[-1:] != told[-1:]:
+        return False
+    return len(said) <= len(told) or said[-len(told) :] == told
+
+
+@or_else(())
+def _said(messages: Sequence[Any]) -> Sequence[tuple[str, str]]:
+    """Return who said what."""
+    converted = convert_to_messages(messages)
+    return [(role_of(message.type), content_text(message.content)) for message in converted]
+
+
+def _reply_in(messages: Sequence[Any], written: Sequence[str]) -> str:
+    """Return the reply among the new messages of a conversation.
+
+    The reply comes after the last result of a tool. If nothing does, the text next to the tool call or the tool's text
+    is the reply (``return_direct``).
+    """
+    results = [place for place, message in enumerate(messages) if is_a(message, ToolMessage)]
+    last = messages[results[-1] + 1 :] if results else messages
+    if text := _last_model_text(last):
+        return text
+
+    # A node that returns {"messages": [text]} makes a human message of the model's text.
+    if text := _human_text(last, written, after_result=bool(results)):
+        return text
+
+    model_messages = [message for message in messages if is_a(message, AIMessage)]
+    if results and not any(is_a(message, AIMessage) for message in last):
+        beside = content_text(model_messages[-1].content) if model_messages else ""
+        return beside or content_text(messages[results[-1]].content)
+    return _last_model_text(messages)
+
+
+def _last_model_text(messages: Sequence[Any]) -> str:
+    for message in reversed(messages):
+        if is_a(message, AIMessage) and not message.tool_calls:
+            return content_text(message.content)
+    return ""
+
+
+def _human_text(messages: Sequence[Any], written: Sequence[str], after_result: bool) -> str:
+    for message in reversed(messages):
+        if not is_a(message, HumanMessage):
+            continue
+        text = content_text(message.content)
+        if after_result or any(carries(text, one) for one in written):
+            return text
+    return ""
+
+
+@or_else(False)
+def is_interrupted(output: Any) -> bool:
+    """Return True if a graph's output says that it waits for a person."""
+    return isinstance(output, Mapping) and "__interrupt__" in output

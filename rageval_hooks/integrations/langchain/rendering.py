@@ -1,0 +1,69 @@
+"""LangChain's values as text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from langchain_core.documents import Document
+from langchain_core.messages import BaseMessage
+from langchain_core.prompt_values import PromptValue
+
+from rageval_hooks.integrations.capture.values import is_a
+from rageval_hooks.integrations.langchain.snapshots import DocumentSnapshot
+from rageval_hooks.runtime.jsonable import json_text
+
+__all__ = ["as_json", "as_text", "content_text", "role_of", "tool_text"]
+
+_ROLES = {"human": "user", "ai": "assistant", "AIMessageChunk": "assistant", "HumanMessageChunk": "user"}
+
+
+def role_of(message_type: str) -> str:
+    """Return the usual name of a message type, for example ``user`` for LangChain's ``human``."""
+    return _ROLES.get(message_type, message_type)
+
+
+def content_text(content: Any) -> str:
+    """Return the text of a message's content, which may be a list of blocks."""
+    if isinstance(content, str):
+        return str.__str__(content)  # LangChain's ``message.text`` is a subclass of str
+    if not isinstance(content, (list, tuple)):
+        return ""
+    parts = []
+    for block in content:
+        if is_a(block, str):
+            parts.append(block)
+        elif is_a(block, Mapping) and is_a(block.get("text"), str):
+            parts.append(block["text"])
+    return "".join(parts)
+
+
+def tool_text(output: Any) -> str:
+    """Return the text that a tool returned to the model."""
+    return content_text(output.content) if is_a(output, BaseMessage) else as_text(output)
+
+
+def as_text(value: Any) -> str:
+    """Return any input or output as text; objects become JSON."""
+    if value is None:
+        return ""
+    if is_a(value, str):
+        return str.__str__(value)
+    if is_a(value, BaseMessage):
+        return content_text(value.content)
+    if is_a(value, PromptValue):
+        return str(value.to_string())
+    return as_json(value)
+
+
+def as_json(value: Any) -> str:
+    """Return any value as JSON; what JSON cannot express becomes its ``str``."""
+    return json_text(value, _jsonable)
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, BaseMessage):
+        return {"role": role_of(value.type), "content": value.content}
+    if isinstance(value, (Document, DocumentSnapshot)):
+        return {"id": value.id, "page_content": value.page_content, "metadata": value.metadata}
+    return str(value)

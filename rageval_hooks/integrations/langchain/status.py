@@ -1,0 +1,78 @@
+"""How a turn ended: well, with an error, cancelled, or waiting for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rageval_hooks.integrations.capture.recorder import Run
+from rageval_hooks.integrations.langchain.answer import is_interrupted
+from rageval_hooks.integrations.langchain.model_calls import tool_calls_of
+from rageval_hooks.turn import ErrorInfo, TurnStatus
+
+__all__ = ["is_cancelled", "is_complete", "outcome_of", "seconds_to_first_token"]
+
+# By name: LangGraph may not be installed, and its nodes' exceptions move between modules.
+_WAITING = frozenset({"GraphInterrupt", "NodeInterrupt"})
+_CONTROL_FLOW = _WAITING | {"GraphBubbleUp", "ParentCommand"}
+_CANCELS = frozenset({"CancelledError", "GeneratorExit", "KeyboardInterrupt"})
+
+
+def is_cancelled(error: BaseException | None) -> bool:
+    """Return True if an exception is no failure: the run was cancelled, or a graph handed over control."""
+    return type(error).__name__ in _CANCELS | _CONTROL_FLOW
+
+
+def outcome_of(runs: Sequence[Run], answering: Run | None) -> tuple[TurnStatus, ErrorInfo | None]:
+    """Return how a turn ended, and its error.
+
+    Args:
+        runs: the records by start time, the root first.
+        answering: the call that wrote the answer.
+    """
+    root = runs[0]
+    name = type(root.error).__name__
+    if name in _CONTROL_FLOW:
+        return "interrupted", None
+    if (root.error is None or name in _CANCELS) and _waits(runs):
+        return "interrupted", None
+    if root.error is None:
+        return ("cancelled" if _stopped_early(root, answering) else "ok"), None
+    if name in _CANCELS:
+        return "cancelled", None
+    return "error", ErrorInfo.of(root.error)
+
+
+def _waits(runs: Sequence[Run]) -> bool:
+    """Return True if a graph waits for a person. LangGraph hides the exception that a node raises for that."""
+    if is_interrupted(runs[0].output):
+        return True
+    return any(type(run.error).__name__ in _WAITING and not _is_resumed(run, runs) for run in runs)
+
+
+def _is_resumed(run: Run, runs: Sequence[Run]) -> bool:
+    """Return True if a step that waited ran again under the same root, and succeeded."""
+    ended_at = run.ended_at or run.started_at
+    return any(later.name == run.name and later.error is None and later.started_at >= ended_at for later in runs)
+
+
+def _stopped_early(root: Run, answering: Run | None) -> bool:
+    """Return True if a reader left a stream before its end: the root then ends before the model, or without output."""
+    if not (root.details or {}).get("streamed"):
+        return False
+    return root.output is None or (answering is not None and answering.ended_at is None)
+
+
+def is_complete(status: TurnStatus, answering: Run | None) -> bool:
+    """Return True if the model call that wrote the answer came to its end, even if the turn did not."""
+    if status not in ("cancelled", "error") or answering is None:
+        return True
+    ended_well = answering.ended_at is not None and answering.error is None
+    # A call that requests tools has not answered yet, whatever it says next to the request.
+    return ended_well and not tool_calls_of(answering.output)
+
+
+def seconds_to_first_token(run: Run | None, since: int) -> float | None:
+    """Return the seconds from a time in nanoseconds to a call's first token; None if it was not streamed."""
+    if run is None or run.first_token_at is None:
+        return None
+    return max(0, run.first_token_at - since) / 1e9
