@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from rageval_hooks.errors import ConfigurationError
@@ -47,8 +47,6 @@ class ConceptCompleteness(LocalMetric):
 
     def evaluate(self, analysis: TurnAnalysis) -> Result:
         """Return the share; skipped if the query has no concepts, or the response no words."""
-        embedder = analysis.models.embedder(wait=analysis.wait)
-        nlp = analysis.models.nlp(wait=analysis.wait)
         concepts = [concept for concept in analysis.concepts if not analysis.embed(concept).is_empty]
         if not concepts:
             return self.skip("the query has no concepts")
@@ -56,14 +54,24 @@ class ConceptCompleteness(LocalMetric):
         if all(sentence.is_empty for sentence in sentences):
             return self.skip("the response has no words that could be compared")
         best = {concept: _best_cosine(analysis.embed(concept), sentences) for concept in concepts}
-        said = {word.key for word in words(blank_marks(analysis.response.blanked))}
-        missed = [concept for concept in concepts if best[concept] <= self.threshold and not _is_said(concept, said)]
+        missed = self._missed(best, analysis)
         return self.score(
             1 - len(missed) / len(concepts),
-            model=embedder.name if embedder.name == nlp.name else f"{nlp.name}, {embedder.name}",
+            model=_models(analysis),
             explanation=f"missed: {', '.join(missed)}" if missed else f"taken up: {', '.join(concepts)}",
             metadata={"concepts": {concept: round(cosine, 4) for concept, cosine in best.items()}, "missed": missed},
         )
+
+    def _missed(self, best: Mapping[str, float], analysis: TurnAnalysis) -> list[str]:
+        """Return the concepts that the response takes up neither by their meaning nor by their words."""
+        said = {word.key for word in words(blank_marks(analysis.response.blanked))}
+        distant = [concept for concept, cosine in best.items() if cosine <= self.threshold]
+        return [concept for concept in distant if not _is_said(concept, said)]
+
+
+def _models(analysis: TurnAnalysis) -> str:
+    embedder, nlp = analysis.models.embedder().name, analysis.models.nlp().name
+    return embedder if embedder == nlp else f"{nlp}, {embedder}"
 
 
 def _best_cosine(concept: AnyEmbedding, sentences: Sequence[AnyEmbedding]) -> float:

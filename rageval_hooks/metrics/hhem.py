@@ -110,7 +110,7 @@ def _best(analysis: TurnAnalysis, model: Hhem, windows: Sequence[str], sentence:
 
 
 def _unseen_note(analysis: TurnAnalysis) -> str | None:
-    """Return which passages support sentences by their words and were not in the prompt; None if there are none."""
+    """Return which passages support sentences by their words and were not in the prompt; None without any."""
     names = dict.fromkeys(name for found in unseen_support(analysis.turn, analysis.response).values() for name in found)
     return f"support in a passage that was not in the prompt: {', '.join(names)}" if names else None
 
