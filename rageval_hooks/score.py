@@ -48,6 +48,9 @@ class Score(Data):
         probability: with which probability the turn was selected for this score, 0 < p <= 1.
         metric: the metric that made it.
         unit: ``""`` for a share or a probability, else ``"s"``, ``"tokens"``, ``"USD"`` …
+        direction: whether higher or lower is better.
+        low: the least possible value.
+        high: the greatest possible value; None if there is no bound.
         metadata: details, such as the sentences behind the number. May quote the turn's texts.
     """
 
@@ -63,6 +66,9 @@ class Score(Data):
     probability: float = Field(default=1.0, gt=0, le=1)
     metric: Text | None = None
     unit: Text = ""
+    direction: Literal["higher", "lower"] = "higher"
+    low: float = Field(default=0.0, allow_inf_nan=False)
+    high: float | None = Field(default=1.0, allow_inf_nan=False)
     metadata: Metadata = Field(default_factory=dict)
 
 

@@ -15,6 +15,7 @@ from pydantic import (
     Discriminator,
     Field,
     FiniteFloat,
+    SecretStr,
     Tag,
     ValidationError,
     field_validator,
@@ -197,7 +198,7 @@ class Settings(BaseSettings):
     )
     drain_timeout: Number = Field(default=10.0, ge=0, allow_inf_nan=False, description="seconds, 0 or more")
     jsonl_path: str = Field(default="rageval.jsonl", description="a path")
-    phoenix_endpoint: str | None = Field(default=None, description="a URL, such as http://localhost:6006")
+    phoenix_endpoint: SecretStr | None = Field(default=None, description="a URL, such as http://localhost:6006")
 
     @field_validator("metrics", "exporters", "search_tools", mode="before")
     @classmethod
@@ -221,12 +222,17 @@ class Settings(BaseSettings):
             return _json_or(value, _parse_pairs)
         return {name: _number(rate) for name, rate in value.items()} if isinstance(value, Mapping) else _number(value)
 
-    @field_validator("phoenix_endpoint")
+    @field_validator("phoenix_endpoint", mode="before")
     @classmethod
-    def _url(cls, value: str | None) -> str | None:
-        if value is not None and not value.strip().lower().startswith(("http://", "https://")):
+    def _url(cls, value: Any) -> Any:
+        """Check a URL. It may hold a password, so no message quotes it."""
+        text = value.get_secret_value() if isinstance(value, SecretStr) else value
+        if not isinstance(text, str):
+            return value
+        text = text.strip()
+        if not text.lower().startswith(("http://", "https://")):
             raise ValueError("is not an http or https URL")
-        return value and value.strip()
+        return text
 
     @field_validator("thresholds", mode="before")
     @classmethod

@@ -40,7 +40,12 @@ class SharedExporters:
 
         if not isinstance(given, (str, type)):
             return REGISTRY.create(given, make)
-        key = (given, settings.model_dump_json(), None if tracer_provider is None else id(tracer_provider))
+        key = (
+            given,
+            settings.model_dump_json(),
+            settings.phoenix_endpoint,
+            None if tracer_provider is None else id(tracer_provider),
+        )
         with self._lock:
             exporter = self._made.get(key)
             if exporter is None:

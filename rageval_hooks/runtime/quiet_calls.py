@@ -13,7 +13,7 @@ from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY
 
 from rageval_hooks.runtime.suppression import is_suppressed, suppress
 
-__all__ = ["quietly"]
+__all__ = ["quiet_context", "quietly"]
 
 T = TypeVar("T")
 
@@ -42,11 +42,17 @@ async def quietly(call: Coroutine[Any, Any, T], timeout: float) -> T:
     Raises:
         asyncio.TimeoutError: it took longer; it has been cancelled.
     """
-    context = Context()
-    context.run(_prepare)
+    context = quiet_context()
     # The task's context is the one in which it is made; the argument for it is new in Python 3.11.
     task = context.run(asyncio.get_running_loop().create_task, call)
     return await asyncio.wait_for(task, timeout)
+
+
+def quiet_context() -> Context:
+    """Return a new context in which calls are neither traced nor evaluated nor logged by client libraries."""
+    context = Context()
+    context.run(_prepare)
+    return context
 
 
 def _prepare() -> None:

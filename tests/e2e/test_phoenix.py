@@ -156,6 +156,27 @@ def test_no_other_span_has_scores(trace: Trace) -> None:
     assert [name for name, span in trace.spans.items() if span["spanAnnotations"]] == ["rag handbook"]
 
 
+def test_the_trace_has_the_main_scores(phoenix: Phoenix, trace: Trace) -> None:
+    """For its header and the chart of trace scores."""
+    url = f"{phoenix.url}/v1/projects/{PROJECT}/trace_annotations"
+    found = httpx.get(url, params={"trace_ids": trace.id, "limit": 100}, timeout=30).raise_for_status().json()["data"]
+
+    scores = {item["name"]: item["result"] for item in found}
+    assert scores["unsupported_facts"]["label"] == "fail"
+    assert scores["trace.adherence"]["label"] == "fail"
+    assert "latency" not in scores
+
+
+def test_scores_have_direction_and_bounds(phoenix: Phoenix, trace: Trace) -> None:
+    """Annotation configs of the project, so that the pages colour them."""
+    url = f"{phoenix.url}/v1/projects/{PROJECT}/annotation_configs"
+    found = httpx.get(url, timeout=30).raise_for_status().json()["data"]
+
+    directions = {item["name"]: item["optimization_direction"] for item in found}
+    assert directions["groundedness"] == "MAXIMIZE"
+    assert directions["unsupported_facts"] == "MINIMIZE"
+
+
 def test_documents_carry_their_scores(trace: Trace) -> None:
     """Each passage stands on the retriever's span, and has its relevance there."""
     retriever = trace.spans["retrieval ScoredRetriever"]
@@ -178,7 +199,7 @@ def test_the_traces_latency_is_the_turns(trace: Trace) -> None:
 
     assert turn["parentId"] is None
     assert trace.latency_ms == pytest.approx(turn["latencyMs"], abs=0.01)
-    assert {name for name, span in trace.spans.items() if span["spanKind"] == "evaluator"} == {"evaluate trace"}
+    assert {name for name, span in trace.spans.items() if span["spanKind"] == "evaluator"} == {"evaluate", "evaluate trace"}
     assert {span["statusCode"] for span in trace.spans.values()} <= {"OK", "UNSET"}
 
 

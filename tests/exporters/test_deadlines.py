@@ -212,7 +212,7 @@ class TestPhoenix:
             exporter.export(EVALUATION)
 
             assert not exporter.flush(10)
-            assert exporter.stats()["rejected"] == 1
+            assert exporter.stats()["rejected"] == 2  # of the span and of the trace
             exporter.shutdown(5)
 
 

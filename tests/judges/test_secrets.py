@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from rageval_hooks.errors import ConfigurationError, JudgeError
-from rageval_hooks.judges.client.redaction import Redactor, safe_url
+from rageval_hooks.judges.client.redaction import Redactor
 from rageval_hooks.judges.openai import OpenAIJudge
+from rageval_hooks.runtime.urls import safe_url
 from tests.judges.helpers import GOOD, KEY, StillClock, ask, judge_of
 from tests.judges.server import JudgeServer, Received, answer, endless, error, hang_up, raw, silent
 

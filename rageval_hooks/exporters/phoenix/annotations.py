@@ -1,72 +1,83 @@
-"""From results to Phoenix's annotations: on the turn's span, or on a document of the retriever's span."""
+"""From results to Phoenix's annotations: of the turn's span, of its trace, and of a retriever's documents."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from rageval_hooks.exporters.content import ContentPolicy
+from rageval_hooks.exporters.delivery import Item
+from rageval_hooks.exporters.main_results import main_results
 from rageval_hooks.exporters.span_places import passage_place
-from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped
+from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped, is_about_turn
 from rageval_hooks.settings import SpanSelection
-from rageval_hooks.turn import Turn
+from rageval_hooks.turn import SpanReference, Turn
 
-__all__ = ["Annotation", "Route", "annotate"]
+__all__ = ["AnnotatedScores", "annotate"]
 
-Route = Literal["span_annotations", "document_annotations"]
+AnnotatedScores = Literal["main", "all"]
 
-
-@dataclass(frozen=True)
-class Annotation:
-    """One entry of a request.
-
-    Attributes:
-        route: the last part of the path that takes it.
-        span_id: the span that it is about, 16 hex digits.
-        body: as the API has it, that span's id included.
-    """
-
-    route: Route
-    span_id: str
-    body: dict[str, Any]
+_MOST_MAIN = 5
+"""Main results per stage. Phoenix's list shows one chip and a count: a failing score must not hide among twenty."""
 
 
-def annotate(evaluation: Evaluation, policy: ContentPolicy, spans: SpanSelection) -> tuple[list[Annotation], int]:
-    """Return the annotations of a stage, and the number of results that have no span to stand on.
+def annotate(
+    evaluation: Evaluation, policy: ContentPolicy, spans: SpanSelection, scores: AnnotatedScores = "main"
+) -> tuple[list[Item], int]:
+    """Return the annotations of a stage, and the number of results that no known span can carry.
 
     Args:
         evaluation: the stage.
         policy: what may be shown.
         spans: which steps of a turn become spans.
+        scores: the main results about the turn, or all of them. Scores of passages are always annotated.
     """
-    turn = evaluation.turn
-    found = list(_annotations(turn, evaluation.results, policy, spans))
-    return found, len(evaluation.results) - len(found)
+    span = evaluation.turn.span
+    if span is None or not span.sampled:
+        return [], len(evaluation.results)
+    about_turn = [result for result in evaluation.results if is_about_turn(result)]
+    main = main_results(evaluation.results)[:_MOST_MAIN]
+    chosen = main if scores == "main" else about_turn
+    items = [item for result in chosen for item in _of_turn(result, span, policy)]
+    # The trace's header and the chart of trace scores read annotations of the trace.
+    items += [_of_trace(result, span, policy) for result in main]
+    unplaced = 0
+    for result in evaluation.results:
+        if isinstance(result, Score) and result.target.kind == "passage":
+            item = _of_passage(result, evaluation.turn, spans, policy)
+            unplaced += item is None
+            items += [item] if item is not None else []
+        elif isinstance(result, Score) and result.target.kind == "sentence" and scores == "all":
+            items += _of_turn(result, span, policy)
+    return items, unplaced
 
 
-def _annotations(
-    turn: Turn, results: Iterable[Result], policy: ContentPolicy, spans: SpanSelection
-) -> Iterable[Annotation]:
-    if turn.span is None or not turn.span.sampled:
-        return
-    for result in results:
-        body = _body(result, policy)
-        target = result.target if isinstance(result, Score) else None
-        if target is None or target.kind != "passage":
-            if target is not None and target.kind == "sentence":
-                # The server keeps one annotation per span, name and identifier.
-                body["identifier"] = f"sentence {target.index}"
-            yield Annotation("span_annotations", turn.span.span_id, {"span_id": turn.span.span_id, **body})
-        elif (place := passage_place(turn, target.index, spans)) is not None:
-            span_id, position = place
-            body = {"span_id": span_id, "document_position": position, **body}
-            yield Annotation("document_annotations", span_id, body)
+def _of_turn(result: Result, span: SpanReference, policy: ContentPolicy) -> Iterator[Item]:
+    body = {"span_id": span.span_id, **_body(result, policy)}
+    if isinstance(result, Score) and result.target.kind == "sentence":
+        # The server keeps one annotation per span, name and identifier.
+        body["identifier"] = f"sentence {result.target.index}"
+    yield Item(route="span_annotations", target=span.span_id, body=body)
+
+
+def _of_trace(result: Result, span: SpanReference, policy: ContentPolicy) -> Item:
+    body = {"trace_id": span.trace_id, **_body(result, policy)}
+    # A trace may have several turns, each with the same scores.
+    body["identifier"] = span.span_id
+    return Item(route="trace_annotations", target=span.trace_id, body=body)
+
+
+def _of_passage(score: Score, turn: Turn, spans: SpanSelection, policy: ContentPolicy) -> Item | None:
+    place = passage_place(turn, score.target.index, spans)
+    if place is None:
+        return None
+    body = {"span_id": place.span_id, "document_position": place.position, **_body(score, policy)}
+    return Item(route="document_annotations", target=place.span_id, body=body)
 
 
 def _body(result: Result, policy: ContentPolicy) -> dict[str, Any]:
     if isinstance(result, Skipped):
-        # Phoenix takes an annotation without a score: it shows the label, and leaves it out of means.
+        # Phoenix takes an annotation without a score: it shows the label and leaves it out of means.
         return {
             "name": result.name,
             "annotator_kind": "CODE",

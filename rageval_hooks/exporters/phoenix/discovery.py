@@ -6,12 +6,13 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from http.client import HTTPException
-from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import urlsplit, urlunsplit
 from urllib.request import urlopen
 
-__all__ = ["DEFAULT_PLACE", "is_phoenix", "phoenix_places", "shown_url"]
+from rageval_hooks.runtime.tracers import sdk_provider
+
+__all__ = ["DEFAULT_PLACE", "is_phoenix", "phoenix_places", "project_of"]
 
 DEFAULT_PLACE = "http://localhost:6006"
 
@@ -21,9 +22,14 @@ _VARIABLES = (
     "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
     "OTEL_EXPORTER_OTLP_ENDPOINT",
 )
+_PROJECT = "openinference.project.name"
 _GRPC_PORT = 4317
 _VERSION_PATH = "/arize_phoenix_version"
-_VERSION = re.compile(rb"\d+\.\d+\.\d+\S*\s*")
+_VERSION = re.compile(rb"\d+\.\d+\.\d+\S*\s*")  # for example b"20.26.1"
+
+# How the SDK, phoenix.otel, Logfire and Langfuse nest processors and exporters.
+_NESTED = ("span_exporter", "_exporter", "exporter", "wrapped_exporter", "processor", "_batch_processor")
+_DEEPEST = 6
 
 
 def phoenix_places(
@@ -33,7 +39,7 @@ def phoenix_places(
 
     Args:
         setting: the user's own setting; then it alone counts.
-        provider: the tracer provider; read if it is one of ``phoenix.otel``.
+        provider: the tracer provider; the endpoints of its exporters are read.
         environment: the environment variables; those of the process by default.
     """
     environment = os.environ if environment is None else environment
@@ -45,10 +51,20 @@ def phoenix_places(
     return list(dict.fromkeys(base for base in bases if base is not None))
 
 
-def is_phoenix(url: str, timeout: float = 3.0) -> bool | None:
-    """Ask a server whether it is a Phoenix; None if nobody answers.
+def project_of(provider: object) -> str:
+    """Return the name of the project that Phoenix puts the provider's spans in."""
+    resource = getattr(sdk_provider(provider), "resource", None)
+    name = getattr(resource, "attributes", {}).get(_PROJECT)
+    if not name:
+        pairs = (part.split("=", 1) for part in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "").split(","))
+        name = next((pair[1].strip() for pair in pairs if len(pair) == 2 and pair[0].strip() == _PROJECT), None)
+    return str(name or "default")
 
-    Neither a key nor a header goes with the question: the server may be anybody's. Standard library alone, because
+
+def is_phoenix(url: str, timeout: float = 3.0) -> bool | None:
+    """Ask a server whether it is a Phoenix; None if there is no answer.
+
+    The request carries neither a key nor a header: the server may be anybody's. It uses the standard library, because
     most processes that come here have no Phoenix and need no HTTP client for it.
     """
     try:
@@ -60,12 +76,6 @@ def is_phoenix(url: str, timeout: float = 3.0) -> bool | None:
         return None if error.code >= 500 else False
     except (OSError, HTTPException, ValueError):
         return None
-
-
-def shown_url(url: str) -> str:
-    """Return a URL as it may stand in a log: without user, password and query."""
-    parts = urlsplit(url)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def _base_url(address: str, port: str) -> str | None:
@@ -83,11 +93,20 @@ def _base_url(address: str, port: str) -> str | None:
 
 
 def _endpoints(provider: object) -> Iterator[str]:
-    """Yield where a provider of ``phoenix.otel.register`` sends its spans, which it keeps to itself."""
-    if not type(provider).__module__.startswith("phoenix.otel"):
-        return
-    processors: Any = getattr(getattr(provider, "_active_span_processor", None), "_span_processors", ())
-    for processor in processors:
-        endpoint = getattr(getattr(processor, "span_exporter", None), "_endpoint", None)
-        if isinstance(endpoint, str):
+    """Yield where the exporters of a provider send spans. The SDK has no public way to ask for it."""
+    active = getattr(sdk_provider(provider), "_active_span_processor", None)
+    for processor in getattr(active, "_span_processors", ()):
+        endpoint = _endpoint_in(processor)
+        if endpoint is not None:
             yield endpoint
+
+
+def _endpoint_in(thing: object, depth: int = 0) -> str | None:
+    endpoint = getattr(thing, "_endpoint", None)
+    if isinstance(endpoint, str):
+        return endpoint
+    if depth >= _DEEPEST:
+        return None
+    inner = (getattr(thing, name, None) for name in _NESTED)
+    found = (_endpoint_in(part, depth + 1) for part in inner if part is not None)
+    return next((endpoint for endpoint in found if endpoint is not None), None)

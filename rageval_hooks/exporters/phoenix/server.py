@@ -8,73 +8,33 @@ have to bear for two POST requests. The key and the headers come from the same v
 from __future__ import annotations
 
 import logging
-import math
 import os
 import re
-from collections.abc import Mapping, Sequence
-from contextvars import Context
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
-from opentelemetry import context as otel_context
-from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY
+from pydantic import SecretStr
 
-from rageval_hooks.errors import ConfigurationError, ExportError, MissingDependencyError
-from rageval_hooks.exporters.phoenix.annotations import Route
-from rageval_hooks.exporters.phoenix.discovery import shown_url
-from rageval_hooks.runtime.suppression import is_suppressed, suppress
+from rageval_hooks.errors import ConfigurationError, MissingDependencyError
+from rageval_hooks.exporters.delivery import RejectedError, TargetsMissingError, UnavailableError
+from rageval_hooks.exporters.phoenix.configs import AnnotationConfigs
+from rageval_hooks.runtime.urls import safe_url
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = [
-    "AbsentError",
-    "PhoenixServer",
-    "RefusedError",
-    "SpansMissingError",
-    "UnreachableError",
-    "quiet_context",
-    "require_httpx",
-]
+    import httpx
+
+__all__ = ["PhoenixServer", "require_httpx"]
 
 _logger = logging.getLogger(__name__)
 
-_SPAN_ID = re.compile(r"\b[0-9a-f]{16}\b")
+# Ids in the text of an error: 16 hex digits of a span, 32 of a trace.
+_ID = re.compile(r"\b(?:[0-9a-f]{32}|[0-9a-f]{16})\b")
 _MOST_READ = 1 << 20
 _BUSY = frozenset({408, 425, 429})
 _FAULTY_DATA = frozenset({400, 413, 422})
-
-
-class AbsentError(ExportError):
-    """There is no Phoenix.
-
-    Attributes:
-        ask_again: seconds after which it may be worth asking again.
-    """
-
-    def __init__(self, ask_again: float = math.inf) -> None:
-        super().__init__("there is no Phoenix")
-        self.ask_again = ask_again
-
-
-class SpansMissingError(ExportError):
-    """Spans have not arrived yet; nothing of the request was taken.
-
-    Attributes:
-        span_ids: which.
-    """
-
-    def __init__(self, span_ids: frozenset[str]) -> None:
-        super().__init__(f"{len(span_ids)} spans are missing")
-        self.span_ids = span_ids
-
-
-class RefusedError(ExportError):
-    """The server does not take what was sent, and never will; nothing of the request was taken."""
-
-
-class UnreachableError(ExportError):
-    """Nobody answers, the server is in trouble, or it does not let us in: another time perhaps."""
 
 
 class PhoenixServer:
@@ -83,6 +43,8 @@ class PhoenixServer:
     Args:
         url: its base URL.
         api_key: for the header ``Authorization``; ``PHOENIX_API_KEY`` by default.
+        project: the project that the spans are in, for its annotation configs.
+        configs: the configs of the scores; None to register none.
         timeout: seconds to connect, and seconds between two parts of an answer.
 
     Raises:
@@ -90,69 +52,109 @@ class PhoenixServer:
         ConfigurationError: the key or a header cannot be sent.
     """
 
-    def __init__(self, url: str, api_key: str | None = None, timeout: float = 15.0) -> None:
-        self.url = url
-        headers = _headers(api_key, os.environ)
+    def __init__(
+        self,
+        url: str,
+        api_key: SecretStr | None = None,
+        *,
+        project: str = "default",
+        configs: AnnotationConfigs | None = None,
+        timeout: float = 15.0,
+    ) -> None:
+        self._shown_url = safe_url(url)
+        self._project = project
+        self._configs = configs
+        headers = _headers(None if api_key is None else api_key.get_secret_value(), os.environ)
         try:
-            self._http = require_httpx().Client(base_url=url, headers=headers, timeout=timeout)
+            self._http: httpx.Client = require_httpx().Client(base_url=url, headers=headers, timeout=timeout)
         except UnicodeEncodeError:
-            raise ConfigurationError("PHOENIX_API_KEY or PHOENIX_CLIENT_HEADERS has letters beyond ASCII") from None
+            raise ConfigurationError(
+                "PHOENIX_API_KEY or PHOENIX_CLIENT_HEADERS has letters beyond ASCII: set a key as Phoenix shows it"
+            ) from None
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({shown_url(self.url)!r})"
+        return f"{type(self).__name__}({self._shown_url!r})"
 
-    def post(self, route: Route, annotations: Sequence[dict[str, Any]], *, sync: bool) -> None:
-        """Send annotations. The server keeps one per span, name and identifier: sent again, they replace themselves.
+    def post(self, route: str, bodies: Sequence[Mapping[str, Any]], *, confirmed: bool) -> None:
+        """Send annotations. The server keeps one per target, name and identifier: a repeat replaces the first.
 
         Args:
-            route: which kind they are.
-            annotations: as the API has them.
-            sync: True to have them stored before the server answers, which needs their spans to be there. False to
-                leave them to the server's queue: it looks for a missing span every 10 seconds, 60 times, and drops
-                what does not fit without a word.
+            route: ``span_annotations``, ``trace_annotations`` or ``document_annotations``.
+            bodies: as the API expects them.
+            confirmed: True to have them stored before the server answers, which needs their spans to be there. False
+                to leave them to the server's queue: it looks for a missing span every 10 seconds, 60 times, and drops
+                without notice what does not fit.
 
         Raises:
-            SpansMissingError: spans have not arrived yet (only with ``sync``).
-            RefusedError: the server rejects what was sent.
-            UnreachableError: the server cannot be reached, or does not work, or wants another key.
+            TargetsMissingError: spans have not arrived yet (only with ``confirmed``).
+            RejectedError: the server does not accept what was sent.
+            UnavailableError: the server cannot be reached, does not work, or wants another key.
         """
-        status, said = self._send(f"v1/{route}", annotations, {"sync": "true"} if sync else {})
+        status, text, retry_after = self._send(f"v1/{route}", bodies, {"sync": "true"} if confirmed else {})
         if status == 200:
+            self._register_configs(str(body["name"]) for body in bodies)
             return
-        wanted = {annotation["span_id"] for annotation in annotations}
-        if status == 404 and (missing := wanted.intersection(_SPAN_ID.findall(said))):
-            raise SpansMissingError(frozenset(missing))
+        targets = {str(body.get("trace_id") or body.get("span_id")) for body in bodies}
+        missing = targets.intersection(_ID.findall(text))
+        if status == 404 and missing:
+            raise TargetsMissingError(frozenset(missing))
         if status in (401, 403):
-            raise UnreachableError(f"answers {status}: set PHOENIX_API_KEY (or PHOENIX_CLIENT_HEADERS) to a valid key")
+            raise UnavailableError(f"answers {status}: set PHOENIX_API_KEY (or PHOENIX_CLIENT_HEADERS) to a valid key")
         if status in _FAULTY_DATA:
-            said = " ".join(said.split())[:200]
-            raise RefusedError(f"answers {status}{': ' * bool(said)}{said}")
+            reason = " ".join(text.split())[:200]
+            raise RejectedError(f"answers {status}: {reason}" if reason else f"answers {status}")
         if status >= 500 or status in _BUSY:
-            raise UnreachableError(f"answers {status}")
-        raise UnreachableError(f"answers {status}: is the address that of a Phoenix?")
+            raise UnavailableError(f"answers {status}", retry_after)
+        raise UnavailableError(f"answers {status}: is this the address of a Phoenix?")
 
-    def _send(self, path: str, annotations: Sequence[dict[str, Any]], params: dict[str, str]) -> tuple[int, str]:
-        """Return the answer's status and text; no text if it is JSON, which may quote what was sent, or a page."""
+    def _send(
+        self, path: str, bodies: Sequence[Mapping[str, Any]], params: dict[str, str]
+    ) -> tuple[int, str, float | None]:
+        """Return the answer's status, its text and the pause that it asks for.
+
+        There is no text if the answer is JSON, which may quote what was sent, or a page.
+        """
         httpx = require_httpx()
         try:
-            with self._http.stream("POST", path, json={"data": annotations}, params=params) as response:
+            with self._http.stream("POST", path, json={"data": list(bodies)}, params=params) as response:
                 content = b""
                 for chunk in response.iter_bytes():
                     content += chunk
                     if len(content) >= _MOST_READ:
                         break
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-            # Only what a connection says of itself: other messages may quote a header.
+            # Only a connection error's own message: others may quote a header.
             why = f": {error}" if isinstance(error, httpx.ConnectError) else ""
-            raise UnreachableError(f"cannot be reached ({type(error).__name__}{why})") from None
+            raise UnavailableError(f"cannot be reached ({type(error).__name__}{why})") from None
         except ValueError as error:
-            raise RefusedError(f"cannot be sent ({type(error).__name__})") from None
+            raise RejectedError(f"cannot be sent ({type(error).__name__})") from None
         plain = response.headers.get("content-type", "").startswith("text/plain")
-        return response.status_code, content.decode(errors="replace") if plain else ""
+        text = content.decode(errors="replace") if plain else ""
+        return response.status_code, text, _seconds(response.headers.get("retry-after"))
+
+    def _register_configs(self, names: Iterable[str]) -> None:
+        """Register the configs of new scores. They only add colours, so a failure is not worth a warning."""
+        if self._configs is None:
+            return
+        for config in self._configs.take(names):
+            path = f"v1/projects/{quote(self._project, safe='')}/annotation_configs/{quote(config['name'], safe='')}"
+            try:
+                self._http.post("v1/annotation_configs", json=config)  # 409 if the name exists: the user's own stays
+                self._http.put(path)
+            except Exception as error:
+                _logger.debug("rageval-hooks: no annotation config for %s: %s", config["name"], type(error).__name__)
 
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
+
+
+def _seconds(header: str | None) -> float | None:
+    """Return the seconds of a ``Retry-After`` header; None if it has none or is a date."""
+    try:
+        return max(0.0, float(header or ""))
+    except ValueError:
+        return None
 
 
 def require_httpx() -> ModuleType:
@@ -166,28 +168,6 @@ def require_httpx() -> ModuleType:
     except ImportError as error:
         raise MissingDependencyError("httpx", "phoenix", "the exporter 'phoenix'") from error
     return httpx
-
-
-def quiet_context() -> Context:
-    """Return a context whose requests nobody sees: not other instrumentations, not the log of the HTTP client."""
-    context = Context()
-    context.run(_hush)
-    return context
-
-
-def _hush() -> None:
-    suppress()
-    current = otel_context.set_value(_SUPPRESS_INSTRUMENTATION_KEY, True)
-    otel_context.attach(otel_context.set_value("suppress_instrumentation", True, current))  # older instrumentations
-    logging.getLogger("httpx").addFilter(_own_requests)  # adds it once
-
-
-class _OwnRequests(logging.Filter):
-    def filter(self, record: logging.LogRecord) -> bool:
-        return record.levelno >= logging.WARNING or not is_suppressed()
-
-
-_own_requests = _OwnRequests()
 
 
 def _headers(api_key: str | None, environment: Mapping[str, str]) -> dict[str, str]:

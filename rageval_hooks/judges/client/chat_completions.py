@@ -20,10 +20,10 @@ from rageval_hooks.judges.client.backend import Backend, Reply, Request
 from rageval_hooks.judges.client.completion import reply_from
 from rageval_hooks.judges.client.failures import CallFailure, TroubleError
 from rageval_hooks.judges.client.prices import price_usd
-from rageval_hooks.judges.client.redaction import safe_url
 from rageval_hooks.judges.prompts.schema import schema_name, strict_schema
 from rageval_hooks.runtime.per_loop import PerLoop
 from rageval_hooks.runtime.quiet_calls import quietly
+from rageval_hooks.runtime.urls import safe_url
 from rageval_hooks.turn import Usage
 
 if TYPE_CHECKING:

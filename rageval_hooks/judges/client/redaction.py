@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from urllib.parse import urlsplit, urlunsplit
 
-__all__ = ["Redactor", "safe_url"]
+__all__ = ["Redactor"]
 
 _MASK = "***"
 _SHORTEST = 4
@@ -70,9 +69,3 @@ def _without_quotes(text: str, source: str) -> str:
         shown += [text[position:start], "[…]"]
         position = end
     return "".join([*shown, text[position:]])
-
-
-def safe_url(url: str) -> str:
-    """Return a URL without user name, password, query and fragment."""
-    parts = urlsplit(url)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))

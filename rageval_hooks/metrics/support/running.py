@@ -134,12 +134,19 @@ def _with_metric(result: Result, metric: Metric) -> Result:
     return result if result.metric is not None else result.model_copy(update={"metric": metric.name})
 
 
+def _with_scale(score: Score, definition: ScoreDefinition) -> Score:
+    """Return a score that says what its number means, as its definition has it."""
+    scale = {name: getattr(definition, name) for name in ("unit", "direction", "low", "high")}
+    changed = {name: value for name, value in scale.items() if getattr(score, name) != value}
+    return score.model_copy(update=changed) if changed else score
+
+
 def _in_range(result: Result, definition: ScoreDefinition | None) -> Result:
     """Return the result itself, or a failed one if its value is outside the range of the score."""
     if definition is None or not isinstance(result, Score):
         return result
     if definition.contains(result.value):
-        return result.model_copy(update={"unit": definition.unit}) if definition.unit else result
+        return _with_scale(result, definition)
     bound = "and above" if definition.high is None else f"to {definition.high:g}"
     valid = f"{result.name} is {definition.low:g} {bound}: give its range where it is made, such as high=None"
     return Failed(

@@ -17,8 +17,9 @@ import pytest
 
 import rageval_hooks
 from rageval_hooks import ConfigurationError, Evaluation, Failed, Passage, Score, Skipped, Step, Target, Turn
-from rageval_hooks.exporters.phoenix.discovery import phoenix_places
+from rageval_hooks.exporters.phoenix.discovery import phoenix_places, project_of
 from rageval_hooks.exporters.phoenix.exporter import PhoenixAutoExporter, PhoenixExporter
+from rageval_hooks.settings import Settings
 from rageval_hooks.turn import SpanReference
 from tests.integrations.langchain.fakes import lcel
 
@@ -34,7 +35,9 @@ class Server:
         answers: what the next posts get, each a status and a text; afterwards 200.
         missing: ids of spans that have not arrived.
         posts: what came: path, query, headers, annotations.
-        stored: the annotations that it took.
+        stored: the annotations of spans and documents that it took.
+        traces: the annotations of traces that it took.
+        configs: the annotation configs that it took.
     """
 
     def __init__(self) -> None:
@@ -44,19 +47,26 @@ class Server:
         self.missing: set[str] = set()
         self.posts: list[tuple[str, str, dict[str, str], list[dict[str, Any]]]] = []
         self.stored: list[dict[str, Any]] = []
+        self.traces: list[dict[str, Any]] = []
+        self.configs: list[dict[str, Any]] = []
 
     def get(self) -> tuple[int, str]:
         return (200, self.version) if self.version else (404, "no such page")
 
     def post(self, path: str, query: str, headers: dict[str, str], body: bytes) -> tuple[int, str]:
+        if path == "/v1/annotation_configs":
+            self.configs.append(json.loads(body))
+            return 200, "{}"
         annotations = json.loads(body)["data"]
         self.posts.append((path, query, headers, annotations))
         if self.answers:
             return self.answers.pop(0)
-        absent = {item["span_id"] for item in annotations} & self.missing
+        absent = {item["span_id"] for item in annotations if "span_id" in item} & self.missing
         if absent and "sync=true" in query:
             return 404, f"Spans with IDs {', '.join(sorted(absent))} do not exist."
-        self.stored += [{"path": path, **item} for item in annotations if item["span_id"] not in absent]
+        stored = [{"path": path, **item} for item in annotations if item.get("span_id") not in absent]
+        self.stored += [item for item in stored if "span_id" in item]
+        self.traces += [item for item in stored if "trace_id" in item]
         return 200, "{}"
 
 
@@ -65,6 +75,10 @@ def serving(server: Server) -> Iterator[Server]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self._answer(*server.get())
+
+        def do_PUT(self) -> None:
+            server.configs.append({"path": self.path})
+            self._answer(200, "{}")
 
         def do_POST(self) -> None:
             path, _, query = self.path.partition("?")
@@ -118,7 +132,7 @@ def evaluation(*results: Any, **fields: Any) -> Evaluation:
 
 
 def test_what_is_posted(server: Server, exporter: PhoenixExporter) -> None:
-    """Scores on the turn's span, passages' scores on the retriever's documents, reasons without a score."""
+    """Main scores on the turn's span, passages' scores on the retriever's documents, failures without a score."""
     passage = Target(kind="passage", index=1, id="d2")
     exporter.export(
         evaluation(
@@ -126,6 +140,7 @@ def test_what_is_posted(server: Server, exporter: PhoenixExporter) -> None:
             Score(name="context_relevance", value=0.25, target=passage, annotator="LLM"),
             Skipped(name="entity_consistency", reason="the response names nothing"),
             Failed(name="trace", error_type="rate_limited", message="too many requests", annotator="LLM"),
+            Score(name="latency", value=3.0, unit="s", high=None),
         )
     )
     assert exporter.flush(10)
@@ -142,9 +157,60 @@ def test_what_is_posted(server: Server, exporter: PhoenixExporter) -> None:
     document = stored["context_relevance"]
     assert (document["path"], document["document_position"]) == ("/v1/document_annotations", 1)
     assert document["span_id"] == turn().step_span_id(turn().steps[0])
-    assert stored["entity_consistency"]["result"] == {"label": "skipped", "explanation": "the response names nothing"}
     assert stored["trace"]["result"] == {"label": "failed", "explanation": "rate_limited: too many requests"}
-    assert exporter.stats()["delivered"] == 4
+    assert set(stored) == {"groundedness", "context_relevance", "trace"}
+
+
+def test_the_trace_has_the_main_scores_too(server: Server, exporter: PhoenixExporter) -> None:
+    """For its header and its chart; told apart by the turn's span, as a trace may have several turns."""
+    exporter.export(evaluation(Score(name="groundedness", value=0.9)))
+    assert exporter.flush(10)
+
+    [found] = server.traces
+    assert (found["trace_id"], found["name"], found["identifier"]) == ("0" * 31 + "1", "groundedness", SPAN)
+
+
+def test_what_failed_is_among_few(server: Server, exporter: PhoenixExporter) -> None:
+    """Five per stage, the failing one first."""
+    passing = [Score(name=f"score{number}", value=0.9, label="pass") for number in range(20)]
+    exporter.export(evaluation(*passing, Score(name="last", value=0.1, label="fail")))
+    assert exporter.flush(10)
+
+    assert [item["name"] for item in server.stored] == ["last", "score0", "score1", "score2", "score3"]
+
+
+def test_all_results_if_asked(server: Server) -> None:
+    """Usage and skipped metrics too."""
+    exporter = PhoenixExporter(server.url, scores="all")
+    exporter.export(
+        evaluation(Score(name="latency", value=3.0, unit="s", high=None), Skipped(name="entities", reason="none"))
+    )
+    assert exporter.flush(10)
+    exporter.shutdown(5)
+
+    stored = {item["name"]: item for item in server.stored}
+    assert stored["entities"]["result"] == {"label": "skipped", "explanation": "none"}
+    assert stored["latency"]["result"]["score"] == 3.0
+
+
+def test_configs_say_direction_and_bounds(server: Server, exporter: PhoenixExporter) -> None:
+    """Once per score: so they are coloured."""
+    score = Score(name="unsupported_facts", value=1, direction="lower", high=None, label="fail")
+    exporter.export(evaluation(score))
+    assert exporter.flush(10)
+    exporter.export(evaluation(score))
+    assert exporter.flush(10)
+
+    assert server.configs == [
+        {
+            "name": "unsupported_facts",
+            "type": "CONTINUOUS",
+            "optimization_direction": "MINIMIZE",
+            "lower_bound": 0.0,
+            "upper_bound": None,
+        },
+        {"path": "/v1/projects/default/annotation_configs/unsupported_facts"},
+    ]
 
 
 def test_many_scores_travel_in_few_requests(server: Server, exporter: PhoenixExporter) -> None:
@@ -154,7 +220,7 @@ def test_many_scores_travel_in_few_requests(server: Server, exporter: PhoenixExp
     assert exporter.flush(10)
 
     assert len(server.stored) == 150
-    assert len(server.posts) <= 5
+    assert len(server.posts) <= 10
 
 
 def test_scores_wait_for_spans_that_are_on_their_way(server: Server, exporter: PhoenixExporter) -> None:
@@ -165,7 +231,7 @@ def test_scores_wait_for_spans_that_are_on_their_way(server: Server, exporter: P
     exporter.export(evaluation(span_id=late))
     assert not exporter.flush(0.7)
     assert [item["span_id"] for item in server.stored] == [SPAN]
-    assert exporter.stats()["queued"] == 1
+    assert exporter.stats()["queued"] == 1  # the trace is there, by the other turn's span
 
     server.missing = set()
     assert exporter.flush(10)
@@ -179,7 +245,7 @@ def test_what_has_no_span_at_the_end_is_left_to_the_server(server: Server, expor
     exporter.shutdown(5)
 
     assert "sync=true" not in server.posts[-1][1]
-    assert exporter.stats()["handed_over"] == 1
+    assert exporter.stats()["handed_over"] >= 1
 
 
 @pytest.mark.parametrize("status", [429, 500, 503, 401])
@@ -211,7 +277,7 @@ def test_one_score_that_is_refused_does_not_take_others_with_it(server: Server, 
     assert not exporter.flush(10)
 
     assert sorted(item["name"] for item in server.stored) == ["a", "b", "c", "d"]
-    assert exporter.stats()["rejected"] == 1
+    assert exporter.stats()["rejected"] == 2  # of the span and of the trace
 
 
 def test_nobody_there(caplog: pytest.LogCaptureFixture) -> None:
@@ -221,9 +287,9 @@ def test_nobody_there(caplog: pytest.LogCaptureFixture) -> None:
     assert not exporter.flush(0.7)
     assert not exporter.shutdown(2)
 
-    assert exporter.stats()["lost"] == 1
+    assert exporter.stats()["lost"] == 2  # of the span and of the trace
     assert "cannot be reached" in caplog.text
-    assert "1 scores could not be posted to Phoenix in time and are lost" in caplog.text
+    assert "2 scores could not be posted to Phoenix in time and are lost" in caplog.text
 
 
 def test_keys_and_headers(server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
@@ -269,7 +335,7 @@ class TestOnItsOwn:
         def run() -> dict[str, Any]:
             exporters = ["jsonl", PhoenixAutoExporter()]
             monkeypatch.setenv("RAGEVAL_JSONL_PATH", "/dev/null")
-            with rageval_hooks.instrument(metrics=["latency"], exporters=exporters) as handle:
+            with rageval_hooks.instrument(metrics=["unsupported_facts"], exporters=exporters) as handle:
                 lcel().invoke("When?")
                 assert handle.flush(10)
                 stats: dict[str, Any] = handle.stats()["exporters"]["phoenix-auto"]
@@ -280,7 +346,7 @@ class TestOnItsOwn:
     def test_a_phoenix_is_recognised(self, server: Server, run: Callable[[], dict[str, Any]]) -> None:
         """By what it says of itself."""
         assert run()["delivered"] > 0
-        assert "latency" in {item["name"] for item in server.stored}
+        assert "unsupported_facts" in {item["name"] for item in server.stored}
 
     def test_something_else_gets_nothing(self, server: Server, run: Callable[[], dict[str, Any]]) -> None:
         """No request beyond the question who it is; nothing is counted as lost."""
@@ -309,6 +375,36 @@ class TestOnItsOwn:
 def test_where_a_phoenix_may_be(environment: dict[str, str], places: list[str]) -> None:
     """From the variables of Phoenix and of OTLP; REST has the port of its pages."""
     assert phoenix_places(None, None, environment) == places
+
+
+def test_an_endpoint_that_was_given_in_code_is_found() -> None:
+    """In the exporters of the provider's processors, with whatever is around them."""
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    resource = Resource({"openinference.project.name": "harbour"})
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter("http://phoenix:6006/v1/traces")))
+
+    assert phoenix_places(None, provider, {}) == ["http://phoenix:6006"]
+    assert project_of(provider) == "harbour"
+    provider.shutdown()
+
+
+def test_secrets_are_in_no_repr(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither of the settings, nor of the exporter and its fields."""
+    endpoint = "http://user:px-secret@127.0.0.1:9"
+    settings = Settings.build(phoenix_endpoint=endpoint)
+    exporter = PhoenixExporter.from_settings(settings, None)
+    keyed = PhoenixExporter(endpoint, api_key="px-secret")
+    keyed.export(evaluation())
+    keyed.flush(0.7)
+    keyed.shutdown(0)
+
+    shown = (settings, settings.model_dump(), settings.model_dump_json(), exporter, vars(exporter), keyed, vars(keyed))
+    assert "px-secret" not in repr(shown) + caplog.text
 
 
 def test_a_wrong_address_is_an_error_at_once() -> None:

@@ -1,0 +1,334 @@
+"""A bounded queue and a daemon thread that deliver items to a score API."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from rageval_hooks.errors import RagevalError
+from rageval_hooks.exporters.delivery.batches import BATCH, Parcel, batches, count_items, halves, pack
+from rageval_hooks.exporters.delivery.destination import (
+    Destination,
+    DestinationAbsentError,
+    RejectedError,
+    TargetsMissingError,
+    UnavailableError,
+)
+from rageval_hooks.exporters.delivery.item import Item
+from rageval_hooks.runtime.fork import reset_in_child
+from rageval_hooks.runtime.ids import RANDOM
+from rageval_hooks.runtime.quiet_calls import quiet_context
+from rageval_hooks.runtime.rate_limited_logs import RateLimitedLogger
+
+__all__ = ["DeliveryQueue"]
+
+_logger = logging.getLogger(__name__)
+
+_CAPACITY = 20_000
+"""Items that may wait, at about 1 KiB each."""
+
+_KEPT = 600.0
+"""Seconds that items are kept for a server that cannot be reached."""
+
+_PATIENCE = 20.0
+"""Seconds that a span may take to arrive, in addition to the delay of the batch span processor."""
+
+_LONGEST_PAUSE = 60.0
+_HURRIED_WAIT = 0.1
+_HURRIED_PAUSE = 1.0
+_CLOSING_PAUSES = (0.1, 0.2, 0.3)
+
+_COUNTERS = ("delivered", "handed_over", "rejected", "dropped", "lost", "unplaced", "errors")
+_UNDELIVERED = ("rejected", "dropped", "lost")
+
+
+class DeliveryQueue:
+    """Takes items and posts them once their targets have arrived.
+
+    Spans travel through a batch span processor, perhaps through a collector, and arrive later than their scores. A
+    request for a span that is not there fails as a whole: the rest is posted again at once, the items of the missing
+    span later. After some time they are left to the server's own queue.
+
+    Args:
+        name: the backend's name, for log lines and the thread.
+        connect: returns the destination, or raises DestinationAbsentError. Called on the queue's own thread.
+        capacity: items that may wait. Beyond it the newest are dropped and counted.
+    """
+
+    def __init__(self, name: str, connect: Callable[[], Destination], *, capacity: int = _CAPACITY) -> None:
+        self._name = name
+        self._connect = connect
+        self._capacity = capacity
+        self._patience = _PATIENCE + _schedule_delay()
+        self.reset_after_fork()
+        reset_in_child(self)
+
+    def reset_after_fork(self) -> None:
+        """Start empty. What was queued before a fork is the parent's, and so are its connections."""
+        self._changed = threading.Condition()
+        self._waiting: list[Parcel] = []
+        self._queued = 0
+        self._counts: Counter[str] = Counter()
+        self._thread: threading.Thread | None = None
+        self._destination: Destination | None = None
+        self._absent_until = -math.inf
+        self._paused_until = -math.inf
+        self._failed_at = -math.inf
+        self._failures = 0
+        self._flushes = 0
+        self._undelivered = 0
+        self._closed = False
+        self._limited_log = RateLimitedLogger(_logger)
+
+    # -- on the threads of callers
+
+    def put(self, items: Iterable[Item]) -> None:
+        """Queue items. Never waits for the network."""
+        now = time.monotonic()
+        parcels = pack(items, now)
+        amount = count_items(parcels)
+        with self._changed:
+            if not amount or now < self._absent_until:
+                return
+            if self._closed or self._queued + amount > self._capacity:
+                self._counts["dropped"] += amount
+                why = "it was shut down" if self._closed else f"{self._queued} are waiting"
+                self._limited_log.warn("dropped", "scores for %s are dropped: %s", self._name, why)
+                return
+            self._queued += amount
+            self._waiting += parcels
+            self._start()
+            self._changed.notify_all()
+
+    def count(self, name: str, amount: int) -> None:
+        """Add to a counter."""
+        with self._changed:
+            self._counts[name] += amount
+
+    def stats(self) -> dict[str, int]:
+        """Return the counters: items, and requests for ``errors``."""
+        with self._changed:
+            return {"queued": self._queued, **{name: self._counts[name] for name in _COUNTERS}}
+
+    def flush(self, timeout: float) -> bool:
+        """Deliver what is queued, with shorter pauses between attempts.
+
+        Returns:
+            True if everything since the last flush was delivered or handed over within the timeout.
+        """
+        with self._changed:
+            self._flushes += 1
+            self._changed.notify_all()
+            try:
+                empty = self._changed.wait_for(lambda: self._queued == 0, timeout)
+            finally:
+                self._flushes -= 1
+            return self._nothing_undelivered() and empty
+
+    def close(self, timeout: float) -> bool:
+        """Deliver what is queued within the timeout. Items whose targets are missing are left to the server.
+
+        Returns:
+            False if something was lost or rejected since the last flush.
+        """
+        with self._changed:
+            if self._closed:
+                return True
+            self._closed = True
+            thread = self._thread
+            self._changed.notify_all()
+        if thread is not None:
+            thread.join(timeout)
+        with self._changed:
+            lost, self._queued = self._queued, 0
+            self._counts["lost"] += lost
+            complete = self._nothing_undelivered()
+        if lost:
+            _logger.warning("rageval-hooks: %d scores could not be posted to %s in time and are lost", lost, self._name)
+        return complete
+
+    def _nothing_undelivered(self) -> bool:
+        """Return True if nothing was rejected, dropped or lost since this was asked last; under the lock."""
+        undelivered = sum(self._counts[name] for name in _UNDELIVERED)
+        new, self._undelivered = undelivered - self._undelivered, undelivered
+        return new == 0
+
+    def _start(self) -> None:
+        """Start the thread. While the interpreter exits none can be started, and the items count as lost."""
+        if self._thread is not None and self._thread.is_alive():
+            return
+        context = quiet_context()
+        name = f"rageval-{self._name.lower()}"
+        thread = threading.Thread(target=lambda: context.run(self._run), name=name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            return
+        self._thread = thread
+
+    # -- on the queue's thread
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not (batch := self._take()) and not self._closed:
+                    self._changed.wait(self._until_next())
+                if self._closed:
+                    self._waiting += batch
+                    break
+            self._deliver(batch)
+        self._finish()
+
+    def _take(self) -> list[Parcel]:
+        """Return the parcels of the next request; under the lock."""
+        now = time.monotonic()
+        due = [parcel for parcel in self._waiting if self._due(parcel) <= now]
+        if not due or now < self._pause_end():
+            return []
+        batch = next(batches(due))
+        taken = set(map(id, batch))
+        self._waiting = [parcel for parcel in self._waiting if id(parcel) not in taken]
+        return batch
+
+    def _until_next(self) -> float | None:
+        if not self._waiting:
+            return None
+        due = max(self._pause_end(), min(map(self._due, self._waiting)))
+        return max(0.0, due - time.monotonic())
+
+    def _due(self, parcel: Parcel) -> float:
+        return min(parcel.due, parcel.tried_at + _HURRIED_WAIT) if self._flushes else parcel.due
+
+    def _pause_end(self) -> float:
+        return min(self._paused_until, self._failed_at + _HURRIED_PAUSE) if self._flushes else self._paused_until
+
+    def _deliver(self, parcels: list[Parcel], *, confirmed: bool = True) -> None:
+        """Post parcels of one route. Whatever happens, each of them is settled or waits again."""
+        try:
+            if self._destination is None:
+                self._destination = self._connect()
+            self._post(self._destination, parcels, confirmed=confirmed)
+        except DestinationAbsentError as absence:
+            self._forget_everything(absence.ask_again)
+        except Exception as error:
+            # Only our own messages are known to hold no key.
+            why = error if isinstance(error, RagevalError) else type(error).__name__
+            self._limited_log.warn("internal", "scores could not be posted to %s: %s", self._name, why)
+            self._settle("lost", parcels)
+
+    def _forget_everything(self, ask_again: float) -> None:
+        with self._changed:
+            self._absent_until = time.monotonic() + ask_again
+            self._waiting.clear()
+            self._queued = 0
+            self._changed.notify_all()
+
+    def _post(self, destination: Destination, parcels: list[Parcel], *, confirmed: bool) -> None:
+        bodies = [body for parcel in parcels for body in parcel.bodies]
+        try:
+            destination.post(parcels[0].route, bodies, confirmed=confirmed)
+        except TargetsMissingError as error:
+            self._failures = 0
+            missing = [parcel for parcel in parcels if parcel.target in error.targets]
+            present = [parcel for parcel in parcels if parcel.target not in error.targets]
+            if present:
+                self._post(destination, present, confirmed=confirmed)
+            self._wait_for_targets(destination, missing)
+        except RejectedError as error:
+            self._failures = 0
+            self._reject(destination, parcels, error, confirmed=confirmed)
+        except UnavailableError as error:
+            self._pause(destination, parcels, error)
+        else:
+            self._failures = 0
+            self._settle("delivered" if confirmed else "handed_over", parcels)
+
+    def _reject(
+        self, destination: Destination, parcels: list[Parcel], error: RejectedError, *, confirmed: bool
+    ) -> None:
+        """Count a rejected item. Of several items, perhaps one is to blame: the halves are posted again."""
+        if count_items(parcels) > 1:
+            for part in halves(parcels):
+                self._post(destination, part, confirmed=confirmed)
+            return
+        name = parcels[0].bodies[0].get("name")
+        self._limited_log.warn("rejected", "%s does not accept the score %s: it %s", self._name, name, error)
+        self._settle("rejected", parcels)
+
+    def _wait_for_targets(self, destination: Destination, parcels: list[Parcel]) -> None:
+        now = time.monotonic()
+        late = [parcel for parcel in parcels if now - parcel.queued_at > self._patience and not self._closed]
+        with self._changed:
+            for parcel in parcels:
+                parcel.postpone(now)
+            self._waiting += [parcel for parcel in parcels if parcel not in late]
+        if late:
+            self._limited_log.warn(
+                "late",
+                "after %.0f seconds %s does not have the spans of %d scores; its own queue gets them. Are the spans "
+                "sent elsewhere, or sampled out on their way?",
+                now - late[0].queued_at,
+                self._name,
+                count_items(late),
+            )
+            self._post(destination, late, confirmed=False)
+
+    def _pause(self, destination: Destination, parcels: list[Parcel], error: UnavailableError) -> None:
+        """Put parcels back until the server is better. Those that have waited for too long are lost."""
+        now = time.monotonic()
+        old = [parcel for parcel in parcels if now - parcel.queued_at > _KEPT]
+        backoff = min(_LONGEST_PAUSE, 2.0 ** min(self._failures, 10))
+        backoff *= RANDOM.uniform(0.8, 1.2)  # many processes share one server
+        asked = min(_LONGEST_PAUSE, error.retry_after or 0.0)
+        with self._changed:
+            self._paused_until = now + max(backoff, asked)
+            # A flush shortens our own backoff, but not the pause that the server asked for.
+            self._failed_at = now + max(0.0, asked - _HURRIED_PAUSE)
+            self._failures += 1
+            self._counts["errors"] += 1
+            self._waiting += [parcel for parcel in parcels if parcel not in old]
+        self._limited_log.warn("server", "%r %s. Scores wait; the spans have them too", destination, error)
+        if old:
+            self._settle("lost", old)
+
+    def _settle(self, outcome: str, parcels: Iterable[Parcel]) -> None:
+        with self._changed:
+            amount = min(self._queued, count_items(parcels))
+            self._queued -= amount
+            self._counts[outcome] += amount
+            if self._queued == 0:
+                self._changed.notify_all()
+
+    def _finish(self) -> None:
+        """Post everything once more, then leave to the server what has no target yet or would take too long."""
+        for pause in _CLOSING_PAUSES:
+            if not self._waiting or self._failures or count_items(self._waiting) > 2 * BATCH:
+                break
+            self._deliver_all(confirmed=True)
+            time.sleep(pause if self._waiting else 0)  # a server stores new spans within a moment
+        self._deliver_all(confirmed=False)
+        if self._destination is not None:
+            self._destination.close()
+
+    def _deliver_all(self, *, confirmed: bool) -> None:
+        with self._changed:
+            parcels, self._waiting = self._waiting, []
+        failures = self._failures
+        for batch in batches(parcels):
+            if self._failures > failures:  # the server failed just now: the rest would fail too
+                self._waiting += batch
+            else:
+                self._deliver(batch, confirmed=confirmed)
+
+
+def _schedule_delay() -> float:
+    """Return the delay of the batch span processor in seconds, as the SDK reads it."""
+    try:
+        return max(0.0, float(os.environ.get("OTEL_BSP_SCHEDULE_DELAY", "5000")) / 1000)
+    except ValueError:
+        return 5.0
