@@ -59,7 +59,7 @@ def answering_call(root: Run, calls: Sequence[Run], response: str) -> Run | None
     Args:
         root: the run that returned the answer.
         calls: the model calls by start time.
-        response: the root's answer; empty if there is none in its output.
+        response: the root's answer; empty if its output has no answer.
     """
     writer = writer_of(response, calls, generated_text)
     if writer is not None:
@@ -87,13 +87,17 @@ def prompts_of_answer(runs: Sequence[Run], calls: Sequence[Run], answering: Run 
     chosen = [call for call in calls if call is answering or inside(call, "synthesizer", "writer")]
     for run in runs[1:]:
         if run.kind in ("agent", "chat", "workflow"):
-            inner = [call for call in calls if any(ancestor is run for ancestor in call.ancestors())]
-            call = answering_call(run, inner, answer_of(run.output))
-            if call is not None:
-                chosen.append(call)
+            chosen.extend(_final_call(run, calls))
     if not chosen:
         return None
     return "\n".join(message.content for call in chosen for message in messages_of(call.input))
+
+
+def _final_call(agent: Run, calls: Sequence[Run]) -> list[Run]:
+    """Return the call that wrote the answer of an agent inside of the turn, if it made one."""
+    inside_agent = [call for call in calls if any(ancestor is agent for ancestor in call.ancestors())]
+    call = answering_call(agent, inside_agent, answer_of(agent.output))
+    return [] if call is None else [call]
 
 
 # --------------------------------------------------------------------------- what a call has

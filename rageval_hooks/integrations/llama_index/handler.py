@@ -6,6 +6,7 @@ carry (``model_events``). When the root ends (``turn_end``), ``turn_from_events`
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -168,18 +169,23 @@ def _end(run: Run, result: Any) -> None:
         keep_model_open(run, result)
         return
     streamed = streamed_in(result)
-    # Other tools that watch synthesizers, OpenInference among them, expect the generator that the synthesizer made.
-    # Inside of a query engine it is followed when the engine returns it.
-    if run.kind != "synthesizer" or run.parent is None:
-        for response in streamed:
-            if not is_generator(response):
-                _follow(run, response)
+    _follow_all(run, streamed)
     if run.parent is None:
         end_root_span(run, result)
         return
     end(run.id, Streamed(id(streamed[0])) if streamed else result)
     if run.kind == "writer":
         finish_stream(run, _writer_key(run), None)
+
+
+def _follow_all(run: Run, streamed: Iterable[Any]) -> None:
+    if run.kind == "synthesizer" and run.parent is not None:
+        # Other tools that watch synthesizers, OpenInference among them, expect the generator that the synthesizer
+        # made. It is followed when the engine around the synthesizer returns it.
+        return
+    for response in streamed:
+        if not is_generator(response):
+            _follow(run, response)
 
 
 def _drop(span_id: str, error: BaseException | None) -> None:

@@ -58,17 +58,31 @@ def passages_in_turn(
     candidates = unique_passages([*context, *retrieved, *passed])
     marks = {(passage.id, passage.text): passage for passage in mark_shown(candidates, prompt)}
     passages = [with_mark(passage, marks) for passage in unique_passages(context)]
-    for passage in _found_by_retrievers(runs, made):
+    _add_dropped(passages, _found_by_retrievers(runs, made), marks, rebuilt_ids)
+    _add_passed(passages, passed, marks)
+    return tuple(passages), marks
+
+
+def _add_dropped(
+    passages: list[Passage], retrieved: Iterable[Passage], marks: Marks, rebuilt_ids: frozenset[str]
+) -> None:
+    """Add what was retrieved and did not reach the prompt."""
+    for passage in retrieved:
         marked = with_mark(passage, marks)
         is_rebuilt = passage.id in rebuilt_ids and (marked.prompt_share or 0.0) > 0
         if not is_rebuilt and not _is_among(marked, passages):
             passages.append(marked if marked.in_prompt is not None else _dropped(marked))
+
+
+def _add_passed(passages: list[Passage], passed: Iterable[Passage], marks: Marks) -> None:
+    """Add what steps passed on and the prompt contains.
+
+    Steps pass many nodes around, whole documents too. Only the prompt tells which of them were used.
+    """
     for passage in passed:
         marked = with_mark(passage, marks)
-        # Steps pass many nodes around, whole documents too. Only the prompt tells which of them were used.
         if marked.in_prompt and not _is_among(marked, passages):
             passages.append(marked)
-    return tuple(passages), marks
 
 
 def _dropped(passage: Passage) -> Passage:
@@ -109,7 +123,7 @@ def _nodes_passed_by_steps(runs: Sequence[Run]) -> Snapshot:
 
 
 def with_mark(passage: Passage, marks: Marks) -> Passage:
-    """Add how much of a passage was in the prompt. Its score stays the one of its own stage."""
+    """Add how much of a passage was in the prompt. The score of its stage stays."""
     mark = marks.get((passage.id, passage.text))
     if mark is None:
         return passage
@@ -186,7 +200,7 @@ def repetitions(runs: Sequence[Run]) -> set[int]:
     """Return the identities of retrievals that found the texts of earlier ones under new ids.
 
     An evaluator works this way when a query engine asks it whether to retry: it makes an index of the answer's
-    passages and queries that with a prompt of its own.
+    passages and queries that with another prompt.
     """
     texts: set[str] = set()
     ids: set[str] = set()

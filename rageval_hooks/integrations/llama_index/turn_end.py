@@ -1,7 +1,7 @@
 """The end of a turn: when the root's span ends, or, if the answer is streamed, when the last stream ends.
 
 A root may wait for several streams: the ``answer`` that its caller reads, the ``writer`` of a chat engine, which adds
-the answer to the chat history on a thread or task of its own, and a model's stream (``llm``).
+the answer to the chat history on another thread or task, and a model's stream (``llm``).
 """
 
 from __future__ import annotations

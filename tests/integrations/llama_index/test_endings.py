@@ -115,7 +115,7 @@ def test_a_fault_of_ours(place: str, monkeypatch: pytest.MonkeyPatch, caplog: py
 
 
 def test_our_own_judges_calls_are_not_seen(captured: Captured) -> None:
-    """What runs in a muted context makes no turn."""
+    """Calls in a suppressed context make no turn."""
     context = contextvars.copy_context()
     context.run(suppressed.suppress)
     context.run(engine().query, QUESTION)
@@ -124,7 +124,7 @@ def test_our_own_judges_calls_are_not_seen(captured: Captured) -> None:
 
 
 def test_what_opentelemetry_suppresses_is_evaluated_all_the_same(captured: Captured) -> None:
-    """Suppressing spans is not what keeps turns away: only a muted context does, as for LangChain."""
+    """Suppressing spans is not what keeps turns away: only our own suppression does, as for LangChain."""
     with suppress_instrumentation():
         engine().query(QUESTION)
 
