@@ -62,7 +62,7 @@ _slot: ContextVar[_Slot | None] = ContextVar("rageval_hooks_langchain_retriever"
 
 
 def new_retriever_slot() -> None:
-    """Give the current context a slot of its own, so that concurrent tasks do not see each other's retrievers."""
+    """Give the current context a separate slot, so that concurrent tasks do not see each other's retrievers."""
     previous = _slot.get()
     _slot.set(_Slot(None if previous is None else previous.retriever))
 

@@ -280,7 +280,7 @@ def _class_name(serialized: dict[str, Any] | None) -> Any:
 def _parent_key(parent_run_id: UUID | None) -> Hashable | None:
     """Return the key of the enclosing run.
 
-    LangChain reports no parent, or one that is unknown here, if the call was made with callbacks of its own. It is
+    LangChain reports no parent, or one that is unknown here, if the call was made with separate callbacks. It is
     still part of the run that it was made in.
     """
     parent = key_of(parent_run_id)
@@ -357,7 +357,7 @@ def _end(run_id: UUID, output: Any, error: BaseException | None) -> Arrival | No
         deferred.hand_over(_submit, recording)
         return None
     submitted = _submit(recording)
-    # Nobody waits for the answer of a cancelled call.
+    # The caller of a cancelled call does not wait for scores.
     return None if isinstance(error, (asyncio.CancelledError, GeneratorExit)) else submitted
 
 

@@ -1,4 +1,4 @@
-"""Turns that are not looked at: whole ones, never pieces, each counted once, and LangChain has no handler for them."""
+"""Sampled-out turns: whole turns are sampled out, never parts of them, and each is counted once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ OWN_ID = UUID("6f1c8a52-3d5b-4c0e-9b60-0d4a52e8a1f7")
 
 
 class Watched:
-    """An instrumented process that looks at a share of its turns."""
+    """An instrumented process that evaluates a share of its turns."""
 
     def __init__(self, handle: rageval_hooks.Instrumentation, exporter: InMemoryExporter) -> None:
         self._handle = handle
@@ -45,19 +45,19 @@ class Watched:
 
     @property
     def counted(self) -> tuple[int, int]:
-        """Turns that were looked at, and such as were not."""
+        """The numbers of sampled and of sampled-out turns."""
         stats = self._handle.stats()
         return stats["turns"], stats["sampled_out"]
 
     @property
     def turns(self) -> list[Turn]:
-        """Those that were looked at."""
+        """The sampled turns."""
         assert self._handle.flush(10)
         return [evaluation.turn for evaluation in self._exporter.evaluations]
 
     @property
     def steps(self) -> list[list[str]]:
-        """Of each turn that was looked at, the kinds of its steps."""
+        """The kinds of the steps of each sampled turn."""
         return [[step.kind for step in turn.steps] for turn in self.turns]
 
 
@@ -90,7 +90,7 @@ CALLS: dict[str, tuple[int, Callable[[Any], Any]]] = {
 
 @pytest.mark.parametrize("call", CALLS)
 def test_each_turn_is_counted_once(call: str) -> None:
-    """However it is called."""
+    """In every way of calling a chain."""
     turns, run = CALLS[call]
     with watched(0.0) as process:
         run(lcel())
@@ -114,31 +114,31 @@ def test_each_turn_of_a_batch_is_decided_for_itself(way: str, sample_rate: float
     with watched(sample_rate) as process:
         BATCHES[way](lcel(), [f"{QUESTION} {number}" for number in range(300)])
 
-        looked_at, left_out = process.counted
-        assert looked_at + left_out == 300
-        assert looked_at == 300 if sample_rate == 1.0 else 50 < looked_at < 130
+        sampled, sampled_out = process.counted
+        assert sampled + sampled_out == 300
+        assert sampled == 300 if sample_rate == 1.0 else 50 < sampled < 130
         turns = process.turns
-        assert len({(turn.span.trace_id, turn.span.span_id) for turn in turns if turn.span is not None}) == looked_at
-        assert len({turn.query for turn in turns}) == looked_at
+        assert len({(turn.span.trace_id, turn.span.span_id) for turn in turns if turn.span is not None}) == sampled
+        assert len({turn.query for turn in turns}) == sampled
 
 
 def test_a_nested_call_with_callbacks_of_its_own_is_part_of_the_turn() -> None:
-    """As where a node hands another tool's handler to its model: LangChain parts them, but the answer is the turn's."""
+    """LangChain separates such a call from its caller, but its answer belongs to the turn."""
     inner = lcel()
     chain = RunnableLambda(lambda question: inner.invoke(question, {"callbacks": [BaseCallbackHandler()]}))
     with watched(0.5) as process:
         for _ in range(100):
             chain.invoke(QUESTION)
 
-        looked_at, left_out = process.counted
-        assert looked_at + left_out == 100
-        assert 20 < looked_at < 80
+        sampled, sampled_out = process.counted
+        assert sampled + sampled_out == 100
+        assert 20 < sampled < 80
         assert all({"retriever", "llm"} <= set(steps) for steps in process.steps)
 
 
 @pytest.mark.parametrize("sample_rate", [0.0, 0.5, 1.0])
 def test_a_nested_call_below_a_trace_of_langsmiths(sample_rate: float) -> None:
-    """With callbacks of its own, it has a parent that nobody here knows, and is part all the same."""
+    """Called with separate callbacks, it has an unknown parent. It is still part of the turn."""
     inner = lcel()
 
     def within(question: str) -> str:
@@ -156,8 +156,8 @@ def test_a_nested_call_below_a_trace_of_langsmiths(sample_rate: float) -> None:
 
 @pytest.mark.parametrize("sample_rate", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("inside", ["langchain", "llama_index"])
-def test_what_outlives_its_turn_is_a_turn_of_its_own(inside: str, sample_rate: float) -> None:
-    """A worker, say, that a tool has started: whether that turn was looked at or not."""
+def test_work_that_continues_after_its_turn_is_a_new_turn(inside: str, sample_rate: float) -> None:
+    """For example a worker that a tool has started, whether its turn was sampled or not."""
     inner = lcel()
     engine = llama_index.index().as_query_engine(llm=llama_index.llm())
     contexts: list[Context] = []
@@ -219,7 +219,7 @@ def test_work_that_is_shared_by_turns_belongs_to_the_one_that_asked() -> None:
 @pytest.mark.parametrize("sample_rate", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("parent", [OWN_ID, "a request's number"])
 def test_a_manager_with_a_parent_of_the_applications_own(parent: Any, sample_rate: float) -> None:
-    """Nobody here knows it, and it is no part of anything that is left out."""
+    """The unknown parent does not make the call part of a sampled-out turn."""
     with watched(sample_rate) as process:
         for _ in range(20):
             lcel().invoke(QUESTION, {"callbacks": CallbackManager([], parent_run_id=parent)})
@@ -229,7 +229,7 @@ def test_a_manager_with_a_parent_of_the_applications_own(parent: Any, sample_rat
 
 @pytest.mark.parametrize("run_id", [OWN_ID, str(OWN_ID)])
 def test_a_run_id_of_the_applications_own(run_id: Any) -> None:
-    """Of any version, and, as LangChain lets pass, of any type."""
+    """UUIDs of any version work, and any other type that LangChain accepts."""
     outer = RunnableLambda(lambda question: lcel().invoke(question))
     for sample_rate in (0.0, 1.0):
         with watched(sample_rate) as process:
@@ -241,7 +241,7 @@ def test_a_run_id_of_the_applications_own(run_id: Any) -> None:
 
 @pytest.mark.parametrize(("before", "after"), [(0.0, 1.0), (1.0, 0.0), (0.0, 0.0)])
 def test_instrumented_anew_in_the_middle_of_a_turn(before: float, after: float) -> None:
-    """The rest of that turn is none."""
+    """The rest of that turn is not captured."""
     stack = ExitStack()
     seen = []
 
@@ -260,7 +260,7 @@ def test_instrumented_anew_in_the_middle_of_a_turn(before: float, after: float) 
 
 @pytest.mark.parametrize("others", [0, 1])
 def test_a_chain_in_a_context_that_was_born_in_an_unwatched_run(others: int) -> None:
-    """Its parent is unknown because it ran before anybody looked, and not because it is left out, as others are."""
+    """The parent is unknown because it started before the instrumentation, not because its turn was sampled out."""
     seen = []
 
     def within(question: str) -> str:
@@ -278,8 +278,8 @@ def test_a_chain_in_a_context_that_was_born_in_an_unwatched_run(others: int) -> 
 
 
 @pytest.mark.parametrize("sample_rate", [0.0, 0.5])
-def test_a_chain_inside_of_a_llama_index_turn_that_is_left_out(sample_rate: float) -> None:
-    """Is left out with it, and not counted."""
+def test_a_chain_inside_of_a_llama_index_turn_that_is_sampled_out(sample_rate: float) -> None:
+    """It is sampled out with the outer turn, and not counted."""
 
     class Asking(LlamaIndexRetriever):
         def _retrieve(self, query_bundle: Any) -> Any:
@@ -291,21 +291,21 @@ def test_a_chain_inside_of_a_llama_index_turn_that_is_left_out(sample_rate: floa
         for _ in range(40):
             engine.query(QUESTION)
 
-        looked_at, left_out = process.counted
-        assert looked_at + left_out == 40
+        sampled, sampled_out = process.counted
+        assert sampled + sampled_out == 40
         assert all("retriever" in steps and "llm" in steps for steps in process.steps)
 
 
 def test_a_sampled_turn_is_whole_and_the_others_leave_no_piece() -> None:
-    """Of 200 turns about half are looked at; each of them has all its steps."""
+    """About half of 200 turns are sampled. Each of them has all its steps."""
     with watched(0.5) as process:
         for _ in range(200):
             lcel().invoke(QUESTION)
 
-        looked_at, left_out = process.counted
-        assert looked_at + left_out == 200
-        assert 60 < looked_at < 140
-        assert len(process.steps) == looked_at
+        sampled, sampled_out = process.counted
+        assert sampled + sampled_out == 200
+        assert 60 < sampled < 140
+        assert len(process.steps) == sampled
         assert len({tuple(steps) for steps in process.steps}) == 1
         assert {"retriever", "llm"} <= set(process.steps[0])
 
@@ -328,19 +328,19 @@ class Threaded(BaseRetriever):
 
 @pytest.mark.parametrize("kind", [Nested, Threaded])
 def test_what_is_called_with_its_callers_callbacks_belongs_to_it(kind: type[BaseRetriever]) -> None:
-    """Also where LangChain's context does not know of the caller."""
+    """Even if LangChain's context variable does not contain the caller."""
     with watched(0.5) as process:
         for _ in range(100):
             kind().invoke(QUESTION)
 
-        looked_at, left_out = process.counted
-        assert looked_at + left_out == 100
-        assert 20 < looked_at < 80
-        assert process.steps == [["retriever", "retriever"]] * looked_at
+        sampled, sampled_out = process.counted
+        assert sampled + sampled_out == 100
+        assert 20 < sampled < 80
+        assert process.steps == [["retriever", "retriever"]] * sampled
 
 
-def test_llama_index_inside_of_a_turn_that_is_left_out() -> None:
-    """Is left out with it, and not counted again."""
+def test_llama_index_inside_of_a_turn_that_is_sampled_out() -> None:
+    """It is sampled out with the outer turn, and not counted again."""
     engine = llama_index.index().as_query_engine(llm=llama_index.llm())
     chain = RunnableLambda(lambda question: str(engine.query(question)))
     with watched(0.0) as process:
@@ -354,13 +354,13 @@ def test_llama_index_inside_of_a_turn_that_is_left_out() -> None:
         for _ in range(50):
             chain.invoke(QUESTION)
 
-        looked_at, left_out = process.counted
-        assert looked_at + left_out == 50
+        sampled, sampled_out = process.counted
+        assert sampled + sampled_out == 50
         assert all(steps.count("llm") == 1 and "retriever" in steps for steps in process.steps)
 
 
 def test_a_handler_beside_it_takes_the_turn_over() -> None:
-    """What ``instrument()`` has decided about it does not count, whatever that was."""
+    """The sampling decision of ``instrument()`` has no effect on it."""
     mine = InMemoryExporter()
     handler = CallbackHandler(metrics=[], exporters=[mine])
     for sample_rate in (0.0, 1.0):
@@ -372,8 +372,8 @@ def test_a_handler_beside_it_takes_the_turn_over() -> None:
     assert len(mine.evaluations) == 2
 
 
-def test_a_handler_inside_of_a_turn_that_is_left_out() -> None:
-    """Sees its part; the whole stays counted as left out."""
+def test_a_handler_inside_of_a_turn_that_is_sampled_out() -> None:
+    """It captures its part. The whole turn is still counted as sampled out."""
     mine = InMemoryExporter()
     handler = CallbackHandler(metrics=[], exporters=[mine])
     inner = lcel("inner").with_config(callbacks=[handler])
@@ -385,8 +385,8 @@ def test_a_handler_inside_of_a_turn_that_is_left_out() -> None:
     assert [evaluation.turn.response for evaluation in mine.evaluations] == ["inner"]
 
 
-def test_an_unsampled_trace_is_left_out_too() -> None:
-    """With a count of its own."""
+def test_an_unsampled_trace_is_sampled_out_too() -> None:
+    """It has a separate counter."""
     provider = TracerProvider(sampler=ALWAYS_OFF)
     with rageval_hooks.instrument(metrics=[], tracer_provider=provider) as handle:
         lcel().invoke(QUESTION)
@@ -397,7 +397,7 @@ def test_an_unsampled_trace_is_left_out_too() -> None:
 
 
 def test_a_turn_under_a_trace_of_langsmiths_is_a_turn() -> None:
-    """LangChain then gives it a parent that nobody here knows."""
+    """LangChain then reports LangSmith's run as the parent, which the recorder does not know."""
     with watched(1.0) as process, tracing_context(parent=RunTree(name="outer", run_type="chain"), enabled=False):
         lcel().invoke(QUESTION)
 
@@ -407,7 +407,7 @@ def test_a_turn_under_a_trace_of_langsmiths_is_a_turn() -> None:
 
 
 def test_chains_after_the_instrumentation_has_ended_see_nothing() -> None:
-    """The hook stays with langchain-core, and does nothing."""
+    """langchain-core keeps the hook, which then does nothing."""
     with watched(1.0) as process:
         lcel().invoke(QUESTION)
     lcel().invoke(QUESTION)
