@@ -14,6 +14,7 @@ from rageval_hooks.offline.jobs.bad_rows import check_apart
 from rageval_hooks.offline.jobs.budget import Budget, Spent
 from rageval_hooks.offline.jobs.finished import done_path, earlier_result, mark_finished
 from rageval_hooks.offline.jobs.journal import journal_path
+from rageval_hooks.offline.jobs.judging import with_concurrency
 from rageval_hooks.offline.jobs.keyed_journal import KeyedJournal
 from rageval_hooks.offline.jobs.progress import progress_bar
 from rageval_hooks.offline.records.writers import check_output
@@ -32,6 +33,7 @@ __all__ = ["GenerateOptions", "run_generate"]
 Say = Callable[[str], object]
 
 _OUTPUT_TOKENS = 60
+_JUDGE_CONCURRENCY = 8
 
 
 @dataclass(frozen=True)
@@ -202,9 +204,7 @@ def _judge(options: GenerateOptions) -> Judge:
     settings = Settings.build(judge=options.judge, judge_options=options.judge_options)
     if settings.judge is None:
         raise ConfigurationError("--judge is required: it writes the questions. Give one such as openai:gpt-5-mini")
-    more = dict(settings.judge_options)
-    if settings.judge.partition(":")[0].strip() == "openai":  # which has a limit of its own
-        more.setdefault("max_concurrency", max(8, options.concurrency))
+    more = with_concurrency(settings.judge, settings.judge_options, max(_JUDGE_CONCURRENCY, options.concurrency))
     return resolve_judge(settings.judge, **more)
 
 

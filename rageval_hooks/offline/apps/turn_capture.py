@@ -1,23 +1,23 @@
-"""Captures what the frameworks do for one question, however many are asked at a time."""
+"""Captures the turns of one question, also when many are asked concurrently."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from pkgutil import iter_modules
+from typing import Any
 
 from opentelemetry import context as otel_context
 
+from rageval_hooks.errors import MissingDependencyError
 from rageval_hooks.models import Models
 from rageval_hooks.online.inline import DONE, Arrival
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.online.turn_context import TurnContext
 from rageval_hooks.settings import Settings
-from rageval_hooks.turn import Timing, Turn, Usage
-
-if TYPE_CHECKING:
-    from rageval_hooks.offline.apps.langchain_capture import CapturingHandler
+from rageval_hooks.turn import Passage, Timing, Turn, Usage
 
 __all__ = ["Capture", "Captured", "joined"]
 
@@ -25,7 +25,7 @@ _KEY = otel_context.create_key("rageval-run-question")
 
 
 class Captured:
-    """What was seen of one question.
+    """What was captured of one question.
 
     Attributes:
         turns: in the order in which they ended.
@@ -36,11 +36,11 @@ class Captured:
 
 
 class _Collector(Pipeline):
-    """Puts every turn where its question finds it: the OpenTelemetry context in which the turn began says which.
+    """Assigns every turn to its question by the OpenTelemetry context in which the turn began.
 
-    That context goes with the caller through threads and tasks, so that turns of concurrent questions are told apart
-    exactly, and it leaves the application's own trace as it is. Nothing is evaluated. The environment's settings are
-    those of the application, not of this.
+    The context follows the caller through threads and tasks, so that turns of concurrent questions are not mixed, and
+    the application's own trace stays unchanged. Nothing is evaluated. Settings in the environment are ignored: they
+    are meant for the application.
     """
 
     def __init__(self) -> None:
@@ -59,70 +59,91 @@ class _Collector(Pipeline):
 
 
 class Capture:
-    """Watches the frameworks that are installed, between :meth:`attach` and :meth:`detach`."""
+    """Captures what the installed frameworks do, while :meth:`attached` runs."""
 
     def __init__(self) -> None:
         self._pipeline = _Collector()
-        self._handler: CapturingHandler | None = None
+        self._watches: list[Callable[[], None]] = []
 
     @contextmanager
     def attached(self) -> Iterator[Capture]:
-        """Watch while the block runs; what ``instrument()`` had attached to LlamaIndex is detached."""
-        llama_index = _llama_index()
-        if find_spec("langchain_core") is not None:
-            from rageval_hooks.offline.apps.langchain_capture import CapturingHandler
-
-            self._handler = CapturingHandler(self._pipeline)
-        if llama_index is not None:
-            llama_index.attach(self._pipeline)
-        try:
+        """Capture while the block runs. What ``instrument()`` attached to LlamaIndex is detached."""
+        with ExitStack() as stack:
+            for integration in _integrations():
+                self._watches.append(stack.enter_context(integration.capturing(self._pipeline)))
             yield self
-        finally:
-            if llama_index is not None:
-                llama_index.detach()
 
     def begin(self) -> Captured:
-        """Capture what the current context does from now on. Meant for a context of its own: there is no end."""
+        """Capture what the current context does from now on; it should be the question's own."""
         captured = Captured()
         otel_context.attach(otel_context.set_value(_KEY, captured))
-        if self._handler is not None:
-            self._handler.watch()
+        for watch in self._watches:
+            watch()
         return captured
 
 
-def _llama_index() -> Any:
-    if find_spec("llama_index_instrumentation") is None:
-        return None
-    from rageval_hooks.integrations import llama_index
-
-    return llama_index
+def _integrations() -> Iterator[Any]:
+    """Yield the module ``offline`` of each integration whose framework is installed."""
+    package = import_module("rageval_hooks.integrations")
+    for info in iter_modules(package.__path__):
+        name = f"{package.__name__}.{info.name}"
+        try:
+            if info.ispkg and find_spec(f"{name}.offline") is not None:
+                yield import_module(f"{name}.offline")
+        except MissingDependencyError:  # the framework is not installed
+            continue
 
 
 def joined(turns: Sequence[Turn]) -> Turn | None:
-    """Make one turn of all that a question has set off: where a function calls retriever and model by itself, several.
+    """Merge the turns that one question caused.
 
-    The answer is that of the last turn that has one; the passages are those of all.
+    A function that calls a retriever and a model directly produces several.
+
+    The answer is that of the last turn with one; the passages are those of all.
     """
     if len(turns) < 2:
         return turns[0] if turns else None
-    from rageval_hooks.integrations.capture.passages import mark_shown, unique_passages
-
-    turns = sorted(turns, key=lambda turn: turn.timing.started_at if turn.timing else 0)
-    answering = next((turn for turn in reversed(turns) if turn.response and (turn.prompt or turn.model)), None)
-    last = answering or next((turn for turn in reversed(turns) if turn.response), turns[-1])
-    passages = unique_passages(passage for turn in turns for passage in turn.passages)
-    if last.prompt and any(passage.in_prompt is None for passage in passages):
-        passages = mark_shown(passages, "\n".join(message.content for message in last.prompt))
-    queries = [query for turn in turns for query in (turn.query if turn.passages else "", *turn.retrieval_queries)]
+    turns = sorted(turns, key=_start)
+    last = _answering(turns)
     return last.model_copy(
         update={
-            "passages": passages,
-            "retrieval_queries": tuple(dict.fromkeys(filter(None, queries))),
+            "passages": _all_passages(turns, last),
+            "retrieval_queries": _queries(turns),
             "steps": tuple(step for turn in turns for step in turn.steps),
             "usage": Usage.sum(turn.usage for turn in turns),
             "timing": _timing([turn.timing for turn in turns if turn.timing is not None]),
         }
     )
+
+
+def _start(turn: Turn) -> int:
+    return turn.timing.started_at if turn.timing else 0
+
+
+def _answering(turns: Sequence[Turn]) -> Turn:
+    """Return the last turn with an answer, if possible one that a model wrote."""
+    answered = [turn for turn in turns if turn.response]
+    written = [turn for turn in answered if turn.prompt or turn.model]
+    return (written or answered or list(turns))[-1]
+
+
+def _all_passages(turns: Sequence[Turn], last: Turn) -> tuple[Passage, ...]:
+    from rageval_hooks.integrations.capture.passages import mark_shown, unique_passages
+
+    passages = unique_passages(passage for turn in turns for passage in turn.passages)
+    # A retriever that was called directly has no prompt of its own: it is the model's.
+    if last.prompt and any(passage.in_prompt is None for passage in passages):
+        return mark_shown(passages, "\n".join(message.content for message in last.prompt))
+    return passages
+
+
+def _queries(turns: Sequence[Turn]) -> tuple[str, ...]:
+    """Return what retrievers were asked, each once."""
+    found: dict[str, None] = {}
+    for turn in turns:
+        asked = turn.query if turn.passages else ""
+        found.update(dict.fromkeys(query for query in (asked, *turn.retrieval_queries) if query))
+    return tuple(found)
 
 
 def _timing(timings: Sequence[Timing]) -> Timing | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.offline.jobs.judging import with_concurrency
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.settings import Settings
 
@@ -45,8 +46,8 @@ def build_pipeline(
     }
     settings = Settings.build(judge=judge, **plain)
     named = settings.judge or ""
-    if concurrency > _USUAL_CONCURRENCY and named.startswith("openai:"):
-        plain["judge_options"] = {"max_concurrency": concurrency, **settings.judge_options}
+    if named and concurrency > _USUAL_CONCURRENCY:
+        plain["judge_options"] = with_concurrency(named, settings.judge_options, concurrency)
     pipeline = Pipeline.build(metrics=metrics, judge=judge, exporters=[], **plain)
     if not pipeline.metrics:
         raise ConfigurationError("no metrics: name some, or leave the option out for the local defaults")
