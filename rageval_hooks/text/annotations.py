@@ -1,4 +1,4 @@
-"""Citation annotations of a chat message, as frameworks and providers have them, with places in its whole text."""
+"""Read the citation annotations of a chat message, with positions in its whole text."""
 
 from __future__ import annotations
 
@@ -9,37 +9,43 @@ __all__ = ["annotations_from_blocks"]
 
 
 def annotations_from_blocks(content: Any) -> list[dict[str, Any]]:
-    """Return the citation annotations of a chat message, with places in its whole text: for ``metadata["citations"]``.
+    """Return the citation annotations of a chat message for ``metadata["citations"]``.
 
     Args:
-        content: a message's content blocks, as LangChain has them: mappings with ``text`` and ``annotations`` (or
-            ``citations``, as Anthropic's API has them); anything else has none.
+        content: the message's content blocks in LangChain's form: mappings with ``text`` and ``annotations`` (or
+            ``citations`` in the form of Anthropic's API). Anything else has no annotations.
+
+    Returns:
+        The annotations, with positions in the whole text of the message.
     """
     found: list[dict[str, Any]] = []
     offset = 0
-    for block in content if isinstance(content, (list, tuple)) else ():
-        text = block if isinstance(block, str) else block.get("text") if isinstance(block, Mapping) else None
+    for block in _mappings_and_strings(content):
+        text = block if isinstance(block, str) else block.get("text")
         if not isinstance(text, str):
             continue
-        annotations = _annotations(block) if isinstance(block, Mapping) else []
-        found += [{**annotation, **_moved(annotation, offset, len(text))} for annotation in annotations]
+        if isinstance(block, Mapping):
+            found += [{**annotation, **_moved(annotation, offset, len(text))} for annotation in _annotations(block)]
         offset += len(text)
     return found
 
 
+def _mappings_and_strings(value: Any) -> list[Any]:
+    if not isinstance(value, (list, tuple)):
+        return []
+    return [item for item in value if isinstance(item, (Mapping, str))]
+
+
 def _annotations(block: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the citations of a block: among LangChain's annotations, or as Anthropic's API has them."""
-    annotations, citations = block.get("annotations"), block.get("citations")
-    found = [
-        item
-        for item in (annotations if isinstance(annotations, (list, tuple)) else ())
-        if isinstance(item, Mapping) and "citation" in str(item.get("type", "citation"))
-    ]
-    return [*found, *(c for c in (citations if isinstance(citations, (list, tuple)) else ()) if isinstance(c, Mapping))]
+    """Return the citations of a block: LangChain's annotations, and the citations of Anthropic's API."""
+    annotations = [item for item in _mappings_and_strings(block.get("annotations")) if isinstance(item, Mapping)]
+    citations = [item for item in _mappings_and_strings(block.get("citations")) if isinstance(item, Mapping)]
+    # LangChain has annotations of other types, too.
+    return [*(item for item in annotations if "citation" in str(item.get("type", "citation"))), *citations]
 
 
 def _moved(annotation: Mapping[str, Any], offset: int, length: int) -> dict[str, int]:
-    """Return an annotation's place in the message; without one of its own, it is for its whole block."""
+    """Return an annotation's position in the message. Without a position of its own it covers its block."""
     start, end = annotation.get("start_index"), annotation.get("end_index")
     if isinstance(start, int) and isinstance(end, int):
         return {"start_index": offset + start, "end_index": offset + end}

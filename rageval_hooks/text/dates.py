@@ -18,6 +18,7 @@ MONTHS: Final = "January February March April May June July August September Oct
 _MONTH_NUMBER: Final[Mapping[str, int]] = {
     **{name[:3].casefold(): i for i, name in enumerate(MONTHS, 1)},
 }
+# "March", "MARCH", "Mar", "Mar.", "Sept."; "May" has no short form.
 _MONTH: Final = (
     r"(?P<month>"
     + "|".join(rf"{m}|{m.upper()}" + ("" if m == "May" else rf"|{m[:3]}(?:t(?=[. ]))?\.?(?![a-z])") for m in MONTHS)
@@ -25,6 +26,7 @@ _MONTH: Final = (
 )
 _DAY: Final = r"(?P<day>[0-3]?\d)(?:st|nd|rd|th)?"
 _YEAR: Final = r"(?P<year>[12]\d{3})(?!\d)"
+# In order: 2019-03-05; 2019年3月5日; March 5, 2019; 5 March 2019; March 2019.
 _DATES: Final = tuple(
     re.compile(pattern)
     for pattern in (
@@ -43,7 +45,9 @@ _ORDINAL_DAYS: Final[Mapping[str, int]] = {
 }
 _SPELLED_DAY: Final = "|".join(sorted(_ORDINAL_DAYS, key=len, reverse=True))
 _ONE_DAY: Final = rf"(?:the )?(?:[0-3]?\d(?:st|nd|rd|th)?|{_SPELLED_DAY})(?![^\W_]|\.\d|,\d{{3}}(?!\d))"
+# "5", "5th and 7th", "the 5th to 7th"
 _DAYS: Final = rf"(?P<days>{_ONE_DAY}(?:(?:\s?[-–/&,]|,? (?:and|or|to|through|until))\s?{_ONE_DAY}){{0,5}})"
+# A month in any case: "march", "Sept."
 _LOOSE_MONTH: Final = re.compile(
     rf"(?<![^\W_])(?:(?P<full>{'|'.join(MONTHS)})|jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec)(?![^\W_])\.?",
     re.IGNORECASE,
@@ -54,61 +58,81 @@ _DAYS_BEHIND: Final = re.compile(rf"(?:[,\s]\s?(?:on )?{_DAYS})?{_YEAR_BEHIND}",
 _ONLY_YEAR: Final = re.compile(_YEAR_BEHIND, re.IGNORECASE)
 _DAY_NAME: Final = re.compile(rf"\d+|{_SPELLED_DAY}", re.IGNORECASE)
 _ALSO_VERBS: Final = ("march", "may")
+# Characters around a month in which its days and its year are looked for.
 _WINDOW: Final = 60
 
+# 3/4/2020, 3.4.2020
 _SLASH_DATE: Final = re.compile(r"(?<!\d)([0-3]?\d)[/.]([0-3]?\d)[/.]([12]\d{3})(?!\d)")
 
 
 def find_dates(text: str) -> Iterator[tuple[int, int, Date]]:
-    """Yield the dates of a text as (start, end, date), by notation; overlapping readings once."""
+    """Yield the dates of a text as (start, end, date), notation by notation. Overlapping matches are yielded once."""
     taken: list[Span] = []
     for pattern in _DATES:
         blocked = Blocked(taken)
         for found in pattern.finditer(text):
-            a, b = found.span()
-            if blocked.hits(a, b):
+            start, end = found.span()
+            if blocked.hits(start, end):
                 continue
-            parts = found.groupdict()
-            month = parts["month"]
-            number = int(month) if month.isdigit() else _MONTH_NUMBER[month[:3].casefold()]
-            day = int(parts["day"]) if parts.get("day") else None
-            year = int(parts["year"]) if parts.get("year") else None
-            if 1 <= number <= 12 and (day is None or 1 <= day <= 31):
-                taken.append((a, b))
-                yield a, b, (year, number, day)
+            date = _date_of(found.groupdict())
+            if date is not None:
+                taken.append((start, end))
+                yield start, end, date
+
+
+def _date_of(parts: Mapping[str, str | None]) -> Date | None:
+    """Return the date in the groups of a match; None if there is no such month or day."""
+    month = parts["month"] or ""
+    number = int(month) if month.isdigit() else _MONTH_NUMBER[month[:3].casefold()]
+    day, year = parts.get("day"), parts.get("year")
+    if not _is_valid(number, int(day) if day else 1):
+        return None
+    return (int(year) if year else None, number, int(day) if day else None)
+
+
+def _is_valid(month: int, day: int) -> bool:
+    return 1 <= month <= 12 and 1 <= day <= 31
 
 
 def find_ambiguous_dates(text: str) -> Iterator[tuple[int, int, tuple[Date, ...]]]:
-    """``3/4/2020`` can be March 4 or 3 April: both."""
+    """Yield dates with two readings: ``3/4/2020`` can be March 4 or April 3."""
     for found in _SLASH_DATE.finditer(text):
         one, two, year = (int(group) for group in found.groups())
-        readings = tuple((year, m, d) for m, d in {(one, two), (two, one)} if 1 <= m <= 12 and 1 <= d <= 31)
+        orders = {(one, two), (two, one)}
+        readings = tuple((year, month, day) for month, day in orders if _is_valid(month, day))
         if readings:
             yield found.start(), found.end(), readings
 
 
 def loose_dates(text: str) -> set[Date]:
-    """Dates as somebody who has read a text may state them, more than :func:`find_dates` is sure of.
+    """Return the dates that a text supports, including those that :func:`find_dates` is not sure of.
 
-    In lower case, with ordinals in words, of lists and ranges ("March 5 and 7, 2019"), and a month that stands alone.
+    These are dates in lower case, with ordinals in words, in lists and ranges ("March 5 and 7, 2019"), and a month
+    alone.
     """
     dates: set[Date] = set()
     for found in _LOOSE_MONTH.finditer(text):
-        a, b = found.span()
-        number = _MONTH_NUMBER[found.group()[:3].casefold()]
-        before = _DAYS_BEFORE.search(text[max(0, a - _WINDOW) : a])
-        behind = (_ONLY_YEAR if before else _DAYS_BEHIND).match(text, b, b + _WINDOW)
-        year = int(behind["year"]) if behind and behind["year"] else None
-        listed = before["days"] if before else behind and behind["days"]
-        days = [day for name in _DAY_NAME.findall(listed or "") if 1 <= (day := _day_number(name)) <= 31]
-        dates.update((year, number, day) for day in days)
+        month = _MONTH_NUMBER[found.group()[:3].casefold()]
+        days, year = _days_and_year(text, *found.span())
+        dates.update((year, month, day) for day in days)
         if not days and (year is not None or _is_month_name(found)):
-            dates.add((year, number, None))
+            dates.add((year, month, None))
     return dates
 
 
+def _days_and_year(text: str, start: int, end: int) -> tuple[list[int], int | None]:
+    """Return the days before or after a month at a position, and the year after it."""
+    before = _DAYS_BEFORE.search(text[max(0, start - _WINDOW) : start])
+    # "5 March 7" has one day: what follows the month then is not its day.
+    after = (_ONLY_YEAR if before else _DAYS_BEHIND).match(text, end, end + _WINDOW)
+    year = int(after["year"]) if after and after["year"] else None
+    listed = before["days"] if before else after and after["days"]
+    numbers = [_day_number(name) for name in _DAY_NAME.findall(listed or "")]
+    return [day for day in numbers if _is_valid(1, day)], year
+
+
 def month_number(text: str) -> int | None:
-    """The month that a text names, and nothing else: "May", "Sept."."""
+    """Return the number of a month if the text is its name only, for example "May" or "Sept."; otherwise None."""
     found = _LOOSE_MONTH.fullmatch(text.strip())
     return _MONTH_NUMBER[found.group()[:3].casefold()] if found else None
 

@@ -1,8 +1,8 @@
-"""Whether a response declines to answer, by rules; for English.
+"""Detect responses that decline to answer, with rules for English.
 
-Careful on purpose: a response that also claims something, or that no rule knows, does not decline. So a rule begins
-where the sentence does, and names what is lacking or where: "the cause could not be determined" is an answer, and so is
-"we do not provide refunds".
+The rules are conservative: a response that also claims something does not decline. So every rule starts at the
+beginning of a sentence and names what is missing, or where: "the cause could not be determined" is an answer, and so
+is "we do not provide refunds".
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ __all__ = ["declines"]
 
 _MOST_SENTENCES = 5
 _LONGEST = 300
-"""Characters of a sentence that does nothing but decline."""
+"""Maximum length of a sentence that only declines, in characters."""
 
-# What is lacking, and where. All of this is for sentences in lower case with single spaces.
+# The parts of the rules: what is missing, and where. They match sentences in lower case with single spaces.
 _END = r"[ .!…]*$"
 _CAN_NOT = r"(?:can ?not|can't|could not|couldn't)"
 _DO_NOT = r"(?:do not|don't|did not|didn't)"
@@ -72,7 +72,7 @@ _RULES = (
     rf"unable to find {_SOME}{_INFORMATION}",
 )
 _DECLINES = re.compile("|".join(_RULES))
-"""How a sentence begins that declines."""
+"""The beginning of a sentence that declines, for example "the context does not mention"."""
 
 _CLAIMS = re.compile(
     r"[,:;(–—]| - |\b(?:although|apart|aside|because|besides?|beyond|but|except|hence|however|instead|likely|maybe|"
@@ -81,9 +81,9 @@ _CLAIMS = re.compile(
     r"\band (?:.*\d|(?:an?|all|he|i|it|its|many|most|she|some|that|the|their|then|there|these|they|this|those|we|"
     r"you)\b)"
 )
-"""With one of these in it, it may say more."""
+"""Words after which a declining sentence may still claim something, for example "but" or "probably"."""
 
-# What says nothing about the question.
+# Courtesies, which claim nothing.
 _SORRY = r"(?:(?:i'm|i am|we're|we are) (?:so |very )?(?:afraid|sorry)|sorry|unfortunately)"
 _OPENING = re.compile(rf"^{_SORRY}\W+(?:but |that )?")
 _LEAD = re.compile(rf"^(?:according to {_SOURCE}|{_IN_SOURCE}), ")
@@ -103,27 +103,32 @@ _APOSTROPHES = str.maketrans("’ʼ`", "'''")
 
 
 def declines(response: str) -> bool:
-    """Whether a response does nothing but say that it has no answer.
+    """Return True if a response only says that it has no answer.
 
     Args:
-        response: the text. An empty one is no answer, and does not decline.
+        response: the text. An empty text does not decline.
 
     Returns:
-        True if one of its sentences declines and the others are courtesies.
+        True if at least one sentence declines and the others are courtesies.
     """
     if len(response) > _MOST_SENTENCES * _LONGEST:
         return False
-    found = False
     spans = sentence_spans(response)
     if len(spans) > _MOST_SENTENCES:
         return False
+    declined = False
     for start, end in spans:
-        if end - start > _LONGEST or len(response[start:end].splitlines()) > 1:  # a line may be a claim of its own
+        # A second line may be a claim.
+        if end - start > _LONGEST or len(response[start:end].splitlines()) > 1:
             return False
         sentence = " ".join(response[start:end].casefold().translate(_APOSTROPHES).split())
-        said = _LEAD.sub("", _OPENING.sub("", sentence))
-        if _DECLINES.match(said) and not _CLAIMS.search(said):
-            found = True
+        if _sentence_declines(sentence):
+            declined = True
         elif not _COURTESY.match(sentence):
             return False
-    return found
+    return declined
+
+
+def _sentence_declines(sentence: str) -> bool:
+    said = _LEAD.sub("", _OPENING.sub("", sentence))
+    return _DECLINES.match(said) is not None and _CLAIMS.search(said) is None

@@ -1,4 +1,4 @@
-"""Keys by which a judge names sentences: ``0a``, ``0b``, ``1a`` … in passages, ``a``, ``b`` … in a response."""
+"""Keys for sentences in judge prompts: ``0a``, ``0b``, ``1a`` … in passages, ``a``, ``b`` … in a response."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class KeyedSentence:
 
     Attributes:
         key: unique within the passages, or within the response.
-        text: the sentence on one line: white space is folded, so that no text can begin a line with a key of its own.
-        passage: position of its passage, from 0; None for a sentence of the response.
-        span: where it stands, as (start, end).
+        text: the sentence on one line. White space is folded, so that no text can begin a line with a forged key.
+        passage: the index of its passage, from 0; None for a sentence of the response.
+        span: the position in its text, as (start, end).
     """
 
     key: str
@@ -31,7 +31,7 @@ class KeyedSentence:
 
 
 def letters(index: int) -> str:
-    """Return the letters for a number from 0: a to z, then aa, ab and so on.
+    """Return the letters for a number from 0: a to z, then aa, ab, and so on.
 
     Example:
         >>> [letters(index) for index in (0, 25, 26, 51, 52, 701, 702)]
@@ -46,9 +46,9 @@ def letters(index: int) -> str:
 
 
 def key_passages(passages: Iterable[str]) -> list[KeyedSentence]:
-    """Cut passages into sentences with keys: the passage's number from 0, then letters.
+    """Split passages into sentences with keys: the passage's index from 0, then letters.
 
-    What has no letter or digit in it, a rule or the fence of a block, has no key.
+    A sentence without a letter or digit, for example a horizontal rule, gets no key.
     """
     return [
         KeyedSentence(f"{number}{letters(index)}", _one_line(text, span), number, span)
@@ -58,11 +58,11 @@ def key_passages(passages: Iterable[str]) -> list[KeyedSentence]:
 
 
 def key_response(response: str, sentences: Sequence[Span] | None = None) -> list[KeyedSentence]:
-    """Cut a response into sentences with keys: letters. What has no letter or digit in it has no key.
+    """Split a response into sentences with letters as keys. A sentence without a letter or digit gets no key.
 
     Args:
         response: the response.
-        sentences: its sentences, if they are known.
+        sentences: its sentences, if they are already known.
     """
     spans = sentence_spans(response) if sentences is None else sentences
     return [
@@ -80,7 +80,7 @@ def _one_line(text: str, span: Span) -> str:
 
 
 def plain_key(key: str) -> str:
-    """Return a key as we write it, for one that is written in capitals, in brackets or with a colon.
+    """Return the normal form of a key that is written in capitals, in brackets or with a colon.
 
     Example:
         >>> [plain_key(key) for key in ("0a", "[0A]", " (b):", "“1c”.")]

@@ -1,4 +1,4 @@
-"""Numbers in a text: figures in any notation, words and magnitudes, as exact decimal strings."""
+"""Numbers in a text: digits in any notation, number words and magnitudes, as exact decimal strings."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ _MAGNITUDES: Final[Mapping[str, int]] = {
     "mln": 6, "bln": 9,
 }  # fmt: skip
 _SHORT_MAGNITUDES: Final[Mapping[str, int]] = {"k": 3, "m": 6, "mn": 6, "bn": 9, "b": 9, "tn": 12}
-_MOSTLY_UNITS: Final = ("m", "b")  # metres, bytes
+# "5 m" and "5 b" are rather metres and bytes than millions and billions.
+_MOSTLY_UNITS: Final = ("m", "b")
+# Words of one number. Longer runs are lists.
 _LONGEST_RUN: Final = 32
 ORDINALS: Final[Mapping[str, int]] = {
     **{
@@ -47,6 +49,7 @@ ORDINALS: Final[Mapping[str, int]] = {
     },
 }  # fmt: skip
 _VULGAR: Final = "¼-¾⅐-⅞"
+# In order: "2½"; "12 000" with spaces between groups; ".5"; "1,000.5", "12:30" or "3.11.7".
 _LITERAL: Final = "|".join(
     (
         rf"\d{{1,3}} ?[{_VULGAR}]",
@@ -55,28 +58,38 @@ _LITERAL: Final = "|".join(
         r"\d+(?:[.,:'’\u00a0\u202f]\d+)*",
     )
 )
+# A number in digits with at most two letters after it ("5k", "3rd"), or one number word ("twenty").
 _NUMBER: Final = re.compile(
     rf"(?=[.\d])(?<!\d)(?P<literal>{_LITERAL})(?P<tail>(?:[^\W\d_]{{1,2}}(?![^\W_]))?)"
     rf"|(?<![^\W_])(?P<words>(?:{'|'.join([*CARDINALS, *ORDINALS, *_MAGNITUDES])})s?(?![^\W_]))",
     re.IGNORECASE,
 )
+# "two hundred and five", "twenty-one"
 _BETWEEN_NUMBERS: Final = re.compile(r"(?:[ -]|,? and )\Z")
+# "12 737": one number with a space between groups, or two numbers in a row.
 _GROUPS: Final = re.compile(r"\d{1,3}(?: [1-9]\d{2}){1,5}(?![\d ]\d)")
+# "½", "1/2"
 _FRACTION: Final = re.compile(
     rf"(?P<vulgar>[{_VULGAR}])|(?<![\d/.,])(?P<above>\d{{1,2}})[/⁄](?P<below>[1-9]\d?)(?!\d|[/.,]\d)"
 )
+# The "2" before a fraction in "2½", "2 1/2" or "2-1/2".
 _WHOLE: Final = re.compile(r"(?<![\d/.,])(\d{1,3})[ -]?\Z")
+# "two and a half"
 _AND_A_HALF: Final = re.compile(r" and (?:a |one )?(half|quarter)(?![^\W_])")
 _PARTS: Final = {"half": Fraction(1, 2), "quarter": Fraction(1, 4)}
 
 _CURRENCY: Final = "$€£¥"
+# "-" in "(-5)" and "-$5"; "minus 5"; "negative 5"
 _SIGN: Final = re.compile(
     rf"(?:\A|(?<=[\s(\[{{\"'“‘«=:<>~≈±|,;{_CURRENCY}]))(?P<sign>[-−–])[{_CURRENCY}]?\Z"
     rf"|(?<![^\W_])(?:minus|negative) [{_CURRENCY}]?\Z",
     re.IGNORECASE,
 )
+# "5 " or "5 km " before a hyphen: the hyphen may be the dash of a range.
 _RANGE_BEFORE: Final = re.compile(rf"[\d%] ?(?:[{_CURRENCY}%°]|°?[^\W\d_]{{1,9}}\.?)?\s\Z")
+# "(", "=" or "$" before a hyphen: the hyphen is a minus.
 _MARK_BEFORE: Final = re.compile(rf"(?:[(\[{{\"'“‘«]|[=<~≈±{_CURRENCY}]\s?)\Z")
+# "was ", "fell to " or "about " before a hyphen: the hyphen is a minus.
 _WORD_BEFORE: Final = re.compile(
     r"(?<![^\W_])(?:is|are|was|were|be|been|being|becomes?|became|remain(?:s|ed)?|stays|stayed|stood|stands|equals?|"
     r"reach(?:es|ed)?|hits?|averag(?:es?|ed)|returns?|returned|gives?|gave|yields?|yielded|scored|fell|dropped|rose|"
@@ -85,12 +98,14 @@ _WORD_BEFORE: Final = re.compile(
     re.IGNORECASE,
 )
 _LIST_MARKS: Final = "*>|.)•#+"
+# "fell by", "a loss of"
 _LESS_BEFORE: Final = re.compile(
     r"(?<![^\W_])(?:fell|fall(?:s|en|ing)?|drop(?:s|ped|ping)?|declin\w+|decreas\w+|down|los[et]s?|losing|loss(?:es)?|"
     r"reduc\w+|lower\w*|shr[aiu]nk\w*|below|less|slipp\w+|slid|plung\w+|tumbl\w+|contract\w+|deficits?|cuts?|sank|shed)"
     r"(?:(?! to | from )[^.!?\n\d]){1,25}\Z",
     re.IGNORECASE,
 )
+# "5 percent lower"
 _LESS_AFTER: Final = re.compile(
     r"[^.!?,;\n\d]{0,20}?(?<![^\W_])(?:below|lower|less|decreas\w+|declin\w+|drops?|loss(?:es)?|falls?|reductions?|"
     r"deficits?|down)(?![^\W_])",
@@ -104,38 +119,53 @@ class _Number(NamedTuple):
     readings: tuple[str, ...]
     spelled: bool
     parts: tuple[str, ...] = ()
-    """What a text that has this number supports too: its figures without their magnitude, the hour of a time."""
+    """What a text with this number also supports: its digits without the magnitude, the hour of a time."""
 
 
 def number_readings(literal: str) -> tuple[str, ...]:
-    """The values a numeral can stand for, as plain decimal strings, the likeliest first.
+    """Return the values that a numeral can mean, as plain decimal strings, the most likely first.
 
-    ``1,000`` is 1000, or 1 with a decimal comma; ``1.000`` is 1, or 1000. ``3.11.7`` is itself.
-    ``.5`` is 0.5; ``1 000`` is 1000; ``2½`` is 2.5, and ``⅓`` is 1/3.
+    Example:
+        >>> [number_readings(numeral) for numeral in ("1,000", "1.000", "3.11.7", ".5", "1 000", "2½", "⅓")]
+        [('1000', '1'), ('1', '1000'), ('3.11.7',), ('0.5',), ('1000',), ('2.5',), ('1/3',)]
     """
     if literal and not literal[-1].isdigit() and literal[-1].isnumeric():
         return (_exact(Fraction(int(literal[:-1].strip() or "0")) + _vulgar(literal[-1])),)
-    text = "".join(str(unicodedata.digit(c)) if c.isdigit() else c for c in literal)
-    text = text.translate(_GROUPERS)
-    marks = [c for c in text if c in ".,"]
+    text = _ascii_digits(literal).translate(_GROUPERS)
+    marks = [character for character in text if character in ".,"]
     if not marks:
         return (_plain(text),)
     if ":" in text:
         return (text,)
-    if len(set(marks)) == 2:  # the last mark is the decimal one
-        decimal = marks[-1]
-        other = "," if decimal == "." else "."
-        return (_plain(text.replace(other, "").replace(decimal, ".")),) if marks.count(decimal) == 1 else (text,)
-    grouped = re.fullmatch(r"\d{1,3}(?:[.,]\d{3})+|\d{1,2}(?:,\d{2})+,\d{3}", text) is not None  # 1,00,000 in India
+    if len(set(marks)) == 2:
+        return (_with_both_marks(text, decimal=marks[-1]),)
+    grouped = _GROUPED.fullmatch(text) is not None
+    without_marks = _plain(re.sub("[.,]", "", text))
     if len(marks) > 1:
-        return (_plain(re.sub("[.,]", "", text)),) if grouped else (text,)
-    decimal_value, grouped_value = _plain(text.replace(",", ".")), _plain(re.sub("[.,]", "", text))
+        # "1,000,000" is one number, "3.11.7" is a version.
+        return (without_marks,) if grouped else (text,)
+    as_decimal = _plain(text.replace(",", "."))
     if not grouped:
-        return (decimal_value,)
-    return (grouped_value, decimal_value) if marks[0] == "," else (decimal_value, grouped_value)
+        return (as_decimal,)
+    return (without_marks, as_decimal) if marks[0] == "," else (as_decimal, without_marks)
 
 
 _GROUPERS: Final = str.maketrans("", "", "'’ \u00a0\u202f")
+# 1,000,000, and 1,00,000 as in India
+_GROUPED: Final = re.compile(r"\d{1,3}(?:[.,]\d{3})+|\d{1,2}(?:,\d{2})+,\d{3}")
+
+
+def _ascii_digits(literal: str) -> str:
+    """Return the text with digits of any script as 0 to 9."""
+    return "".join(str(unicodedata.digit(c)) if c.isdigit() else c for c in literal)
+
+
+def _with_both_marks(text: str, decimal: str) -> str:
+    """Return the value of a numeral with commas and dots, the last of which is the decimal mark: "1.000,5"."""
+    if text.count(decimal) > 1:
+        return text
+    grouping = "," if decimal == "." else "."
+    return _plain(text.replace(grouping, "").replace(decimal, "."))
 
 
 def _vulgar(mark: str) -> Fraction:
@@ -143,7 +173,7 @@ def _vulgar(mark: str) -> Fraction:
 
 
 def _exact(value: Fraction) -> str:
-    """A decimal where it has an end, else ``1/3``."""
+    """Return a fraction as a decimal if that is finite, for example "0.5", otherwise as "1/3"."""
     above, below = value.numerator, value.denominator
     if 1000 % below:
         return f"{above}/{below}"
@@ -157,31 +187,31 @@ def _plain(number: str) -> str:
 
 
 def _scale(number: str, power: int) -> str:
-    """``number`` times ten to the ``power``, exactly, on strings."""
+    """Return ``number`` times ten to the ``power``, exactly."""
     whole, _, fraction = number.partition(".")
     fraction = fraction.ljust(power, "0")
     return _plain(f"{whole}{fraction[:power]}.{fraction[power:]}")
 
 
 def is_ordinal(text: str) -> bool:
-    """Whether a number as it is written is an ordinal: "3rd", "twenty-first"."""
+    """Return True if a number is written as an ordinal, for example "3rd" or "twenty-first"."""
     last = re.split(r"[\s-]", text.casefold())[-1]
     return last in ORDINALS or (last[:1].isdigit() and last.endswith(("st", "nd", "rd", "th")))
 
 
 def find_numbers(text: str) -> Iterator[tuple[int, int, tuple[str, ...], bool]]:
-    """Numbers as ``(start, end, readings, is_word)``; "two hundred and five" and "1.5 million" are one number each.
+    """Yield numbers as ``(start, end, readings, is_word)``. "two hundred and five" and "1.5 million" are one number.
 
-    The likeliest reading comes first. A sign belongs to its number: "-5", "minus 5", "-$5". What may be a sign or not
-    ("–5", a dash that begins a line, "UTC -5") is read both ways, and so is "5" in "fell by 5", which others write as
-    "-5".
+    The most likely reading comes first. A sign belongs to its number: "-5", "minus 5", "-$5". An ambiguous sign ("–5",
+    a dash at the beginning of a line, "UTC -5") is read both ways. So is the "5" in "fell by 5", which other texts
+    write as "-5".
     """
     for number in _numbers(text):
         yield number.start, number.end, number.readings, number.spelled
 
 
 def supported_numbers(text: str) -> tuple[set[str], set[str]]:
-    """Every number that somebody who has read a text may state, and those of them that it has as ordinals."""
+    """Return every number that a text supports, and those of them that it writes as ordinals."""
     values: set[str] = set(_fractions(text))
     ordinals: set[str] = set()
     for number in _numbers(text):
@@ -194,7 +224,7 @@ def supported_numbers(text: str) -> tuple[set[str], set[str]]:
 
 
 def _fractions(text: str) -> Iterator[str]:
-    """Yield "½" and "1/2" as 0.5; "2½", "2 1/2" and "two and a half" as 2.5 too."""
+    """Yield the values of fractions: 0.5 for "½" and "1/2"; also 2.5 for "2½", "2 1/2" and "two and a half"."""
     for found in _FRACTION.finditer(text):
         part = Fraction(int(found["above"]), int(found["below"])) if found["below"] else _vulgar(found["vulgar"])
         before = text[max(0, found.start() - 5) : found.start()]
@@ -210,22 +240,34 @@ def _fractions(text: str) -> Iterator[str]:
 
 
 def _numbers(text: str) -> Iterator[_Number]:
+    for run in _runs(text):
+        for number in _run_values(run):
+            yield _signed(text, number)
+
+
+def _runs(text: str) -> Iterator[list[re.Match[str]]]:
+    """Yield the matches that may form one number together, for example "two", "hundred" and "five"."""
     run: list[re.Match[str]] = []
     for found in _NUMBER.finditer(text):
-        joins = bool(run) and found["words"] is not None and found.start() - run[-1].end() <= 5
-        joins = joins and len(run) < _LONGEST_RUN
-        if joins and _BETWEEN_NUMBERS.match(text[run[-1].end() : found.start()]):
+        if run and _joins(text, run, found):
             run.append(found)
             continue
         if run:
-            yield from (_signed(text, number) for number in _run_values(run))
+            yield run
         run = [found]
     if run:
-        yield from (_signed(text, number) for number in _run_values(run))
+        yield run
+
+
+def _joins(text: str, run: list[re.Match[str]], found: re.Match[str]) -> bool:
+    if found["words"] is None or len(run) >= _LONGEST_RUN:
+        return False
+    gap = text[run[-1].end() : found.start()]
+    return len(gap) <= len(" and ") and _BETWEEN_NUMBERS.match(gap) is not None
 
 
 def _signed(text: str, number: _Number) -> _Number:
-    """Read the sign before a number, as far as it is one."""
+    """Return the number with the sign before it, if there is one."""
     before = text[max(0, number.start - 12) : number.start]
     found = _SIGN.search(before)
     if found is None:
@@ -238,14 +280,15 @@ def _signed(text: str, number: _Number) -> _Number:
 
 
 def _is_doubtful(text: str, position: int, found: re.Match[str]) -> bool:
-    """Whether a sign may be a bullet, the dash of a range or of a name, or what is to be done instead.
+    """Return True if a sign may be something else: a bullet, or the dash of a range or of a name.
 
-    A hyphen is a minus for sure where a word or mark stands before it that a number follows: "was -5", "(-5)".
+    A hyphen is certainly a minus after a word or mark that a number follows: "was -5", "(-5)".
     """
     sign = found["sign"]
     line = text[max(0, position - 24) : position].rpartition("\n")[2]
     if sign is None:
         return re.search(r"[\d%]\s\Z", line) is not None
+    # An en dash is rather a dash, and a hyphen that begins a line is rather a bullet.
     if sign == "–" or not line.strip():
         return True
     if _WORD_BEFORE.search(line):
@@ -257,7 +300,7 @@ def _is_doubtful(text: str, position: int, found: re.Match[str]) -> bool:
 
 
 def _lessened(text: str, number: _Number) -> _Number:
-    """Read "fell by 5" as -5 as well."""
+    """Return the number, with a negative reading too if it is a decrease: "fell by 5"."""
     before = text[max(0, number.start - 45) : number.start]
     if not number.spelled and (_LESS_BEFORE.search(before) or _LESS_AFTER.match(text, number.end, number.end + 40)):
         return number._replace(readings=(*number.readings, *_negative(number.readings)))
@@ -276,7 +319,7 @@ def _run_values(run: list[re.Match[str]]) -> Iterator[_Number]:
 
 
 def _literal_values(run: list[re.Match[str]]) -> Iterator[_Number]:
-    """Figures, with the magnitudes that follow them, or else with what words say behind them."""
+    """Yield the number in digits with the magnitudes after it ("1.5 million"), or it and the number words after it."""
     found, following = run[0], run[1:]
     readings = _range_end(found) + number_readings(found["literal"])
     tail = found["tail"].casefold()
@@ -300,7 +343,7 @@ def _literal_parts(literal: str) -> tuple[str, ...]:
 
 
 def numbers_apart(text: str) -> tuple[tuple[str, ...], ...]:
-    """The readings of each number in the row that "12 737" may be; none where it must be one, as "12 000" must."""
+    """Return the readings of each number if "12 737" may be two numbers; empty if it must be one, as in "12 000"."""
     text = text.lstrip(f"-−–{_CURRENCY}")
     found = _GROUPS.match(text)
     if found is None:
@@ -314,44 +357,72 @@ def _scaled(readings: tuple[str, ...], power: int) -> tuple[str, ...]:
     return tuple(_scale(reading, power) for reading in readings if _is_decimal(reading))
 
 
+class _SpelledNumber:
+    """A number in words under construction: each part must be smaller than the one before.
+
+    Attributes:
+        start: the position of the first word.
+        end: the end of the last word.
+    """
+
+    def __init__(self, start: int) -> None:
+        self.start = self.end = start
+        self._total = 0
+        self._current = 0
+        # The order of magnitude of the smallest part so far.
+        self._order = 10**15
+
+    def accepts_magnitude(self, power: int) -> bool:
+        """Return True if "hundred" or "million" can follow: "two hundred hundred" is not one number."""
+        return power != 100 or self._current < 100
+
+    def multiply(self, power: int, end: int) -> None:
+        """Apply "hundred", "thousand", "million"."""
+        factor = self._current or 1
+        if power == 100:
+            self._current = factor * 100
+        else:
+            self._total, self._current = self._total + factor * power, 0
+        self._order, self.end = power, end
+
+    def accepts(self, value: int) -> bool:
+        """Return True if a word below one hundred can follow: "hundred" and "five", "twenty" and "one"."""
+        if self._order > 10:
+            return True
+        return self._order == 10 and 0 < value < 10
+
+    def add(self, value: int, end: int) -> None:
+        """Add a word below one hundred."""
+        self._current += value
+        self._order, self.end = (10 if value >= 20 else 1), end
+
+    def number(self) -> _Number:
+        """Return the number."""
+        return _Number(self.start, self.end, (str(self._total + self._current),), True)
+
+
 def _word_values(run: list[re.Match[str]]) -> Iterator[_Number]:
-    """Number words: each part is smaller than the one before, else a new number begins."""
-    at = end = run[0].start()
-    total = current = 0
-    size = 10**15  # the order of the smallest part so far
-    pending = False
+    """Yield the numbers in a run of number words: "nineteen eighty" is two, "two hundred and five" is one."""
+    spelled: _SpelledNumber | None = None
     for found in run:
         word = _number_word(found)
-        if word in _MAGNITUDES:
-            power = 10 ** _MAGNITUDES[word]
-            if pending and power == 100 and current >= 100:
-                yield _Number(at, end, (str(total + current),), True)
-                pending = False
-            if not pending:
-                at, total, current, pending = found.start(), 0, 1, True
-            if power == 100:
-                current = (current or 1) * 100
-            else:
-                total, current = total + (current or 1) * power, 0
-            size, end = power, found.end()
-            continue
+        power = 10 ** _MAGNITUDES[word] if word in _MAGNITUDES else None
         value = CARDINALS.get(word, ORDINALS.get(word, 0))
-        order = 10 if value >= 20 else 1
-        fits = pending and (
-            (order == 10 and size > 10) or (order == 1 and (size > 10 or (size == 10 and 0 < value < 10)))
-        )
-        if not fits:
-            if pending:
-                yield _Number(at, end, (str(total + current),), True)
-            at, total, current, pending = found.start(), 0, 0, True
-        current += value
-        size, end = order, found.end()
-    if pending:
-        yield _Number(at, end, (str(total + current),), True)
+        fits = spelled and (spelled.accepts(value) if power is None else spelled.accepts_magnitude(power))
+        if spelled is None or not fits:
+            if spelled:
+                yield spelled.number()
+            spelled = _SpelledNumber(found.start())
+        if power is None:
+            spelled.add(value, found.end())
+        else:
+            spelled.multiply(power, found.end())
+    if spelled:
+        yield spelled.number()
 
 
 def _range_end(found: re.Match[str]) -> tuple[str, ...]:
-    """``19`` in ``2018–19`` is 2019 as well."""
+    """Return 2019 for the ``19`` in ``2018–19``; otherwise nothing."""
     literal, text, start = found["literal"], found.string, found.start()
     if len(literal) == 2 and literal.isdigit() and text[start - 1 : start] in ("-", "–", "/"):
         before = text[max(0, start - 6) : start - 1]

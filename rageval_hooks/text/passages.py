@@ -1,4 +1,4 @@
-"""The lexical side of a passage: which words stand where in it, and the facts that it states."""
+"""The lexical index of a passage: the words of each chunk, and the facts that the passage states."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from rageval_hooks.text.words import words
 __all__ = ["CHUNK_WORDS", "MAX_CHUNKS", "PassageIndex", "has_words", "index_passage"]
 
 CHUNK_WORDS: Final = 100
-"""A passage is cut into chunks of so many words; a window is two neighbouring chunks, so windows overlap by half."""
+"""Words per chunk. A window is two neighbouring chunks, so that windows overlap by half."""
 
 MAX_CHUNKS: Final = 200
-"""A passage longer than 20,000 words gets longer chunks, not more of them: the work stays linear."""
+"""Maximum number of chunks. A passage of more than 20,000 words gets longer chunks, so that the work stays linear."""
 
 
 @dataclass(frozen=True, slots=True)
 class PassageIndex:
-    """The lexical side of a passage. Depends on its text alone: cache it."""
+    """The lexical index of a passage. It depends on the text only, so it can be cached."""
 
     chunk_starts: tuple[int, ...]
     chunks: tuple[frozenset[str], ...]
@@ -27,7 +27,7 @@ class PassageIndex:
 
     @property
     def size(self) -> int:
-        """Bytes, about: an entry of a set and its string."""
+        """Approximate memory in bytes."""
         entries = sum(map(len, (*self.chunks, *self.facts.sets)))
         return 2000 + 130 * entries
 
@@ -38,7 +38,7 @@ def has_words(text: str) -> bool:
 
 
 def index_passage(text: str) -> PassageIndex:
-    """Chunk a passage and collect each chunk's keys."""
+    """Split a passage into chunks and collect the keys of each."""
     found = list(words(text))
     size = max(CHUNK_WORDS, -(-len(found) // MAX_CHUNKS))
     cuts = range(0, len(found), size)

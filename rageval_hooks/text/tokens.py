@@ -1,4 +1,4 @@
-"""Token counts: tiktoken where its ranks can be had, else a rule of thumb. Never a download on a caller's thread."""
+"""Token counts by tiktoken, or an estimate while its ranks are not available. Callers never wait for a download."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ if TYPE_CHECKING:
 __all__ = ["CHARACTERS_PER_TOKEN", "count_tokens", "load_encoding", "with_estimated_usage"]
 
 CHARACTERS_PER_TOKEN = 4
-"""Of English text in current tokenizers, about."""
+"""Average for English text in current tokenizers."""
 
 _DEFAULT_ENCODING = "o200k_base"
 _BUNDLED = ("cl100k_base", "o200k_base")
 _URL = "https://openaipublic.blob.core.windows.net/encodings/{name}.tiktoken"
-"""Where tiktoken downloads ranks from; it keeps them in files that are named by the SHA-1 of that."""
+"""The URL of tiktoken's ranks. tiktoken caches them in files named by the URL's SHA-1."""
 
 _TIMEOUT = 60.0
-_LONGEST = 100_000
+_PIECE = 100_000
 
 
 def load_encoding(model: str | None = None) -> BackgroundValue[Encoding]:
-    """Return the (perhaps still loading) tiktoken encoding for a model's name; o200k_base for an unknown one."""
+    """Return the tiktoken encoding for a model, which may still be loading; o200k_base for an unknown model."""
     return _encoding(_encoding_name(model))
 
 
 def count_tokens(texts: Iterable[str], model: str | None = None, *, wait: bool = False) -> tuple[int, UsageSource]:
-    """Count the tokens of some texts together.
+    """Count the tokens of several texts together.
 
     Args:
         texts: the texts.
-        model: the model whose encoding is meant.
-        wait: wait for the encoding if it is still loading; not for a request's thread.
+        model: the model that determines the encoding.
+        wait: wait for the encoding if it is still loading. Not for a request's thread.
 
     Returns:
-        The count and who counted: ``"tiktoken"``, or ``"characters"`` (one token per four characters, rounded up)
-        while the encoding loads or where it cannot be had.
+        The count and its source: ``"tiktoken"``, or ``"characters"`` (one token per four characters, rounded up)
+        while the encoding loads or if it is not available.
     """
     texts = list(texts)
     value = load_encoding(model)
@@ -63,11 +63,11 @@ def count_tokens(texts: Iterable[str], model: str | None = None, *, wait: bool =
 
 
 def with_estimated_usage(turn: Turn, *, wait: bool = False) -> Turn:
-    """Return the turn with an estimate, marked as one, for every model call whose provider counted no tokens.
+    """Return the turn with estimated usage, marked as such, for every model call without reported usage.
 
     Args:
         turn: the turn.
-        wait: wait for the encoding if it is still loading; not for a request's thread.
+        wait: wait for the encoding if it is still loading. Not for a request's thread.
     """
     if not any(_lacks_usage(step) for step in turn.steps):
         return turn
@@ -76,9 +76,10 @@ def with_estimated_usage(turn: Turn, *, wait: bool = False) -> Turn:
 
 
 def _lacks_usage(step: Step) -> bool:
-    """Whether a model's tokens are to be estimated: not of a call that failed before it wrote anything."""
-    counts = bool(step.output) or (step.error is None and bool(step.messages))
-    return step.kind == "llm" and step.usage is None and counts
+    """Return True if a model call needs an estimate. A call that failed before it wrote anything used no tokens."""
+    if step.kind != "llm" or step.usage is not None:
+        return False
+    return bool(step.output) or (step.error is None and bool(step.messages))
 
 
 def _with_usage(step: Step, wait: bool) -> Step:
@@ -89,8 +90,8 @@ def _with_usage(step: Step, wait: bool) -> Step:
 
 
 def _count(encoding: Encoding, text: str) -> int:
-    # tiktoken's regular expressions are quadratic on long runs without a break: count piece by piece.
-    pieces = (text[start : start + _LONGEST] for start in range(0, len(text), _LONGEST))
+    # tiktoken's regular expressions are quadratic on long runs without a break, so long texts are counted in pieces.
+    pieces = (text[start : start + _PIECE] for start in range(0, len(text), _PIECE))
     return sum(len(encoding.encode_ordinary(piece)) for piece in pieces)
 
 
@@ -118,10 +119,10 @@ def _encoding(name: str) -> BackgroundValue[Encoding]:
 
 
 def _provide_ranks(name: str) -> None:
-    """Put the ranks that llama-index-core ships where tiktoken keeps its downloads, unless the user has his own place.
+    """Copy the ranks that llama-index-core ships into tiktoken's cache, unless the user has set another cache.
 
-    To point tiktoken elsewhere by an environment variable for a moment would be seen by the whole process: LlamaIndex
-    does so itself, and deletes the variable afterwards.
+    The environment variable for tiktoken's cache is not changed, not even for a moment: the whole process would see
+    it, and LlamaIndex sets and deletes it itself.
     """
     directory = _llama_index_ranks() if name in _BUNDLED else None
     if directory is None or "TIKTOKEN_CACHE_DIR" in os.environ or "DATA_GYM_CACHE_DIR" in os.environ:
@@ -135,11 +136,11 @@ def _provide_ranks(name: str) -> None:
         new = cache / f"{file_name}.{uuid4()}.tmp"
         try:
             new.write_bytes((directory / file_name).read_bytes())
-            os.replace(new, cache / file_name)  # at once: other processes may be reading
+            os.replace(new, cache / file_name)  # atomic, since other processes may be reading
         finally:
             new.unlink(missing_ok=True)
     except OSError:
-        return  # then tiktoken looks for itself
+        return  # tiktoken then downloads the ranks in the background
 
 
 def _llama_index_ranks() -> Path | None:
