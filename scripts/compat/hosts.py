@@ -24,7 +24,7 @@ from pathlib import Path
 PROJECT = Path(__file__).resolve().parents[2]
 PLUGINS = Path(__file__).resolve().parent
 CONSTRAINTS = PROJECT / "constraints.txt"
-MUST_BE_ZERO = ("open_runs", "given_up", "internal_errors")
+MUST_BE_ZERO = ("given_up", "internal_errors")
 SECONDS_PER_RUN = 3600
 
 
@@ -39,6 +39,7 @@ class Suite:
         tests: the paths to run.
         requirements: what the tests import.
         environment: variables that the tests read.
+        runs_left: runs that the tests start and never end, so that they stay in the hook's table.
     """
 
     distribution: str
@@ -46,6 +47,7 @@ class Suite:
     tests: tuple[str, ...]
     requirements: tuple[str, ...]
     environment: tuple[tuple[str, str], ...] = ()
+    runs_left: int = 0
 
 
 PYTEST = ("pytest>=9,<10", "pytest-asyncio", "pytest-mock", "pytest-socket", "pytest-xdist", "syrupy>=5,<6")
@@ -96,6 +98,7 @@ SUITES = {
         tests=("tests",),
         requirements=(*PYTEST, "langgraph-checkpoint-postgres", "langgraph-checkpoint-sqlite", "psycopg[binary,pool]"),
         environment=(("NO_DOCKER", "true"),),
+        runs_left=1,  # a test cancels an asynchronous tool, of which langchain-core reports no end
     ),
     "classic": Suite(
         distribution="langchain-classic",
@@ -112,6 +115,7 @@ SUITES = {
             "numpy",
             "pandas",
             "requests-mock",
+            "sqlalchemy[asyncio]",
             "responses",
             "toml",
         ),
@@ -238,8 +242,10 @@ def check(workplace: Workplace, name: str) -> bool:
     for test in sorted(new):
         print(f"{name}: fails only with the hook: {test}")
     wrong = {counter: hooked.stats[counter] for counter in MUST_BE_ZERO if hooked.stats.get(counter)}
+    if hooked.stats["open_runs"] > suite.runs_left:
+        wrong["open_runs"] = hooked.stats["open_runs"]
     if wrong:
-        print(f"{name}: counters that must be 0: {wrong}")
+        print(f"{name}: counters that are too high: {wrong}")
     return not new and not wrong
 
 
