@@ -13,6 +13,7 @@ from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.values import first_string, is_a
 from rageval_hooks.integrations.langchain.answer import answer_of, is_stream_event
 from rageval_hooks.integrations.langchain.context import context_of
+from rageval_hooks.integrations.langchain.documents import document_lists
 from rageval_hooks.integrations.langchain.model_calls import (
     citations_of,
     generated_text,
@@ -60,7 +61,7 @@ def turn_from_runs(
     came_out = _came_out(root, models)
     answering = _answering(models, came_out)
     status, error = outcome_of(runs, answering)
-    response = _response(root, models, answering, came_out, status)
+    response = _response(runs, models, answering, came_out, status)
     context = context_of(runs, models=models, answering=answering, response=response, earlier=earlier or {})
     query = query_of(root.input) or next(iter(context.queries), "")
     steps = steps_of(runs, ended_at, every_step, context)
@@ -149,18 +150,28 @@ def _answering(models: Sequence[Run], response: str) -> Run | None:
     return models[-1] if models else None
 
 
-def _response(root: Run, models: Sequence[Run], answering: Run | None, came_out: str, status: TurnStatus) -> str:
+def _response(
+    runs: Sequence[Run], models: Sequence[Run], answering: Run | None, came_out: str, status: TurnStatus
+) -> str:
     """Return the answer: what came out of the root, else what the answering model wrote or had streamed so far."""
+    root = runs[0]
     if status == "interrupted":
         # The state of a waiting graph may have the answer of an earlier turn.
         return came_out if any(carries(came_out, text) for text in _texts(models)) else ""
     if came_out or is_a(root.output, (str, BaseMessage)):
         return came_out
-    if answering is None:
+    if answering is None or _only_searches(root, runs, answering):
         return ""
     if answering.tokens and (root.output is None or answering.ended_at is None):
         return "".join(answering.tokens)
     return generated_text(answering.output)
+
+
+def _only_searches(root: Run, runs: Sequence[Run], answering: Run) -> bool:
+    """Return True if a chain returns what a retriever found for the model's text: the model wrote queries."""
+    if answering.ended_at is None or not is_a(root.output, list) or not document_lists(root.output):
+        return False
+    return any(run.kind == "retriever" and run.started_at >= answering.ended_at for run in runs)
 
 
 # --------------------------------------------------------------------------- session, user

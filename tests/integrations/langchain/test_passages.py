@@ -387,3 +387,13 @@ def test_a_structured_response_that_the_provider_writes_as_json(captured: Captur
 
     turn = captured.turn
     assert (turn.response, marks(turn)) == (ANSWER, {"d1": True, "d2": True})
+
+
+def test_a_chain_that_only_searches_has_no_answer(captured: Captured) -> None:
+    """A model writes the query (HyDE, several queries), and the documents come out."""
+    (PROMPT | model("pier opening year") | StrOutputParser() | retriever()).invoke(
+        {"context": "", "question": QUESTION}
+    )
+
+    turn = captured.turn
+    assert (turn.query, turn.response, turn.retrieval_queries) == (QUESTION, "", ("pier opening year",))
