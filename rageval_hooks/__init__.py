@@ -9,6 +9,7 @@ See :func:`instrument` for the settings, and the README for the rest.
 
 from rageval_hooks.errors import (
     ConfigurationError,
+    JudgeError,
     MissingDependencyError,
     ModelUnavailableError,
     RagevalError,
@@ -18,6 +19,7 @@ from rageval_hooks.errors import (
 from rageval_hooks.evaluation import evaluate, evaluate_conversation
 from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.instrumentation import Instrumentation, instrument
+from rageval_hooks.judges.base import Judge, Judgement
 from rageval_hooks.metrics import JudgeMetric, LocalMetric, Metric, ScoreDefinition, metric
 from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped, Target
 from rageval_hooks.turn import (
@@ -39,7 +41,10 @@ __all__ = [
     "Exporter",
     "Failed",
     "Instrumentation",
+    "Judge",
+    "JudgeError",
     "JudgeMetric",
+    "Judgement",
     "LocalMetric",
     "Message",
     "Metric",

@@ -2,10 +2,10 @@
 
     RagevalError
     ├── ConfigurationError      a setting is wrong (also a ValueError)
-    │   └── UnknownNameError    a metric, exporter or model name that nobody provides
+    │   └── UnknownNameError    an unknown name of a metric, exporter or model
     ├── MissingDependencyError  an extra is not installed (also an ImportError)
-    ├── ModelUnavailableError   a local model cannot be had
-    │   └── ModelNotReadyError  it is still loading; ask again later
+    ├── ModelUnavailableError   a local model cannot be loaded
+    │   └── ModelNotReadyError  it is still loading
     ├── InputTooLargeError      a turn is larger than a metric reads
     ├── OverBudgetError         the time for inline work is used up (never leaves the pipeline)
     ├── JudgeError              a judge gave no usable answer; its kind says why
@@ -19,8 +19,8 @@
     ├── ExportError             something could not be delivered
     └── TurnError               a turn cannot be built from what was given (also a ValueError)
 
-They are raised where the user calls the library: at construction, in the offline tools, in functions called by hand.
-Nothing here ever travels into an instrumented application's request.
+They are raised where users call the library: at construction, in the offline commands, in functions called directly.
+None of them ever reaches a request of an instrumented application.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ class ConfigurationError(RagevalError, ValueError):
 
 
 class UnknownNameError(ConfigurationError):
-    """A name that nobody provides; the message lists the valid ones.
+    """An unknown name; the message lists the valid ones.
 
     Args:
-        what: the kind of thing that was named, such as ``"metric"``.
-        name: the name as it was given.
-        valid: the names that would have been accepted.
-        hint: one more sentence, such as how to name an object of one's own.
+        what: what the name is for, such as ``"metric"``.
+        name: the name that was given.
+        valid: the names that are accepted.
+        hint: one more sentence, such as how to name a custom object.
     """
 
     def __init__(self, what: str, name: str, valid: Iterable[str], hint: str = "") -> None:
@@ -87,7 +87,7 @@ class MissingDependencyError(RagevalError, ImportError):
     Args:
         package: the package that could not be imported.
         extra: the extra of ``rageval-hooks`` that brings it.
-        purpose: what it is needed for.
+        purpose: what needs the package.
     """
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
@@ -97,7 +97,7 @@ class MissingDependencyError(RagevalError, ImportError):
 
 
 class ModelUnavailableError(RagevalError):
-    """A local model cannot be had: no such folder, no hub, a missing package, a broken file.
+    """A local model cannot be loaded: no such folder, no hub, a missing package, a broken file.
 
     Args:
         role: which model, such as ``"embedder"``.
@@ -122,7 +122,7 @@ class InputTooLargeError(RagevalError):
 
 
 class OverBudgetError(RagevalError):
-    """The time for inline work is used up. What was being computed is computed later, in the background."""
+    """The inline budget is used up. The work continues in the background."""
 
     def __init__(self) -> None:
         super().__init__("the inline budget is used up")
@@ -132,9 +132,9 @@ class JudgeError(RagevalError):
     """A judge gave no usable answer.
 
     Args:
-        message: what happened, in a short sentence; holds neither keys nor the texts that were judged.
-        details: JSON-able facts for a failed score's metadata: ``model``, ``attempts``, tokens and cost of what was
-            spent all the same, ``status``, ``response_id``, and ``refusal`` (the model's own words).
+        message: what happened, in a short sentence, without keys or texts that were judged.
+        details: JSON-able facts for a failed score's metadata: ``model``, ``attempts``, the tokens and cost that
+            were spent, ``status``, ``response_id``, and ``refusal`` (the model's own words).
 
     Attributes:
         kind: the kind of failure, for counters and for ``Failed.error_type``.
@@ -161,19 +161,19 @@ class JudgeTruncatedError(JudgeError):
 
 
 class JudgeAnswerError(JudgeError):
-    """The answer is no JSON, does not fit the schema, or has values out of their range."""
+    """The answer is not JSON, does not fit the schema, or has values outside their range."""
 
     kind = "invalid_answer"
 
 
 class JudgeTooLargeError(JudgeError):
-    """The question is larger than the model reads, or the answer larger than is accepted."""
+    """The question is larger than the model accepts, or the answer larger than the judge accepts."""
 
     kind = "too_large"
 
 
 class JudgeRateLimitedError(JudgeError):
-    """The provider wants fewer requests, and did not take one within the time that there was."""
+    """The provider limits requests, and accepted none within the time limit."""
 
     kind = "rate_limited"
 
@@ -185,7 +185,7 @@ class JudgeUnavailableError(JudgeError):
 
 
 class JudgeRejectedError(JudgeError):
-    """The judge does not take such requests: wrong key, model, URL, certificate or parameters."""
+    """The judge rejects the request: wrong key, model, URL, certificate or parameters."""
 
     kind = "rejected"
 

@@ -1,4 +1,4 @@
-"""Evaluation by hand: of a turn that one has, or of a conversation."""
+"""Evaluate a turn or a conversation directly, without a framework."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def evaluate(
     judge: Any = None,
     thresholds: Mapping[str, float | None] | str | None = None,
 ) -> Evaluation:
-    """Evaluate a turn here and now; waits for models that have to be loaded.
+    """Evaluate a turn and return its evaluation; waits for models that have to be loaded.
 
     Args:
         turn: the turn.
@@ -51,7 +51,7 @@ def evaluate_conversation(
 
     Args:
         turns: chat messages, each a mapping with ``role`` and ``content``.
-        contexts: what was retrieved: a list of passages per answer, or one list for all answers.
+        contexts: the retrieved passages: a list per answer, or one list for all answers.
         metrics: see :func:`rageval_hooks.instrument`.
         models: see :func:`rageval_hooks.instrument`.
         judge: see :func:`rageval_hooks.instrument`.
@@ -62,7 +62,7 @@ def evaluate_conversation(
 
     Raises:
         ConfigurationError: a setting is wrong.
-        TurnError: the messages and contexts do not fit together; the message says where.
+        TurnError: messages and contexts do not match; the message says where.
 
     Example:
         >>> [evaluation] = evaluate_conversation(
@@ -94,7 +94,7 @@ def _evaluate(
         judge=judge,
         thresholds=dict(thresholds) if isinstance(thresholds, Mapping) else thresholds,
         exporters=[],
-        sample_rate=1.0,  # whatever the environment says of an application's turns: these were not drawn by chance
+        sample_rate=1.0,  # the environment's rate is for an application's turns; these were not sampled
         judge_sample_rate={},
     )
     try:
@@ -102,4 +102,4 @@ def _evaluate(
         return [pipeline.evaluate(turn) for turn in turns]
     finally:
         if judge is None or isinstance(judge, str):
-            pipeline.close_judge()  # it was made here; one that was given may be used again
+            pipeline.close_judge()  # created here; a judge that was passed in may be used again

@@ -1,4 +1,4 @@
-"""``instrument()``: the one line, and the handle that it returns."""
+"""``instrument()``, and the handle that it returns."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ __all__ = ["Instrumentation", "instrument"]
 _logger = logging.getLogger(__name__)
 
 _FRAMEWORKS = {"langchain": "langchain_core", "llama_index": "llama_index.core"}
-"""Integration → the package that must be there for it."""
+"""Integration → the package that it needs."""
 
 
 class Instrumentation:
-    """What ``instrument()`` returns: the switch, and a view inside. A context manager too: it shuts down at its end.
+    """The handle that ``instrument()`` returns. As a context manager it shuts down at the end.
 
     Args:
-        pipeline: where turns go.
+        pipeline: receives the turns.
         frameworks: the integrations that are attached.
     """
 
@@ -43,21 +43,28 @@ class Instrumentation:
         self._closed = False
 
     def flush(self, timeout: float = 30.0) -> bool:
-        """Wait until every turn so far is evaluated and delivered; False if that took longer than ``timeout`` s."""
+        """Wait until every turn so far is evaluated and delivered.
+
+        Args:
+            timeout: seconds.
+
+        Returns:
+            False if something was not delivered in time.
+        """
         from rageval_hooks.integrations.capture.deferred import flush
 
         return flush(self.pipeline, timeout)
 
     def shutdown(self, timeout: float | None = None) -> bool:
-        """Detach from the frameworks, deliver what is there, and let go of resources.
+        """Detach from the frameworks, deliver what is pending, and release resources.
 
-        Where another ``instrument()`` has replaced this one, that one stays attached.
+        If another ``instrument()`` has replaced this one, the other one stays attached.
 
         Args:
             timeout: seconds; the setting ``drain_timeout`` by default.
 
         Returns:
-            False if something was left undone.
+            False if something was not evaluated or not delivered in time.
         """
         if self._closed:
             return True
@@ -71,7 +78,7 @@ class Instrumentation:
         return self.pipeline.shutdown(max(0.0, deadline - time.monotonic())) and settled
 
     def stats(self) -> dict[str, Any]:
-        """Return what was counted: turns, results by status, errors, queues, models, runs under way."""
+        """Return the counters: turns, results by status, errors, queues, models, exporters, judge, open runs."""
         from rageval_hooks.integrations.capture.recorder import shared_recorder
 
         recorder = shared_recorder()
@@ -121,7 +128,7 @@ def instrument(
         models: ``"default"``, ``"lexical"`` (stand-ins without weights), or a mapping with any of the fields of
             :class:`rageval_hooks.settings.ModelSettings`.
         exporters: names, classes or instances; OpenTelemetry by default.
-        judge: who judges, off the request path: ``"openai:gpt-5-mini"``, a
+        judge: the judge, off the request path: ``"openai:gpt-5-mini"``, a
             :class:`rageval_hooks.judges.openai.OpenAIJudge`, a chat model of LangChain, or an LLM of LlamaIndex.
         tracer_provider: for the OpenTelemetry exporter; the application's global one by default.
         sample_rate: share of turns that are evaluated, 0..1.
@@ -131,8 +138,8 @@ def instrument(
         inline_budget_ms: the longest that a call of the application waits for local scores, 100 by default.
         capture_content: False keeps texts off spans; see :class:`rageval_hooks.settings.Settings`.
         spans: ``"rag"``, ``"all"`` or ``"none"``.
-        on_evaluation: called with each :class:`rageval_hooks.Evaluation`: where the call returns for the inline stage,
-            on a background thread for later ones. What it or a metric asks of LangChain or LlamaIndex is not captured.
+        on_evaluation: called with each :class:`rageval_hooks.Evaluation`, on a background thread; for the inline stage
+            the application's call waits for it within the budget. Chains that it runs are not captured.
         settings: the other fields of :class:`rageval_hooks.settings.Settings`.
 
     Raises:
@@ -165,7 +172,7 @@ def instrument(
         integrations = _integrations()
         if not integrations:
             needed = ", ".join(_FRAMEWORKS.values())
-            raise ConfigurationError(f"there is no framework to attach to: none of {needed} is installed")
+            raise ConfigurationError(f"no supported framework is installed: install one of {needed}")
         if pipeline.enabled:
             pipeline.load_models()
         for integration in integrations.values():
@@ -201,20 +208,20 @@ def _integrations() -> dict[str, ModuleType]:
             continue
         try:
             found[name] = import_module(f"rageval_hooks.integrations.{name}")
-        except MissingDependencyError as error:  # a version from before what the integration needs
-            _logger.warning("rageval-hooks: %s is left out: %s", package, error)
+        except MissingDependencyError as error:  # the installed version is too old
+            _logger.warning("rageval-hooks: %s is not instrumented: %s", package, error)
     return found
 
 
 def _installed(package: str) -> bool:
     try:
         return find_spec(package) is not None
-    except ModuleNotFoundError:  # the package that it would be in is not there
+    except ModuleNotFoundError:  # its parent package is not installed
         return False
 
 
 def _kept(value: Any) -> Any:
-    """Return a value as it is now, to be read twice: an iterator would be empty then, a list or a dict changed."""
+    """Return a copy that can be read twice: an iterator would be empty then, and a list or a dict may change."""
     if isinstance(value, Mapping):
         return dict(value)
     return tuple(value) if isinstance(value, (list, set, Iterator)) else value

@@ -20,14 +20,14 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """The things of one kind that can be named.
+    """The objects of one kind that users can name.
 
     A built-in one is every concrete subclass of ``base`` that a module of ``package`` defines and that has a ``name``:
     adding one is adding one file. Others come from the entry points of ``group``.
 
     Args:
-        what: the kind of thing, for messages: ``"metric"``.
-        base: the class that they derive from.
+        what: the kind, for messages: ``"metric"``.
+        base: the base class.
         package: the package with the built-in ones.
         group: the entry-point group of the others.
     """
@@ -47,15 +47,15 @@ class Registry(Generic[T]):
         return [*self.builtin(), *(entry.name for entry in self._entry_points())]
 
     def create(self, given: Any, make: Callable[[type[T]], T] | None = None) -> T:
-        """Return the thing that was named; an instance is returned as it is.
+        """Return the object that a name refers to; an instance is returned unchanged.
 
         Args:
             given: an instance, a class, a built-in name, the name of an entry point, or ``"package.module:name"``.
             make: makes an instance of a class; without it the class is called without arguments.
 
         Raises:
-            UnknownNameError: nobody provides that name.
-            ConfigurationError: it is something else than the kind that is needed, or cannot be made or imported.
+            UnknownNameError: the name is unknown.
+            ConfigurationError: the object is of another kind, or cannot be created or imported.
         """
         found = self._find(given) if isinstance(given, str) else given
         if isinstance(found, type) and issubclass(found, self.base):

@@ -1,4 +1,4 @@
-"""What an evaluation yields: scores, and why there is none where there is none."""
+"""The results of an evaluation: scores, and the reasons for scores that are missing."""
 
 from __future__ import annotations
 

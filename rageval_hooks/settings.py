@@ -76,7 +76,7 @@ class ModelSettings(Data):
         embedder: a sentence-transformers model; its token vectors are used too.
         cross_encoder: a sentence-transformers cross-encoder for (query, response) pairs.
         nlp: a spaCy pipeline with a parser and an entity recogniser.
-        hhem: a model of the layout of HHEM-2, for the metric ``hhem``; nothing lexical stands in for it.
+        hhem: a model of the layout of HHEM-2, for the metric ``hhem``; it has no lexical stand-in.
         download: whether a hub may be asked, in the background, for a model that is not on this machine.
         load_timeout: seconds after which a model that is still loading counts as not available.
         backend: what computes the embedder and the cross-encoder: ``"torch"``, or ``"onnx"`` for ONNX Runtime, on the
@@ -140,7 +140,7 @@ class Settings(BaseSettings):
         exporters: where evaluations go: names, or ``"package.module:Class"``. By default spans, and annotations too if
             the spans go to a Phoenix.
         sample_rate: share of turns that are evaluated, 0..1; decided from the trace id.
-        judge: who judges, such as ``"openai:gpt-5-mini"``; None for nobody.
+        judge: who judges, such as ``"openai:gpt-5-mini"``; None for no judge.
         judge_options: keyword arguments for the judge: ``base_url``, ``timeout`` … No key: that comes from the
             environment (``OPENAI_API_KEY``).
         judge_sample_rate: share of turns that are judged, 0..1, at most ``sample_rate``; or such a share by the name of

@@ -1,4 +1,4 @@
-"""For tests of applications and extensions: an exporter that remembers, a scripted judge, fixed ids, a manual clock."""
+"""Helpers for tests: an in-memory exporter, a scripted judge, sequential ids and a manual clock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["FakeJudge", "InMemoryExporter", "ManualClock", "SequentialIds"]
 
 
 class InMemoryExporter(Exporter):
-    """Remembers every evaluation, in the order of their arrival. Safe to use from any thread."""
+    """Keeps every evaluation, in the order of arrival. Safe to use from any thread."""
 
     name: ClassVar[str] = "memory"
 
@@ -26,23 +26,23 @@ class InMemoryExporter(Exporter):
         self.closed = False
 
     def export(self, evaluation: Evaluation) -> None:
-        """Remember it."""
+        """Keep an evaluation."""
         with self._lock:
             self._evaluations.append(evaluation)
 
     def shutdown(self, timeout: float) -> bool:
-        """Remember that this was called."""
+        """Note that the exporter was shut down."""
         self.closed = True
         return True
 
     @property
     def evaluations(self) -> list[Evaluation]:
-        """What came so far."""
+        """The evaluations so far."""
         with self._lock:
             return list(self._evaluations)
 
     def results(self, name: str) -> Iterable[Result]:
-        """Return the results of one name, of all evaluations."""
+        """Return the results with a name, of all evaluations."""
         return [result for evaluation in self.evaluations for result in evaluation.results if result.name == name]
 
     def clear(self) -> None:
@@ -73,10 +73,10 @@ class SequentialIds(IdGenerator):
 
 
 class ManualClock:
-    """A clock that stands still until it is set.
+    """A clock that only moves when it is told to.
 
     Args:
-        now: the time that it shows, in whatever unit is wanted.
+        now: the time, in any unit.
     """
 
     def __init__(self, now: float = 0) -> None:
@@ -87,5 +87,5 @@ class ManualClock:
         return self.now
 
     def advance(self, amount: float) -> None:
-        """Set it forward."""
+        """Move the clock forward."""
         self.now += amount

@@ -29,7 +29,7 @@ class Parts:
         settings: the plain settings.
         metrics: the metrics that run.
         exporters: where evaluations go.
-        judge: for judge metrics; None if there are none.
+        judge: for judge metrics; None without judge metrics.
         thresholds: give scores their labels.
     """
 
@@ -158,7 +158,7 @@ def resolve_thresholds(metrics: Iterable[Metric], settings: Settings, *, own: bo
 
     Raises:
         ConfigurationError: a threshold is for a score that these metrics do not compute (or, if it is not theirs alone,
-            that no metric computes); it is outside the score's range; or the score has labels of its own.
+            that no metric computes); it is outside the score's range; or the score defines its own labels.
     """
     known = {definition.name: definition for metric in metrics for definition in metric.scores}
     given = settings.thresholds
@@ -167,14 +167,19 @@ def resolve_thresholds(metrics: Iterable[Metric], settings: Settings, *, own: bo
     for name, threshold in given.items():
         if name == EVERY:
             continue
-        definition = known.get(name)
-        if definition is None:
-            hint = "The metrics that run compute these." if own else "Set that of a metric of your own where it runs."
-            valid = [score.name for score in known.values() if not score.labels]
-            raise UnknownNameError("score in thresholds", name, valid, hint)
+        if name not in known:
+            raise _unknown_score(name, known, own=own)
         if threshold is not None:
-            _check_threshold(definition, threshold)
+            _check_threshold(known[name], threshold)
     return Thresholds(given)
+
+
+def _unknown_score(name: str, known: Mapping[str, ScoreDefinition], *, own: bool) -> UnknownNameError:
+    valid = [score.name for score in known.values() if not score.labels]
+    if own:
+        return UnknownNameError("score in thresholds", name, valid, "The metrics that run compute these.")
+    hint = "Set the threshold of a custom metric where the metric runs."
+    return UnknownNameError("score in thresholds", name, valid, hint)
 
 
 def _all_definitions(settings: Settings) -> dict[str, ScoreDefinition]:

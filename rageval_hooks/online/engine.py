@@ -200,7 +200,7 @@ class Engine:
     async def _ask(
         self, turn: Turn, spec: MetricSpec, case: JudgedTurn | None, stage: Stage, on_part: OnPart | None
     ) -> Evaluation:
-        """Compute one judge metric. `gather` gives it a task of its own, so that suppression does not leak."""
+        """Compute one judge metric. `gather` runs it as a separate task, so suppression does not leak."""
         suppress()
         started = self.clock()
         metric = self._metric(spec)

@@ -1,4 +1,4 @@
-"""Exporters by name or class: pipelines of the same settings share them, and the last one closes them."""
+"""Exporters by name or class: pipelines with the same settings share them, and the last one closes them."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __all__ = ["SharedExporters", "shared_exporters"]
 
 
 class User(Protocol):
-    """Whoever uses exporters: a pipeline."""
+    """An object that uses exporters: a pipeline."""
 
     @property
     def exporters(self) -> Sequence[Exporter]:
-        """Where its evaluations go."""
+        """The exporters that it uses."""
 
 
 class SharedExporters:
-    """Exporters by name or class: two pipelines of the same settings share them, so that making handlers is cheap."""
+    """Exporters by name or class, shared by pipelines with the same settings, so that creating handlers is cheap."""
 
     def __init__(self) -> None:
         self._made: dict[tuple[Any, ...], Exporter] = {}
@@ -33,7 +33,7 @@ class SharedExporters:
         self._lock = ForkSafeLock()
 
     def get(self, given: Any, settings: Settings, tracer_provider: TracerProvider | None) -> Exporter:
-        """Return the exporter, one for all that give the same name or class; an instance is returned as it is."""
+        """Return the exporter of a name or class and settings, always the same one; return an instance unchanged."""
 
         def make(kind: type[Exporter]) -> Exporter:
             return kind.from_settings(settings, tracer_provider)
@@ -53,14 +53,14 @@ class SharedExporters:
             return exporter
 
     def take(self, pipeline: User) -> None:
-        """Note that a pipeline uses its exporters, as long as it is there."""
+        """Note that a pipeline uses its exporters, for as long as the pipeline exists."""
         with self._lock:
             for exporter in self._made.values():
                 if any(exporter is used for used in pipeline.exporters):
                     self._users.setdefault(id(exporter), weakref.WeakSet()).add(pipeline)
 
     def give_back(self, exporter: Exporter, pipeline: User) -> bool:
-        """Note that a pipeline is done with an exporter; returns whether it is to be shut down, and then forgets it."""
+        """Note that a pipeline no longer uses an exporter. Returns True if the exporter must be shut down now."""
         with self._lock:
             if not any(exporter is made for made in self._made.values()):
                 return True

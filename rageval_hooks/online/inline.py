@@ -69,7 +69,7 @@ class Arrival:
                 finished.set_result(None)
 
         def finish_from_thread() -> None:
-            # The loop may have been closed since: `asyncio.run` ends while nobody waits any more.
+            # The loop may be closed by now: the waiting task may have been cancelled.
             if not loop.is_closed():
                 loop.call_soon_threadsafe(finish)
 
@@ -92,7 +92,7 @@ class Arrival:
 
 
 DONE = Arrival(0.0)
-"""The arrival of a turn that nobody has to wait for."""
+"""The arrival of a turn that needs no waiting."""
 DONE.finish()
 
 

@@ -104,7 +104,7 @@ def describe_metric(metric: Metric, probability: float = 1.0) -> MetricSpec:
     """Return a metric as data.
 
     Args:
-        metric: a registered metric, an instance with options of its own, or a function with ``@metric``.
+        metric: a registered metric, an instance with options, or a function with ``@metric``.
         probability: with which probability turns are selected for this metric.
     """
     reference, options = _importable_instance(metric), dict[str, Any]()
@@ -148,7 +148,7 @@ def _importable_instance(metric: Metric) -> str | None:
 def _class_reference(kind: type[Metric]) -> str | None:
     if REGISTRY.builtin().get(getattr(kind, "name", "")) is kind:
         return kind.name
-    # "make.<locals>.Mine" can be imported by nobody, and "__main__" is another module in another process.
+    # "make.<locals>.Mine" cannot be imported, and "__main__" is another module in another process.
     found = getattr(sys.modules.get(kind.__module__), kind.__qualname__, None)
     return f"{kind.__module__}:{kind.__qualname__}" if found is kind and kind.__module__ != "__main__" else None
 

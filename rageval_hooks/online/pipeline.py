@@ -60,7 +60,7 @@ class Pipeline:
         metrics: the metrics to compute.
         exporters: where evaluations go.
         models: the local models.
-        judge: for judge metrics; None if there are none.
+        judge: for judge metrics; None without judge metrics.
         thresholds: give scores their labels; None for those of the settings.
         on_evaluation: called with every evaluation, on a background thread.
         tracer_provider: whose ids new traces get; None for the application's global one.

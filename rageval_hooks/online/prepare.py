@@ -40,7 +40,7 @@ class Preparation:
         self.analysis.deadline = _CANCELLED
 
     def run(self) -> None:
-        """Compute the steps, giving way to evaluations that somebody waits for."""
+        """Compute the steps, giving way to evaluations that a caller waits for."""
         try:
             with suppressed(), low_priority():
                 for step in self._steps:

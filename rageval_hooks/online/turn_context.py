@@ -30,7 +30,7 @@ class TurnContext:
         context: the OpenTelemetry context in which the turn began.
         trace_id: of the application's trace, or a new one.
         span_id: for the turn's own span.
-        parent_span_id: of the application's current span; 0 if there is none.
+        parent_span_id: of the application's current span; 0 without one.
         flags: the trace flags.
         selected: False if the turn was sampled out.
         probability: with which turns like this one are selected.

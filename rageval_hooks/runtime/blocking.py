@@ -1,4 +1,4 @@
-"""Blocking calls of other people's clients, beside the event loop."""
+"""Blocking calls of third-party clients, outside the event loop."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ T = TypeVar("T")
 
 
 class CallThreads:
-    """Threads for the calls of one judge; made at once, since none can be made while the interpreter exits.
+    """Threads for the calls of one judge. They start at once, because no thread can start while the interpreter exits.
 
-    Why not the asynchronous methods of a model that has them: its connections belong to the event loop that used them
-    first, often the application's, and are shared by all models of a process. On a second loop they break.
+    A model's own asynchronous methods are no alternative: their connections belong to the event loop that used them
+    first, often the application's, and all models of a process share them. On a second loop they break.
 
     Args:
-        size: calls at the same time.
+        size: the number of concurrent calls.
     """
 
     def __init__(self, size: int) -> None:
@@ -35,10 +35,10 @@ class CallThreads:
         self._pid = os.getpid()
         self._executor = DaemonExecutor(self._size, "rageval-judge")
         finalizer = weakref.finalize(self, self._executor.shutdown)
-        finalizer.atexit = False  # calls are still made then
+        finalizer.atexit = False  # calls are still made during the exit
 
     async def run(self, call: Callable[[], T]) -> T:
-        """Make a call, in the caller's context. One that is cancelled goes on by itself, and its result is dropped."""
+        """Make a call in the caller's context. A cancelled call continues on its thread; its result is dropped."""
         if self._pid != os.getpid():
             self._start()
         return await asyncio.get_running_loop().run_in_executor(self._executor, partial(copy_context().run, call))

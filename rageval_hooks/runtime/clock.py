@@ -1,4 +1,4 @@
-"""Time and chance, in one place, so that tests of waiting need not wait."""
+"""Time and random numbers behind one class, so that tests of waiting do not have to wait."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["Clock"]
 
 
 class Clock:
-    """The real clock. Tests derive one that stands still."""
+    """The real clock. Tests derive a clock that they control."""
 
     def monotonic(self) -> float:
-        """Return seconds since some moment; never goes back."""
+        """Return seconds since an arbitrary moment. Never goes back."""
         return time.monotonic()
 
     def time(self) -> float:

@@ -102,7 +102,7 @@ class DaemonExecutor(ThreadPoolExecutor):
 
 _STOP = object()
 _LOW = object()
-"""Stands in the queue for one job of the low-priority queue."""
+"""An entry of the queue that announces one job of the low-priority queue."""
 
 _caller = threading.local()
 

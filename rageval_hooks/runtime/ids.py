@@ -1,7 +1,7 @@
-"""Random numbers of our own, and the ids of spans that are drawn from them.
+"""A random number generator that the application does not share, and span ids drawn from it.
 
-Python's shared generator belongs to the application: drawing from it would change the numbers that an experiment with
-``random.seed(…)`` goes by, and two processes with the same seed would give their traces the same ids.
+Python's shared generator belongs to the application. Drawing from it would change the numbers of an experiment that
+uses ``random.seed(…)``, and two processes with the same seed would give their traces the same ids.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
 __all__ = ["RANDOM", "RandomIds", "ids_like"]
 
 RANDOM = random.Random()  # noqa: S311 - spreads retries and names spans, protects nothing
-"""Ours alone, and another one in each forked process. Safe to draw from in any thread."""
+"""Not shared with the application, and seeded again in each forked process. Safe to use from any thread."""
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=RANDOM.seed)
@@ -33,5 +33,5 @@ class RandomIds(RandomIdGenerator):
 
 
 def ids_like(ids: object) -> IdGenerator:
-    """Return the generator to use where a provider has ``ids``: its own, unless that is OpenTelemetry's default."""
+    """Return a provider's own id generator; ours if the provider has OpenTelemetry's default."""
     return ids if isinstance(ids, IdGenerator) and type(ids) is not RandomIdGenerator else RandomIds()

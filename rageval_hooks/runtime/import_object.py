@@ -1,4 +1,4 @@
-"""Objects of the user's own code, named as ``package.module:object``."""
+"""Objects of the user's code, named as ``package.module:object``."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _MOST_NAMES = 30
 
 
 def import_named(name: str, option: str) -> Any:
-    """Return the object that a name stands for. The current directory can be imported from.
+    """Return the object that a name refers to. Modules of the current directory can be imported.
 
     Args:
         name: ``"package.module:object"``; the object may be an attribute of another: ``"module:app.chain"``.
         option: of the command line, for messages: ``"--app"``.
 
     Raises:
-        ConfigurationError: it is no such name, the module cannot be imported, or has no such object; the message says
-            what the module has.
+        ConfigurationError: the name has another form, the module cannot be imported, or it has no such object; the
+            message lists what the module has.
     """
     module_name, colon, path = name.partition(":")
     if not colon or not module_name or not path:
-        raise ConfigurationError(f"{option} is of the form package.module:object, not {name!r}")
+        raise ConfigurationError(f"{option} must have the form package.module:object, not {name!r}")
     here = os.getcwd()
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -49,7 +49,7 @@ def _module(name: str, option: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise ConfigurationError(
-                f"{option}: there is no module {error.name!r}, neither in {os.getcwd()} nor among what is installed"
+                f"{option}: no module {error.name!r}, neither in {os.getcwd()} nor in an installed package"
             ) from None
         raise ConfigurationError(f"{option}: {name} cannot be imported: it needs {error.name!r}") from error
     except (Exception, SystemExit) as error:
@@ -72,7 +72,7 @@ def _missing(holder: Any, attribute: str, module: str, option: str) -> str:
 
 
 def _is_own(value: Any, module: str) -> bool:
-    """Whether an object was made in the module, and not merely imported into it."""
+    """Return True if an object was defined in the module, not imported into it."""
     if type(value).__module__ == "__future__":
         return False
     if inspect.isclass(value) or inspect.isroutine(value):
@@ -81,9 +81,9 @@ def _is_own(value: Any, module: str) -> bool:
 
 
 def is_factory(value: Any) -> bool:
-    """Whether a function or class needs no argument: then it makes what is wanted.
+    """Return True if a function or class needs no arguments, so that calling it creates the object.
 
-    One that takes any number of arguments is none: it may be a wrapper around a function of one.
+    A function with ``*args`` is not a factory: it may be a wrapper around a function that needs an argument.
     """
     if not (inspect.isroutine(value) or inspect.isclass(value) or isinstance(value, partial)):
         return False

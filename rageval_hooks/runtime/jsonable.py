@@ -1,4 +1,4 @@
-"""Plain data: whatever a framework hands over, as values that go to JSON and back without loss."""
+"""Plain data: values of any framework as data that round-trips through JSON."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["Data", "Metadata", "Text", "clean_text", "json_text", "plain_mapping
 
 _MAX_DEPTH = 8
 _MOST_BITS = 4096
-"""Of a number: Python itself refuses to write those of more than 4300 digits."""
+"""Of an integer: Python refuses to print integers of more than 4,300 digits."""
 
 
 def clean_text(text: str) -> str:
     """Return ``text`` with surrogate pairs joined and lone surrogates replaced by U+FFFD.
 
-    A lone surrogate cannot be encoded as UTF-8: one of them in one attribute would lose a whole batch of spans.
+    A lone surrogate cannot be encoded as UTF-8; one in a single attribute would lose a whole batch of spans.
     """
     if text.isascii():
         return text
@@ -34,8 +34,8 @@ def clean_text(text: str) -> str:
 def plain_value(value: Any, depth: int = 0) -> Any:
     """Return ``value`` as JSON-able data (None, bool, int, float, str, list, dict with str keys).
 
-    Dates become ISO strings, bytes are decoded, NaN and infinities become strings, anything else becomes its ``str``,
-    also what cannot even be asked for its class, as a proxy of what is not there.
+    Dates become ISO strings, bytes are decoded, NaN and infinities become strings, and any other object becomes its
+    ``str``. Objects that raise when inspected, such as unbound proxies, are shown by their class.
     """
     if value is None or value is True or value is False:
         return value
@@ -79,12 +79,12 @@ def plain_mapping(mapping: Mapping[Any, Any] | None) -> dict[str, Any]:
 
 
 def json_text(value: Any, default: Callable[[Any], Any]) -> str:
-    """Return any value as JSON, whatever is in it.
+    """Return any value as JSON.
 
     Args:
         value: the value.
-        default: what becomes of objects that JSON does not know. Where that fails, or the value is no JSON for another
-            reason (keys that are no texts, circles, thousands of levels), it is written as :func:`plain_value` has it.
+        default: converts objects that JSON does not know. If it fails, or the value is not JSON for another reason
+            (keys that are not strings, cycles, thousands of levels), the value is converted by :func:`plain_value`.
     """
     try:
         return json.dumps(value, ensure_ascii=False, default=default)
@@ -114,7 +114,7 @@ Metadata = Annotated[dict[str, Any], BeforeValidator(plain_mapping)]
 
 
 class Data(BaseModel):
-    """Base of the plain data types: frozen, and nothing beside the documented fields."""
+    """Base of the plain data types: frozen, without undocumented fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -136,7 +136,7 @@ def _other(value: Any) -> Any:
         return float(value) if math.isfinite(value) else str(float(value))
     if isinstance(value, str):
         return clean_text(str.__str__(value))
-    item = getattr(value, "item", None)  # a numpy scalar
+    item = getattr(value, "item", None)  # NumPy scalars have it
     if callable(item) and getattr(value, "ndim", None) == 0:
         return plain_value(item(), _MAX_DEPTH)
     return string_of(value)

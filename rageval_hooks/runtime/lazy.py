@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
-import weakref
 from collections.abc import Callable
-from typing import Any, Generic, Literal, TypeVar
+from typing import Generic, Literal, TypeVar
 
 from rageval_hooks.errors import ModelNotReadyError, ModelUnavailableError
+from rageval_hooks.runtime.fork import reset_in_child
+from rageval_hooks.runtime.threads import Signal, new_lock, start_daemon_thread
 
 __all__ = ["BackgroundValue", "LoadState"]
 
@@ -21,13 +21,13 @@ LoadState = Literal["idle", "loading", "ready", "failed"]
 
 
 class BackgroundValue(Generic[T]):
-    """Loads a value in a daemon thread of its own, at most once, and never makes a caller wait unasked.
+    """Loads a value on a separate daemon thread, at most once. Callers wait only if they ask to.
 
     Args:
-        role: what it is, for messages: ``"embedder"``.
-        load: returns the value, or raises: ModelUnavailableError with a reason, or anything else.
-        timeout: seconds after which a load that has not ended counts as failed. If it ends after all, its value is
-            used from then on.
+        role: the value's name in messages, such as ``"embedder"``.
+        load: returns the value, or raises ModelUnavailableError with a reason, or any other exception.
+        timeout: seconds after which an unfinished load counts as failed. If it finishes later, its value is used from
+            then on.
         otherwise: what happens without the value, for the log line.
     """
 
@@ -40,30 +40,30 @@ class BackgroundValue(Generic[T]):
         self._otherwise = otherwise
         self._value: T | None = None
         self._reset()
-        _instances.add(self)
+        reset_in_child(self)
 
     def _reset(self) -> None:
-        self._lock = threading.Lock()
-        self._done = threading.Event()
+        self._lock = new_lock()
+        self._done = Signal()
         self._started_at: float | None = None
         self._reason: str | None = None
         self._logged = False
 
     def start(self) -> None:
-        """Begin to load, unless that has begun."""
+        """Start to load, unless the load has started."""
         with self._lock:
             if self._started_at is not None:
                 return
             self._started_at = time.monotonic()
         try:
-            threading.Thread(target=self._run, name=f"rageval-load-{self.role}", daemon=True).start()
-        except RuntimeError as error:  # no more threads, or the interpreter is about to exit
-            self._logged = not threading.main_thread().is_alive()  # at exit nobody could do anything about it
+            start_daemon_thread(self._run, f"rageval-load-{self.role}")
+        except RuntimeError as error:  # no more threads, or the interpreter is exiting
+            self._logged = not threading.main_thread().is_alive()  # at exit a warning helps no one
             self._fail(f"loading failed: {error}")
 
     @property
     def state(self) -> LoadState:
-        """How far it is. A load past its deadline counts as failed."""
+        """The state of the load. A load past its deadline counts as failed."""
         if self._value is not None:
             return "ready"
         if self._started_at is None:
@@ -76,11 +76,11 @@ class BackgroundValue(Generic[T]):
         """Return the value.
 
         Args:
-            wait: wait for a load that is under way, until its deadline. Never do this on a request's thread.
+            wait: wait for the load until its deadline. Never do this on a request's thread.
 
         Raises:
-            ModelNotReadyError: it is still loading (only without ``wait``).
-            ModelUnavailableError: it cannot be had.
+            ModelNotReadyError: the value is still loading (only without ``wait``).
+            ModelUnavailableError: the value cannot be loaded.
         """
         if self._value is not None:
             return self._value
@@ -93,7 +93,7 @@ class BackgroundValue(Generic[T]):
             return value
         if self.state == "loading" and not wait:
             raise ModelNotReadyError(self.role)
-        # A new exception each time: one that is raised again and again keeps the frames of all its raisers alive.
+        # A new exception each time: raising the same one again and again keeps the frames of all callers alive.
         raise ModelUnavailableError(self.role, self._why_not())
 
     def _why_not(self) -> str:
@@ -125,20 +125,9 @@ class BackgroundValue(Generic[T]):
             self._logged = True
         _logger.warning("rageval-hooks: %s: %s. %s", self.role, reason.rstrip("."), self._otherwise)
 
-    def _after_fork(self) -> None:
+    def reset_after_fork(self) -> None:
+        """Load again in the child if the load has not finished: its thread exists only in the parent."""
         if self._value is None:
-            self._reset()  # the loading thread lives in the parent only
+            self._reset()
         else:
-            self._lock = threading.Lock()
-
-
-_instances: weakref.WeakSet[BackgroundValue[Any]] = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    for instance in list(_instances):
-        instance._after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+            self._lock = new_lock()

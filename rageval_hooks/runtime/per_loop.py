@@ -1,4 +1,4 @@
-"""One thing per event loop: connections and semaphores belong to the loop in which they were made."""
+"""One object per event loop: connections and semaphores belong to the loop that created them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ T = TypeVar("T")
 
 
 class PerLoop(Generic[T]):
-    """Makes a thing for each event loop that asks, and closes it when that loop ends.
+    """Creates an object for each event loop that asks for it, and closes the object when the loop ends.
 
-    ``asyncio.run`` closes the asynchronous generators of its loop before the loop itself; one of them holds the thing.
+    ``asyncio.run`` closes the asynchronous generators of its loop before the loop itself. One of these generators holds
+    the object, so the object is closed inside its loop.
 
     Args:
-        make: makes the thing, inside the loop.
-        close: closes it, inside the loop; None if there is nothing to close.
+        make: creates the object, inside the loop.
+        close: closes the object, inside the loop; None if there is nothing to close.
     """
 
     def __init__(self, make: Callable[[], T], close: Callable[[T], Awaitable[None]] | None = None) -> None:
@@ -33,7 +34,7 @@ class PerLoop(Generic[T]):
         self._of_parent: object = None
 
     async def get(self) -> T:
-        """Return the thing of the running loop."""
+        """Return the running loop's object."""
         loop = asyncio.get_running_loop()
         with self._lock:
             self._forget()
@@ -46,21 +47,21 @@ class PerLoop(Generic[T]):
         return thing
 
     async def aclose(self) -> None:
-        """Close the thing of the running loop; the next :meth:`get` makes another."""
+        """Close the running loop's object; the next :meth:`get` creates another."""
         with self._lock:
             _, keeper = self._entries.get(asyncio.get_running_loop(), (None, None))
         if keeper is not None:
             await keeper.aclose()  # type: ignore[attr-defined]  # it is a generator
 
     def things(self) -> list[T]:
-        """Return the things of all loops."""
+        """Return the objects of all loops."""
         with self._lock:
             self._forget()
             return [thing for thing, _ in self._entries.values()]
 
     def _forget(self) -> None:
         if self._pid != os.getpid():
-            # After a fork the parent's things are kept, out of use: to close them would close the parent's connections.
+            # The parent's objects are kept but not used: closing them would close the parent's connections.
             self._of_parent, self._entries, self._pid = self._entries, {}, os.getpid()
         for loop in [loop for loop in self._entries if loop.is_closed()]:
             del self._entries[loop]

@@ -1,4 +1,4 @@
-"""Log lines that cannot flood: one a minute for each kind of trouble, with the number of those held back."""
+"""Log lines at a limited rate: one per minute and kind, with the number of lines that were held back."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class RateLimitedLogger:
     """Writes warnings, at most one per kind and interval.
 
     Args:
-        logger: where they go.
-        interval: seconds between two lines of one kind.
+        logger: the logger.
+        interval: seconds between two lines of the same kind.
     """
 
     def __init__(self, logger: logging.Logger, interval: float = 60.0) -> None:
@@ -29,10 +29,10 @@ class RateLimitedLogger:
         """Write a warning unless one of this kind was written within the interval.
 
         Args:
-            kind: what is counted together.
+            kind: lines of the same kind are limited together.
             message: the line, with %-style placeholders.
             args: their values.
-            error: an exception whose traceback is written too.
+            error: an exception whose traceback is logged too.
         """
         now = time.monotonic()
         with self._lock:

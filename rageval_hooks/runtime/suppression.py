@@ -1,4 +1,4 @@
-"""Whether what runs now is our own work, which must be neither traced nor evaluated: judges, metrics, callbacks."""
+"""Suppression: while our own code runs (judges, metrics, callbacks), integrations ignore all events."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _suppressed: ContextVar[bool] = ContextVar("rageval_hooks_muted", default=False)
 
 
 is_suppressed: Callable[[], bool] = _suppressed.get
-"""Whether the current context belongs to our own work. Integrations ignore every event in it."""
+"""Return True if the current context belongs to our own code. Integrations ignore every event in it."""
 
 
 def suppress() -> None:
-    """Mark the current context, and what is started from it, as our own work. There is no way back: use a new one."""
+    """Suppress events in the current context and in what starts from it. This cannot be undone: use a new context."""
     _suppressed.set(True)
 
 
 @contextmanager
 def suppressed() -> Iterator[None]:
-    """Mark what runs in a block, on this thread, as our own work."""
+    """Suppress events of what runs in a block, on this thread."""
     token = _suppressed.set(True)
     try:
         yield

@@ -69,7 +69,7 @@ class Lane:
 class Worker:
     """Runs work on one daemon thread, in the order in which it was submitted.
 
-    A piece of work is a function; if it returns a coroutine, that runs as a task beside the others. Exceptions are
+    A piece of work is a function; if it returns a coroutine, that runs as a concurrent task. Exceptions are
     logged and counted. The thread starts with the first work. A forked child has an empty queue and starts its own
     thread. Pending work is finished when the process ends; see :class:`rageval_hooks.runtime.at_exit.ExitDrain`.
 
@@ -169,7 +169,7 @@ class Worker:
         return asyncio.run_coroutine_threadsafe(make(), self._loop)
 
     async def in_thread(self, function: Callable[[], T]) -> T:
-        """Run a blocking function beside the event loop; only for coroutines of this worker."""
+        """Run a blocking function outside the event loop; only for coroutines of this worker."""
         return await asyncio.get_running_loop().run_in_executor(None, function)
 
     # -- on the caller's thread, under the lock

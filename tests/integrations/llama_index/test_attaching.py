@@ -38,7 +38,7 @@ def test_what_is_not_installed_is_left_out(hidden: tuple[str, ...], attached: tu
     )
 
     assert printed.startswith(repr(attached))
-    assert ("llama_index.core is left out" in printed) == (hidden == ("llama_index_instrumentation",))
+    assert ("llama_index.core is not instrumented" in printed) == (hidden == ("llama_index_instrumentation",))
 
 
 def test_neither_is_installed() -> None:

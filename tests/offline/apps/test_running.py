@@ -466,8 +466,8 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("name", "message"),
         [
-            ("app", "--app is of the form package.module:object, not 'app'"),
-            ("no_such.module:app", "--app: there is no module 'no_such'"),
+            ("app", "--app must have the form package.module:object, not 'app'"),
+            ("no_such.module:app", "--app: no module 'no_such'"),
             ("{module}:ap", "has no 'ap'. Did you mean 'app'? It has: app"),
             ("{module}:app", "this is an int"),
         ],

@@ -335,7 +335,7 @@ class TestWhatGoesWrong:
             ({"outputs": (Path("nowhere/set.csv"),)}, ConfigurationError, "there is no folder nowhere"),
             ({"styles": ("factul",)}, UnknownNameError, "unknown style 'factul'. Did you mean 'factual'"),
             ({"sources": ("nowhere",)}, ConfigurationError, "there is no file or folder 'nowhere'"),
-            ({"sources": ("no_such_module:store",)}, ConfigurationError, "source: there is no module 'no_such_module'"),
+            ({"sources": ("no_such_module:store",)}, ConfigurationError, "source: no module 'no_such_module'"),
         ],
     )
     def test_wrong_options_are_said_before_any_work(
