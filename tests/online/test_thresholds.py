@@ -284,7 +284,7 @@ class TestTheEnvironment:
     def test_a_metric_of_ones_own_that_it_names(self, variable: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         """Where ``RAGEVAL_METRICS`` has it, its scores are known in calls that compute others, too."""
         variable("short=1")
-        with pytest.raises(UnknownNameError, match="where it runs"):
+        with pytest.raises(UnknownNameError, match="where the metric runs"):
             evaluate(GOOD, metrics=["latency"])
         monkeypatch.setenv("RAGEVAL_METRICS", "latency,tests.online.test_thresholds:short")
 

@@ -50,7 +50,7 @@ def test_neither_is_installed() -> None:
         "except rageval_hooks.ConfigurationError as error: print(error)\n"
     )
 
-    assert "none of langchain_core, llama_index.core is installed" in printed
+    assert "no supported framework is installed: install one of langchain_core, llama_index.core" in printed
 
 
 def test_llama_index_itself_is_not_loaded() -> None:
