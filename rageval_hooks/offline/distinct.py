@@ -1,4 +1,4 @@
-"""Names that tell things apart, where what was given does not."""
+"""Makes names unique."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ __all__ = ["distinct"]
 
 
 def distinct(names: Sequence[str]) -> list[str]:
-    """Return the names, each once: what comes again gets ``-2``, ``-3`` and so on, and never the name of another.
+    """Return the names, with ``-2``, ``-3`` and so on appended to repeated ones; never the name of another item.
 
     Args:
-        names: as they were given; the first of the same keeps its name.
+        names: the given names; the first of several equal ones stays unchanged.
     """
     taken = set(names)
     seen: dict[str, int] = {}

@@ -1,7 +1,8 @@
-"""What an application returns for a question: an answer, and perhaps the passages that it stands on."""
+"""Reads what an application returns for a question: an answer, and the passages if it returns them."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -29,18 +30,18 @@ _FORMS = "a text, a pair of text and passages, a mapping with 'answer' and 'pass
 
 
 class UnreadableAnswerError(RagevalError):
-    """An application has returned something that no answer can be seen in."""
+    """The application returned something that holds no answer."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What was returned.
+    """The parts of a result.
 
     Attributes:
-        text: the answer; None if the result has none of its own.
-        passages: None if the result says nothing of them.
-        context: what it says of them as one text; that may be all of them in one.
-        turn: the whole turn, where the application has made it.
+        text: the answer; None if the result has no answer.
+        passages: the passages; None if the result does not list them.
+        context: passages as one text, which may be several joined.
+        turn: the whole turn, if the application returned one.
     """
 
     text: str | None = None
@@ -50,7 +51,7 @@ class Answer:
 
 
 def collected(result: Any) -> Any:
-    """Return a result with its stream, if it has one, read to the end."""
+    """Return a result; a stream is read to its end."""
     if hasattr(result, "response_gen") and hasattr(result, "get_response"):  # of a query engine of LlamaIndex
         return result.get_response()
     if isinstance(result, Iterator):
@@ -59,10 +60,10 @@ def collected(result: Any) -> Any:
 
 
 def read_answer(result: Any) -> Answer:
-    """Find the answer and the passages in what an application has returned.
+    """Find the answer and the passages in the result of an application.
 
     Raises:
-        UnreadableAnswerError: there is no answer in it; the message says what is accepted.
+        UnreadableAnswerError: the result holds no answer; the message says what is accepted.
     """
     if isinstance(result, Turn):
         return Answer(result.response, result.passages, turn=result)
@@ -111,7 +112,7 @@ def _passages(value: Any) -> tuple[Passage, ...]:
 
 
 def _passage(item: Any, number: int) -> Passage:
-    """Return a text, a mapping, a document of LangChain or a node of LlamaIndex as a passage."""
+    """Return a text, a mapping, a LangChain document or a LlamaIndex node as a passage."""
     if isinstance(item, Passage):
         return item
     if isinstance(item, str):
@@ -125,13 +126,16 @@ def _passage(item: Any, number: int) -> Passage:
         raise UnreadableAnswerError(f"the application's passage {number} is {_kind(item)} without a text")
     identifier = next((value for name in _ID_KEYS if (value := _field(item, name)) not in (None, "")), None)
     metadata = _field(item, "metadata")
-    number_like = isinstance(score, (int, float)) and not isinstance(score, bool) and score - score == 0
     return Passage(
         text=text,
         id=None if identifier is None else str(identifier),
-        score=float(score) if number_like else None,
+        score=float(score) if _is_finite(score) else None,
         metadata=dict(metadata) if isinstance(metadata, Mapping) else {},
     )
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _field(value: Any, name: str) -> Any:

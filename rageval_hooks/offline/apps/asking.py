@@ -1,4 +1,4 @@
-"""One question to an application, with a time limit: the result, or how it failed, and what was seen meanwhile."""
+"""Asks an application one question, with a time limit."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _SETTLING = 5.0
 
 @dataclass
 class Asked:
-    """What came of a question.
+    """What happened when a question was asked.
 
     Attributes:
         result: what the application returned.
-        error: the exception that it ended with; None if it returned.
-        turns: what the integrations saw of it.
+        error: the exception; None if the application returned.
+        turns: what the integrations captured.
     """
 
     result: Any = None
@@ -36,13 +36,13 @@ class Asked:
 
 
 async def ask(app: App, question: str, capture: Capture, timeout: float) -> Asked:
-    """Ask one question. Runs in a task of its own: what it sets in the context is gone with it.
+    """Ask one question. Run this in a separate task, so that changes of the context end with it.
 
     Args:
-        app: who is asked; a plain function on a thread of its own, a coroutine function on this event loop.
+        app: the application; a plain function runs in a new thread, a coroutine function on this event loop.
         question: the question.
-        capture: sees what the frameworks do.
-        timeout: seconds; a thread that takes longer is left to itself.
+        capture: captures what the frameworks do.
+        timeout: seconds; a thread that takes longer is abandoned.
     """
     captured = capture.begin()
     work = asyncio.ensure_future(_call(app, question))
@@ -53,7 +53,7 @@ async def ask(app: App, question: str, capture: Capture, timeout: float) -> Aske
         work.cancel()
     if not done:
         asked.error = TimeoutError(f"no answer within {timeout:g} s")
-        await asyncio.wait({work}, timeout=0.1)  # a cancelled chain says that it was
+        await asyncio.wait({work}, timeout=0.1)  # lets a cancelled chain report its end
     elif work.cancelled():
         asked.error = RuntimeError("the application cancelled its own task")
     else:
@@ -78,14 +78,14 @@ async def _call(app: App, question: str) -> Any:
 
 
 async def _read(result: Any) -> Any:
-    """Return a result with its asynchronous stream, if it is one, read to the end."""
+    """Return a result; an asynchronous stream is read to its end."""
     if hasattr(result, "__aiter__"):
         return "".join([str(getattr(part, "content", part)) async for part in result])
     return collected(result)
 
 
 async def _in_thread(function: Callable[[], Any]) -> Any:
-    """Run a function on a thread of its own, in this context. The interpreter's exit does not wait for it."""
+    """Run a function in a new daemon thread, in this context: the interpreter does not wait for it at exit."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
 
@@ -99,7 +99,7 @@ async def _in_thread(function: Callable[[], Any]) -> Any:
             outcome = (function(), None)
         except BaseException as error:  # SystemExit too
             outcome = (None, error)
-        with suppress(RuntimeError):  # nobody waits any more: the event loop is closed
+        with suppress(RuntimeError):  # the event loop is closed
             loop.call_soon_threadsafe(settle, outcome)
 
     threading.Thread(target=copy_context().run, args=(work,), name="rageval-run", daemon=True).start()

@@ -1,4 +1,4 @@
-"""The application that is asked: whatever a name stands for, as a function of a question."""
+"""Loads the application that was named, as a function of a question."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class App:
 
     Attributes:
         ask: takes the question; its result is read by :func:`rageval_hooks.offline.apps.answers.read_answer`.
-        asynchronous: whether ``ask`` is a coroutine function.
-        framework: whether it is an object of a framework, whose integration sees all of it.
+        asynchronous: True if ``ask`` is a coroutine function.
+        framework: True for an object of a framework, whose integration captures everything.
     """
 
     ask: Callable[[str], Any]
@@ -57,14 +57,14 @@ def load(name: str, request: str | None = None) -> Any:
 
 
 def adapt(target: Any, input_key: str | None = None) -> App:
-    """Make a function of a question from an application.
+    """Return an application as a function of a question.
 
     Args:
         target: a runnable of LangChain, a query engine of LlamaIndex, or a function of a question.
         input_key: the key under which a runnable takes the question; None to find out.
 
     Raises:
-        ConfigurationError: it is nothing that could be asked; the message says what to name instead.
+        ConfigurationError: it cannot be asked; the message says what to name instead.
     """
     if _is_runnable(target):
         wrap = _input_of(target, input_key)
@@ -75,11 +75,11 @@ def adapt(target: Any, input_key: str | None = None) -> App:
         return App(lambda question: target.query(question), framework=True)
     if callable(getattr(target, "chat", None)):
         raise ConfigurationError(
-            f"--app: {_kind(target)} remembers the conversation, and each question is one of its own: name a function "
-            "of the question that makes a new one and asks that"
+            f"--app: {_kind(target)} remembers the conversation, so that questions would affect each other: name a "
+            "function of the question that makes a new one and asks it"
         )
     if callable(getattr(target, "as_query_engine", None)):
-        raise ConfigurationError(f"--app: {_kind(target)} answers no questions: name index.as_query_engine()")
+        raise ConfigurationError(f"--app: {_kind(target)} does not answer questions: name index.as_query_engine()")
     if not callable(target) or isinstance(target, type):
         raise ConfigurationError(
             f"--app is a runnable of LangChain, a query engine of LlamaIndex, a function of a question, or a function "
@@ -100,7 +100,7 @@ def _is_runnable(target: Any) -> bool:
 
 
 def _input_of(runnable: Any, input_key: str | None) -> Callable[[str], Any]:
-    """Return the function that makes a runnable's input of a question: by its schema, if no key is given."""
+    """Return a function from a question to a runnable's input, by its schema if no key is given."""
     key = input_key if input_key is not None else _key_of(runnable)
     if key is None:
         return lambda question: question

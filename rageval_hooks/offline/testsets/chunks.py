@@ -1,4 +1,4 @@
-"""Chunks of documents: cut at paragraphs and sentences, named by what they say, chosen evenly."""
+"""Chunks of documents: cut at paragraphs and sentences, with ids from their content, sampled evenly."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class Chunk(Data):
 
 
 def chunks_of(documents: Iterable[Document], size: int) -> Iterator[Chunk]:
-    """Cut documents into chunks; a document with an id is a chunk already. What has hardly a word in it is left out.
+    """Cut documents into chunks. A document with an id is a chunk already. Pieces with few words are dropped.
 
     Args:
-        documents: what is cut.
-        size: characters that a chunk has at most.
+        documents: the documents.
+        size: maximum characters of a chunk.
     """
     for document in documents:
         if document.id is not None:
@@ -56,7 +56,7 @@ def chunks_of(documents: Iterable[Document], size: int) -> Iterator[Chunk]:
 
 
 def chunk_id(document: str, text: str, occurrence: int = 1) -> str:
-    """Return the id of a chunk: it changes with the document's name and the text, and with nothing else."""
+    """Return the id of a chunk, which depends only on the document's name and the text."""
     digest = blake2b(digest_size=8)
     for part in (document, text, *([str(occurrence)] if occurrence > 1 else [])):
         data = part.encode()
@@ -66,7 +66,7 @@ def chunk_id(document: str, text: str, occurrence: int = 1) -> str:
 
 
 def cut(text: str, size: int) -> Iterator[str]:
-    """Cut a text into pieces of at most ``size`` characters, as few as go.
+    """Cut a text into as few pieces of at most ``size`` characters as possible.
 
     Paragraphs are kept together where they fit, else sentences, else words. A heading stays with what follows it, and
     begins a new piece if the one before is half full.
@@ -85,13 +85,13 @@ def cut(text: str, size: int) -> Iterator[str]:
 
 
 def _without_heading(piece: str) -> tuple[str, str]:
-    """Part a heading that nothing follows from the end of a piece."""
+    """Split a heading without text below it from the end of a piece."""
     before, gap, last = piece.rpartition("\n\n")
     return (before, last) if gap and _HEADING.match(last) and "\n" not in last else (piece, "")
 
 
 def _parts(text: str, size: int) -> Iterator[tuple[str, str]]:
-    """Yield the parts that are never cut, each with what joins it to the part before."""
+    """Yield the parts that are never cut, each with the separator before it."""
     for block in _BLOCKS.split(text):
         block = block.strip()
         if not block:
@@ -107,7 +107,7 @@ def _parts(text: str, size: int) -> Iterator[tuple[str, str]]:
 
 
 def _pieces(sentence: str, size: int) -> Iterator[str]:
-    """Cut what is longer than a chunk between words, or where there are none, anywhere."""
+    """Cut a sentence that is longer than a chunk, between words if possible."""
     while len(sentence) > size:
         place = sentence.rfind(" ", size // 2, size + 1)
         place = size if place < 0 else place
@@ -118,10 +118,9 @@ def _pieces(sentence: str, size: int) -> Iterator[str]:
 
 
 def unique_chunks(chunks: Iterable[Chunk]) -> list[Chunk]:
-    """Return the chunks, of those with the same id and text the first one.
+    """Return the chunks without repetitions.
 
-    An id that stands for several texts, as in files that number each for itself, says nothing: it is made one of its
-    own for each text, with the document's name.
+    Files that number their chunks separately use an id for several texts. Such an id gets the document's name.
     """
     found: dict[tuple[str, str], Chunk] = {}
     for chunk in chunks:

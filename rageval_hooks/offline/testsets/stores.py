@@ -8,6 +8,7 @@ from typing import Any
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.offline.testsets.chunks import Chunk, chunk_id
 from rageval_hooks.runtime.import_object import import_named, is_factory
+from rageval_hooks.text.wording import with_article
 
 __all__ = ["chunks_of_store"]
 
@@ -32,12 +33,12 @@ def chunks_of_store(name: str) -> list[Chunk]:
         try:
             store = store()
         except (Exception, SystemExit) as error:
-            raise ConfigurationError(f"{name}() has failed: {type(error).__name__}: {error}") from error
+            raise ConfigurationError(f"{name}() failed: {type(error).__name__}: {error}") from error
         kind = type(store).__name__
     items = _items(store)
     if items is None:
         raise ConfigurationError(
-            f"{name} is of the kind {kind}, of which the chunks cannot be listed: name a list of documents or nodes, "
+            f"{name} is {with_article(kind)}, whose chunks cannot be listed: name a list of documents or nodes, "
             "or a function without arguments that returns one"
         )
     chunks = [chunk for item in items if (chunk := _chunk(item)) is not None]
@@ -47,7 +48,7 @@ def chunks_of_store(name: str) -> list[Chunk]:
 
 
 def _items(store: Any) -> Iterable[Any] | None:
-    """Return what a store holds, by what stores of several makers have in common; None if it cannot be listed."""
+    """Return the items of a store; None if they cannot be listed."""
     for look in (_chroma, _docstore, _in_memory, _nodes):
         try:
             found = look(store)
@@ -63,7 +64,7 @@ def _items(store: Any) -> Iterable[Any] | None:
 
 
 def _chroma(store: Any) -> list[Any] | None:
-    """As Chroma has it, of LangChain and of its own: ``get()`` returns columns."""
+    """Return the items of Chroma, LangChain's or its own: ``get()`` returns columns."""
     get = getattr(store, "get", None)
     if not callable(get) or isinstance(store, Mapping) or type(store).__name__ not in ("Chroma", "Collection"):
         return None
@@ -76,7 +77,7 @@ def _chroma(store: Any) -> list[Any] | None:
 
 
 def _docstore(store: Any) -> list[Any] | None:
-    """As FAISS of LangChain and the indexes of LlamaIndex have it: a document store beside the vectors."""
+    """Return the items of LangChain's FAISS or a LlamaIndex index, which have a document store."""
     docstore = getattr(store, "docstore", None)
     found = getattr(docstore if docstore is not None else store, "docs", None)
     if found is None:
@@ -87,13 +88,13 @@ def _docstore(store: Any) -> list[Any] | None:
 
 
 def _in_memory(store: Any) -> list[Any] | None:
-    """As LangChain's InMemoryVectorStore has it."""
+    """Return the items of LangChain's InMemoryVectorStore."""
     found = getattr(store, "store", None)
     return list(found.values()) if isinstance(found, Mapping) else None
 
 
 def _nodes(store: Any) -> list[Any] | None:
-    """As vector stores of LlamaIndex have it that hold texts, also inside of an index."""
+    """Return the nodes of a LlamaIndex vector store that stores texts, also within an index."""
     for owner in (store, getattr(store, "vector_store", None)):
         get: Callable[..., Any] | None = getattr(owner, "get_nodes", None)
         if callable(get) and getattr(owner, "stores_text", False):
@@ -102,7 +103,7 @@ def _nodes(store: Any) -> list[Any] | None:
 
 
 class _Named:
-    """An item under the key that its store has for it."""
+    """An item and its key in the store."""
 
     def __init__(self, key: str, item: Any) -> None:
         self.key = key
@@ -110,25 +111,30 @@ class _Named:
 
 
 def _chunk(item: Any) -> Chunk | None:
+    """Return a document, node or text as a chunk; None if it has no text."""
     key = None
     if isinstance(item, _Named):
         key, item = item.key, item.item
     item = getattr(item, "node", item)  # a node with its score
-    text = item if isinstance(item, str) else _first(item, _TEXT_KEYS)
-    if text is None and hasattr(item, "get_content"):
-        text = item.get_content()
-    if not isinstance(text, str) or not text.strip():
+    text = _text(item)
+    if not text:
         return None
     metadata = _field(item, "metadata")
     metadata = metadata if isinstance(metadata, Mapping) else {}
-    document = next((metadata[name] for name in _SOURCE_KEYS if metadata.get(name)), None)
-    document = document or _field(item, "ref_doc_id") or _field(item, "document")
+    document = _first(metadata, _SOURCE_KEYS) or _first(item, ("ref_doc_id", "document"))
     name = "" if document is None else str(document)
-    found = (
-        _first(item, _ID_KEYS) or next((metadata[name] for name in _METADATA_IDS if metadata.get(name)), None) or key
-    )
-    identifier = str(found) if found is not None else chunk_id(name, text)
+    # An id of the item's own comes before one in its metadata, and that before the key in the store.
+    found = _first(item, _ID_KEYS) or _first(metadata, _METADATA_IDS) or key
+    identifier = chunk_id(name, text) if found is None else str(found)
     return Chunk(id=identifier, text=text, document=name or identifier)
+
+
+def _text(item: Any) -> str:
+    """Return the text of an item; empty if it has none."""
+    text = item if isinstance(item, str) else _first(item, _TEXT_KEYS)
+    if text is None and hasattr(item, "get_content"):
+        text = item.get_content()
+    return text if isinstance(text, str) and text.strip() else ""
 
 
 def _first(item: Any, names: Iterable[str]) -> Any:

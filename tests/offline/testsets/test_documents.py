@@ -383,8 +383,8 @@ class TestStores:
         ("name", "message"),
         [
             ("empty", "has no chunks with a text"),
-            ("number", "is of the kind int, of which the chunks cannot be listed: name a list of documents"),
-            ("broken", r"broken\(\) has failed: RuntimeError: no disk"),
+            ("number", "is an int, whose chunks cannot be listed: name a list of documents"),
+            ("broken", r"broken\(\) failed: RuntimeError: no disk"),
             ("nods", r"has no 'nods'. Did you mean 'nodes'\? It has: .*chroma, .*rows"),
         ],
     )
