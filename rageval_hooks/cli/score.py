@@ -1,4 +1,4 @@
-"""``rageval-hooks score``."""
+"""``rageval-hooks score``: score the turns of a file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from rageval_hooks.cli.ending import resumable
 
 if TYPE_CHECKING:
-    from rageval_hooks.offline.scoring.scoring import Scored
+    from rageval_hooks.offline.scoring import Scored
 
 __all__ = ["score"]
 
@@ -36,7 +36,7 @@ def score(
         str | None, typer.Option("--models", help="'default', 'lexical', or a JSON object with the models' names.")
     ] = None,
     judge: Annotated[
-        str | None, typer.Option("--judge", metavar="PROVIDER:MODEL", help="Who judges, such as openai:gpt-5-mini.")
+        str | None, typer.Option("--judge", metavar="PROVIDER:MODEL", help="The judge, such as openai:gpt-5-mini.")
     ] = None,
     judge_options: Annotated[
         str | None,
@@ -45,7 +45,9 @@ def score(
     threshold: Annotated[
         list[str] | None,
         typer.Option(
-            "--threshold", metavar="NAME=NUMBER", help="From where on a score passes. NAME=none, or none: no label."
+            "--threshold",
+            metavar="NAME=NUMBER",
+            help="The bound from which a score passes. NAME=none, or none: no label.",
         ),
     ] = None,
     context: Annotated[
@@ -61,7 +63,7 @@ def score(
         str | None, typer.Option("--encoding", help="Encoding of the file; detected by default.")
     ] = None,
     errors: Annotated[
-        Path | None, typer.Option("--errors", help="Where rows go that cannot be used. Default: beside the output.")
+        Path | None, typer.Option("--errors", help="File for rows that cannot be used. Default: next to the output.")
     ] = None,
     columns: Annotated[
         Columns, typer.Option("--columns", help="How columns of a CSV file are named.")
@@ -74,10 +76,12 @@ def score(
         float | None, typer.Option("--max-cost", min=0, metavar="USD", help="Most money for the judge.")
     ] = None,
     restart: Annotated[
-        bool, typer.Option("--restart", help="Forget what an interrupted run has left, and begin anew.")
+        bool, typer.Option("--restart", help="Ignore an interrupted run, and replace a finished output.")
     ] = False,
 ) -> None:
-    """Score the turns of a file. An interrupted run goes on where it stopped, if the command is given again.
+    """Score the turns of a file. After an interruption, the same command goes on where it stopped.
+
+    A finished output is not replaced: the same command does nothing, and a longer FILE gets only its new rows scored.
 
     Exit status: 0 when all rows were scored, 1 when some could not be used, 2 when nothing could be done, or
     the judge does not work.
@@ -85,8 +89,7 @@ def score(
     from rageval_hooks.offline.jobs.progress import progress_bar
     from rageval_hooks.offline.records.mapping import ColumnMap
     from rageval_hooks.offline.records.source import count_rows
-    from rageval_hooks.offline.scoring.scoring import score_file
-    from rageval_hooks.offline.scoring.setup import build_pipeline, required_fields
+    from rageval_hooks.offline.scoring import build_pipeline, required_fields, score_file
 
     with resumable(output[0]):
         pipeline = build_pipeline(metrics, models, judge, judge_options, threshold or [], concurrency)
@@ -111,9 +114,9 @@ def score(
     for line in _summary(file, output, scored):
         typer.echo(line)
     if columns is Columns.open_rag_eval and (missing := _without_place(scored)):
-        typer.echo(f"without a column of open-rag-eval, only in .jsonl or in columns of ours: {', '.join(missing)}")
+        typer.echo(f"not in the columns of open-rag-eval, only in .jsonl or native columns: {', '.join(missing)}")
     if not scored.results["scored"]:
-        typer.echo(f"rageval-hooks: not one score came out; the first: {scored.why_not}", err=True)
+        typer.echo(f"rageval-hooks: no scores were produced; the first result: {scored.why_not}", err=True)
     elif scored.broken:
         typer.echo(f"rageval-hooks: {scored.broken}. The other scores are written", err=True)
     raise typer.Exit(_status(scored))
@@ -134,7 +137,11 @@ def _without_place(scored: Scored) -> list[str]:
 def _summary(file: Path, outputs: list[Path], scored: Scored) -> list[str]:
     from rageval_hooks.text.wording import counted
 
+    if scored.finished:
+        return [f"{outputs[0]} is finished: {counted(scored.turns, 'turn')}, nothing to do. To score again: --restart"]
     before = f" ({scored.resumed} of them before an interruption)" if scored.resumed else ""
+    if scored.reused:
+        before += f" ({scored.reused} of them reused)"
     counts = scored.results
     lines = [
         f"scored {counted(scored.turns, 'turn')} of {file}{before}: {', '.join(map(str, outputs))}",

@@ -25,7 +25,7 @@ from rageval_hooks.judges.fake import FakeCall
 from rageval_hooks.offline.jobs.journal import journal_path
 from rageval_hooks.offline.records.files import read_records
 from rageval_hooks.offline.records.record import Record
-from rageval_hooks.offline.scoring.scoring import Scored, score_file
+from rageval_hooks.offline.scoring import Scored, score_file
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.score import Failed
 from rageval_hooks.testing import FakeJudge
@@ -154,9 +154,9 @@ class TestScores:
         path = write_lines(tmp_path / "in.jsonl", ["{", "["])
         (tmp_path / "out.jsonl").write_text("precious")
         with pytest.raises(TurnError, match=r"no row of .* can be used: line 1: not JSON"):
-            score(path)
+            score(path, restart=True)
         with pytest.raises(TurnError, match="has no rows"):
-            score(write_lines(path, []))
+            score(write_lines(path, []), restart=True)
 
         assert (tmp_path / "out.jsonl").read_text() == "precious"
         assert not journal_path(tmp_path / "out.jsonl").exists()
@@ -486,4 +486,51 @@ def test_memory_does_not_grow_with_the_rows(tmp_path: Path) -> None:
 
     peak(50)  # what is imported and compiled on first use
     small, large = peak(200), peak(1200)
-    assert large - small < 1000 * 500  # a row has more than 3,000 bytes, a record more than 6,000
+    assert large - small < 1000 * 1000  # a row has more than 3,000 bytes, a record more than 6,000
+
+
+class TestFinishedFiles:
+    def test_the_same_command_does_nothing(self, path: Path) -> None:
+        """A finished file is neither written nor paid for again."""
+        judge = FakeJudge(lambda _: LABELS)
+        score(path, judge)
+        before, calls = (path.parent / "out.jsonl").stat().st_mtime_ns, len(judge.calls)
+        again, records = score(path, judge)
+
+        assert (again.finished, again.turns, len(records)) == (True, 6, 6)
+        assert len(judge.calls) == calls
+        assert (path.parent / "out.jsonl").stat().st_mtime_ns == before
+
+    def test_other_options_do_not_overwrite_it(self, path: Path) -> None:
+        """The error says what differs, and how to replace the file."""
+        score(path)
+        before = (path.parent / "out.jsonl").read_bytes()
+        with pytest.raises(ConfigurationError, match=r"finished score file with other metrics: .* --restart"):
+            score(path, metrics=("latency",))
+        assert (path.parent / "out.jsonl").read_bytes() == before
+        _, records = score(path, metrics=("latency",), restart=True)
+        assert {result.name for record in records for result in record.results} == {"latency"}
+
+    def test_a_file_of_something_else_is_not_overwritten(self, path: Path) -> None:
+        """It is not known how it was made."""
+        (path.parent / "out.jsonl").write_text("precious")
+        with pytest.raises(ConfigurationError, match="would be overwritten"):
+            score(path)
+
+    def test_a_longer_input_pays_for_its_new_rows_only(self, path: Path) -> None:
+        """Results of the finished file are reused, in the order of the input."""
+        judge = FakeJudge(lambda _: LABELS)
+        score(path, judge)
+        calls = len(judge.calls)
+        write_lines(path, [*reversed(rows(6)), *rows(8)[6:]])
+        scored, records = score(path, judge)
+
+        assert [record.id for record in records] == ["q5", "q4", "q3", "q2", "q1", "q0", "q6", "q7"]
+        assert (scored.reused, len(judge.calls)) == (6, calls + 2)
+
+    def test_another_input_does_not_replace_it(self, path: Path) -> None:
+        """Scores of rows that it lacks would be lost."""
+        score(path)
+        write_lines(path, rows(3))
+        with pytest.raises(ConfigurationError, match="has the scores of 3 rows"):
+            score(path)

@@ -1,0 +1,221 @@
+"""Scoring a file: from its rows through the journal to the outputs, in the order of the input."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rageval_hooks.errors import ConfigurationError, TurnError
+from rageval_hooks.judges.client.policy import CallPolicy
+from rageval_hooks.offline.jobs.bad_rows import BadRows, check_apart, errors_path
+from rageval_hooks.offline.jobs.budget import Budget
+from rageval_hooks.offline.jobs.finished import EarlierResult, earlier_result, mark_finished
+from rageval_hooks.offline.jobs.journal import file_hash, journal_path
+from rageval_hooks.offline.jobs.progress import Advance
+from rageval_hooks.offline.jobs.score_journal import ScoreJournal
+from rageval_hooks.offline.records.conversations import read_conversation
+from rageval_hooks.offline.records.files import read_records
+from rageval_hooks.offline.records.mapping import ColumnMap
+from rageval_hooks.offline.records.reading import Item, read_items
+from rageval_hooks.offline.records.record import Record
+from rageval_hooks.offline.records.rows import BadRow, check_file
+from rageval_hooks.offline.records.writers import check_outputs, write_output
+from rageval_hooks.offline.scoring.reuse import count_missing, reusable_results, turn_key
+from rageval_hooks.offline.scoring.run import ScoringRun
+from rageval_hooks.offline.scoring.summary import Scored
+from rageval_hooks.online.pipeline import Pipeline
+from rageval_hooks.score import Result
+from rageval_hooks.version import __version__
+
+__all__ = ["score_file"]
+
+_INPUT = "input"
+_COMPLETE = "complete"
+
+
+def score_file(
+    path: Path,
+    outputs: Sequence[Path],
+    pipeline: Pipeline,
+    *,
+    errors: Path | None = None,
+    columns: str = "native",
+    concurrency: int = 8,
+    max_calls: int | None = None,
+    max_cost: float | None = None,
+    required: Iterable[str] = ("query", "response"),
+    restart: bool = False,
+    context: Path | None = None,
+    mapping: ColumnMap | None = None,
+    encoding: str | None = None,
+    note: Callable[[str], object] = lambda _: None,
+    advance: Advance = lambda _: None,
+) -> Scored:
+    """Score the turns of a file.
+
+    A finished output is not replaced: the same call again does nothing, and a longer input gets the results that the
+    output already has.
+
+    Args:
+        path: the file; see :func:`rageval_hooks.offline.records.files.read_records`.
+        outputs: the files to write, ``.jsonl`` or ``.csv``. Until they are complete, a journal is next to the first.
+        pipeline: metrics, models and judge.
+        errors: where rows that cannot be used go; next to the first output by default.
+        columns: of CSV files: ``native`` or ``open-rag-eval``.
+        concurrency: turns at a time.
+        max_calls: requests to the judge; None for no limit.
+        max_cost: USD for the judge; None for no limit.
+        required: fields whose columns must be there.
+        restart: ignore what an interrupted run left, and replace a finished output.
+        context: what was retrieved, if the file is a conversation.
+        mapping: columns of the fields, as the user named them.
+        encoding: of a text file; None to detect it.
+        note: called with decisions about the file that the user should know.
+        advance: called as turns are done.
+
+    Raises:
+        ConfigurationError: a setting is wrong; an interrupted run had other settings; or an output is finished and
+            was made with other settings.
+        TurnError: the file cannot be read, a column is missing, or no row of it can be used.
+        JudgeUnavailableError: the judge does not work; the scores so far are in the journal.
+        OSError: something cannot be written.
+        KeyboardInterrupt: the scores so far are in the journal, and the same call goes on.
+    """
+    inputs = [path] if context is None else [path, context]
+    for item in inputs:
+        check_file(item)
+    check_outputs(outputs, columns)
+    bad_rows = BadRows(errors or errors_path(outputs[0]), always=errors is not None)
+    check_apart(inputs, outputs, bad_rows.path)
+    settings = _settings(pipeline, inputs)
+    work = {**settings, "columns": columns}
+
+    def read() -> Iterator[tuple[int, Item]]:
+        if context is not None:
+            return iter(read_conversation(path, context))
+        return iter(read_items(path, required, mapping=mapping, encoding=encoding, note=note))
+
+    earlier = None if restart else earlier_result(outputs, work)
+    if earlier is not None and _is_finished(earlier, outputs):
+        return _already_finished(outputs[0])
+    reusable = {} if earlier is None else _reusable(path, outputs[0], read())
+    with ScoreJournal(journal_path(outputs[0]), settings, restart=restart) as journal:
+        budget = Budget(max_calls, max_cost, journal.spent)
+        scored = Scored(resumed=journal.resumed, errors=bad_rows.path)
+        with bad_rows as bad:
+            records = _reused(_usable(read(), bad), reusable, journal, scored)
+            run = ScoringRun(pipeline, journal, budget, concurrency)
+            asyncio.run(run.run(records, advance))
+        scored.bad, scored.first_bad = bad.count, bad.first
+        for record in journal.records():
+            scored.turns += 1
+            scored.count(record.results)
+        if not scored.turns:
+            raise _no_rows(path, bad)
+        for output in outputs:
+            write_output(output, journal.records, columns)
+        # Judgements that are missing are tried again by the same command.
+        is_complete = not run.broken and not budget.refused
+        mark_finished(outputs, {**work, _COMPLETE: is_complete})
+        journal.remove()
+    scored.broken = run.broken
+    scored.spent, scored.left_out = budget.spent, budget.refused
+    scored.budget = budget.reason if budget.refused else None
+    return scored
+
+
+def _already_finished(output: Path) -> Scored:
+    scored = Scored(finished=True)
+    for record in read_records(output):
+        scored.turns += 1
+        scored.count(record.results)
+    return scored
+
+
+def _is_finished(earlier: EarlierResult, outputs: Sequence[Path]) -> bool:
+    """Return True if there is nothing to do.
+
+    Raises:
+        ConfigurationError: the outputs were made with other settings, and would be lost.
+    """
+    changed = [name for name in earlier.changed if name != _INPUT]
+    if changed:
+        raise ConfigurationError(
+            f"{outputs[0]} is a finished score file with other {', '.join(changed)}: name another output, or give"
+            " --restart to replace it"
+        )
+    is_complete = bool(earlier.work.get(_COMPLETE)) and all(output.exists() for output in outputs)
+    return is_complete and not earlier.changed
+
+
+def _reusable(path: Path, output: Path, items: Iterable[tuple[int, Item]]) -> dict[str, tuple[Result, ...]]:
+    """Return the results that a finished output has for the rows of a longer input.
+
+    Raises:
+        ConfigurationError: the input lacks rows of the finished output, whose scores would be lost.
+    """
+    found = reusable_results(output)
+    missing = count_missing(found, (item for _, item in items if isinstance(item, Record))) if found else 0
+    if missing:
+        raise ConfigurationError(
+            f"{output} is a finished score file, and has the scores of {missing} rows that {path} does not have: name"
+            " another output, or give --restart to replace it"
+        )
+    return found
+
+
+def _usable(items: Iterable[tuple[int, Item]], errors: BadRows) -> Iterator[tuple[int, Record]]:
+    """Yield the usable records with their positions; the other rows go to the file for bad rows."""
+    index = 0
+    for _, item in items:
+        if isinstance(item, BadRow):
+            errors.add(item)
+        else:
+            yield index, item
+            index += 1
+
+
+def _reused(
+    records: Iterable[tuple[int, Record]],
+    reusable: Mapping[str, tuple[Result, ...]],
+    journal: ScoreJournal,
+    scored: Scored,
+) -> Iterator[tuple[int, Record]]:
+    """Yield records; those with results of a finished file go to the journal first, so that they are not scored."""
+    for index, record in records:
+        if reusable and not journal.has(index):
+            results = reusable.get(turn_key(record))
+            if results is not None:
+                names = {result.name for result in results}
+                others = [result for result in record.results if result.name not in names]
+                journal.done(index, record.model_copy(update={"results": (*others, *results)}), journal.spent)
+                scored.reused += 1
+        yield index, record
+
+
+def _no_rows(path: Path, errors: BadRows) -> TurnError:
+    if errors.first is None:
+        return TurnError(f"{path} has no rows")
+    return TurnError(
+        f"no row of {path} can be used: line {errors.first.line}: {errors.first.reason} "
+        f"(all {errors.count} are in {errors.path})"
+    )
+
+
+def _settings(pipeline: Pipeline, inputs: Sequence[Path]) -> Mapping[str, Any]:
+    """Return what decides on the results, by the names that a user knows."""
+    settings = pipeline.settings
+    patience = CallPolicy.model_fields  # retries and time-outs may change between runs
+    uses_models = any(metric.models for metric in pipeline.metrics)
+    return {
+        "command": "score",
+        "version of rageval-hooks": __version__,
+        "input": [file_hash(path) for path in inputs],
+        "metrics": [f"{metric.name} {metric.version}" for metric in pipeline.metrics],
+        "models": settings.models.model_dump(mode="json") if uses_models else None,
+        "judge": None if pipeline.judge is None else str(pipeline.judge),
+        "judge options": {name: value for name, value in settings.judge_options.items() if name not in patience},
+        "thresholds": settings.thresholds,
+    }
