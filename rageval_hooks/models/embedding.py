@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from rageval_hooks.runtime.cached import cached_property
 from rageval_hooks.text.words import words
 
 if TYPE_CHECKING:

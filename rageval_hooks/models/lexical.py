@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
 
 from rageval_hooks.models.cross_encoder import Relevance
 from rageval_hooks.models.nlp import Entity
+from rageval_hooks.runtime.cached import cached_property
 from rageval_hooks.text.facts import find_facts
 from rageval_hooks.text.sentences import sentence_spans
 from rageval_hooks.text.words import STOP_WORDS, blank_marks, weighed_words

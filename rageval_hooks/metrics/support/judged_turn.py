@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
-from functools import cached_property
 from typing import Any, Protocol, TypeVar, cast
 
 from pydantic import BaseModel
@@ -12,6 +11,7 @@ from pydantic import BaseModel
 from rageval_hooks.judges.base import Judge, Judgement
 from rageval_hooks.judges.prompts.delimiters import Fence
 from rageval_hooks.metrics.support.response_text import ResponseText
+from rageval_hooks.runtime.cached import cached_property
 from rageval_hooks.text.keys import KeyedSentence, key_passages, key_response
 from rageval_hooks.turn import Message, Turn
 

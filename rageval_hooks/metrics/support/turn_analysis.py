@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
 from typing import Final
 
 from rageval_hooks.errors import InputTooLargeError, OverBudgetError
@@ -16,6 +15,7 @@ from rageval_hooks.models.embedder import SHORT, Embedder
 from rageval_hooks.models.embedding import Embedding, keep_words
 from rageval_hooks.models.lexical import LexicalEmbedding
 from rageval_hooks.models.nlp import Entity
+from rageval_hooks.runtime.cached import cached_property
 from rageval_hooks.text.facts import (
     Fact,
     FactIndex,
