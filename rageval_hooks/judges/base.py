@@ -1,4 +1,4 @@
-"""What a judge is, and what it answers."""
+"""The interface of a judge, and its answer."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ __all__ = ["REGISTRY", "AnyMessage", "Judge", "Judgement", "Mode", "as_messages"
 T = TypeVar("T", bound=BaseModel)
 
 Mode = Literal["json_schema", "json_object", "structured", "text"]
-"""How an answer's form was asked for: by the provider's JSON schema, its JSON mode, a framework's own structured
-output, or in the prompt alone."""
+"""How the schema of an answer is enforced: by the provider's JSON schema mode, its JSON mode, a framework's structured
+output, or by the prompt only."""
 
 AnyMessage = Union[Message, tuple[str, str], Mapping[str, str]]
 
@@ -33,16 +33,16 @@ class Judgement(Generic[T]):
     """A judge's answer.
 
     Attributes:
-        value: the answer, checked against the schema.
-        model: the model that answered, as the provider reported it, else as it was asked for.
-        usage: tokens of all requests that it took, also of those that were answered in vain; None if the provider
-            does not say; zero for an answer from the cache.
+        value: the answer, validated against the schema.
+        model: the model that answered, as the provider reported it; otherwise the requested model.
+        usage: tokens of all requests, including those with unusable answers. None if the provider did not report
+            them; zero for a cache hit.
         response_id: the provider's id of the response.
-        cost: USD for these tokens; None if the model's price is not known; 0 for an answer from the cache.
-        attempts: requests that it took, retries and a repair included; 0 for an answer from the cache.
-        mode: how the form was asked for in the request that was answered.
-        repaired: whether the first answer could not be used and the model was asked once more.
-        cached: whether it came from the judge's cache on disk.
+        cost: USD for these tokens. None if the model's price is unknown; 0 for a cache hit.
+        attempts: number of requests, including retries and a correction; 0 for a cache hit.
+        mode: the mode of the request that was answered.
+        repaired: True if the first answer was unusable and the model was asked to correct it.
+        cached: True for a hit in the judge's cache.
     """
 
     value: T
@@ -56,7 +56,7 @@ class Judgement(Generic[T]):
     cached: bool = False
 
     def details(self) -> dict[str, Any]:
-        """Return everything but the answer as JSON-able data, for a score's metadata; unknown facts are left out."""
+        """Return everything but the answer as JSON-serializable data, for a score's metadata. Omits unknown facts."""
         facts = {
             "model": self.model,
             "response_id": self.response_id,
@@ -70,7 +70,7 @@ class Judgement(Generic[T]):
 
 
 def usage_details(usage: Usage | None, cost: float | None) -> dict[str, Any]:
-    """Return what was spent, as the details of a judgement or of a failure; None for what is not known."""
+    """Return tokens and cost, for the details of a judgement or of a failure. Unknown values are None."""
     return {
         "input_tokens": usage.input_tokens if usage else None,
         "output_tokens": usage.output_tokens if usage else None,
@@ -80,14 +80,13 @@ def usage_details(usage: Usage | None, cost: float | None) -> dict[str, Any]:
 
 
 class Judge(ABC):
-    """A language model that answers questions in a given form.
+    """A language model that answers questions in a given schema.
 
-    One instance serves concurrent calls, on any event loop.
+    One instance serves concurrent calls on any event loop.
 
     Attributes:
-        name: whose models it uses: ``openai``, ``langchain`` … A class attribute makes it the provider's name in
-            ``"provider:model"``.
-        model: the model that is asked for.
+        name: the provider, for example ``openai``. As a class attribute it is the provider in ``"provider:model"``.
+        model: the requested model.
     """
 
     name: str
@@ -95,16 +94,16 @@ class Judge(ABC):
 
     @classmethod
     def from_model(cls, model: str, **options: Any) -> Self:
-        """Make the judge that a user has named as ``"provider:model"``.
+        """Create the judge for ``"provider:model"``.
 
         Args:
-            model: what stands behind the first colon.
-            options: as its constructor takes them.
+            model: the part after the first colon.
+            options: keyword arguments of the constructor.
 
         Raises:
-            ConfigurationError: it cannot be made from a name alone.
+            ConfigurationError: the class cannot be created from a name.
         """
-        raise ConfigurationError(f"a judge of the kind {cls.__qualname__} is passed as an instance, not by name")
+        raise ConfigurationError(f"{cls.__qualname__} has no name form: pass an instance as judge=")
 
     @abstractmethod
     async def complete(
@@ -117,22 +116,22 @@ class Judge(ABC):
         """Ask one question.
 
         Args:
-            messages: the prompt: messages, or pairs of role and content. What several questions share comes first, in
-                the same bytes, so that providers can serve it from their prompt cache.
-            schema: the answer's form.
-            parameters: sampling parameters for this question, such as ``temperature``; they come before the judge's
-                own. One that the model does not take is left out. Adapters to frameworks ignore them: there the model
-                is used as its owner made it.
+            messages: the prompt: messages, or pairs of role and content. The part that several questions share comes
+                first and is identical to the byte, so that providers can serve it from their prompt cache.
+            schema: the schema of the answer.
+            parameters: sampling parameters for this question, for example ``temperature``. They override the judge's
+                own. Parameters that the model refuses are omitted. Framework adapters ignore them: there the model
+                keeps the parameters that its owner set.
 
         Raises:
-            JudgeError: there is no usable answer; the error's class and ``kind`` say why.
+            JudgeError: there is no usable answer. The error's class and ``kind`` say why.
         """
 
     async def aclose(self) -> None:  # noqa: B027 - optional: not every judge holds connections
         """Close the connections of the running event loop. The judge can be used again."""
 
     def stats(self) -> dict[str, Any]:
-        """Return what was counted, as JSON-able data."""
+        """Return counters as JSON-serializable data."""
         return {}
 
     async def __aenter__(self) -> Self:
@@ -150,7 +149,7 @@ class Judge(ABC):
         return f"{getattr(self, 'name', type(self).__name__)}:{getattr(self, 'model', '?')}"
 
     def __repr__(self) -> str:
-        """Show name and model, and nothing of the settings: there may be a key among them."""
+        """Show name and model only: the settings may contain a key."""
         return f"<judge {self}>"
 
 
@@ -161,7 +160,7 @@ def as_messages(given: Iterable[AnyMessage]) -> tuple[Message, ...]:
     """Return messages or pairs of role and content as messages.
 
     Raises:
-        ConfigurationError: there is none, or one of them is something else.
+        ConfigurationError: there are no messages, or one is of another type.
     """
     messages = []
     for item in given:
@@ -172,7 +171,9 @@ def as_messages(given: Iterable[AnyMessage]) -> tuple[Message, ...]:
             role, content = (item["role"], item["content"]) if isinstance(item, Mapping) else item
             messages.append(Message(role=role, content=content))
         except (KeyError, TypeError, ValueError):
-            raise ConfigurationError("a judge's messages are Message objects or pairs of role and content") from None
+            raise ConfigurationError(
+                "a judge's messages must be Message objects or pairs of role and content"
+            ) from None
     if not messages:
         raise ConfigurationError("a judge needs at least one message")
     return tuple(messages)

@@ -1,4 +1,4 @@
-"""A judge that answers from a script, for tests of applications and of metrics."""
+"""A judge that answers from a script, for tests."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ __all__ = ["FakeCall", "FakeJudge", "ScriptedAnswer"]
 T = TypeVar("T", bound=BaseModel)
 
 ScriptedAnswer = Union[BaseModel, Mapping[str, Any], str, Exception]
-"""An answer: an object, its fields, or the text that a model would write; or an exception to raise."""
+"""An answer: an object, its fields, or a model's text; or an exception to raise."""
 
 
 @dataclass(frozen=True)
 class FakeCall:
-    """A question that the judge got.
+    """A question that the judge received.
 
     Attributes:
         messages: the prompt.
-        schema: the form of the answer.
-        parameters: those of this question.
+        schema: the schema of the answer.
+        parameters: the parameters of this question.
     """
 
     messages: tuple[Message, ...]
@@ -53,17 +53,17 @@ Script = Union[
 
 
 class FakeJudge(Judge):
-    """Answers from a script and remembers what it was asked. Answers are parsed and checked as a real judge's are.
+    """Answers from a script and records its calls. Answers are parsed and validated like those of a real judge.
 
     Args:
-        script: answers in their order; or a mapping from schema to the answer that is given each time; or a function
-            (plain or async) of the call that returns an answer.
-        model: the name that it answers under.
+        script: answers in order; or a mapping from schema to the answer for each call; or a function (plain or async)
+            that takes the call and returns an answer.
+        model: the name of the model.
         usage: tokens that each answer reports.
         cost: USD that each answer reports.
 
     Attributes:
-        calls: what it was asked, in order.
+        calls: the received calls, in order.
 
     Example:
         >>> class Grade(BaseModel):
@@ -97,7 +97,7 @@ class FakeJudge(Judge):
         """Return the next answer of the script.
 
         Raises:
-            JudgeAnswerError: the script has no answer for this question, or one that does not fit.
+            JudgeAnswerError: the script has no answer for this question, or one that does not fit the schema.
         """
         call = FakeCall(as_messages(messages), schema, dict(parameters or {}))
         with self._lock:
@@ -119,7 +119,7 @@ class FakeJudge(Judge):
         )
 
     def stats(self) -> dict[str, Any]:
-        """Return calls and failures by kind."""
+        """Return the number of calls, and of failures by kind."""
         return {"judge": str(self), "calls": len(self.calls), "failed": dict(self._failures)}
 
     def _next(self, call: FakeCall) -> Any:
@@ -144,4 +144,4 @@ def _parse(answer: Any, schema: type[T]) -> T:
     try:
         return parse_answer(answer, schema)
     except UnusableAnswerError as error:
-        raise JudgeAnswerError(f"the answer cannot be used: {error.problem}") from None
+        raise JudgeAnswerError(f"the answer is not usable: {error.problem}") from None

@@ -36,24 +36,24 @@ _REASONS = ("finish_reason", "stop_reason", "done_reason")
 
 
 class LangChainJudge(RemoteJudge):
-    """A chat model of LangChain, used as its owner made it: parameters of single questions are ignored.
+    """A LangChain chat model with the parameters that its owner set. Parameters of single questions are ignored.
 
-    The form of the answer is asked for by the model's ``with_structured_output``, and in the prompt where it has none.
-    Its own retries come on top of the judge's: make it with ``max_retries=0``, and with a ``timeout``, since a call in
-    a thread cannot be broken off.
+    The schema of the answer is enforced by the model's ``with_structured_output``, or by the prompt if the model has
+    none. The model's own retries add to the judge's, so create it with ``max_retries=0``. Give it a ``timeout``, too:
+    a call that runs in a thread cannot be cancelled.
 
     Args:
-        model: a chat model; or another runnable that takes messages and returns one, such as a model with
-            ``with_fallbacks``, which is asked in the prompt alone.
-        structured: ``"structured"``, or ``"text"`` to ask in the prompt alone.
-        asynchronous: call ``ainvoke`` and not ``invoke`` in a thread. Only for a model that no other event loop uses:
-            connections belong to a loop, and LangChain's are shared.
-        cache: answers on disk: a path, or a cache; None for none.
-        clock: tells the time; for tests.
-        options: times, retries and limits; see :class:`rageval_hooks.judges.client.policy.CallPolicy`.
+        model: a chat model; or another runnable that takes messages and returns a message, such as a model with
+            ``with_fallbacks``. The latter uses the prompt only.
+        structured: ``"structured"``, or ``"text"`` to use the prompt only.
+        asynchronous: call ``ainvoke`` on the event loop instead of ``invoke`` in a thread. Only for a model that no
+            other event loop uses: connections belong to one loop, and LangChain shares them.
+        cache: an answer cache, or its path; None for no cache.
+        clock: the time and random numbers, for tests.
+        options: timeouts, retries and limits; see :class:`rageval_hooks.judges.client.policy.CallPolicy`.
 
     Raises:
-        ConfigurationError: it is no model of LangChain's, or an option is wrong.
+        ConfigurationError: it is not a LangChain model, or an option is wrong.
         MissingDependencyError: the package ``langchain-core`` is not installed.
     """
 
@@ -93,10 +93,11 @@ class _LangChain(Backend):
         except ImportError:
             raise MissingDependencyError("langchain-core", "langchain", "LangChainJudge") from None
         if not isinstance(model, Runnable):
-            raise ConfigurationError(f"a chat model of LangChain is needed, not {type(model).__qualname__}")
+            raise ConfigurationError(f"model must be a LangChain chat model, not {type(model).__qualname__}")
         self._chat = isinstance(model, BaseChatModel)
         if getattr(model, "callbacks", None) and isinstance(model, BaseModel):
-            model = model.model_copy(update={"callbacks": None})  # the judge's calls are not the application's
+            # The application's callbacks must not see the judge's calls.
+            model = model.model_copy(update={"callbacks": None})
         self._model = model
         self._threads = CallThreads(threads) if threads is not None else None
         self.model_name = _attribute(model, _NAMES) or type(model).__name__
@@ -106,7 +107,7 @@ class _LangChain(Backend):
 
     @property
     def where(self) -> str:
-        """The model, and its server if that is known."""
+        """The model, and its server if known."""
         return f"{self.model_name} at {self._url}" if self._url else self.model_name
 
     @property
@@ -125,16 +126,16 @@ class _LangChain(Backend):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The keys among the model's fields."""
+        """The secret fields of the model."""
         values = vars(self._model).values()
         return tuple(value.get_secret_value() for value in values if isinstance(value, SecretStr))
 
     def cost(self, usage: Usage, model: str) -> float | None:
-        """Return the price by the list of the model's provider."""
+        """Return the price at the model's provider."""
         return price_usd(usage, model, provider=self._provider, url=self._url)
 
     async def send(self, request: Request) -> Reply:
-        """Send one request, unseen by callbacks and by LangSmith."""
+        """Send one request without callbacks and without LangSmith."""
         messages = [{"role": message.role, "content": message.content} for message in request.messages]
         runnable = self._structured(request.schema) if request.mode == "structured" else self._model
         config: RunnableConfig = {"callbacks": []}
@@ -179,7 +180,7 @@ class _LangChain(Backend):
 
 
 def _without_parser(runnable: Runnable[Any, Any]) -> Runnable[Any, Any]:
-    """Return what stands before the parser: LangChain's takes minutes of CPU over an answer of 1 MB that is no JSON."""
+    """Return the runnable without its parser, which takes minutes of CPU for an answer of 1 MB that is not JSON."""
     from langchain_core.runnables import RunnableParallel, RunnableSequence
 
     first = runnable.first if isinstance(runnable, RunnableSequence) else None
@@ -220,7 +221,7 @@ def _reply(output: Any, mode: Mode) -> Reply:
 
 
 def _text(message: AIMessage) -> str:
-    """Return the answer: the arguments of the tool that stands for it, or the text of a provider's own JSON mode."""
+    """Return the answer: the arguments of the tool call, or the text of a provider's JSON mode."""
     if message.tool_calls:
         return json.dumps(message.tool_calls[0]["args"])
     if message.invalid_tool_calls:

@@ -35,24 +35,24 @@ _SECRET = ("key", "token", "secret", "password")
 
 
 class LlamaIndexJudge(RemoteJudge):
-    """An LLM of LlamaIndex, used as its owner made it: parameters of single questions are ignored.
+    """A LlamaIndex LLM with the parameters that its owner set. Parameters of single questions are ignored.
 
-    The form of the answer is asked for as the arguments of a tool where the LLM can call tools, else in the prompt.
-    (``astructured_predict`` would do the same, but takes the prompt as a template, in which the braces of a judged text
-    are placeholders, and keeps the token counts to itself.) Its own retries come on top of the judge's: make it with
-    ``max_retries=0``, and with a ``timeout``, since a call in a thread cannot be broken off.
+    The answer is requested as the arguments of a tool call if the LLM supports tools, otherwise by the prompt.
+    ``astructured_predict`` is not used: it takes the prompt as a template, so that braces in a judged text become
+    placeholders, and it hides the token counts. The LLM's own retries add to the judge's, so create it with
+    ``max_retries=0``. Give it a ``timeout``, too: a call that runs in a thread cannot be cancelled.
 
     Args:
         llm: the LLM.
-        structured: ``"structured"``, or ``"text"`` to ask in the prompt alone.
-        asynchronous: call ``achat`` and not ``chat`` in a thread. Only for an LLM that no other event loop uses, since
-            connections belong to a loop; and not for one whose asynchronous methods block.
-        cache: answers on disk: a path, or a cache; None for none.
-        clock: tells the time; for tests.
-        options: times, retries and limits; see :class:`rageval_hooks.judges.client.policy.CallPolicy`.
+        structured: ``"structured"``, or ``"text"`` to use the prompt only.
+        asynchronous: call ``achat`` on the event loop instead of ``chat`` in a thread. Only for an LLM that no other
+            event loop uses, since connections belong to one loop, and whose asynchronous methods do not block.
+        cache: an answer cache, or its path; None for no cache.
+        clock: the time and random numbers, for tests.
+        options: timeouts, retries and limits; see :class:`rageval_hooks.judges.client.policy.CallPolicy`.
 
     Raises:
-        ConfigurationError: it is no LLM of LlamaIndex's, or an option is wrong.
+        ConfigurationError: it is not a LlamaIndex LLM, or an option is wrong.
         MissingDependencyError: the package ``llama-index-core`` is not installed.
     """
 
@@ -91,7 +91,7 @@ class _LlamaIndex(Backend):
         except ImportError:
             raise MissingDependencyError("llama-index-core", "llama-index", "LlamaIndexJudge") from None
         if not isinstance(llm, LLM):
-            raise ConfigurationError(f"an LLM of LlamaIndex is needed, not {type(llm).__qualname__}")
+            raise ConfigurationError(f"llm must be a LlamaIndex LLM, not {type(llm).__qualname__}")
         self._llm = llm
         self._threads = CallThreads(threads) if threads is not None else None
         self.model_name = llm.metadata.model_name or type(llm).__name__
@@ -100,12 +100,12 @@ class _LlamaIndex(Backend):
 
     @property
     def where(self) -> str:
-        """The model, and its server if that is known."""
+        """The model, and its server if known."""
         return f"{self.model_name} at {self._url}" if self._url else self.model_name
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """The LLM's class and its fields, without the secret ones."""
+        """The LLM's class and its fields, without secrets."""
         secrets = set(self.secrets)
         fields = {name: value for name, value in vars(self._llm).items() if isinstance(value, (str, int, float, dict))}
         return {
@@ -122,7 +122,7 @@ class _LlamaIndex(Backend):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The keys among the LLM's fields."""
+        """The secret fields of the LLM."""
         found = []
         for name, value in vars(self._llm).items():
             if isinstance(value, SecretStr):
@@ -132,7 +132,7 @@ class _LlamaIndex(Backend):
         return tuple(secret for secret in found if secret)
 
     def cost(self, usage: Usage, model: str) -> float | None:
-        """Return the price by the list of the provider behind the address."""
+        """Return the price at the provider behind the URL."""
         return price_usd(usage, model, url=self._url)
 
     async def send(self, request: Request) -> Reply:
@@ -163,7 +163,7 @@ class _LlamaIndex(Backend):
             response = await llm.achat_with_tools([tool], chat_history=messages, tool_required=True)
         try:
             calls = llm.get_tool_calls_from_response(response, error_on_no_tool_call=False)
-        except ValueError:  # the arguments are no JSON
+        except ValueError:  # the arguments are not JSON
             calls = []
         return _reply(response, json.dumps(calls[0].tool_kwargs) if calls else response.message.content or "")
 

@@ -1,4 +1,4 @@
-"""A judge over the chat completions API: OpenAI's own, or any server that speaks it."""
+"""A judge over the chat completions API of OpenAI or of a compatible server."""
 
 from __future__ import annotations
 
@@ -28,35 +28,33 @@ _OURS = frozenset({"model", "messages", "response_format", "stream", "stream_opt
 
 
 class OpenAIJudge(RemoteJudge):
-    """A model behind the chat completions API, through the asynchronous client of the package ``openai``.
+    """A model behind the chat completions API, with the asynchronous client of the package ``openai``.
 
-    The form of the answer is asked for by JSON schema; where the server lacks that, in JSON mode, and where it lacks
-    that too, in the prompt. What the server refuses is remembered and not sent again.
+    The schema of the answer is enforced by JSON schema mode. If the server does not support it, JSON mode is used, and
+    after that the prompt only. What the server refuses is not sent again.
 
     Args:
-        model: the model's name, as the server knows it.
-        base_url: the server, up to ``/v1``; by default the environment's ``OPENAI_BASE_URL``, else OpenAI.
-        api_key: by default the environment's ``OPENAI_API_KEY``. Servers other than OpenAI may do without.
-        temperature: of the sampling; None leaves it to the server.
-        seed: of the sampling; None leaves it out.
-        max_tokens: the most that an answer may have, thoughts included; None for the model's own limit.
-        parameters: further fields of the request, such as ``{"reasoning_effort": "low"}``.
-        headers: further headers. Their values are treated as secrets.
-        ca_bundle: a file with the certificates of the authorities to trust, in place of the system's. For a server with
-            a self-signed certificate this is that certificate. (``SSL_CERT_FILE`` in the environment does the same for
-            the whole process.)
-        http_client: for proxies, client certificates and the like: a function that makes an ``httpx2.AsyncClient`` (or
-            ``httpx``, as the installed client uses it), called for each event loop; or such a client, which then serves
-            one event loop and is not closed by the judge.
-        structured: the best way to ask for the answer's form that is tried. A provider may put the JSON schema in front
-            of the prompt, as OpenAI does: then questions with different schemas share no prompt cache, which they do
-            with ``"json_object"``.
-        cache: answers on disk: a path, or a :class:`rageval_hooks.judges.client.cache.JudgeCache`; None for none.
-        clock: tells the time; for tests.
-        options: times, retries and limits; see :class:`rageval_hooks.judges.client.policy.CallPolicy`.
+        model: the model's name on the server.
+        base_url: the server's URL, up to ``/v1``. By default ``OPENAI_BASE_URL``, then OpenAI.
+        api_key: by default ``OPENAI_API_KEY``. Optional for servers other than OpenAI.
+        temperature: sampling temperature; None for the server's default.
+        seed: sampling seed; None for no seed.
+        max_tokens: limit for the answer, including reasoning; None for the model's limit.
+        parameters: additional fields of the request, for example ``{"reasoning_effort": "low"}``.
+        headers: additional headers. Their values are treated as secrets.
+        ca_bundle: a file with the certificates to trust instead of the system's, for example the server's self-signed
+            certificate. ``SSL_CERT_FILE`` has the same effect on the whole process.
+        http_client: for proxies and client certificates: a function that returns an ``httpx2.AsyncClient`` (or
+            ``httpx``, whichever the installed client uses), called once per event loop; or such a client, which then
+            serves one event loop and is not closed by the judge.
+        structured: the first mode to try. A provider may put the JSON schema before the prompt, as OpenAI does. Then
+            questions with different schemas share no prompt cache; with ``"json_object"`` they do.
+        cache: an answer cache: a path or a :class:`rageval_hooks.judges.client.cache.JudgeCache`; None for no cache.
+        clock: the time and random numbers, for tests.
+        options: timeouts, retries and limits; see :class:`rageval_hooks.judges.client.policy.CallPolicy`.
 
     Raises:
-        ConfigurationError: a setting is wrong, or there is no key for OpenAI.
+        ConfigurationError: a setting is wrong, or the key for OpenAI is missing.
         MissingDependencyError: the package ``openai`` is not installed.
 
     Example:
@@ -84,7 +82,7 @@ class OpenAIJudge(RemoteJudge):
         **options: Unpack[CallOptions],
     ) -> None:
         if not model or not model.strip():
-            raise ConfigurationError("the judge's model is empty")
+            raise ConfigurationError("the judge's model is empty: name one, such as 'openai:gpt-5-mini'")
         url = base_url or os.environ.get("OPENAI_BASE_URL") or _DEFAULT_URL
         modes = ChatCompletions.modes
         if structured not in modes:
@@ -93,7 +91,7 @@ class OpenAIJudge(RemoteJudge):
         wanted: dict[str, Any] = {
             "temperature": temperature,
             "seed": seed,
-            # Newer models refuse the old name, other servers ignore the new one without a word.
+            # OpenAI's newer models refuse the old name, and other servers silently ignore the new one.
             "max_completion_tokens" if own else "max_tokens": max_tokens,
         }
         wanted = {name: value for name, value in wanted.items() if value is not None}
@@ -118,7 +116,7 @@ class OpenAIJudge(RemoteJudge):
 
     @classmethod
     def from_model(cls, model: str, **options: Any) -> Self:
-        """Make the judge that a user has named as ``"openai:model"``."""
+        """Create the judge for ``"openai:model"``."""
         return cls(model, **options)
 
 
@@ -131,7 +129,7 @@ def _key(given: str | SecretStr | None, own: bool) -> SecretStr | None:
             "OPENAI_BASE_URL"
         )
     if not key.isascii() or any(character.isspace() for character in key):
-        raise ConfigurationError("the API key has characters that no key has")
+        raise ConfigurationError("the API key contains white space or non-ASCII characters: check OPENAI_API_KEY")
     return SecretStr(key) if key else None
 
 

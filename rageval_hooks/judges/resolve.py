@@ -1,4 +1,4 @@
-"""From what a user gives to a judge."""
+"""Turn the user's ``judge=`` argument into a judge."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ __all__ = ["resolve_judge"]
 
 
 def resolve_judge(given: Any, **options: Any) -> Judge:
-    """Return the judge that is meant.
+    """Return the judge for a ``judge=`` argument.
 
     Args:
-        given: a judge or its class; ``"provider:model"``, such as ``"openai:gpt-5-mini"``, with a provider that is
-            built in or comes from the entry-point group ``rageval_hooks.judges``; ``"package.module:name"`` of a judge,
+        given: a judge or a judge class; ``"provider:model"``, for example ``"openai:gpt-5-mini"``, with a built-in
+            provider or one from the entry-point group ``rageval_hooks.judges``; ``"package.module:name"`` of a judge,
             or of a class that needs no arguments; a LangChain chat model; or a LlamaIndex LLM.
-        options: keyword arguments for the judge that is made: ``base_url``, ``timeout`` …
+        options: keyword arguments of the judge's constructor, for example ``base_url`` or ``timeout``.
 
     Raises:
-        ConfigurationError: it is nothing of these, or cannot be made.
-        UnknownNameError: there is no such provider; the message lists the valid ones.
-        MissingDependencyError: a package of an extra is not installed.
+        ConfigurationError: the argument is none of these, or the judge cannot be created.
+        UnknownNameError: the provider is unknown. The message lists the valid ones.
+        MissingDependencyError: the package of an extra is not installed.
     """
     if isinstance(given, str):
         return _by_name(given, options)
     if isinstance(given, Judge):
         if options:
-            raise ConfigurationError(f"the judge is made already: it cannot take {', '.join(sorted(options))}")
+            raise ConfigurationError(f"judge is an instance: pass {', '.join(sorted(options))} to its constructor")
         return given
     if isinstance(given, type) and issubclass(given, Judge):
         return _made(lambda: given(**options))
-    # An object of a framework's class exists only where that module is loaded: no need to import it to find out.
+    # An instance of a framework's class exists only if its module is loaded, so nothing needs to be imported to check.
     if _is(given, "langchain_core.runnables", "Runnable"):
         from rageval_hooks.judges.langchain import LangChainJudge
 
@@ -44,8 +44,8 @@ def resolve_judge(given: Any, **options: Any) -> Judge:
 
         return _made(lambda: LlamaIndexJudge(given, **options))
     raise ConfigurationError(
-        f"{type(given).__qualname__} is not a judge: give a Judge, a name such as 'openai:gpt-5-mini', a chat model of "
-        "LangChain, or an LLM of LlamaIndex"
+        f"{type(given).__qualname__} is not a judge: pass a Judge, a name such as 'openai:gpt-5-mini', a LangChain "
+        "chat model or a LlamaIndex LLM"
     )
 
 
@@ -53,18 +53,19 @@ def _by_name(name: str, options: dict[str, Any]) -> Judge:
     provider, colon, model = (part.strip() for part in name.partition(":"))
     if "." in provider and colon:
         if options:
-            raise ConfigurationError(f"{name!r} names a judge that is made without {', '.join(sorted(options))}")
+            raise ConfigurationError(f"the judge {name!r} takes no options, but got {', '.join(sorted(options))}")
         return REGISTRY.create(f"{provider}:{model}")
     if not colon or not model:
-        raise ConfigurationError(f"a judge is named 'provider:model', such as 'openai:gpt-5-mini', not {name!r}")
+        raise ConfigurationError(f"judge must be 'provider:model', such as 'openai:gpt-5-mini', not {name!r}")
     return REGISTRY.create(provider, make=lambda kind: _made(lambda: kind.from_model(model, **options)))
 
 
 def _made(make: Callable[[], Judge]) -> Judge:
     try:
         return make()
-    except TypeError as error:  # an option that the constructor does not know
-        raise ConfigurationError(f"the judge cannot be made: {error}") from error
+    except TypeError as error:
+        # Usually an option that the constructor does not have.
+        raise ConfigurationError(f"the judge cannot be created: {error}") from error
 
 
 def _is(value: Any, module: str, name: str) -> bool:

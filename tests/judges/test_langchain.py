@@ -250,7 +250,7 @@ def test_what_is_no_model_is_refused(given: Any) -> None:
 
 def test_wrong_options_are_refused() -> None:
     """As at every judge."""
-    with pytest.raises(ConfigurationError, match="no option 'temperature'"):
+    with pytest.raises(ConfigurationError, match="unknown judge option 'temperature'"):
         resolve_judge(RunnableLambda(str), temperature=1)
     with pytest.raises(ConfigurationError, match="structured, text"):
         LangChainJudge(RunnableLambda(str), structured="json_schema")

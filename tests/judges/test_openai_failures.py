@@ -39,7 +39,7 @@ PAGE = raw("<html><body>It works!</body></html>", headers={"Content-Type": "text
         (answer(None, refusal="I will not."), JudgeRefusedError, "refused to answer", 1),
         (answer("", finish_reason="content_filter"), JudgeRefusedError, "content_filter", 1),
         (error(400, "rejected by our safety system", code="content_policy_violation"), JudgeRefusedError, "filter", 1),
-        (answer('{"grade":', finish_reason="length"), JudgeTruncatedError, "cut off at the limit of tokens", 1),
+        (answer('{"grade":', finish_reason="length"), JudgeTruncatedError, "cut off at the token limit", 1),
         (error(401, "Incorrect API key"), JudgeRejectedError, "HTTP 401: the API key was not accepted", 1),
         (error(403, "no access"), JudgeRejectedError, "HTTP 403: access was denied: no access", 1),
         (error(404, "model not found"), JudgeRejectedError, r"no such model or URL at http://127.0.0.1:\d+/v1", 1),
@@ -53,11 +53,11 @@ PAGE = raw("<html><body>It works!</body></html>", headers={"Content-Type": "text
         (error(501, "not here"), JudgeUnavailableError, "HTTP 501", 1),
         (hang_up(), JudgeUnavailableError, "no connection to .*, or it broke", 4),
         (cut_off(answer(GOOD)), JudgeUnavailableError, "no connection to .*, or it broke", 4),
-        (raw('{"choices": [{"mess'), JudgeAnswerError, "something else than JSON", 4),
-        (raw("null"), JudgeAnswerError, "something else than JSON", 4),
-        (raw('{"choices": []}'), JudgeAnswerError, "without a choice", 4),
-        (raw('{"choices": [7], "usage": "many"}'), JudgeAnswerError, "without a choice", 4),
-        (PAGE, JudgeRejectedError, "web page: is the base_url right", 1),
+        (raw('{"choices": [{"mess'), JudgeAnswerError, "something that is not JSON", 4),
+        (raw("null"), JudgeAnswerError, "something that is not JSON", 4),
+        (raw('{"choices": []}'), JudgeAnswerError, "without choices", 4),
+        (raw('{"choices": [7], "usage": "many"}'), JudgeAnswerError, "without choices", 4),
+        (PAGE, JudgeRejectedError, "web page: check base_url", 1),
         (raw('{"error": {"code": 429, "message": "busy"}}'), JudgeRateLimitedError, "busy", 4),
         (raw('{"error": {"code": "x", "message": "busy"}}'), JudgeUnavailableError, "busy", 4),
         (answer("x" * 1_000_000), JudgeTooLargeError, "larger than 524288 bytes", 1),
@@ -168,3 +168,17 @@ def test_an_impossible_usage_is_no_usage(server: JudgeServer, usage: dict[str, A
     """A server's odd counts never spoil its answer."""
     server.then(answer(GOOD, usage=usage))
     assert ask(judge_of(server)).usage is None
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_redirects_are_not_followed(server: JudgeServer, clock: StillClock, status: int) -> None:
+    """The other host would receive the key, and with 307 and 308 the prompt."""
+    with JudgeServer() as other:
+        other.otherwise(answer(GOOD))
+        server.otherwise(raw("", status=status, headers={"Location": f"{other.url}/chat/completions"}))
+
+        found = failure(judge_of(server, clock=clock), JudgeRejectedError)
+
+        assert "redirects elsewhere: set base_url to the final URL" in found.message
+        assert len(server.requests) == 1
+        assert other.requests == []

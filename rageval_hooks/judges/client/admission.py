@@ -1,4 +1,4 @@
-"""What stands before each single request of a judge: who pays for it may say that there are to be no more."""
+"""Admission of single requests: a budget can refuse further requests to a judge."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ __all__ = ["Admission", "Gate", "GateClosedError"]
 
 
 class GateClosedError(JudgeError):
-    """No further request is to be sent. Nothing is wrong with the judge."""
+    """The gate admits no further request. Nothing is wrong with the judge."""
 
     kind: ClassVar[str] = "not_asked"
 
 
 @dataclass
 class Admission:
-    """One request that was let through.
+    """One admitted request.
 
     Attributes:
-        sent: whether it was sent at all.
-        cost: USD; 0 for what was not answered, None if it was and its price is not known.
+        sent: True if it was sent.
+        cost: USD; 0 if there was no answer, None if the answer's price is unknown.
     """
 
     sent: bool = False
@@ -32,17 +32,17 @@ class Admission:
 
 
 class Gate(ABC):
-    """Lets requests through, one by one: first ones, retries and repairs. Answers from a cache do not pass it."""
+    """Admits requests one by one: first attempts, retries and corrections. Cache hits do not pass it."""
 
     @property
     @abstractmethod
     def is_open(self) -> bool:
-        """Whether a request would be let through now."""
+        """True if a request would be admitted now."""
 
     @abstractmethod
     def request(self) -> AbstractAsyncContextManager[Admission]:
-        """Let a request through, for as long as it takes; what it took must be written on its admission.
+        """Admit a request for as long as it runs. The caller records the cost on the admission.
 
         Raises:
-            GateClosedError: it is not to be sent.
+            GateClosedError: the request is refused.
         """

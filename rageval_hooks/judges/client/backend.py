@@ -1,4 +1,4 @@
-"""What stands between the common work of every judge and one client library: a single request, a single reply."""
+"""The interface between the common code of all judges and one client library: one request, one reply."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Request:
     """One request to a model.
 
     Attributes:
-        messages: the prompt, instructions about the form included where ``mode`` leaves it to the prompt.
-        schema: the form of the answer.
-        mode: how to ask for that form.
-        parameters: further fields of the request: sampling parameters and the user's own.
-        max_answer_bytes: an answer that is larger must not be read to its end.
-        timeout: seconds; the caller ends the request then, the client's own limit may be the same.
+        messages: the prompt. In a mode that does not enforce the schema, it includes instructions about it.
+        schema: the schema of the answer.
+        mode: how the schema is enforced.
+        parameters: additional fields of the request: sampling parameters and the user's own.
+        max_answer_bytes: a larger answer must not be read to its end.
+        timeout: seconds after which the caller cancels the request.
     """
 
     messages: tuple[Message, ...]
@@ -38,15 +38,15 @@ class Request:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a model wrote.
+    """A model's reply.
 
     Attributes:
-        text: the answer, or the arguments of the call of a tool that stands for it.
-        usage: tokens, if they are reported.
-        model: the model that answered, if that is reported.
-        response_id: the provider's id.
-        finish_reason: why the model stopped, in the provider's word.
-        refusal: the model's words if it declined.
+        text: the answer; with structured output by tool call, the call's arguments.
+        usage: tokens, if reported.
+        model: the model that answered, if reported.
+        response_id: the provider's id of the response.
+        finish_reason: why the model stopped, as the provider names it.
+        refusal: the model's text if it refused.
     """
 
     text: str
@@ -58,10 +58,10 @@ class Reply:
 
 
 class Backend(ABC):
-    """Sends requests through one client library. Knows nothing of retries, limits, parsing and caches.
+    """Sends requests with one client library. Retries, limits, parsing and caching are not its concern.
 
     Attributes:
-        modes: the ways to ask for an answer's form, the most reliable one first; the last is ``text``.
+        modes: the supported modes, the most reliable one first. The last is ``text``.
     """
 
     modes: ClassVar[tuple[Mode, ...]] = ("text",)
@@ -69,29 +69,29 @@ class Backend(ABC):
     @property
     @abstractmethod
     def where(self) -> str:
-        """The server or the model, for messages. Holds no secrets."""
+        """The server or the model, for messages, without secrets."""
 
     @property
     @abstractmethod
     def identity(self) -> Mapping[str, Any]:
-        """JSON-able facts that tell this model from others, for the key of cached answers. Holds no secrets."""
+        """JSON-serializable facts that distinguish this model from others, for the cache key, without secrets."""
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must not be seen in messages."""
+        """Texts that must not appear in messages."""
         return ()
 
     @abstractmethod
     async def send(self, request: Request) -> Reply:
-        """Send one request. Raises whatever the client library raises.
+        """Send one request. Exceptions of the client library pass through.
 
         Raises:
-            NotImplementedError: the model cannot be asked in this mode.
-            JudgeTooLargeError: the answer is larger than is accepted.
+            NotImplementedError: the model does not support this mode.
+            JudgeTooLargeError: the answer is larger than ``max_answer_bytes``.
         """
 
     def cost(self, usage: Usage, model: str) -> float | None:
-        """Return the price of some tokens in USD, or None if it is not known."""
+        """Return the price of the tokens in USD; None if it is unknown."""
         return None
 
     async def aclose(self) -> None:  # noqa: B027 - optional

@@ -1,4 +1,4 @@
-"""How long to wait before a request is tried again."""
+"""Pauses before retries."""
 
 from __future__ import annotations
 
@@ -13,27 +13,28 @@ __all__ = ["Backoff", "retry_after"]
 
 @dataclass(frozen=True)
 class Backoff:
-    """Exponential backoff; the upper half of each pause is random, so that many callers do not come back at once.
+    """Exponential backoff with jitter: the upper half of each pause is random, so that callers do not retry together.
 
     Attributes:
-        first: seconds of the first pause at most.
-        longest: seconds of any pause at most.
+        first: upper bound of the first pause, in seconds.
+        longest: upper bound of any pause, in seconds.
     """
 
     first: float = 0.5
     longest: float = 20.0
 
     def pause(self, retries: int, clock: Clock) -> float:
-        """Return the seconds before the next try, after so many retries."""
+        """Return the seconds to wait before the next attempt, after this many retries."""
+        # 2 ** 30 is beyond any pause, and a larger exponent could overflow.
         longest = min(self.longest, self.first * 2.0 ** min(retries, 30))
         return longest * (1 + clock.random()) / 2
 
 
 def retry_after(headers: Mapping[str, str], clock: Clock) -> float | None:
-    """Return the seconds for which a server wants to be left alone, or None if it does not say.
+    """Return the seconds that a server asks to wait, or None if it does not say.
 
     Args:
-        headers: a response's headers, in a mapping that ignores case or has lower-case names.
+        headers: the response's headers, with lower-case names or in a case-insensitive mapping.
         clock: the clock that HTTP dates are compared with.
     """
     for name, unit in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):

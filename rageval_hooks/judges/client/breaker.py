@@ -1,4 +1,4 @@
-"""A circuit breaker: when a judge does not work, it is left alone for a while, and calls fail at once."""
+"""A circuit breaker: after several failures in a row, calls fail at once for a while."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ __all__ = ["CircuitBreaker", "Permit"]
 CircuitState = Literal["closed", "open", "half_open"]
 
 _PROBE_LEASE = 600.0
-"""Seconds after which a probe that nobody ended (lost in a fork, say) no longer keeps the others out."""
+"""Seconds after which a probe without an outcome no longer blocks the next one. A fork can lose a probe."""
 
 
 class CircuitBreaker:
-    """Closed: requests go through. Open: none does. Half open, after a while: one goes through, and decides.
+    """Closed: requests pass. Open: none passes. Half open, after a while: one probe passes, and its outcome decides.
 
-    Safe to use from any thread.
+    Thread-safe.
 
     Args:
-        failures: requests in a row that must fail to open the circuit.
-        cooldown: seconds that it stays open the first time; twice as long after each probe that fails.
-        longest: seconds that it stays open at most.
-        clock: tells the time.
+        failures: number of failures in a row that opens the circuit.
+        cooldown: seconds that it stays open the first time. Doubled after each failed probe.
+        longest: the longest time that it stays open, in seconds.
+        clock: the time.
     """
 
     def __init__(self, failures: int, cooldown: float, clock: Clock, longest: float = 600.0) -> None:
@@ -44,13 +44,13 @@ class CircuitBreaker:
 
     @property
     def state(self) -> CircuitState:
-        """Where it stands."""
+        """``closed``, ``open`` or ``half_open``."""
         if self._open_until is None:
             return "closed"
         return "open" if self._clock.monotonic() < self._open_until else "half_open"
 
     def check(self) -> None:
-        """Do nothing while a request may go through.
+        """Raise if no request may pass now.
 
         Raises:
             JudgeUnavailableError: the circuit is open, or half open with a probe under way.
@@ -59,7 +59,7 @@ class CircuitBreaker:
             self._check(self._clock.monotonic())
 
     def enter(self) -> Permit:
-        """Let one request through; its outcome must be told to the permit.
+        """Let one request pass. The caller reports the outcome to the permit.
 
         Raises:
             JudgeUnavailableError: the circuit is open, or half open with a probe under way.
@@ -72,7 +72,7 @@ class CircuitBreaker:
             return Permit(self, self._generation)
 
     def stats(self) -> dict[str, Any]:
-        """Return state, failures in a row, how often it opened, why, and the seconds until the next probe."""
+        """Return the state, the failures in a row, how often it opened, why, and the seconds until the next probe."""
         left = 0.0 if self._open_until is None else max(0.0, self._open_until - self._clock.monotonic())
         return {
             "state": self.state,
@@ -86,13 +86,14 @@ class CircuitBreaker:
         if self._open_until is None:
             return
         if now < self._open_until:
-            wait = f"for another {self._open_until - now:.0f} s"
+            wait = f"next attempt in {self._open_until - now:.0f} s"
         elif now < self._probe_until:
-            wait = "while one request tries"
+            wait = "a probe is under way"
         else:
             return
         raise JudgeUnavailableError(
-            f"not asked {wait}: the circuit is open after {self._failures} failures in a row, the last: {self._reason}",
+            f"no request sent ({wait}): the circuit is open after {self._failures} failures in a row, "
+            f"the last: {self._reason}",
             circuit="open",
         )
 
@@ -108,7 +109,8 @@ class CircuitBreaker:
 
     def _failed(self, generation: int, reason: str) -> None:
         with self._lock:
-            if generation != self._generation:  # began before the circuit opened: nothing new
+            # A request that started before the circuit opened says nothing about its state now.
+            if generation != self._generation:
                 return
             self._failures += 1
             self._reason = reason
@@ -128,11 +130,11 @@ class CircuitBreaker:
 
 
 class Permit:
-    """One request that the breaker let through. A context manager: without a verdict at its end, nothing was learned.
+    """One request that the breaker let pass, as a context manager. Without an outcome, the state does not change.
 
     Args:
-        breaker: who gave it.
-        generation: of the breaker's state; a verdict on an older state does not count.
+        breaker: the breaker that issued it.
+        generation: the generation of the breaker's state. Outcomes for an older state do not count.
     """
 
     def __init__(self, breaker: CircuitBreaker, generation: int) -> None:
@@ -140,11 +142,11 @@ class Permit:
         self._generation = generation
 
     def succeeded(self) -> None:
-        """Say that the judge works."""
+        """Report that the judge works."""
         self._breaker._succeeded(self._generation)
 
     def failed(self, reason: str) -> None:
-        """Say that it does not, and why."""
+        """Report that the judge does not work, and why."""
         self._breaker._failed(self._generation, reason)
 
     def __enter__(self) -> Permit:
@@ -152,5 +154,5 @@ class Permit:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let the next one probe, if this one found nothing out."""
+        """Allow the next probe if this one had no outcome."""
         self._breaker._left(self._generation)

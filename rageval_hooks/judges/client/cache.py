@@ -1,4 +1,4 @@
-"""Answers on disk, so that the same question is paid for once: SQLite, shared by threads and processes."""
+"""The answer cache: SQLite, shared by threads and processes, so that equal questions are paid for once."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ _SCHEMA = (
 
 @dataclass(frozen=True)
 class CachedAnswer:
-    """What is kept of a judgement.
+    """The stored part of a judgement.
 
     Attributes:
-        value: the checked answer, as JSON.
-        model: the model that gave it.
-        response_id: the provider's id.
-        mode: how the form was asked for.
+        value: the validated answer, as JSON.
+        model: the model that answered.
+        response_id: the provider's id of the response.
+        mode: the mode of the request.
     """
 
     value: str
@@ -68,10 +68,10 @@ def cache_key(
     """Return a hash over everything that an answer depends on.
 
     Args:
-        identity: model, server, and whatever else tells the model from others; without secrets.
+        identity: model, server, and what else distinguishes the model from others; without secrets.
         messages: the prompt.
-        schema: the form of the answer.
-        parameters: as they are asked for, whether the model takes them or not.
+        schema: the schema of the answer.
+        parameters: the requested parameters, including those that the model refuses.
     """
     parts = {
         "format": _FORMAT,
@@ -86,13 +86,13 @@ def cache_key(
 
 
 class JudgeCache:
-    """A file of answers: no prompts, no keys. But answers may quote what was judged: only its owner can read it.
+    """A file of answers. It holds neither prompts nor keys, but answers may quote texts: only its owner can read it.
 
-    What goes wrong here never reaches a caller: a damaged file is reported once and left alone, and there is no cache.
+    Errors never reach the caller. A damaged file is reported once and not used any more.
 
     Args:
-        path: the file; made, with its directory, if it does not exist.
-        max_bytes: of answers; beyond it those go that were not used for longest. Looked after now and then.
+        path: the file. It is created, with its directory, if it does not exist.
+        max_bytes: limit for all answers. The least recently used ones are removed now and then.
     """
 
     def __init__(self, path: str | Path, max_bytes: int = 256 * 1024 * 1024) -> None:
@@ -105,26 +105,29 @@ class JudgeCache:
         self._limited_log = RateLimitedLogger(_logger)
 
     async def get(self, key: str) -> CachedAnswer | None:
-        """Return the answer, or None."""
+        """Return the cached answer, or None."""
         found = await self._in_thread(lambda database: self._read(database, key))
         self._count("hits" if found is not None else "misses")
         return found
 
     async def put(self, key: str, answer: CachedAnswer) -> None:
-        """Keep an answer."""
+        """Store an answer."""
         await self._in_thread(lambda database: self._write(database, key, answer))
 
     def prune(self, max_bytes: int | None = None) -> int:
-        """Remove the answers that were not used for longest; returns how many.
+        """Remove the least recently used answers.
 
         Args:
-            max_bytes: of answers that may stay; the cache's own limit by default. 0 removes all.
+            max_bytes: bytes of answers to keep; by default the cache's limit. 0 removes all.
+
+        Returns:
+            The number of removed answers.
         """
         limit = self.max_bytes if max_bytes is None else max_bytes
         return self._try(lambda database: self._prune(database, limit)) or 0
 
     def stats(self) -> dict[str, int]:
-        """Return hits, misses, writes and errors of this process."""
+        """Return the counts of hits, misses, writes and errors of this process."""
         with self._lock:
             return {name: self._counts[name] for name in ("hits", "misses", "writes", "errors")}
 
@@ -139,20 +142,21 @@ class JudgeCache:
         try:
             with self._connection() as database:
                 return work(database)
-        except sqlite3.OperationalError as error:  # locked for too long, disk full, no permission: it may pass
+        except sqlite3.OperationalError as error:
+            # Locked for too long, disk full or no permission: the next use may succeed.
             self._count("errors")
             self._limited_log.warn("cache", "the judge's cache %s cannot be used now: %s", self.path, error)
         except Exception as error:
             self._damaged = True
             self._count("errors")
             self._limited_log.warn(
-                "damaged", "the judge's cache %s is not used: %s. Remove the file to start anew", self.path, error
+                "damaged", "the judge's cache %s is damaged and not used: %s. Delete the file", self.path, error
             )
         return None
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
-        # One for each use: cheap beside a judge's call, and neither threads nor forks can share one by mistake.
+        # One connection per use: cheap compared to a judge's call, and safe in threads and forks.
         self._make_file()
         database = sqlite3.connect(self.path, timeout=_BUSY_TIMEOUT, isolation_level=None)
         try:
@@ -165,7 +169,7 @@ class JudgeCache:
             database.close()
 
     def _set_up(self, database: sqlite3.Connection) -> None:
-        # SQLite does not wait for a lock while it changes the journal's mode: two processes may both be the first.
+        # SQLite does not wait for a lock when it changes the journal mode, and two processes may do so at once.
         deadline = time.monotonic() + _BUSY_TIMEOUT
         while True:
             try:
@@ -210,7 +214,7 @@ class JudgeCache:
         total = database.execute("SELECT COALESCE(SUM(size), 0) FROM answers").fetchone()[0]
         if total <= limit:
             return 0
-        goal = limit * 9 // 10  # some room, so that this is not done again at once
+        goal = limit * 9 // 10  # leave room, so that the next write does not prune again
         cursor = database.execute(
             "DELETE FROM answers WHERE key IN (SELECT key FROM ("
             "SELECT key, SUM(size) OVER (ORDER BY used DESC, key) AS kept FROM answers) WHERE kept > ?)",

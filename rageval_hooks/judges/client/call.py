@@ -1,4 +1,4 @@
-"""One question: requests, retries and at most one repair, until there is an answer or no hope for one."""
+"""One judge call: requests, retries and at most one repair, until there is an answer or a final failure."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from rageval_hooks.judges.client.admission import Admission, Gate
 from rageval_hooks.judges.client.backend import Backend, Reply, Request
 from rageval_hooks.judges.client.backoff import Backoff
 from rageval_hooks.judges.client.breaker import CircuitBreaker
-from rageval_hooks.judges.client.capabilities import Learned
-from rageval_hooks.judges.client.failures import CallFailure, trouble_from
+from rageval_hooks.judges.client.capabilities import Capabilities
+from rageval_hooks.judges.client.failures import CallFailure, classify_failure
 from rageval_hooks.judges.client.policy import CallPolicy
-from rageval_hooks.judges.client.rate_limit import Throttle
+from rageval_hooks.judges.client.rate_limit import RateLimiter
 from rageval_hooks.judges.client.redaction import Redactor
 from rageval_hooks.judges.prompts.instructions import with_repair, with_schema
 from rageval_hooks.judges.prompts.parsing import UnusableAnswerError, parse_answer
@@ -34,7 +34,7 @@ from rageval_hooks.runtime.clock import Clock
 from rageval_hooks.runtime.quiet_calls import quietly
 from rageval_hooks.turn import Message, Usage
 
-__all__ = ["Exchange", "Question", "Rules"]
+__all__ = ["CallContext", "JudgeCall", "JudgeQuestion"]
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -42,78 +42,84 @@ _CUT_OFF = frozenset({"length", "max_tokens", "max_output_tokens", "model_length
 _FILTERED = frozenset({"content_filter", "refusal", "safety", "prohibited_content", "recitation"})
 _ENFORCED: frozenset[Mode] = frozenset({"json_schema", "structured"})
 _JSON_ONLY: frozenset[Mode] = frozenset({*_ENFORCED, "json_object"})
-_MAX_LESSONS = 40
-_LONGEST_PAUSE = 600.0  # seconds that a server can silence a judge for at a time
-_BYTES_PER_TOKEN = 4  # about, in English and, since other scripts take more bytes, elsewhere too
-_FIRST_GUESS = 500.0
+# Requests repeated without something that the server refused. Each removes one parameter or lowers the mode, so the
+# bound is reached only by a server that contradicts itself.
+_MAX_ADAPTATIONS = 40
+# A `Retry-After` of a day must not silence the judge for a day.
+_LONGEST_PAUSE_SECONDS = 600.0
+# English has about four characters per token. Other scripts have fewer, but take more bytes per character.
+_BYTES_PER_TOKEN = 4
+_FIRST_ANSWER_TOKENS = 500.0
+# Weight of the newest answer in the running mean of answer sizes.
+_ANSWER_WEIGHT = 1 / 8
 
 
 @dataclass
-class Rules:
-    """What all questions to one judge share.
+class CallContext:
+    """What all calls of one judge share.
 
     Attributes:
         backend: sends requests.
-        policy: times and limits.
-        learned: what the model cannot do.
-        breaker: whether it works at all.
-        throttle: when the next request may be sent.
-        redact: masks keys.
-        clock: tells the time.
-        backoff: how long to wait before a retry.
-        model: the model that is asked for.
-        answer_tokens: tokens of a usual answer, as seen so far.
+        policy: timeouts and limits.
+        capabilities: which parameters and modes the server refuses.
+        breaker: the circuit breaker.
+        rate_limiter: decides when the next request may be sent.
+        redact: masks secrets in messages.
+        clock: the time and random numbers.
+        backoff: pauses before retries.
+        model: the requested model.
+        answer_tokens: running mean of the tokens of an answer.
     """
 
     backend: Backend
     policy: CallPolicy
-    learned: Learned
+    capabilities: Capabilities
     breaker: CircuitBreaker
-    throttle: Throttle
+    rate_limiter: RateLimiter
     redact: Redactor
     clock: Clock
     backoff: Backoff
     model: str
-    answer_tokens: float = _FIRST_GUESS
+    answer_tokens: float = _FIRST_ANSWER_TOKENS
 
 
 @dataclass(frozen=True)
-class Question(Generic[T]):
-    """What is asked: the prompt, the form of the answer, and the parameters that are wanted."""
+class JudgeQuestion(Generic[T]):
+    """The prompt, the schema of the answer, and the sampling parameters."""
 
     messages: tuple[Message, ...]
     schema: type[T]
     parameters: Mapping[str, Any]
 
 
-class Exchange(Generic[T]):
+class JudgeCall(Generic[T]):
     """The requests for one question.
 
-    An own loop, and neither the client's retries nor tenacity: those know nothing of a total deadline, the circuit
-    breaker and the limits per minute, which each single request has to pass; and what is tried again here is often not
-    the same request, but one without a parameter that was refused.
+    The loop is our own. The client's retries and tenacity know neither a total deadline nor the circuit breaker nor
+    the limits per minute, which every single request has to pass. A repeated request is also often a different one:
+    without a parameter that the server refused.
 
     Args:
-        rules: of the judge.
-        question: what is asked.
-        gate: lets each request through; None for no limit.
+        context: what the judge's calls share.
+        question: the question.
+        gate: admits each request; None for no limit.
 
     Attributes:
-        attempts: requests that were sent.
-        retries: those after a passing failure.
-        repaired: whether the answer had to be asked for again.
-        model: who answered last, or is asked.
+        attempts: number of requests sent.
+        retries: number of requests sent after a temporary failure.
+        repaired: True if the model was asked to correct its answer.
+        model: the model that answered last, or the requested one.
     """
 
-    def __init__(self, rules: Rules, question: Question[T], gate: Gate | None = None) -> None:
-        self._rules = rules
+    def __init__(self, context: CallContext, question: JudgeQuestion[T], gate: Gate | None = None) -> None:
+        self._context = context
         self._question = question
         self._gate = gate
         self._deadline: float | None = None
         self.attempts = 0
         self.retries = 0
         self.repaired = False
-        self.model = rules.model
+        self.model = context.model
         self._usages: list[Usage | None] = []
         self._costs: list[float | None] = []
         self._response_id: str | None = None
@@ -121,29 +127,29 @@ class Exchange(Generic[T]):
 
     @property
     def usage(self) -> Usage | None:
-        """Tokens so far, of all replies; None if one of them does not say, or there is none."""
+        """Tokens of all replies so far. None if there is no reply, or if one did not report its tokens."""
         return self.known_usage if None not in self._usages else None
 
     @property
     def known_usage(self) -> Usage | None:
-        """Tokens so far, of those replies that say."""
+        """Tokens of the replies that reported them."""
         return Usage.sum(self._usages)
 
     @property
     def cost(self) -> float | None:
-        """USD so far; None if a price is not known, or nothing is known to have been spent."""
+        """USD of all replies so far. None if there is no reply, or if the price of one is unknown."""
         return self.known_cost if self._costs and None not in self._costs else None
 
     @property
     def known_cost(self) -> float:
-        """USD so far, of those replies whose price is known."""
+        """USD of the replies whose price is known."""
         return sum(cost for cost in self._costs if cost is not None)
 
     async def run(self) -> Judgement[T]:
         """Return the answer.
 
         Raises:
-            JudgeError: there is none; its details say what was spent.
+            JudgeError: there is no usable answer. Its details say what was spent.
         """
         failure: JudgeError
         try:
@@ -151,7 +157,8 @@ class Exchange(Generic[T]):
         except JudgeError as error:
             failure = error
         failure.details.update({name: value for name, value in self._details().items() if value is not None})
-        raise failure  # out here: an exception raised in the handler would drag others along
+        # Raised outside of the handler: inside, the client's exception would stay in the chain and could hold secrets.
+        raise failure
 
     async def _run(self) -> Judgement[T]:
         reply = await self._reply(self._question.messages)
@@ -163,27 +170,28 @@ class Exchange(Generic[T]):
             problem = error.problem
             self._learn(reply, error)
         if self._gate is not None and not self._gate.is_open:
-            raise JudgeAnswerError(f"the answer cannot be used, and no second one may be asked for: {problem}")
+            raise JudgeAnswerError(f"the answer is not usable, and the budget allows no second request: {problem}")
         self.repaired = True
         reply = await self._reply(self._question.messages, reply.text, problem)
-        # A server that has always written words, in the mode of this request, may know no other way.
-        alone = self._mode in _JSON_ONLY and self._rules.learned.was_clean(self._mode)
+        # Some servers ignore the mode and always write text around the JSON. There, such text proves nothing.
+        alone = self._mode in _JSON_ONLY and self._context.capabilities.has_answered_cleanly(self._mode)
         try:
             return self._judgement(parse_answer(reply.text, self._question.schema, alone=alone))
         except UnusableAnswerError as error:
             problem = error.problem
-        raise JudgeAnswerError(f"the answer cannot be used, nor can the second one: {problem}")
+        raise JudgeAnswerError(f"neither the answer nor its correction is usable: {problem}")
 
     def _learn(self, reply: Reply, error: UnusableAnswerError | None = None) -> None:
-        """Ask in another way if the server takes requests and ignores the form: who enforces it writes JSON alone.
+        """Use another mode from now on if the server accepts the mode but ignores it.
 
-        First answers tell that, and second ones do not: these were told to be JSON alone.
+        A server that enforces JSON writes JSON only. Only first answers are evidence: a correction was asked for in
+        words to be JSON only.
         """
-        learned = self._rules.learned
+        capabilities = self._context.capabilities
         if self._mode in _JSON_ONLY and (error is None or error.in_words):
-            learned.from_answer(self._mode, wordy=error is not None)
+            capabilities.learn_from_answer(self._mode, wordy=error is not None)
         elif error is not None and not error.is_json and reply.text.strip() and self._mode in _ENFORCED:
-            learned.lower(self._mode)
+            capabilities.lower(self._mode)
 
     def _judgement(self, value: T) -> Judgement[T]:
         return Judgement(
@@ -207,21 +215,21 @@ class Exchange(Generic[T]):
         }
 
     async def _reply(self, messages: tuple[Message, ...], wrong: str | None = None, problem: str = "") -> Reply:
-        """Return a complete reply to a prompt; ``wrong`` is the answer that it shall replace."""
-        lessons = 0
+        """Return a complete reply to a prompt. ``wrong`` is the unusable answer that it corrects."""
+        adaptations = 0
         while True:
             request = self._request(messages, wrong, problem)
             outcome = await self._send(request)
             if isinstance(outcome, Reply):
                 return self._complete(outcome)
-            if lessons < _MAX_LESSONS and self._rules.learned.from_trouble(outcome, request):
-                lessons += 1
+            if adaptations < _MAX_ADAPTATIONS and self._context.capabilities.learn_from_failure(outcome, request):
+                adaptations += 1
                 continue
             await self._before_retry(outcome)
 
     def _request(self, messages: tuple[Message, ...], wrong: str | None, problem: str) -> Request:
-        rules, schema = self._rules, self._question.schema
-        self._mode = rules.learned.mode(schema)
+        context, schema = self._context, self._question.schema
+        self._mode = context.capabilities.mode(schema)
         if self._mode not in _ENFORCED:
             messages = with_schema(messages, schema)
         if wrong is not None:
@@ -230,19 +238,19 @@ class Exchange(Generic[T]):
             messages=messages,
             schema=schema,
             mode=self._mode,
-            parameters=rules.learned.parameters(self._question.parameters),
-            max_answer_bytes=rules.policy.max_answer_bytes,
-            timeout=rules.policy.timeout,
+            parameters=context.capabilities.parameters(self._question.parameters),
+            max_answer_bytes=context.policy.max_answer_bytes,
+            timeout=context.policy.timeout,
         )
 
     async def _send(self, request: Request) -> Reply | CallFailure:
-        self._rules.breaker.check()
+        self._context.breaker.check()
         self._check_time()
-        async with self._let_through() as admission:
+        async with self._admitted() as admission:
             return await self._send_now(request, admission)
 
     @asynccontextmanager
-    async def _let_through(self) -> AsyncIterator[Admission]:
+    async def _admitted(self) -> AsyncIterator[Admission]:
         if self._gate is None:
             yield Admission()
             return
@@ -250,18 +258,18 @@ class Exchange(Generic[T]):
             yield admission
 
     async def _send_now(self, request: Request, admission: Admission) -> Reply | CallFailure:
-        rules = self._rules
-        ticket = rules.throttle.reserve(self._estimate(request))
+        context = self._context
+        ticket = context.rate_limiter.reserve(self._estimate(request))
         try:
             if ticket.wait > 0:
-                await rules.clock.sleep(ticket.wait)
-            permit = rules.breaker.enter()
+                await context.clock.sleep(ticket.wait)
+            permit = context.breaker.enter()
         except BaseException:
             ticket.give_back()
             raise
         with permit:
             if self._deadline is None:
-                self._deadline = rules.clock.monotonic() + rules.policy.total_timeout
+                self._deadline = context.clock.monotonic() + context.policy.total_timeout
             self.attempts += 1
             admission.sent = True
             outcome = await self._attempt(request)
@@ -273,58 +281,66 @@ class Exchange(Generic[T]):
             elif outcome.broken:
                 permit.failed(outcome.error.message)
             elif not outcome.retry:
-                permit.succeeded()  # it answered, if only to say no
+                # The server works: it answered, even if with a refusal.
+                permit.succeeded()
         return outcome
 
     async def _attempt(self, request: Request) -> Reply | CallFailure:
-        rules = self._rules
+        context = self._context
         timeout = max(0.001, min(request.timeout, self._left()))
         try:
-            return await quietly(rules.backend.send(replace(request, timeout=timeout)), timeout)
+            return await quietly(context.backend.send(replace(request, timeout=timeout)), timeout)
         except Exception as error:
-            trouble = trouble_from(
+            failure = classify_failure(
                 error,
-                where=rules.backend.where,
+                where=context.backend.where,
                 timeout=timeout,
-                redact=rules.redact,
-                clock=rules.clock,
+                redact=context.redact,
+                clock=context.clock,
                 prompt="\n".join(message.content for message in request.messages),
             )
-        # The client's exception, which holds the request with its headers, ends here and is in no chain.
-        if trouble.retry_after is not None:
-            rules.throttle.pause(min(trouble.retry_after, _LONGEST_PAUSE))
-        return trouble
+        # The client's exception holds the request with its headers. It must not leave this method, not even as a cause.
+        if failure.retry_after is not None:
+            context.rate_limiter.pause(min(failure.retry_after, _LONGEST_PAUSE_SECONDS))
+        return failure
 
     def _left(self) -> float:
-        """Return the seconds left for the question; its time begins with its first request."""
-        policy = self._rules.policy
-        return policy.total_timeout if self._deadline is None else self._deadline - self._rules.clock.monotonic()
+        """Return the seconds left for the question. Its time starts with its first request."""
+        policy = self._context.policy
+        return policy.total_timeout if self._deadline is None else self._deadline - self._context.clock.monotonic()
 
     def _check_time(self) -> None:
-        left, pause = self._left(), self._rules.throttle.paused
+        left, pause = self._left(), self._context.rate_limiter.paused
         if left <= 0:
-            raise JudgeUnavailableError(f"no usable answer within {self._rules.policy.total_timeout:g} s in all")
+            raise JudgeUnavailableError(
+                f"no usable answer within total_timeout={self._context.policy.total_timeout:g} s"
+            )
         if pause > left:
-            raise JudgeRateLimitedError(f"the server wants no requests for another {pause:.0f} s")
+            raise JudgeRateLimitedError(f"the server asked to wait another {pause:.0f} s (Retry-After)")
 
-    async def _before_retry(self, trouble: CallFailure) -> None:
-        """Wait for the moment of the next try, or raise the failure if there is none."""
-        rules = self._rules
-        if not trouble.retry or self.retries >= rules.policy.max_retries:
-            raise trouble.error
+    async def _before_retry(self, failure: CallFailure) -> None:
+        """Wait before the next attempt, or raise the failure if there must not be one."""
+        context = self._context
+        if not failure.retry or self.retries >= context.policy.max_retries:
+            raise failure.error
         if self._gate is not None and not self._gate.is_open:
-            raise trouble.error
-        wait = rules.throttle.paused + rules.backoff.pause(self.retries, rules.clock)
+            raise failure.error
+        wait = context.rate_limiter.paused + context.backoff.pause(self.retries, context.clock)
         if wait >= self._left():
-            raise trouble.error
-        await rules.clock.sleep(wait)
-        if rules.breaker.state == "open":  # others have failed meanwhile: this one says what happened to itself
-            raise trouble.error
+            raise failure.error
+        await context.clock.sleep(wait)
+        # Other calls have failed in the meantime. This call reports its own failure and not the open circuit.
+        if context.breaker.state == "open":
+            raise failure.error
         self.retries += 1
 
     def _note(self, outcome: Reply | CallFailure) -> float | None:
-        """Note what a reply tells; returns what it costs: 0 if there is none, None if that is not known."""
-        rules = self._rules
+        """Record the usage of a reply.
+
+        Returns:
+            Its cost in USD: 0 if there is no reply, None if the price is unknown.
+        """
+        context = self._context
         usage = cost = None
         if isinstance(outcome, Reply):
             self.model = outcome.model or self.model
@@ -333,26 +349,26 @@ class Exchange(Generic[T]):
         elif outcome.status is not None or not isinstance(outcome.error, JudgeTooLargeError):
             return 0.0
         if usage is not None:
-            rules.answer_tokens += (usage.output_tokens - rules.answer_tokens) / 8
-            cost = rules.backend.cost(usage, self.model)
+            context.answer_tokens += (usage.output_tokens - context.answer_tokens) * _ANSWER_WEIGHT
+            cost = context.backend.cost(usage, self.model)
         self._usages.append(usage)
         self._costs.append(cost)
         return cost
 
     def _complete(self, reply: Reply) -> Reply:
-        """Refuse a reply that is not an answer."""
-        rules = self._rules
+        """Return the reply, or raise if it is refused, filtered, cut off or too large."""
+        context = self._context
         reason = (reply.finish_reason or "").lower()
         if reply.refusal:
-            raise JudgeRefusedError("the model refused to answer", refusal=rules.redact(reply.refusal))
+            raise JudgeRefusedError("the model refused to answer", refusal=context.redact(reply.refusal))
         if reason in _FILTERED:
-            raise JudgeRefusedError(f"the answer was stopped by a filter ({reason})")
+            raise JudgeRefusedError(f"the answer was stopped by a content filter ({reason})")
         if reason in _CUT_OFF:
-            raise JudgeTruncatedError(f"the answer was cut off at the limit of tokens ({reason})")
-        if len(reply.text.encode()) > rules.policy.max_answer_bytes:
-            raise JudgeTooLargeError(f"the answer is larger than {rules.policy.max_answer_bytes} bytes")
+            raise JudgeTruncatedError(f"the answer was cut off at the token limit ({reason}): raise max_tokens")
+        if len(reply.text.encode()) > context.policy.max_answer_bytes:
+            raise JudgeTooLargeError(f"the answer is larger than max_answer_bytes={context.policy.max_answer_bytes}")
         return reply
 
     def _estimate(self, request: Request) -> float:
         size = sum(len(message.content.encode()) for message in request.messages)
-        return size / _BYTES_PER_TOKEN + self._rules.answer_tokens
+        return size / _BYTES_PER_TOKEN + self._context.answer_tokens

@@ -1,4 +1,4 @@
-"""What a judge's server has shown it cannot do, so that it is asked only once."""
+"""What a judge's server refuses or ignores, so that each refusal costs one request."""
 
 from __future__ import annotations
 
@@ -15,43 +15,53 @@ from rageval_hooks.judges.client.failures import CallFailure
 from rageval_hooks.judges.prompts.schema import strict_schema
 from rageval_hooks.runtime.executors import ForkSafeLock
 
-__all__ = ["Learned"]
+__all__ = ["Capabilities"]
 
 _REFUSING = frozenset({400, 422})
-_PERHAPS_REFUSING = frozenset({404, 500, 501})  # some servers, for what they do not support
+# Some servers answer with these when they do not support a field. Then the message must say so, too.
+_PERHAPS_REFUSING = frozenset({404, 500, 501})
+# For example "Unsupported parameter: 'temperature'" or "seed is not permitted".
 _REFUSAL = re.compile(
     r"unsupported|not (?:\w+ )?(?:support|implement|permit|allow|accept|recogni|available)|n't support|"
     r"unknown|unrecogni|unexpected|extra|invalid|cannot find|only the default",
     re.IGNORECASE,
 )
+# Words for the answer's format, for example "response_format" or "json schema".
 _FORMAT = re.compile(
     r"response_?format|json.?schema|json.?object|json.?mode|structured.?output|guided|grammar|tool_?choice|\btools?\b",
     re.IGNORECASE,
 )
+# The server supports schemas, but not this one: "Invalid schema for response_format", "grammar too complex".
 _BAD_SCHEMA = re.compile(
     r"\binvalid (?:json )?schema\b|\bgrammar|schema contains|schema is (?:not |too )", re.IGNORECASE
 )
+# A quoted part of a message, for example 'temperature' in "Unsupported parameter: 'temperature'".
 _QUOTED = re.compile(r"""(?<!\w)(?:'(.*?)(?:'(?!\w)|$)|"(.*?)(?:"(?!\w)|$)|`(.*?)(?:`|$)|[“«](.*?)(?:[”»]|$))""")
-_WRAPPED = re.compile(r"""["'](?:message|msg|detail|error|reason)["']\s*:\s*["']""")  # an error object in words
+# The start of an error object that was printed as text, for example {'message': '
+_WRAPPED = re.compile(r"""["'](?:message|msg|detail|error|reason)["']\s*:\s*["']""")
 _OTHER_NAME = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
-_WORDY_IN_A_ROW = 3  # one odd answer, or one that quotes what a text wants, happens to every server
-_CLEAN_PER_WORDY = 4  # more than so many: a server that enforces, and was asked about a few texts that talk to it
+# Every server writes text around the JSON once in a while, for example when a judged text provokes it.
+_WORDY_IN_A_ROW = 3
+# With more clean answers than this for each wordy one, the server does enforce the mode.
+_CLEAN_PER_WORDY = 4
+# Applications may create schemas at run time: the table must not grow without bound.
+_MAX_SCHEMAS = 1000
 
 
 @dataclass
-class _Shape:
-    """How many answers had words beside their object, in a row and in all, and how many had none."""
+class _AnswerCounts:
+    """First answers in one mode: with text around the JSON (in a row, in total), and without."""
 
-    row: int = 0
+    wordy_in_a_row: int = 0
     wordy: int = 0
     clean: int = 0
 
 
-class Learned:
-    """Which parameters a model refuses, and how its answers' form can be asked for. Only ever learns downwards.
+class Capabilities:
+    """Which parameters a server refuses, and which mode it supports. A mode that failed is not tried again.
 
     Args:
-        modes: the ways to ask for the form, best first.
+        modes: the modes, best first.
     """
 
     def __init__(self, modes: tuple[Mode, ...]) -> None:
@@ -59,22 +69,22 @@ class Learned:
         self._lock = ForkSafeLock()
         self._level = 0
         self._levels: dict[type[BaseModel], int] = {}
-        self._shapes: dict[Mode, _Shape] = {}
+        self._answers: dict[Mode, _AnswerCounts] = {}
         self._refused: dict[str, str | None] = {}
 
     @property
     def best_mode(self) -> Mode:
-        """The way that is tried for a schema that nothing is known about."""
+        """The mode for a schema that was not asked for before."""
         return self._modes[self._level]
 
     @property
     def refused(self) -> list[str]:
-        """The parameters that are left out."""
+        """The parameters that the server refused, sorted."""
         with self._lock:
             return sorted(self._refused)
 
     def mode(self, schema: type[BaseModel]) -> Mode:
-        """Return how to ask for answers of this form."""
+        """Return the mode for answers with this schema."""
         with self._lock:
             mode = self._modes[max(self._level, self._levels.get(schema, 0))]
         if mode == "json_schema" and strict_schema(schema) is None:
@@ -82,67 +92,77 @@ class Learned:
         return mode
 
     def parameters(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the parameters, less the refused ones, and under the names that are accepted."""
+        """Return the parameters without the refused ones, under the names that the server accepts."""
         with self._lock:
             names = {name: self._refused.get(name, name) for name in wanted}
         return {name: wanted[asked] for asked, name in names.items() if name is not None}
 
-    def from_trouble(self, trouble: CallFailure, request: Request) -> bool:
-        """Learn from a request that was refused; returns whether it is worth asking again without what was refused."""
-        if trouble.unsupported and request.mode != self._modes[-1]:
+    def learn_from_failure(self, failure: CallFailure, request: Request) -> bool:
+        """Learn from a refused request.
+
+        Returns:
+            True if the request should be repeated without what was refused.
+        """
+        if failure.unsupported and request.mode != self._modes[-1]:
             self.lower(request.mode)
             return True
-        text = _unquoted(trouble.text)
+        text = _unquoted(failure.text)
         refusal = bool(_REFUSAL.search(text))
-        if trouble.status not in _REFUSING and not (refusal and trouble.status in _PERHAPS_REFUSING):
+        if failure.status not in _REFUSING and not (refusal and failure.status in _PERHAPS_REFUSING):
             return False
-        parameter = self._named(trouble.parameter, text, request, refusal)
+        parameter = self._named(failure.parameter, text, request, refusal)
         if parameter is not None:
             self._refuse(parameter)
             return True
-        if request.mode == self._modes[-1] or not _FORMAT.search(f"{trouble.parameter} {text}"):
+        if request.mode == self._modes[-1] or not _FORMAT.search(f"{failure.parameter} {text}"):
             return False
         self.lower(request.mode, request.schema if _BAD_SCHEMA.search(text) else None)
         return True
 
-    def from_answer(self, mode: Mode, *, wordy: bool) -> None:
-        """Learn from a first answer: who writes words beside the JSON again and again does not enforce it."""
+    def learn_from_answer(self, mode: Mode, *, wordy: bool) -> None:
+        """Learn from a first answer: a server that keeps writing text around the JSON does not enforce the mode."""
         with self._lock:
-            shape = self._shapes.setdefault(mode, _Shape())
-            shape.row = shape.row + 1 if wordy else 0
-            shape.wordy += wordy
-            shape.clean += not wordy
-            ignored = shape.row >= _WORDY_IN_A_ROW and shape.clean <= shape.wordy * _CLEAN_PER_WORDY
+            counts = self._answers.setdefault(mode, _AnswerCounts())
+            counts.wordy_in_a_row = counts.wordy_in_a_row + 1 if wordy else 0
+            counts.wordy += wordy
+            counts.clean += not wordy
+            mostly_clean = counts.clean > counts.wordy * _CLEAN_PER_WORDY
+            ignored = counts.wordy_in_a_row >= _WORDY_IN_A_ROW and not mostly_clean
         if ignored:
             self.lower(mode)
 
-    def was_clean(self, mode: Mode) -> bool:
-        """Whether a first answer in this mode has ever been JSON alone."""
+    def has_answered_cleanly(self, mode: Mode) -> bool:
+        """Return True if a first answer in this mode was ever JSON only."""
         with self._lock:
-            return mode in self._shapes and self._shapes[mode].clean > 0
+            return mode in self._answers and self._answers[mode].clean > 0
 
     def lower(self, mode: Mode, schema: type[BaseModel] | None = None) -> None:
-        """Ask in the next way from now on: ``mode`` is not supported, or not for this schema."""
+        """Use the next mode from now on, because the server does not support ``mode`` (for this schema)."""
         level = min(self._modes.index(mode) + 1, len(self._modes) - 1)
         with self._lock:
             if schema is None:
                 self._level = max(self._level, level)
-            elif len(self._levels) < 1000:  # schemas made on the fly must not add up
+            elif len(self._levels) < _MAX_SCHEMAS:
                 self._levels[schema] = max(self._levels.get(schema, 0), level)
 
     def _named(self, parameter: str, text: str, request: Request, refusal: bool) -> str | None:
-        """Return the parameter of the request that the server named, if any; in its text only if that is a refusal."""
+        """Return the request's parameter that the server named.
+
+        The server's message counts only if it is a refusal: it may name parameters for other reasons.
+        """
         named = parameter.removeprefix("body.").partition(".")[0]
         if named in request.parameters:
             return named
         if not refusal or _FORMAT.search(named):
             return None
+        # The longest name first: "max_tokens" is a part of other names.
         for name in sorted(request.parameters, key=len, reverse=True):
             if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text):
                 return name
         return None
 
     def _refuse(self, sent: str) -> None:
+        """Leave out a parameter from now on, or send it under its other name if it has one."""
         with self._lock:
             asked = next((asked for asked, name in self._refused.items() if name == sent), sent)
             other = _OTHER_NAME.get(sent)
@@ -150,7 +170,7 @@ class Learned:
 
 
 def _unquoted(text: str) -> str:
-    """Return a message without the phrases that it quotes: they may be a judged text's. A single name stays."""
+    """Return a message without quoted phrases, which may come from a judged text. A quoted single name stays."""
 
     def name(match: re.Match[str]) -> str:
         quoted = next(group for group in match.groups() if group is not None)

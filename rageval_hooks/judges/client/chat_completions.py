@@ -1,4 +1,4 @@
-"""Single requests to a chat completions API, through the package openai."""
+"""Single requests to a chat completions API, with the client of the package openai."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rageval_hooks.errors import ConfigurationError, JudgeRejectedError, JudgeTo
 from rageval_hooks.judges.base import Mode
 from rageval_hooks.judges.client.backend import Backend, Reply, Request
 from rageval_hooks.judges.client.completion import reply_from
-from rageval_hooks.judges.client.failures import CallFailure, TroubleError
+from rageval_hooks.judges.client.failures import CallFailedError, CallFailure
 from rageval_hooks.judges.client.prices import price_usd
 from rageval_hooks.judges.prompts.schema import schema_name, strict_schema
 from rageval_hooks.runtime.per_loop import PerLoop
@@ -35,6 +35,7 @@ HttpClient = Union[Callable[[], Any], Any]
 """A function that makes an ``httpx2.AsyncClient``, or such a client."""
 
 _MAX_ERROR_BYTES = 64 * 1024
+# The client insists on a key, also for servers that need none.
 _NO_KEY = "none"
 _CLOSE_TIMEOUT = 5.0
 
@@ -63,14 +64,14 @@ class ChatCompletions(Backend):
 
     Args:
         model: the model's name.
-        base_url: the server, up to ``/v1``.
-        api_key: the key, or None for a server that needs none.
-        headers: further headers, secret.
+        base_url: the server's URL, up to ``/v1``.
+        api_key: the key; None for a server that needs none.
+        headers: additional headers. Their values are secrets.
         ca_bundle: see :class:`rageval_hooks.judges.openai.OpenAIJudge`.
-        http_client: likewise.
+        http_client: see :class:`rageval_hooks.judges.openai.OpenAIJudge`.
 
     Raises:
-        ConfigurationError: the URL is no URL, or the CA bundle cannot be read.
+        ConfigurationError: the URL is not valid, or the CA bundle cannot be read.
         MissingDependencyError: the package ``openai`` is not installed.
     """
 
@@ -96,7 +97,7 @@ class ChatCompletions(Backend):
                 import_module(module)
         self._openai = openai
         self._model = model
-        self._url = SecretStr(_checked_url(base_url))  # there may be a password in it
+        self._url = SecretStr(_checked_url(base_url))  # it may contain a password
         self._shown_url = safe_url(base_url)
         self._api_key = api_key
         self._headers = {name: SecretStr(value) for name, value in headers.items()}
@@ -117,7 +118,7 @@ class ChatCompletions(Backend):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The key, the values of headers, and what stands in the URL."""
+        """The key, the values of the headers, and the credentials in the URL."""
         parts = urlsplit(self._url.get_secret_value())
         of_url = [parts.username or "", parts.password or "", *(value for _, value in parse_qsl(parts.query))]
         keys = [self._api_key, *self._headers.values()]
@@ -128,14 +129,14 @@ class ChatCompletions(Backend):
         )
 
     def cost(self, usage: Usage, model: str) -> float | None:
-        """Return the price by the list of the provider behind the address."""
+        """Return the price at the provider behind the URL."""
         return price_usd(usage, model, url=self._shown_url)
 
     async def send(self, request: Request) -> Reply:
         """Send one request."""
         client = await self._clients.get()
         body: dict[str, Any] = {**request.parameters, **_response_format(request)}
-        # The fields go as `extra_body`: the client's own signature would refuse those of other servers.
+        # Sent as `extra_body`: the client's own signature would reject the fields of other servers.
         call = client.chat.completions.with_streaming_response.create(
             model=self._model,
             messages=[{"role": message.role, "content": message.content} for message in request.messages],  # type: ignore[misc]
@@ -154,7 +155,8 @@ class ChatCompletions(Backend):
 
     def _own_headers(self) -> dict[str, Any]:
         headers: dict[str, Any] = {name: value.get_secret_value() for name, value in self._headers.items()}
-        headers["Accept-Encoding"] = "identity"  # a bomb of zeros would pass the limit on bytes
+        # A small compressed body can expand beyond every limit on bytes.
+        headers["Accept-Encoding"] = "identity"
         if self._api_key is None:
             headers.setdefault("Authorization", self._openai.Omit())
         return headers
@@ -166,7 +168,7 @@ class ChatCompletions(Backend):
             http_client=self._http(),
             max_retries=0,
         )
-        # It asks for the platform's name in a new thread, and none can be started once the interpreter begins to exit.
+        # The client determines the platform in a new thread, and no thread can be started while the interpreter exits.
         with suppress(Exception):
             client._platform = import_module("openai._base_client").get_platform()
         return client
@@ -174,14 +176,15 @@ class ChatCompletions(Backend):
     def _http(self) -> Any:
         given = self._http_client
         if given is None:
-            made = self._openai.DefaultAsyncHttpxClient(verify=self._tls or True)
+            # A redirect to another host would receive the key and the prompt.
+            made = self._openai.DefaultAsyncHttpxClient(verify=self._tls or True, follow_redirects=False)
         elif callable(given):
             made = given()
         else:
             loop = asyncio.get_running_loop()
             if self._loop_of_client not in (None, loop):
-                problem = "the http_client serves another event loop: pass a function that makes one"
-                raise TroubleError(CallFailure(JudgeRejectedError(problem)))
+                problem = "the http_client belongs to another event loop: pass a function that creates one"
+                raise CallFailedError(CallFailure(JudgeRejectedError(problem)))
             self._loop_of_client = loop
             return given
         made.event_hooks["response"].append(_clip_error)
@@ -211,10 +214,11 @@ async def _read(chunks: AsyncIterator[bytes], limit: int) -> bytes:
 
 
 async def _clip_error(response: Any) -> None:
-    """Let no more than the beginning of an error's body be read: the client reads it whole."""
-    if response.status_code < 400:
+    """Limit the body of an error: the client reads it whole."""
+    if response.status_code < 300:
         return
-    http = sys.modules[type(response).__module__.partition(".")[0]]  # httpx2, or httpx before openai 3
+    # The client uses httpx2, or httpx before openai 3.
+    http = sys.modules[type(response).__module__.partition(".")[0]]
     stream = response.stream
 
     class Clipped(http.AsyncByteStream):  # type: ignore[name-defined, misc]
@@ -239,7 +243,7 @@ def _checked_url(url: str) -> str:
     except ValueError:
         usable = False
     if not usable:
-        raise ConfigurationError("base_url is a URL such as http://localhost:8000/v1; the one given is none")
+        raise ConfigurationError("base_url must be a URL such as http://localhost:8000/v1")
     return url.strip()
 
 

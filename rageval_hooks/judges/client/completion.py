@@ -1,4 +1,4 @@
-"""Reads a chat completion: OpenAI's form, and what other servers make of it."""
+"""Read a chat completion in OpenAI's form, and in the variants of other servers."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Any
 
 from rageval_hooks.errors import JudgeAnswerError, JudgeRejectedError
 from rageval_hooks.judges.client.backend import Reply
-from rageval_hooks.judges.client.failures import CallFailure, StatusError, TroubleError
+from rageval_hooks.judges.client.failures import CallFailedError, CallFailure, StatusError
 from rageval_hooks.turn import Usage
 
 __all__ = ["reply_from", "usage_from"]
 
 
 def reply_from(body: bytes, content_type: str, where: str) -> Reply:
-    """Return what a response with a good status holds.
+    """Return the reply in a response with status 200.
 
     Args:
         body: the response's body.
-        content_type: its header.
+        content_type: the response's content type.
         where: the server, for messages.
 
     Raises:
-        StatusError: it is an error after all.
-        TroubleError: it is no chat completion, but cut off, or a web page.
+        StatusError: the body holds an error object.
+        CallFailedError: the body is not a chat completion, for example a web page, or cut off.
     """
     try:
         found = json.loads(body)
@@ -32,16 +32,16 @@ def reply_from(body: bytes, content_type: str, where: str) -> Reply:
         found = None
     if not isinstance(found, Mapping):
         if "html" in content_type:
-            page = JudgeRejectedError(f"{where} answers with a web page: is the base_url right, up to /v1?")
-            raise TroubleError(CallFailure(page, broken=True))
-        raise _broken(f"{where} answers with something else than JSON")
+            page = JudgeRejectedError(f"{where} answers with a web page: check base_url, which ends in /v1")
+            raise CallFailedError(CallFailure(page, broken=True))
+        raise _broken(f"{where} answers with something that is not JSON")
     if isinstance(error := found.get("error"), Mapping) and error:
         code = error.get("code")
         raise StatusError(code if isinstance(code, int) and 400 <= code <= 599 else 500, error)
     choices = found.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
     if not isinstance(choice, Mapping) or not isinstance(message := choice.get("message"), Mapping):
-        raise _broken(f"{where} answers without a choice")
+        raise _broken(f"{where} answers without choices[0].message")
     return Reply(
         text=_text(message.get("content")),
         usage=usage_from(found.get("usage")),
@@ -52,12 +52,12 @@ def reply_from(body: bytes, content_type: str, where: str) -> Reply:
     )
 
 
-def _broken(problem: str) -> TroubleError:
-    return TroubleError(CallFailure(JudgeAnswerError(problem), retry=True, broken=True))
+def _broken(problem: str) -> CallFailedError:
+    return CallFailedError(CallFailure(JudgeAnswerError(problem), retry=True, broken=True))
 
 
 def usage_from(usage: Any) -> Usage | None:
-    """Return the tokens that a provider reports, as OpenAI, Anthropic, Google and DeepSeek name them; else None."""
+    """Return the reported tokens, by the names of OpenAI, Anthropic, Google or DeepSeek; None if there are none."""
     if not isinstance(usage, Mapping):
         usage = getattr(usage, "__dict__", None)
         if not isinstance(usage, Mapping):

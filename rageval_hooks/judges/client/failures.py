@@ -1,4 +1,4 @@
-"""From whatever a client library raises to a typed failure: what happened, and whether to try again."""
+"""Classify the exceptions of client libraries: what happened, and whether a retry makes sense."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from rageval_hooks.judges.client.backoff import retry_after
 from rageval_hooks.judges.client.redaction import Redactor
 from rageval_hooks.runtime.clock import Clock
 
-__all__ = ["CallFailure", "StatusError", "TroubleError", "trouble_from"]
+__all__ = ["CallFailedError", "CallFailure", "StatusError", "classify_failure"]
 
 
 @dataclass(frozen=True)
 class CallFailure:
-    """A request that went wrong.
+    """A failed request.
 
     Attributes:
-        error: what is raised in the end.
-        retry: whether the same request may succeed later.
-        broken: whether it says that the judge as a whole does not work (for the circuit breaker).
-        retry_after: seconds for which the server wants to be left alone.
+        error: the error that the caller receives if no retry follows.
+        retry: True if the same request may succeed later.
+        broken: True if the judge as a whole does not work. The circuit breaker counts these.
+        retry_after: seconds that the server asks to wait.
         status: the HTTP status, if there was a response.
         parameter: the request's field that the server named, or ``""``.
-        text: the server's message, redacted. May quote what was sent, as the error's own message does not.
-        unsupported: whether the model cannot be asked in this way at all.
+        text: the server's message, with secrets masked. It may quote the prompt; the error's message does not.
+        unsupported: True if the model does not support this mode at all.
     """
 
     error: JudgeError
@@ -55,20 +55,20 @@ class CallFailure:
     unsupported: bool = False
 
 
-class TroubleError(Exception):
-    """Carries a trouble out of a backend that knows best what happened.
+class CallFailedError(Exception):
+    """Carries a failure that the backend has classified itself.
 
     Args:
-        trouble: what happened.
+        failure: the failure.
     """
 
-    def __init__(self, trouble: CallFailure) -> None:
-        super().__init__(trouble.error.message)
-        self.trouble = trouble
+    def __init__(self, failure: CallFailure) -> None:
+        super().__init__(failure.error.message)
+        self.failure = failure
 
 
 class StatusError(Exception):
-    """An HTTP status that came without an exception of the client library: an error in the body of a 200, say.
+    """An HTTP error that the client library did not raise, for example an error object in a response with status 200.
 
     Args:
         status_code: the status.
@@ -81,41 +81,44 @@ class StatusError(Exception):
         self.body = body
 
 
+# For example "This model's maximum context length is 8192 tokens".
 _TOO_LONG = re.compile(
     r"context.{0,3}(?:length|window|size)|maximum context|too many (?:input )?tokens|prompt is too long|"
     r"input is too long|(?:input|prompt) tokens? (?:count )?exceed|reduce the length of the (?:messages|prompt)",
     re.IGNORECASE,
 )
+# For example "The response was filtered due to Azure's content management policy".
 _FILTERED = re.compile(r"content.?(?:filter|policy|management)|safety system|responsible.?ai", re.IGNORECASE)
+# For example "You exceeded your current quota, please check your plan and billing details".
 _NO_QUOTA = re.compile(
     r"insufficient.?(?:quota|balance|funds)|exceeded your current quota|credit balance", re.IGNORECASE
 )
 _WHAT = {
     401: "the API key was not accepted",
-    402: "the account has to be paid",
+    402: "the account has no credit",
     403: "access was denied",
     404: "no such model or URL",
 }
 
 
-def trouble_from(
+def classify_failure(
     error: BaseException, *, where: str, timeout: float, redact: Redactor, clock: Clock, prompt: str = ""
 ) -> CallFailure:
-    """Say what an exception of a client library means.
+    """Classify an exception of a client library.
 
-    Goes by what such exceptions have in common (``status_code``, ``response.headers``, their names), so that it serves
-    every library without importing one.
+    It uses what such exceptions have in common (``status_code``, ``response.headers``, class names), so that it works
+    for every library without importing one.
 
     Args:
         error: the exception.
-        where: the server or the model that was asked, for messages.
-        timeout: seconds that the request had.
-        redact: masks keys in what the server wrote.
-        clock: for HTTP dates.
-        prompt: what was sent; messages quote nothing of it.
+        where: the server or the model, for messages.
+        timeout: the request's timeout in seconds.
+        redact: masks secrets in the server's message.
+        clock: the clock that HTTP dates are compared with.
+        prompt: the text that was sent. Messages quote nothing of it.
     """
-    if isinstance(error, TroubleError):
-        return error.trouble
+    if isinstance(error, CallFailedError):
+        return error.failure
     if isinstance(error, JudgeError):
         return CallFailure(error)
     status = _status(error)
@@ -132,13 +135,14 @@ def trouble_from(
 def _status(error: BaseException) -> int | None:
     response = getattr(error, "response", None)
     for found in (getattr(error, "status_code", None), getattr(response, "status_code", None), _code(error)):
-        if isinstance(found, int) and 400 <= found <= 599:
+        if isinstance(found, int) and 300 <= found <= 599:
             return int(found)
     return None
 
 
 def _code(error: BaseException) -> Any:
-    return getattr(error, "code", None)  # as Google's libraries have it
+    # Google's libraries name the HTTP status "code".
+    return getattr(error, "code", None)
 
 
 def _from_status(
@@ -151,6 +155,10 @@ def _from_status(
     headers = getattr(getattr(error, "response", None), "headers", None)
     wait = retry_after(headers, clock) if isinstance(headers, Mapping) else None
     tail = f": {redact(_message(body), prompt=prompt)}" if said else ""
+    if status < 400:
+        # Redirects are not followed: the other host would receive the key and the prompt.
+        problem = _error(JudgeRejectedError, status, f"{where} redirects elsewhere: set base_url to the final URL")
+        return CallFailure(problem, broken=True, **facts)
     if status in (400, 413, 422) and (status == 413 or _TOO_LONG.search(about)):
         return CallFailure(_error(JudgeTooLargeError, status, f"the question is too large{tail}"), **facts)
     if status in (400, 403) and _FILTERED.search(about):
@@ -176,12 +184,12 @@ def _error(kind: type[JudgeError], status: int, message: str) -> JudgeError:
 
 
 def _body(error: BaseException) -> Mapping[str, Any]:
-    """Return the error object of a response: OpenAI's form, or what comes near."""
+    """Return the error object of a response, in OpenAI's form or a similar one."""
     body = getattr(error, "body", None)
     if isinstance(body, (str, bytes)):
         try:
             body = json.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):  # a deeply nested body must not end in an untyped error
             return {"message": body if isinstance(body, str) else body.decode("utf-8", "replace")}
     if isinstance(body, Mapping):
         inner = body.get("error", body)
@@ -197,7 +205,7 @@ def _message(body: Mapping[str, Any]) -> str:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an exception and those behind it."""
+    """Yield an exception and its causes."""
     seen: list[BaseException] = []
     cause: BaseException | None = error
     while cause is not None and cause not in seen and len(seen) < 20:
@@ -233,7 +241,8 @@ _CONNECTION_NAMES = {"APIConnectionError", "TransportError", "NetworkError", "Pr
 
 def _unexpected(error: BaseException, names: set[str], redact: Redactor, prompt: str) -> CallFailure:
     kind = type(error).__name__
-    if isinstance(error, ValidationError) or "OutputParserException" in names:  # their texts quote the answer
+    # The messages of these exceptions quote the answer, so only their names are shown.
+    if isinstance(error, ValidationError) or "OutputParserException" in names:
         return CallFailure(JudgeAnswerError(f"the answer does not fit the schema ({kind})"))
     said = redact(str(error), 200)
     problem = JudgeUnavailableError(f"{kind}: {redact(str(error), 200, prompt)}" if said else kind)

@@ -1,4 +1,4 @@
-"""How a judge may be called: times, retries, limits."""
+"""The limits of a judge's calls: timeouts, retries, rates."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ class CallPolicy(Data):
 
     Attributes:
         timeout: seconds for one request.
-        total_timeout: seconds for one question, from its first request on, with all retries and pauses.
-        max_retries: requests beyond the first for one question that failed for a passing reason. Requests without a
-            parameter that the model refused, and the one repair of a wrong answer, do not count.
-        max_concurrency: requests at the same time, per event loop.
-        requests_per_minute: no minute holds more; None for no limit.
-        tokens_per_minute: input and output together, estimated before a request and corrected after it; None for no
-            limit.
-        max_answer_bytes: a response that is larger is not read to its end.
-        circuit_failures: requests in a row that must fail to open the circuit breaker.
-        circuit_cooldown: seconds that it stays open the first time; twice as long after each failed probe, at most
+        total_timeout: seconds for one question, from its first request, including all retries and pauses.
+        max_retries: retries of one question after temporary failures. Requests repeated without a refused parameter,
+            and the one correction of an unusable answer, do not count.
+        max_concurrency: concurrent requests per event loop.
+        requests_per_minute: limit in any minute; None for no limit.
+        tokens_per_minute: limit of input and output tokens together, estimated before a request and corrected after
+            it; None for no limit.
+        max_answer_bytes: a larger response is not read to its end.
+        circuit_failures: failures in a row that open the circuit breaker.
+        circuit_cooldown: seconds that the circuit stays open the first time. Doubled after each failed probe, up to
             600 s.
     """
 
@@ -45,7 +45,7 @@ class CallPolicy(Data):
         """Make a policy from keyword arguments.
 
         Raises:
-            ConfigurationError: an option is unknown or out of its range.
+            ConfigurationError: an option is unknown or out of range.
         """
         try:
             return cls(**options)
@@ -72,7 +72,7 @@ def _explain(error: ValidationError) -> str:
     for item in error.errors(include_url=False, include_input=False):
         name = ".".join(str(part) for part in item["loc"])
         if item["type"] == "extra_forbidden":
-            lines.append(f"a judge has no option {name!r}. Valid: {', '.join(CallPolicy.model_fields)}")
+            lines.append(f"unknown judge option {name!r}. Valid: {', '.join(CallPolicy.model_fields)}")
         else:
             given: Any = item["msg"]
             lines.append(f"{name}: {given}")

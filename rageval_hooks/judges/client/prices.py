@@ -1,4 +1,4 @@
-"""What tokens cost, by the prices that the package genai-prices brings along. Nothing is downloaded."""
+"""Prices of tokens from the package genai-prices. Nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ def price_usd(usage: Usage, model: str, *, provider: str | None = None, url: str
     Args:
         usage: the tokens.
         model: the model's name, as the provider reports it.
-        provider: who serves it, by the package's name for him: ``openai``, ``anthropic`` …
-        url: the address at which it is served; it comes before ``provider``: a local server that calls its model
-            ``gpt-4o`` is not paid by OpenAI's list.
+        provider: the package's name for the provider, for example ``openai`` or ``anthropic``.
+        url: the address at which it is served. It overrides ``provider``: a local server that calls its model
+            ``gpt-4o`` does not cost what OpenAI charges.
 
     Returns:
-        None where provider or model is unknown, or the package is not installed.
+        None if the provider or the model is unknown, or if the package is not installed.
     """
     if not provider and not url:
         return None

@@ -1,4 +1,4 @@
-"""Requests and tokens per minute: how long a request has to wait so that no minute holds more than is allowed."""
+"""Limits on requests and tokens per minute."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections import deque
 from rageval_hooks.runtime.clock import Clock
 from rageval_hooks.runtime.executors import ForkSafeLock
 
-__all__ = ["Throttle", "Ticket"]
+__all__ = ["RateLimiter", "Ticket"]
 
 _MINUTE = 60.0
 
 
 class _Use:
-    """Something that counts from a moment on for a minute."""
+    """An amount that counts for one minute from its start."""
 
     __slots__ = ("amount", "start")
 
@@ -23,14 +23,14 @@ class _Use:
 
 
 class _Window:
-    """A log of uses in the order of their starts, in which no span of a minute may hold more than ``limit``."""
+    """A log of uses by start time. No interval of a minute may hold more than ``limit``."""
 
     def __init__(self, limit: float) -> None:
         self.limit = limit
         self.uses: deque[_Use] = deque()
 
     def earliest(self, amount: float, start: float) -> float:
-        """Return the first moment from ``start`` on at which ``amount`` fits in."""
+        """Return the earliest time, at or after ``start``, at which ``amount`` fits."""
         if self.uses:
             start = max(start, self.uses[-1].start)
         recent = [use for use in self.uses if use.start > start - _MINUTE]
@@ -43,23 +43,23 @@ class _Window:
         return start
 
     def add(self, start: float, amount: float, now: float) -> _Use:
-        """Note a use, and forget those that are over."""
+        """Record a use, and drop those that no longer count."""
         while self.uses and self.uses[0].start <= now - _MINUTE:
             self.uses.popleft()
         self.uses.append(use := _Use(start, min(amount, self.limit)))
         return use
 
 
-class Throttle:
-    """Gives each request the moment from which it may be sent.
+class RateLimiter:
+    """Assigns each request the time from which it may be sent.
 
-    A log and not a bucket: a full bucket lets twice the limit through in the first minute. Safe to use from any thread
-    and loop; a forked process counts for itself.
+    It keeps a log and not a token bucket: a full bucket would admit twice the limit in the first minute. Thread-safe.
+    A forked process counts its own requests only.
 
     Args:
-        requests: per minute; None for no limit.
-        tokens: per minute, input and output together; None for no limit.
-        clock: tells the time.
+        requests: requests per minute; None for no limit.
+        tokens: input and output tokens per minute; None for no limit.
+        clock: the time.
     """
 
     def __init__(self, requests: float | None, tokens: float | None, clock: Clock) -> None:
@@ -70,10 +70,10 @@ class Throttle:
         self._paused_until = 0.0
 
     def reserve(self, tokens: float) -> Ticket:
-        """Give the next request its moment.
+        """Reserve a time for the next request.
 
         Args:
-            tokens: how many it will take, about. More than a minute allows count as a full minute.
+            tokens: estimated tokens of the request. More than the limit counts as the limit.
         """
         with self._lock:
             now = self._clock.monotonic()
@@ -87,38 +87,38 @@ class Throttle:
             return Ticket(self, max(0.0, start - now), request, use)
 
     def pause(self, seconds: float) -> None:
-        """Send nothing for a while: the server said so."""
+        """Send nothing for a while, because the server asked for it."""
         with self._lock:
             self._paused_until = max(self._paused_until, self._clock.monotonic() + seconds)
 
     @property
     def paused(self) -> float:
-        """Seconds until the server may be asked again."""
+        """Seconds until the pause ends; 0 if there is none."""
         return max(0.0, self._paused_until - self._clock.monotonic())
 
 
 class Ticket:
-    """The moment that a request was given.
+    """The reserved time of a request.
 
     Attributes:
-        wait: seconds until then.
+        wait: seconds until the request may be sent.
     """
 
-    def __init__(self, throttle: Throttle, wait: float, request: _Use | None, tokens: _Use | None) -> None:
+    def __init__(self, rate_limiter: RateLimiter, wait: float, request: _Use | None, tokens: _Use | None) -> None:
         self.wait = wait
-        self._throttle = throttle
+        self._rate_limiter = rate_limiter
         self._request = request
         self._tokens = tokens
 
     def settle(self, tokens: float) -> None:
-        """Put the tokens that were really taken in the place of the estimate."""
-        if self._tokens is not None and self._throttle._tokens is not None:
-            with self._throttle._lock:
-                self._tokens.amount = min(tokens, self._throttle._tokens.limit)
+        """Replace the estimate by the tokens that were used."""
+        if self._tokens is not None and self._rate_limiter._tokens is not None:
+            with self._rate_limiter._lock:
+                self._tokens.amount = min(tokens, self._rate_limiter._tokens.limit)
 
     def give_back(self) -> None:
-        """Say that nothing was sent."""
-        with self._throttle._lock:
+        """Cancel the reservation: nothing was sent."""
+        with self._rate_limiter._lock:
             for use in (self._request, self._tokens):
                 if use is not None:
                     use.amount = 0.0

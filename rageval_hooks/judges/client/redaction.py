@@ -1,71 +1,92 @@
-"""Keeps keys out of messages: servers echo them, and URLs hold them."""
+"""Mask secrets in messages: servers echo keys, and URLs contain them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import takewhile
 
 __all__ = ["Redactor"]
 
 _MASK = "***"
-_SHORTEST = 4
+_SHORTEST_SECRET = 4
 _LONGEST_MESSAGE = 300
+# Characters that a message and the prompt must share to count as a quotation.
 _SHORTEST_QUOTE = 12
-_WORD = re.compile(r"\b\w")
+# Looking for quotations takes a scan of the prompt for each word of the message.
+_LONGEST_PROMPT = 200_000
+_WORD_START = re.compile(r"\b\w")
+
+# Every quantifier is bounded, so that the time grows linearly with the message.
 _PATTERNS = (
+    # sk-proj-abcdef12345, hf_abcdef12345, AIzaabcdef12345
     (re.compile(r"\b(?:(?:sk|pk|rk|gsk|xai|hf)[-_]|AIza)[A-Za-z0-9_*-]{8,}"), _MASK),
-    (re.compile(r"(?i)\b(bearer|basic)\s+[^\s\"',;]+"), rf"\1 {_MASK}"),
+    # Bearer abcdef12345
+    (re.compile(r"(?i)\b(bearer|basic)\s{1,8}[^\s\"',;]+"), rf"\1 {_MASK}"),
+    # api-key=abcdef12345, "client_secret": "abcdef12345"
     (
-        re.compile(r"(?i)\b([\w-]*(?:key|token|secret|password|signature))(\"?\s*[=:]\s*\"?)[^\s\"'&,;]+"),
+        re.compile(r"(?i)\b([\w-]{0,40}(?:key|token|secret|password|signature))(\"?\s{0,8}[=:]\s{0,8}\"?)[^\s\"'&,;]+"),
         rf"\1\2{_MASK}",
     ),
-    (re.compile(r"(?<=://)[^/@\s]+@"), f"{_MASK}@"),
+    # https://user:password@host
+    (re.compile(r"(?<=://)[^/@\s]{1,1000}@"), f"{_MASK}@"),
 )
 
 
 class Redactor:
-    """Cleans what others wrote: masks keys, makes one line of it, and cuts it short.
+    """Prepares a server's message for logs and reasons: masks secrets, joins the lines, and shortens it.
 
     Args:
-        secrets: what must not be seen, besides whatever looks like a key.
+        secrets: known secrets. What looks like a key is masked in any case.
     """
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        self._secrets = sorted({secret for secret in secrets if len(secret) >= _SHORTEST}, key=len, reverse=True)
+        long_enough = {secret for secret in secrets if len(secret) >= _SHORTEST_SECRET}
+        # The longest first, since one secret may contain another.
+        self._secrets = sorted(long_enough, key=len, reverse=True)
 
     def __call__(self, text: str, longest: int = _LONGEST_MESSAGE, prompt: str = "") -> str:
-        """Return the text, fit to be shown.
+        """Return the text without secrets.
 
         Args:
             text: the text.
-            longest: the most characters of it.
-            prompt: another text, of which nothing may be shown: what the text quotes of it is left out.
+            longest: maximum length of the result, in characters.
+            prompt: a text of which nothing may be shown. Quotations of it are removed.
         """
+        if len(prompt) > _LONGEST_PROMPT:
+            return "(not shown: it may quote the prompt)"
         for secret in self._secrets:
             text = text.replace(secret, _MASK)
-        text = text[: longest * 20]  # a megabyte is not worth a regular expression
+        text = text[: longest * 20]
         for pattern, replacement in _PATTERNS:
             text = pattern.sub(replacement, text)
         text = " ".join(text.split())
         if prompt:
-            text = _without_quotes(text[: longest * 5], " ".join(prompt.split()))
+            text = _without_quotations(text[: longest * 5], " ".join(prompt.split()))
         return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
     def __repr__(self) -> str:
-        """Show nothing."""
+        """Show no secret."""
         return "<redactor>"
 
 
-def _without_quotes(text: str, source: str) -> str:
-    """Leave out of a text what it quotes of another one, from 12 characters on."""
+def _without_quotations(text: str, source: str) -> str:
+    """Remove from a text what it quotes of another one."""
     shown: list[str] = []
     position = 0
-    for word in _WORD.finditer(text):
-        start, end = word.start(), word.start() + _SHORTEST_QUOTE
-        if start < position or end > len(text) or (at := source.find(text[start:end])) < 0:
+    for word in _WORD_START.finditer(text):
+        start = word.start()
+        if start < position:
             continue
-        while source[at : at + end + 1 - start] == text[start : end + 1] and end < len(text):
-            end += 1
+        found = source.find(text[start : start + _SHORTEST_QUOTE])
+        if found < 0 or start + _SHORTEST_QUOTE > len(text):
+            continue
         shown += [text[position:start], "[…]"]
-        position = end
+        position = start + _common_prefix(text[start:], source[found : found + len(text) - start])
     return "".join([*shown, text[position:]])
+
+
+def _common_prefix(one: str, other: str) -> int:
+    """Return the number of characters with which both texts begin."""
+    pairs = zip(one, other, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

@@ -1,4 +1,4 @@
-"""A judge over a backend: cache, slots, counters and log lines around the exchange."""
+"""A judge over a backend: the cache, concurrency slots, counters and log lines around each call."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from rageval_hooks.judges.client.backend import Backend
 from rageval_hooks.judges.client.backoff import Backoff
 from rageval_hooks.judges.client.breaker import CircuitBreaker
 from rageval_hooks.judges.client.cache import CachedAnswer, JudgeCache, cache_key
-from rageval_hooks.judges.client.call import Exchange, Question, Rules
-from rageval_hooks.judges.client.capabilities import Learned
+from rageval_hooks.judges.client.call import CallContext, JudgeCall, JudgeQuestion
+from rageval_hooks.judges.client.capabilities import Capabilities
 from rageval_hooks.judges.client.policy import CallPolicy
-from rageval_hooks.judges.client.rate_limit import Throttle
+from rageval_hooks.judges.client.rate_limit import RateLimiter
 from rageval_hooks.judges.client.redaction import Redactor
 from rageval_hooks.runtime.clock import Clock
 from rageval_hooks.runtime.executors import ForkSafeLock
@@ -43,46 +43,45 @@ AnyCache = Union[JudgeCache, str, Path, None]
 
 
 @dataclass
-class _Asked:
-    """A question that is being asked, for those who ask the same meanwhile.
+class _PendingQuestion:
+    """A question whose answer is on its way, so that equal questions wait for it.
 
     Attributes:
-        over: set when it is.
-        answer: None if there is none.
-        failed: whether there is none because the judge failed.
+        done: set when the call has ended.
+        answer: the answer; None if there is none.
+        failed: True if there is none because the judge failed.
     """
 
-    over: asyncio.Event = field(default_factory=asyncio.Event)
+    done: asyncio.Event = field(default_factory=asyncio.Event)
     answer: CachedAnswer | None = None
     failed: bool = False
 
 
 class _Slots:
-    """The places for requests at the same time, of one event loop, and what is being asked there."""
+    """The concurrency slots of one event loop, and its pending questions."""
 
     def __init__(self, size: int) -> None:
         self.semaphore = asyncio.Semaphore(size)
         self.waiting = 0
         self.running = 0
-        self.asked: dict[str, _Asked] = {}
+        self.pending: dict[str, _PendingQuestion] = {}
 
 
 class RemoteJudge(Judge):
-    """What :class:`OpenAIJudge` and the adapters have in common.
+    """The common part of :class:`OpenAIJudge` and the framework adapters.
 
-    Connections and slots belong to an event loop and are made for each one that asks; the limits per minute, the
-    circuit breaker, the counters and what was learned are shared by all loops and threads. A forked process starts with
-    a copy of these.
+    Connections and slots belong to one event loop. The limits per minute, the circuit breaker, the counters and the
+    capabilities are shared by all event loops and threads. A forked process starts with a copy of them.
 
     Args:
-        name: whose models it uses.
-        model: the model that is asked for.
+        name: the provider.
+        model: the requested model.
         backend: sends single requests.
-        policy: times and limits.
-        modes: the ways to ask for the answer's form that may be used, best first.
+        policy: timeouts and limits.
+        modes: the modes that may be used, best first.
         parameters: fields of every request.
-        cache: answers on disk: a cache, or the path of one; None for none.
-        clock: tells the time.
+        cache: an answer cache, or its path; None for no cache.
+        clock: the time and random numbers.
     """
 
     def __init__(
@@ -101,12 +100,12 @@ class RemoteJudge(Judge):
         self.name = name
         self.model = model
         self.policy = policy
-        self._rules = Rules(
+        self._context = CallContext(
             backend=backend,
             policy=policy,
-            learned=Learned(modes or backend.modes),
+            capabilities=Capabilities(modes or backend.modes),
             breaker=CircuitBreaker(policy.circuit_failures, policy.circuit_cooldown, clock),
-            throttle=Throttle(policy.requests_per_minute, policy.tokens_per_minute, clock),
+            rate_limiter=RateLimiter(policy.requests_per_minute, policy.tokens_per_minute, clock),
             redact=Redactor(backend.secrets),
             clock=clock,
             backoff=Backoff(),
@@ -132,12 +131,12 @@ class RemoteJudge(Judge):
         """Ask one question; see :meth:`Judge.complete`.
 
         Args:
-            messages: likewise.
-            schema: likewise.
-            parameters: likewise.
-            gate: lets each request through, or does not; an answer from the cache is no request.
+            messages: the prompt.
+            schema: the schema of the answer.
+            parameters: sampling parameters of this question.
+            gate: admits or refuses each request. A cache hit is not a request.
         """
-        question = Question(as_messages(messages), schema, {**self._parameters, **(parameters or {})})
+        question = JudgeQuestion(as_messages(messages), schema, {**self._parameters, **(parameters or {})})
         self._count(calls=1)
         if self._cache is None:
             return await self._ask(question, gate)
@@ -145,15 +144,15 @@ class RemoteJudge(Judge):
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop. The judge can be used again."""
-        await self._rules.backend.aclose()
+        await self._context.backend.aclose()
 
     def stats(self) -> dict[str, Any]:
-        """Return calls, answers, failures by kind, requests, tokens, cost, and the state of circuit and cache."""
+        """Return the counts of calls, answers, failures and requests, the tokens and cost, and the circuit's state."""
         slots = self._slots.things()
         with self._lock:
             counts = {name: self._counts[name] for name in _COUNTERS}
             failures, cost = dict(self._failures), self._cost
-        learned = self._rules.learned
+        capabilities = self._context.capabilities
         return {
             "judge": str(self),
             **counts,
@@ -161,25 +160,25 @@ class RemoteJudge(Judge):
             "cost": cost,
             "running": sum(slot.running for slot in slots),
             "waiting": sum(slot.waiting for slot in slots),
-            "circuit": self._rules.breaker.stats(),
-            "mode": learned.best_mode,
-            "refused_parameters": learned.refused,
+            "circuit": self._context.breaker.stats(),
+            "mode": capabilities.best_mode,
+            "refused_parameters": capabilities.refused,
             "cache": self._cache.stats() if self._cache is not None else None,
         }
 
-    async def _ask(self, question: Question[T], gate: Gate | None) -> Judgement[T]:
-        exchange = Exchange(self._rules, question, gate)
+    async def _ask(self, question: JudgeQuestion[T], gate: Gate | None) -> Judgement[T]:
+        judge_call = JudgeCall(self._context, question, gate)
         failure: JudgeError
         try:
             async with self._slot():
-                judgement = await exchange.run()
+                judgement = await judge_call.run()
         except JudgeError as error:
             failure = error
         else:
             self._count(answered=1)
             return judgement
         finally:
-            self._count_exchange(exchange)
+            self._count_call(judge_call)
         if not isinstance(failure, GateClosedError):
             self._failed(failure)
         raise failure
@@ -201,60 +200,62 @@ class RemoteJudge(Judge):
 
     # -- cache
 
-    def _key(self, question: Question[T]) -> str:
+    def _key(self, question: JudgeQuestion[T]) -> str:
         return cache_key(
-            identity=self._rules.backend.identity,
+            identity=self._context.backend.identity,
             messages=question.messages,
             schema=question.schema,
             parameters=question.parameters,
         )
 
-    async def _ask_once(self, question: Question[T], gate: Gate | None, cache: JudgeCache) -> Judgement[T]:
-        """Return the answer from the cache, or that to the same question of another task of this event loop, or ask.
+    async def _ask_once(self, question: JudgeQuestion[T], gate: Gate | None, cache: JudgeCache) -> Judgement[T]:
+        """Return the cached answer, the answer to an equal question that is pending in this event loop, or ask.
 
-        Who has waited for one that failed asks by itself, and does not wait for another.
+        A call that waited for an equal question which failed asks by itself and does not wait again.
         """
         key = self._key(question)
-        asked = (await self._slots.get()).asked
-        while (other := asked.get(key)) is not None:
-            await other.over.wait()
-            if (known := self._known(other.answer, question.schema)) is not None:
-                return known
+        pending = (await self._slots.get()).pending
+        while (other := pending.get(key)) is not None:
+            await other.done.wait()
+            if (cached := self._cached_judgement(other.answer, question.schema)) is not None:
+                return cached
             if other.answer is not None or other.failed:
-                return await self._ask_and_keep(question, gate, cache, key, _Asked())
-        asked[key] = own = _Asked()
+                return await self._ask_and_store(question, gate, cache, key, _PendingQuestion())
+            # The other call was cancelled. Another waiting call may have taken its place: look again.
+        pending[key] = own = _PendingQuestion()
         try:
             own.answer = await cache.get(key)
-            if (known := self._known(own.answer, question.schema)) is not None:
-                return known
+            if (cached := self._cached_judgement(own.answer, question.schema)) is not None:
+                return cached
             own.answer = None
-            return await self._ask_and_keep(question, gate, cache, key, own)
+            return await self._ask_and_store(question, gate, cache, key, own)
         except JudgeError:
             own.failed = True
             raise
         finally:
-            del asked[key]
-            own.over.set()
+            del pending[key]
+            own.done.set()
 
-    async def _ask_and_keep(
-        self, question: Question[T], gate: Gate | None, cache: JudgeCache, key: str, asked: _Asked
+    async def _ask_and_store(
+        self, question: JudgeQuestion[T], gate: Gate | None, cache: JudgeCache, key: str, pending: _PendingQuestion
     ) -> Judgement[T]:
         judgement = await self._ask(question, gate)
-        asked.answer = CachedAnswer(
+        pending.answer = CachedAnswer(
             value=judgement.value.model_dump_json(),
             model=judgement.model,
             response_id=judgement.response_id,
             mode=judgement.mode,
         )
-        await cache.put(key, asked.answer)
+        await cache.put(key, pending.answer)
         return judgement
 
-    def _known(self, answer: CachedAnswer | None, schema: type[T]) -> Judgement[T] | None:
+    def _cached_judgement(self, answer: CachedAnswer | None, schema: type[T]) -> Judgement[T] | None:
         if answer is None:
             return None
         try:
             value = schema.model_validate_json(answer.value)
-        except ValueError:  # a validator that the schema's JSON does not show has changed
+        except ValueError:
+            # The JSON schema is part of the cache key, but a validator in Python code may have changed.
             return None
         self._count(answered=1, cached=1)
         usage = Usage(input_tokens=0, output_tokens=0)
@@ -275,18 +276,18 @@ class RemoteJudge(Judge):
         with self._lock:
             self._counts.update(amounts)
 
-    def _count_exchange(self, exchange: Exchange[T]) -> None:
-        usage = exchange.known_usage
+    def _count_call(self, judge_call: JudgeCall[T]) -> None:
+        usage = judge_call.known_usage
         self._count(
-            requests=exchange.attempts,
-            retries=exchange.retries,
-            repairs=int(exchange.repaired),
+            requests=judge_call.attempts,
+            retries=judge_call.retries,
+            repairs=int(judge_call.repaired),
             input_tokens=usage.input_tokens if usage else 0,
             output_tokens=usage.output_tokens if usage else 0,
             cached_tokens=(usage.cache_read_tokens or 0) if usage else 0,
         )
         with self._lock:
-            self._cost += exchange.known_cost
+            self._cost += judge_call.known_cost
 
     def _failed(self, failure: JudgeError) -> None:
         with self._lock:

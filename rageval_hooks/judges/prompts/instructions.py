@@ -1,4 +1,4 @@
-"""What a prompt is told about the answer's form. Always behind everything else: the shared prefix stays as it is."""
+"""Instructions about the answer's format. They come last, so that prompts of a turn keep their common prefix."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rageval_hooks.turn import Message
 __all__ = ["INSTRUCTIONS_VERSION", "with_repair", "with_schema"]
 
 INSTRUCTIONS_VERSION = "1"
-"""Changes with these texts, and makes cached answers void."""
+"""Part of the cache key: a change of these texts invalidates cached answers."""
 
 _SCHEMA = """Answer with one JSON object and nothing else: no introduction, no Markdown fence, no remarks.
 The object must fit this JSON Schema:
@@ -20,11 +20,11 @@ _REPAIR = """That answer cannot be used: {problem}.
 Give the answer again, complete and corrected, as one JSON object and nothing else."""
 
 _QUOTED = 6000
-"""Characters of a wrong answer that are shown to the model again."""
+"""Maximum length of an unusable answer in the request for a correction, in characters."""
 
 
 def with_schema(messages: tuple[Message, ...], schema: type[BaseModel]) -> tuple[Message, ...]:
-    """Return the messages with the schema behind the last one, for models whose provider does not enforce it."""
+    """Append the schema to the last message, for models whose provider does not enforce it."""
     text = _SCHEMA.format(schema=schema_json(schema))
     last = messages[-1]
     if last.role != "user":
@@ -33,7 +33,7 @@ def with_schema(messages: tuple[Message, ...], schema: type[BaseModel]) -> tuple
 
 
 def with_repair(messages: tuple[Message, ...], answer: str, problem: str) -> tuple[Message, ...]:
-    """Return the messages with the wrong answer and the request for a better one behind them."""
+    """Append the unusable answer and the request to correct it."""
     shown = answer if len(answer) <= _QUOTED else f"{answer[:_QUOTED]} […]"
     return (
         *messages,

@@ -1,4 +1,4 @@
-"""From the text that a model wrote to a checked object, however the JSON is wrapped; or why not."""
+"""Parse a model's text into a validated object, with or without text around the JSON."""
 
 from __future__ import annotations
 
@@ -18,26 +18,31 @@ __all__ = ["UnusableAnswerError", "parse_answer"]
 
 T = TypeVar("T", bound=BaseModel)
 
+# <think> and </think>
 _TAG = re.compile(r"<(/?)(?:think|thinking|reasoning)>", re.IGNORECASE)
+# ```json
 _FENCE = re.compile(r"```[\w-]*")
-_TOKEN = re.compile(  # special tokens of chat templates that servers leak, with the names that belong to them
+# Special tokens of chat templates that servers leak, for example <|im_start|>assistant or </s>.
+_TOKEN = re.compile(
     r"<[|｜](?:channel[|｜]>\s*final|(?:start|im_start)[|｜]>\s*assistant|constrain[|｜]>\s*json|[^|｜<>\s]{1,40}[|｜]>)|"
     r"</?s>|<(?:eos|bos|start_of_turn|end_of_turn)>"
 )
 _WORD = re.compile(r"[^\W_]+")
 _LABELS = frozenset({"json", "answer", "final answer", "json answer", "output", "json output", "result", "response"})
-_MAX_BROKEN = 1000  # each costs a look at all that stands before it: the decoder counts lines for its message
+# Each malformed object costs a scan of the text before it, since the decoder counts lines for its message.
+_MAX_BROKEN = 1000
 _MAX_PROBLEMS = 8
-_QUOTING = frozenset({"union_tag_invalid"})  # pydantic's messages that have the answer's own words in them
+# Messages of pydantic that quote the answer.
+_QUOTING = frozenset({"union_tag_invalid"})
 
 
 class UnusableAnswerError(Exception):
-    """A text holds no answer that fits. Never leaves the judges.
+    """A text contains no valid answer. It never leaves the judges.
 
     Args:
-        problem: what is wrong, without the answer's own words.
-        is_json: whether there was a JSON object at all; a provider that enforces schemas writes nothing else.
-        in_words: whether an object fits, and only what stands beside it is wrong.
+        problem: what is wrong, without words of the answer.
+        is_json: True if the text contains a JSON object. A provider that enforces schemas writes nothing else.
+        in_words: True if an object is valid and only the text around it is wrong.
     """
 
     def __init__(self, problem: str, *, is_json: bool, in_words: bool = False) -> None:
@@ -48,7 +53,7 @@ class UnusableAnswerError(Exception):
 
 
 class _Found(NamedTuple):
-    """A JSON object in a text: where it stands, and what it says."""
+    """A JSON object in a text, with its position."""
 
     start: int
     end: int
@@ -56,23 +61,23 @@ class _Found(NamedTuple):
 
 
 def parse_answer(text: str, schema: type[T], *, alone: bool = False) -> T:
-    """Return the one object in ``text`` that fits the schema.
+    """Return the one object in ``text`` that is valid in the schema.
 
-    Takes bare JSON, JSON in a Markdown fence, and JSON with words around it. A model's thoughts, up to the last tag
-    that ends them, are not looked at. Where several different objects fit, none is taken: the model may have quoted one
-    that a judged text wanted it to write.
+    It accepts bare JSON, JSON in a Markdown fence, and JSON with text around it. Reasoning up to the last closing tag
+    is ignored. If several different objects are valid, none is accepted: the model may have quoted one that a judged
+    text asked it to write.
 
     Args:
-        text: what the model wrote.
-        schema: the form of the answer. A truth value is no number in it.
-        alone: take no object that has words, or another object, beside it: where the provider enforces JSON they show
-            that the object is not the answer, but quoted in one. The same object again is no other.
+        text: the model's text.
+        schema: the schema of the answer. A boolean is not accepted as a number.
+        alone: accept no object with text or other objects around it. If the provider enforces JSON, such text shows
+            that the object is a quotation and not the answer. A repetition of the same object is accepted.
 
     Raises:
-        UnusableAnswerError: none fits, or several do.
+        UnusableAnswerError: no object is valid, or several are.
     """
     text = _without_thoughts(text).strip().removeprefix("\ufeff")
-    problem, in_words = "there is no complete JSON object in it" if text else "it is empty", False
+    problem, in_words = "it contains no complete JSON object" if text else "it is empty", False
     found = list(_objects(text))
     fitting: dict[str, T] = {}
     others = 0
@@ -90,25 +95,25 @@ def parse_answer(text: str, schema: type[T], *, alone: bool = False) -> T:
             problem = f"{'.'.join(wrong)}: Input should be a number, not true or false"
             others += 1
     if len(fitting) > 1:
-        problem = "there are several different answers in it"
+        problem = "it contains several different answers"
     elif fitting and alone and (others or _has_words(text, found)):
-        problem, in_words = "there is more in it than one JSON object", True
+        problem, in_words = "it contains more than one JSON object", True
     elif fitting:
         return next(iter(fitting.values()))
     raise UnusableAnswerError(problem, is_json=bool(found), in_words=in_words)
 
 
 def _without_thoughts(text: str) -> str:
-    """Return what stands behind the last tag that ends thoughts; tags inside of JSON objects are words of these.
+    """Return the text after the last closing tag of reasoning. Tags inside of JSON objects do not count.
 
     Raises:
-        UnusableAnswerError: thoughts begin there that do not end.
+        UnusableAnswerError: the reasoning has no closing tag.
     """
     ends = [tag.end() for tag in _tags(text) if tag[1]]
     if ends:
         text = text[ends[-1] :]
     if next(_tags(text), None) is not None:
-        raise UnusableAnswerError("its thoughts have no end", is_json=True)
+        raise UnusableAnswerError("its reasoning has no closing tag", is_json=True)
     return text
 
 
@@ -124,7 +129,7 @@ def _tags(text: str) -> Iterator[re.Match[str]]:
 
 
 def _has_words(text: str, found: list[_Found]) -> bool:
-    """Whether there are words outside of the objects; fences, special tokens and a label before them are none."""
+    """Return True if words are outside of the objects. Fences, special tokens and a leading label do not count."""
     ends = [0, *(item.end for item in found)]
     starts = [*(item.start for item in found), len(text)]
     before, *behind = (_words(text[end:start]) for end, start in zip(ends, starts, strict=True))
@@ -136,16 +141,16 @@ def _words(text: str) -> str:
 
 
 def _objects(text: str, *, strict: bool = True) -> Iterator[_Found]:
-    """Yield the JSON objects of a text that stand in no other.
+    """Yield the outermost JSON objects of a text.
 
-    What was read of a broken object is not looked at again.
+    The scan continues after the malformed part of a broken object.
 
     Args:
         text: the text.
-        strict: take no object that another reader may read otherwise.
+        strict: reject objects that parsers read differently: duplicate keys, NaN, infinite numbers.
 
     Raises:
-        UnusableAnswerError: one of them is not to be taken.
+        UnusableAnswerError: an object is rejected.
     """
     decoder = _DECODER if strict else _LENIENT
     broken = 0
@@ -168,7 +173,7 @@ def _objects(text: str, *, strict: bool = True) -> Iterator[_Found]:
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found := dict(pairs)) < len(pairs):
-        raise ValueError("a key stands there twice")
+        raise ValueError("a key occurs twice")
     return found
 
 
@@ -179,7 +184,7 @@ def _finite(text: str) -> float:
 
 
 def _no_constant(text: str) -> float:
-    raise ValueError(f"{text} is no JSON")
+    raise ValueError(f"{text} is not JSON")
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_no_duplicates, parse_float=_finite, parse_constant=_no_constant)
@@ -187,12 +192,12 @@ _LENIENT = json.JSONDecoder()
 
 
 def _counted_booleans(given: Any, value: Any, place: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Yield where pydantic has made a number of a truth value.
+    """Yield the paths at which pydantic converted a boolean to a number.
 
     Args:
-        given: the JSON.
-        value: what pydantic has made of it.
-        place: where both stand.
+        given: the JSON value.
+        value: the validated value.
+        place: the path of both.
     """
     if isinstance(given, bool):
         if isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
@@ -232,13 +237,13 @@ def _what(problem: Any) -> str:
 
 
 def _place(parts: tuple[int | str, ...], schema: type[BaseModel]) -> str:
-    """Return where a problem is; keys of open mappings are the answer's own words, and are not shown."""
+    """Return the path of a problem. Keys of open mappings are words of the answer and are not shown."""
     return ".".join(str(part) if isinstance(part, int) or part in _names(schema) else "…" for part in parts)
 
 
 @lru_cache(maxsize=256)
 def _names(schema: type[BaseModel]) -> frozenset[str]:
-    """Return the names of all fields, at any depth."""
+    """Return the names of all fields at any depth."""
     return frozenset(_properties(schema.model_json_schema()))
 
 

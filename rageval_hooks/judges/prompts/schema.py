@@ -1,4 +1,4 @@
-"""The form of an answer, as JSON schema: strict for providers that enforce it, short for prompts."""
+"""JSON schemas of answers: strict for providers that enforce them, compact for prompts."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ __all__ = ["schema_json", "schema_name", "strict_schema"]
 
 Schema = dict[str, Any]
 
-# What providers enforce differs from one to the next and changes; these keywords are refused by some of them. They go
-# into the description, where the model reads them, and pydantic checks them in the answer.
+# Some providers refuse these keywords in an enforced schema. They move to the description, where the model reads them,
+# and pydantic checks them in the answer.
 _BOUNDS = {
     "minimum": "at least {}",
     "maximum": "at most {}",
@@ -37,20 +37,20 @@ _STRICT = frozenset({"type", "properties", "required", "additionalProperties", "
 
 
 class _NotStrictError(Exception):
-    """A schema cannot be said in the strict subset."""
+    """The schema cannot be expressed in the strict subset."""
 
 
 def schema_name(model: type[BaseModel]) -> str:
-    """Return the model's name as providers take it: letters, digits, ``_`` and ``-``, at most 64."""
+    """Return the model's name in the form that providers accept: letters, digits, ``_`` and ``-``, at most 64."""
     return re.sub(r"[^A-Za-z0-9_-]+", "_", model.__name__)[:64].strip("_") or "Answer"
 
 
 @lru_cache(maxsize=256)
 def schema_json(model: type[BaseModel]) -> str:
-    """Return the JSON schema as compact text for a prompt, the same bytes each time.
+    """Return the JSON schema as compact text for a prompt. The bytes are always the same.
 
     Raises:
-        ConfigurationError: the model stands for something else than an object.
+        ConfigurationError: the model does not describe an object.
     """
     return json.dumps(_without(_schema(model), {"title"}), ensure_ascii=False, separators=(",", ":"))
 
@@ -65,16 +65,16 @@ def _strict_json(model: type[BaseModel]) -> str | None:
 
 
 def strict_schema(model: type[BaseModel]) -> Schema | None:
-    """Return the JSON schema in the subset that every provider with enforced schemas takes.
+    """Return the JSON schema in the subset that every provider with enforced schemas accepts.
 
-    Every property is required, no other is allowed, definitions are inlined, and bounds stand in the descriptions.
-    (The openai package has a converter of its own; but only for its own service, and in a private module.)
+    All properties are required, additional ones are forbidden, definitions are inlined, and bounds move to the
+    descriptions. The converter of the package openai is private and made for OpenAI's service only.
 
     Returns:
-        A new dict; None where the subset has no words for it: open mappings, tuples, recursion, ``not``.
+        A new dict; None if the subset cannot express the schema: open mappings, tuples, recursion, ``not``.
 
     Raises:
-        ConfigurationError: the model stands for something else than an object.
+        ConfigurationError: the model does not describe an object.
     """
     text = _strict_json(model)
     return None if text is None else json.loads(text)
@@ -85,12 +85,12 @@ def _schema(model: type[BaseModel]) -> Schema:
     if schema.get("$ref", "").startswith("#/$defs/"):  # a recursive model
         schema = {**schema["$defs"][schema["$ref"].removeprefix("#/$defs/")], "$defs": schema["$defs"]}
     if schema.get("type") != "object":
-        raise ConfigurationError(f"a judge answers with an object: {model.__qualname__} is none")
+        raise ConfigurationError(f"the schema of a judge's answer must be an object; {model.__qualname__} is not")
     return schema
 
 
 def _without(value: Any, keys: set[str], named: bool = False) -> Any:
-    """Return a schema without some keywords; ``named`` when the keys of ``value`` are names, not keywords."""
+    """Return a schema without some keywords. ``named`` means that the keys of ``value`` are names, not keywords."""
     if isinstance(value, Mapping):
         return {
             key: _without(item, keys, named=not named and key in ("properties", "$defs"))
@@ -130,7 +130,7 @@ def _strict(schema: Schema, definitions: Mapping[str, Schema], parents: tuple[st
 def _resolved(
     schema: Schema, definitions: Mapping[str, Schema], parents: tuple[str, ...]
 ) -> tuple[Schema, tuple[str, ...]]:
-    """Put in place what a schema refers to."""
+    """Replace a reference by its definition."""
     while True:
         if len(parts := schema.get("allOf", ())) == 1:
             schema = {**parts[0], **{key: value for key, value in schema.items() if key != "allOf"}}

@@ -37,7 +37,7 @@ def test_it_opens_after_failures_in_a_row(clock: StillClock) -> None:
 def test_while_open_calls_fail_at_once_and_say_why(clock: StillClock) -> None:
     """The reason of the last failure is the reason of those that follow."""
     breaker = broken(clock)
-    with pytest.raises(JudgeUnavailableError, match=r"another 30 s.*2 failures in a row, the last: HTTP 500"):
+    with pytest.raises(JudgeUnavailableError, match=r"in 30 s.*2 failures in a row, the last: HTTP 500"):
         breaker.enter()
 
 
@@ -47,7 +47,7 @@ def test_after_a_while_one_probe_decides(clock: StillClock) -> None:
     clock.now += 30
     assert breaker.state == "half_open"
     with breaker.enter() as probe:
-        with pytest.raises(JudgeUnavailableError, match="while one request tries"):
+        with pytest.raises(JudgeUnavailableError, match="a probe is under way"):
             breaker.check()
         probe.succeeded()
     assert breaker.stats() == {"state": "closed", "failures": 0, "opened": 1, "reason": None, "retry_in": 0.0}

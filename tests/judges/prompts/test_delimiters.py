@@ -75,7 +75,7 @@ def test_a_text_that_the_fence_does_not_know_is_looked_at() -> None:
 @pytest.mark.parametrize("name", ["", "passage>", "a\nb", "</x", "1"])
 def test_names_are_names(name: str) -> None:
     """A document's id, say, is not one."""
-    with pytest.raises(ValueError, match="not a name"):
+    with pytest.raises(ValueError, match="not a valid name"):
         Fence([]).frame(name, "text")
 
 

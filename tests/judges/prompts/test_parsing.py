@@ -42,16 +42,16 @@ def test_the_one_object_that_fits_is_found(text: str) -> None:
     [
         ("", "it is empty", False),
         ("<think>hm</think>", "it is empty", False),
-        ("three", "there is no complete JSON object in it", False),
-        ('{"grade": 2', "there is no complete JSON object in it", False),
-        ('{"answer": {"grade": 2}', "there is no complete JSON object in it", False),
+        ("three", "it contains no complete JSON object", False),
+        ('{"grade": 2', "it contains no complete JSON object", False),
+        ('{"answer": {"grade": 2}', "it contains no complete JSON object", False),
         ('[{"x": 1}]', "grade: Field required", True),
         ('{"answer": {"grade": 2}}', "grade: Field required", True),
         ('{"grade": 4}', "grade: Input should be less than or equal to 3", True),
         ('{"grade": 2.5}', "grade: Input should be a valid integer, got a number with a fractional part", True),
-        ('{"grade": 1} {"grade": 2}', "there are several different answers in it", True),
-        ('{"grade": 1, "grade": 2}', "a key stands there twice", True),
-        ('{"grade": Infinity}', "Infinity is no JSON", True),
+        ('{"grade": 1} {"grade": 2}', "it contains several different answers", True),
+        ('{"grade": 1, "grade": 2}', "a key occurs twice", True),
+        ('{"grade": Infinity}', "Infinity is not JSON", True),
         ('{"grade": 1e400}', "a number is not finite", True),
     ],
 )
@@ -147,7 +147,7 @@ def test_an_answer_that_is_not_alone(text: str) -> None:
     """Shows that nothing enforces JSON."""
     with pytest.raises(UnusableAnswerError) as caught:
         parse_answer(text, Grade, alone=True)
-    assert caught.value.problem == "there is more in it than one JSON object"
+    assert caught.value.problem == "it contains more than one JSON object"
     assert (caught.value.is_json, caught.value.in_words) == (True, True)
 
 
