@@ -22,7 +22,7 @@ def resolve_judge(given: Any, **options: Any) -> Judge:
         options: keyword arguments of the judge's constructor, for example ``base_url`` or ``timeout``.
 
     Raises:
-        ConfigurationError: the argument is none of these, or the judge cannot be created.
+        ConfigurationError: the argument is of another type, or the judge cannot be created.
         UnknownNameError: the provider is unknown. The message lists the valid ones.
         MissingDependencyError: the package of an extra is not installed.
     """

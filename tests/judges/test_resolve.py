@@ -113,7 +113,7 @@ def test_what_is_no_judge_is_refused(given: Any, message: str) -> None:
 
 def test_an_unknown_option_names_the_valid_ones() -> None:
     """A typing error is found at once."""
-    with pytest.raises(ConfigurationError, match="unknown judge option 'retries'. Valid: timeout, total_timeout"):
+    with pytest.raises(ConfigurationError, match=r"unknown judge option 'retries'. Valid: timeout, total_timeout"):
         resolve_judge("openai:m", base_url="http://x/v1", retries=3)
 
 

@@ -57,7 +57,7 @@ def _broken(problem: str) -> CallFailedError:
 
 
 def usage_from(usage: Any) -> Usage | None:
-    """Return the reported tokens, by the names of OpenAI, Anthropic, Google or DeepSeek; None if there are none."""
+    """Return the reported tokens, by the names of OpenAI, Anthropic, Google or DeepSeek; None without them."""
     if not isinstance(usage, Mapping):
         usage = getattr(usage, "__dict__", None)
         if not isinstance(usage, Mapping):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import socket
 import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -26,6 +25,8 @@ from rageval_hooks.errors import (
 from rageval_hooks.judges.client.backoff import retry_after
 from rageval_hooks.judges.client.redaction import Redactor
 from rageval_hooks.runtime.clock import Clock
+
+E = TypeVar("E", bound=BaseException)
 
 __all__ = ["CallFailedError", "CallFailure", "StatusError", "classify_failure"]
 
@@ -215,25 +216,35 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _from_connection(error: BaseException, names: set[str], where: str, timeout: float) -> CallFailure | None:
+    """Return the failure if there was no complete response, else None."""
     causes = list(_causes(error))
-    certificate = next((cause for cause in causes if isinstance(cause, ssl.SSLCertVerificationError)), None)
+    certificate = _first_of(causes, ssl.SSLCertVerificationError)
     if certificate is not None:
         message = (
             f"the certificate of {where} is not trusted ({certificate.verify_message}): pass ca_bundle, set "
             "SSL_CERT_FILE, or pass an http_client"
         )
+        # A retry would meet the same certificate.
         return CallFailure(JudgeRejectedError(message), broken=True)
-    if isinstance(error, (asyncio.TimeoutError, TimeoutError)) or any("Timeout" in name for name in names):
-        return CallFailure(
-            JudgeUnavailableError(f"no answer from {where} within {timeout:g} s"), retry=True, broken=True
-        )
-    if any(isinstance(cause, socket.gaierror) for cause in causes):
-        return CallFailure(JudgeUnavailableError(f"the host of {where} is not known"), retry=True, broken=True)
-    if any(isinstance(cause, ssl.SSLError) for cause in causes):
-        return CallFailure(JudgeUnavailableError(f"no TLS connection to {where}"), retry=True, broken=True)
-    if names & _CONNECTION_NAMES or any(isinstance(cause, ConnectionError) for cause in causes):
-        return CallFailure(JudgeUnavailableError(f"no connection to {where}, or it broke"), retry=True, broken=True)
+    timed_out = isinstance(error, TimeoutError) or any("Timeout" in name for name in names)
+    if timed_out:
+        return _temporary(f"no answer from {where} within {timeout:g} s")
+    if _first_of(causes, socket.gaierror):
+        return _temporary(f"the host of {where} is not known")
+    if _first_of(causes, ssl.SSLError):
+        return _temporary(f"no TLS connection to {where}")
+    # Client libraries have connection errors of their own, which do not derive from Python's.
+    if names & _CONNECTION_NAMES or _first_of(causes, ConnectionError):
+        return _temporary(f"no connection to {where}, or it broke")
     return None
+
+
+def _first_of(causes: list[BaseException], kind: type[E]) -> E | None:
+    return next((cause for cause in causes if isinstance(cause, kind)), None)
+
+
+def _temporary(problem: str) -> CallFailure:
+    return CallFailure(JudgeUnavailableError(problem), retry=True, broken=True)
 
 
 _CONNECTION_NAMES = {"APIConnectionError", "TransportError", "NetworkError", "ProtocolError", "ClientConnectionError"}

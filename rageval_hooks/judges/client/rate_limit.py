@@ -93,7 +93,7 @@ class RateLimiter:
 
     @property
     def paused(self) -> float:
-        """Seconds until the pause ends; 0 if there is none."""
+        """Seconds until the pause ends; 0 without a pause."""
         return max(0.0, self._paused_until - self._clock.monotonic())
 
 

@@ -48,8 +48,8 @@ class _PendingQuestion:
 
     Attributes:
         done: set when the call has ended.
-        answer: the answer; None if there is none.
-        failed: True if there is none because the judge failed.
+        answer: the answer; None while it is missing.
+        failed: True if the judge failed.
     """
 
     done: asyncio.Event = field(default_factory=asyncio.Event)

@@ -104,27 +104,46 @@ def _without(value: Any, keys: set[str], named: bool = False) -> Any:
 
 def _strict(schema: Schema, definitions: Mapping[str, Schema], parents: tuple[str, ...]) -> Schema:
     schema, parents = _resolved(deepcopy(schema), definitions, parents)
+    _check_keywords(schema)
     found: Schema = {key: value for key, value in schema.items() if key in _STRICT}
-    left = set(schema) - set(found) - set(_BOUNDS) - _DROPPED - {"$defs", "const", "oneOf"}
-    if left:
-        raise _NotStrictError(sorted(left))
     if "const" in schema:
         found["enum"] = [schema["const"]]
+    # Providers know anyOf, but not oneOf. For an answer they mean the same.
     variants = schema.get("anyOf") or schema.get("oneOf")
     if variants:
         found["anyOf"] = [_strict(variant, definitions, parents) for variant in variants]
     if schema.get("type") == "object":
         found.update(_strict_object(schema, definitions, parents))
     elif schema.get("type") == "array":
-        if not schema.get("items"):
-            raise _NotStrictError("items of any kind")
-        found["items"] = _strict(schema["items"], definitions, parents)
+        found["items"] = _strict_items(schema, definitions, parents)
     elif not found.keys() & {"type", "enum", "anyOf"}:
         raise _NotStrictError("a value of any kind")
-    bounds = [text.format(schema[key]) for key, text in _BOUNDS.items() if key in schema]
-    if bounds:
-        found["description"] = " ".join(filter(None, [schema.get("description"), f"({', '.join(bounds)})"]))
+    description = _described(schema)
+    if description:
+        found["description"] = description
     return found
+
+
+def _check_keywords(schema: Schema) -> None:
+    """Raise if a schema has a keyword that can neither be kept nor dropped."""
+    left = set(schema) - _STRICT - set(_BOUNDS) - _DROPPED - {"$defs", "const", "oneOf"}
+    if left:
+        raise _NotStrictError(sorted(left))
+
+
+def _described(schema: Schema) -> str:
+    """Return the description with the bounds, for example "The grade. (at least 0, at most 3)"."""
+    bounds = [text.format(schema[key]) for key, text in _BOUNDS.items() if key in schema]
+    parts = [schema.get("description", "")]
+    if bounds:
+        parts.append(f"({', '.join(bounds)})")
+    return " ".join(part for part in parts if part)
+
+
+def _strict_items(schema: Schema, definitions: Mapping[str, Schema], parents: tuple[str, ...]) -> Schema:
+    if not schema.get("items"):
+        raise _NotStrictError("items of any kind")
+    return _strict(schema["items"], definitions, parents)
 
 
 def _resolved(
