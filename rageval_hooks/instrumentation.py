@@ -11,6 +11,7 @@ from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rageval_hooks.errors import ConfigurationError, MissingDependencyError
+from rageval_hooks.runtime.threads import patched_by
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
@@ -164,6 +165,7 @@ def instrument(
         **settings,
     }
     given = {name: _kept(value) for name, value in given.items() if value is not None}
+    _check_threads()
     global _current, _current_arguments
     with _lock:
         if _current is not None and _current.active and given == _current_arguments:
@@ -187,6 +189,19 @@ def instrument(
             )
             previous.active = False
         return _current
+
+
+def _check_threads() -> None:
+    """Refuse to run where our background thread would be a green thread of the application.
+
+    Raises:
+        ConfigurationError: eventlet has patched the standard library.
+    """
+    if patched_by() == "eventlet":
+        raise ConfigurationError(
+            "eventlet has patched the threads of this process, and its locks do not work across threads: use gevent or "
+            "plain threads, or evaluate recorded turns with `rageval-hooks score`"
+        )
 
 
 def _detach(instrumentation: Instrumentation) -> None:
