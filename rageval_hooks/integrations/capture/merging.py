@@ -1,15 +1,15 @@
-"""One turn from a recording of several frameworks: each builds a turn of its own runs, the outermost takes them in."""
+"""Builds one turn from a recording. If it has runs of several frameworks, each builds a turn, and these are merged."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rageval_hooks.integrations.capture.durations import busy_seconds
 from rageval_hooks.integrations.capture.passages import mark_shown
 from rageval_hooks.integrations.capture.recorder import Recording, Run
 from rageval_hooks.integrations.capture.trace_context import context_attributes, span_reference
-from rageval_hooks.turn import Passage, Step, Turn, Usage
+from rageval_hooks.turn import Passage, Step, Timing, Turn, Usage
 
 __all__ = ["turn_of"]
 
@@ -29,22 +29,25 @@ def turn_of(recording: Recording) -> Turn:
         attributes=context_attributes(recording.selection.context),
     )
     for family in inner:
-        turn = _take_in(turn, _build(family, every_step), family[0])
+        turn = _merge(turn, _build(family, every_step), family[0])
     return turn
 
 
 def _families(runs: Sequence[Run]) -> list[list[Run]]:
-    """Part the runs where one framework calls another; each family begins with its outermost run."""
-    families: dict[int, list[Run]] = {}
+    """Split the runs where one framework calls another. Each family begins with its outermost run."""
+    families: list[list[Run]] = []
+    family_of: dict[int, list[Run]] = {}
     for run in runs:
         parent = run.parent
-        if parent is not None and parent.framework is run.framework and id(parent) in families:
-            family = families[id(parent)]
-            family.append(run)
-        else:
-            family = [run]
-        families[id(run)] = family
-    return [family for first, family in families.items() if id(family[0]) == first]
+        family = None
+        if parent is not None and parent.framework is run.framework:
+            family = family_of.get(id(parent))
+        if family is None:
+            family = []
+            families.append(family)
+        family.append(run)
+        family_of[id(run)] = family
+    return families
 
 
 def _build(family: Sequence[Run], every_step: bool, **about: Any) -> Turn:
@@ -54,29 +57,30 @@ def _build(family: Sequence[Run], every_step: bool, **about: Any) -> Turn:
     return framework.turn_of(family, every_step=every_step, **about)
 
 
-def _take_in(turn: Turn, inner: Turn, border: Run) -> Turn:
-    """Add to a turn what another framework did inside of it.
+def _merge(turn: Turn, inner: Turn, border: Run) -> Turn:
+    """Add to a turn what another framework did inside it.
 
     Args:
         turn: the outer turn.
-        inner: what the other framework sees as a turn.
+        inner: the turn that the other framework's runs make.
         border: the outermost run of the other framework.
     """
-    same = _same_call(turn, inner, border)
-    if same is not None:
-        return _take_in_model_call(turn, inner, same)
-    steps = _joined_steps(turn.steps, inner.steps, [run.text_id for run in border.ancestors()])
+    call = _same_model_call(turn, inner, border)
+    if call is not None:
+        return _merge_model_call(turn, inner, call)
+    steps = _merged_steps(turn.steps, inner.steps, border)
+    # The outer framework has called the answering model itself if it knows the model or its prompt.
     answered = turn.model is not None or bool(turn.prompt)
     return turn.model_copy(
         update={
             "query": turn.query or inner.query,
-            "passages": _joined_passages(turn, inner),
+            "passages": _merged_passages(turn, inner),
             "response": turn.response or inner.response,
-            "retrieval_queries": _joined_queries(turn, inner),
+            "retrieval_queries": _merged_queries(turn, inner),
             "prompt": turn.prompt or inner.prompt,
             "model": turn.model if answered else inner.model,
             "usage": Usage.sum(step.usage for step in steps),
-            "timing": _joined_timing(turn, inner, steps, answered),
+            "timing": _merged_timing(turn, inner, steps, answered),
             "steps": steps,
             "session_id": turn.session_id or inner.session_id,
             "user_id": turn.user_id or inner.user_id,
@@ -84,23 +88,34 @@ def _take_in(turn: Turn, inner: Turn, border: Run) -> Turn:
     )
 
 
-def _same_call(turn: Turn, inner: Turn, border: Run) -> Step | None:
-    """Return the model call of which the inner turn is but a part: one framework's model class around another's.
+# --------------------------------------------------------------------------- model calls
 
-    Where the outer call is streamed, the inner one begins as it is read, and outside of it.
-    """
-    calls = [step for step in turn.steps if step.kind == "llm"]
+
+def _same_model_call(turn: Turn, inner: Turn, border: Run) -> Step | None:
+    """Return the model call that the inner turn is part of: one framework's model class wraps the other's."""
     around = {run.text_id for run in border.ancestors() if run.kind == "llm"}
-    for call in calls:
-        streamed = call.time_to_first_token is not None and call.started_at <= border.started_at <= call.ended_at
-        if call.id in around or (border.kind == "llm" and streamed and call.output == inner.response):
+    for call in turn.steps:
+        if call.kind != "llm":
+            continue
+        if call.id in around or _is_read_from_stream(call, inner, border):
             return call
     return None
 
 
-def _take_in_model_call(turn: Turn, inner: Turn, call: Step) -> Turn:
-    full = call.model_copy(update={"usage": call.usage or inner.usage, "model": call.model or inner.model})
-    steps = tuple(full if step is call else step for step in turn.steps)
+def _is_read_from_stream(call: Step, inner: Turn, border: Run) -> bool:
+    """Return True if a streamed model call wraps an inner one.
+
+    The inner call begins when the stream is read, so it is not inside the outer call. But it begins while the outer
+    call is streaming, and writes the same text.
+    """
+    if border.kind != "llm" or call.time_to_first_token is None:
+        return False
+    return call.started_at <= border.started_at <= call.ended_at and call.output == inner.response
+
+
+def _merge_model_call(turn: Turn, inner: Turn, call: Step) -> Turn:
+    complete = call.model_copy(update={"usage": call.usage or inner.usage, "model": call.model or inner.model})
+    steps = tuple(complete if step is call else step for step in turn.steps)
     return turn.model_copy(
         update={
             "steps": steps,
@@ -110,57 +125,82 @@ def _take_in_model_call(turn: Turn, inner: Turn, call: Step) -> Turn:
     )
 
 
-def _joined_steps(outer: Iterable[Step], inner: Iterable[Step], around: Sequence[str]) -> tuple[Step, ...]:
+# --------------------------------------------------------------------------- the other fields
+
+
+def _merged_steps(outer: Sequence[Step], inner: Sequence[Step], border: Run) -> tuple[Step, ...]:
+    """Return all steps by start time. The inner ones become children of the nearest outer step around them."""
     known = {step.id for step in outer}
-    parent = next((run_id for run_id in around if run_id in known), None)
-    moved = (step if step.parent_id is not None else step.model_copy(update={"parent_id": parent}) for step in inner)
+    parent = next((run.text_id for run in border.ancestors() if run.text_id in known), None)
+    moved = [step if step.parent_id is not None else step.model_copy(update={"parent_id": parent}) for step in inner]
     return tuple(sorted((*outer, *moved), key=lambda step: step.started_at))
 
 
-def _joined_passages(turn: Turn, inner: Turn) -> tuple[Passage, ...]:
-    """Join the passages; each counts as shown if the final prompt of either has it."""
+def _merged_passages(turn: Turn, inner: Turn) -> tuple[Passage, ...]:
+    """Return the passages of both, each text once. A passage was in the prompt if either final prompt contains it."""
     texts = {passage.text for passage in turn.passages}
     new = [passage for passage in inner.passages if passage.text not in texts]
-    return (*_shown_also(turn.passages, inner), *_shown_also(new, turn))
+    return (*_marked_also(turn.passages, inner), *_marked_also(new, turn))
 
 
-def _shown_also(passages: Sequence[Passage], turn: Turn) -> list[Passage]:
+def _marked_also(passages: Sequence[Passage], turn: Turn) -> list[Passage]:
+    """Mark the passages that are in the final prompt of another turn too."""
     if not turn.prompt:
         return list(passages)
     prompt = "\n".join(message.content for message in turn.prompt)
-    again = mark_shown(passages, prompt)
     return [
-        new if (new.prompt_share or 0.0) > (old.prompt_share or 0.0) or old.prompt_share is None else old
-        for old, new in zip(passages, again, strict=True)
+        again if _share(again) > _share(passage) or passage.prompt_share is None else passage
+        for passage, again in zip(passages, mark_shown(passages, prompt), strict=True)
     ]
 
 
-def _joined_queries(turn: Turn, inner: Turn) -> tuple[str, ...]:
+def _share(passage: Passage) -> float:
+    return passage.prompt_share or 0.0
+
+
+def _merged_queries(turn: Turn, inner: Turn) -> tuple[str, ...]:
+    """Return the retrieval queries that differ from the user's. The inner turn's own query is one of them."""
     asked = [inner.query] if inner.has_retrieval and inner.query else []
     queries = dict.fromkeys((*turn.retrieval_queries, *asked, *inner.retrieval_queries))
     return tuple(query for query in queries if query.strip() != turn.query.strip())
 
 
-def _joined_timing(turn: Turn, inner: Turn, steps: Sequence[Step], answered: bool) -> Any:
+def _merged_timing(turn: Turn, inner: Turn, steps: Sequence[Step], answered: bool) -> Timing | None:
     if turn.timing is None:
         return None
-    parents = {step.id: step for step in steps}
-
-    def retrieves(step: Step) -> bool:
-        return step.kind in ("retriever", "reranker") or bool(step.passages)
-
-    def inside_retrieval(step: Step) -> bool:
-        around = parents.get(step.parent_id or "")
-        return around is not None and (retrieves(around) or inside_retrieval(around))
-
-    outermost = [step for step in steps if not inside_retrieval(step)]
-    first_token = turn.timing.time_to_first_token
-    if not answered and inner.timing is not None and inner.timing.time_to_first_token is not None:
-        first_token = (inner.timing.started_at - turn.timing.started_at) / 1e9 + inner.timing.time_to_first_token
+    by_id = {step.id: step for step in steps}
+    # A retriever within a retriever is part of the outer one's time, and so is a model that it asks.
+    outermost = [step for step in steps if not _is_inside_retrieval(step, by_id)]
+    retrieval = [step for step in outermost if _retrieves(step)]
+    generation = [step for step in outermost if step.kind == "llm"]
     return turn.timing.model_copy(
         update={
-            "retrieval": busy_seconds((step.started_at, step.ended_at) for step in outermost if retrieves(step)),
-            "generation": busy_seconds((step.started_at, step.ended_at) for step in outermost if step.kind == "llm"),
-            "time_to_first_token": first_token,
+            "retrieval": _busy(retrieval),
+            "generation": _busy(generation),
+            "time_to_first_token": turn.timing.time_to_first_token if answered else _first_token(turn, inner),
         }
     )
+
+
+def _retrieves(step: Step) -> bool:
+    return step.kind in ("retriever", "reranker") or bool(step.passages)
+
+
+def _is_inside_retrieval(step: Step, by_id: Mapping[str, Step]) -> bool:
+    parent = by_id.get(step.parent_id or "")
+    while parent is not None:
+        if _retrieves(parent):
+            return True
+        parent = by_id.get(parent.parent_id or "")
+    return False
+
+
+def _busy(steps: Iterable[Step]) -> float | None:
+    return busy_seconds((step.started_at, step.ended_at) for step in steps)
+
+
+def _first_token(turn: Turn, inner: Turn) -> float | None:
+    """Return the time from the start of the outer turn to the first token of the inner one, in seconds."""
+    if turn.timing is None or inner.timing is None or inner.timing.time_to_first_token is None:
+        return None if turn.timing is None else turn.timing.time_to_first_token
+    return (inner.timing.started_at - turn.timing.started_at) / 1e9 + inner.timing.time_to_first_token

@@ -28,7 +28,7 @@ _REMEMBERED = 8192
 _PARTS = frozenset(
     {"llm", "retriever", "reranker", "tool", "embedding", "prompt", "parser", "synthesizer", "model", "writer"}
 )
-"""Kinds of runs that are usually part of a turn. One that starts late is not a turn of its own."""
+"""Kinds of runs that are usually part of a turn. One that starts late is not a new turn."""
 
 _FINDERS = frozenset({"retriever", "reranker"})
 """Kinds of runs whose output is passages."""
@@ -300,10 +300,10 @@ class Recorder:
             parent_id: the id of the enclosing run, as the framework sees it.
             explicit: True if the handler was attached to this chain.
             framework: the framework that reports the run.
-            part: True if the run's kind is usually part of a turn: a late one is not a turn of its own.
+            part: True if the run's kind is usually part of a turn: a late one is not a new turn.
 
         Returns:
-            The enclosing run's entry, ``"root"`` if there is none, or None if the run is not to be recorded.
+            The enclosing run's entry, ``"root"`` if no run encloses it, or None if the run is not to be recorded.
         """
         seen = self._table.get(run_id)
         if seen is not None and not (explicit and _sampled_out_by_another(seen, owner)):

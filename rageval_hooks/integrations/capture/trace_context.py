@@ -1,4 +1,4 @@
-"""Where a turn stands in its trace: the application's context, and spans that others already make."""
+"""The position of a turn in its trace: the application's OpenTelemetry context, and spans of other instrumentations."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _ATTRIBUTES = ("session.id", "user.id", "metadata")
 
 
 def context_attributes(context: Context) -> dict[str, Any]:
-    """Return session id, user id and metadata that the application put into its OpenTelemetry context.
+    """Return the session id, user id and metadata that the application put into its OpenTelemetry context.
 
-    OpenInference's ``using_attributes`` keeps them as context values, others as baggage.
+    OpenInference's ``using_attributes`` stores them as context values; other libraries use baggage.
     """
     found: dict[str, Any] = {}
     if not context:
@@ -34,9 +34,9 @@ def context_attributes(context: Context) -> dict[str, Any]:
             value = baggage.get_baggage(name, context)
         if value:
             found[name] = value
-    metadata = found.get("metadata")
-    if isinstance(metadata, str):
-        found["metadata"] = _parsed(metadata)
+    # OpenInference stores the metadata as a JSON string.
+    if isinstance(found.get("metadata"), str):
+        found["metadata"] = _parsed(found["metadata"])
     return found
 
 
@@ -51,22 +51,23 @@ def _parsed(text: str) -> dict[str, Any]:
 
 
 def others_trace() -> bool:
-    """Whether :func:`foreign_span` may find something."""
+    """Return True if OpenInference is imported, so that :func:`foreign_span` may find a span."""
     return _OTHERS in sys.modules
 
 
 def foreign_span(run_id: Hashable) -> tuple[int, int, int] | None:
-    """Return trace id, span id and flags of the span that OpenInference has for a LangChain run, if it traces them."""
-    module = sys.modules.get(_OTHERS)
-    instrumentor = getattr(module, "LangChainInstrumentor", None)
-    tracer = getattr(instrumentor() if instrumentor is not None else None, "_tracer", None)
-    if tracer is None:
+    """Return the trace id, span id and flags of OpenInference's span for a LangChain run, if it has one."""
+    instrumentor = getattr(sys.modules.get(_OTHERS), "LangChainInstrumentor", None)
+    if instrumentor is None:
         return None
-    span = tracer.get_span(run_id)
+    tracer = getattr(instrumentor(), "_tracer", None)  # the instrumentor is a singleton
+    span = None if tracer is None else tracer.get_span(run_id)
     if span is None:
         return None
     context = span.get_span_context()
-    return (context.trace_id, context.span_id, int(context.trace_flags)) if context.is_valid else None
+    if not context.is_valid:
+        return None
+    return context.trace_id, context.span_id, int(context.trace_flags)
 
 
 def span_reference(recording: Recording) -> SpanReference:

@@ -158,7 +158,7 @@ CALLBACKS = [
 ]
 
 
-@pytest.mark.parametrize("name", set(CALLBACKS) - {"on_retry", "on_custom_event"})
+@pytest.mark.parametrize("name", sorted(set(CALLBACKS) - {"on_retry", "on_custom_event"}))
 def test_async_managers_await_each_callback(name: str) -> None:
     """None of them is a plain function, which an async manager would send to a thread pool."""
     handler = TurnHandler()
