@@ -180,6 +180,7 @@ class TestDemo:
                 "retrieval LexicalRetriever",
                 "chat extractive-demo",
                 "rag Handbook",
+                "evaluate",
             ]
         wrong = [query for query, item in turns.items() if scores(item).get("unsupported_facts")]
         assert wrong == ["How long is the new pier on Hallay and what did it cost?"]

@@ -742,3 +742,30 @@ class TestLimits:
         spans = run(chain, {"metadata": {"session_id": junk}})
 
         assert encode_spans(list(spans.values())).SerializeToString()
+
+
+class TestContextOfTheApplication:
+    def test_span_processors_find_it(self, backend: Backend) -> None:
+        """A processor that copies baggage, or values of another library, sees them on our spans too."""
+        from opentelemetry import baggage
+        from opentelemetry.context import attach, detach, set_value
+        from opentelemetry.sdk.trace import Span, SpanProcessor
+
+        class Copying(SpanProcessor):
+            def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+                context = parent_context or Context()
+                span.set_attribute("tenant", str(baggage.get_baggage("tenant", context)))
+                span.set_attribute("request", str(context.get("request")))
+
+        backend.provider.add_span_processor(Copying())
+        with rageval_hooks.instrument(metrics=["latency"], tracer_provider=backend.provider) as handle:
+            token = attach(set_value("request", "r1", baggage.set_baggage("tenant", "north")))
+            lcel().invoke(QUESTION)
+            detach(token)
+            assert handle.flush(10)
+
+        found = {
+            (name, attributes(span)["tenant"], attributes(span)["request"]) for name, span in backend.spans.items()
+        }
+        assert {name for name, _, _ in found} >= {"rag RunnableSequence", "evaluate latency"}
+        assert {(tenant, request) for _, tenant, request in found} == {("north", "r1")}
