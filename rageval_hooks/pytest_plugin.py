@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rageval_hooks.score import Evaluation, Failed, Score, Skipped
+from rageval_hooks.text.formatting import shorten
 from rageval_hooks.turn import Passage, Turn
 
 if TYPE_CHECKING:
@@ -100,7 +101,11 @@ class Evaluator:
         wrong = [line for name, bound in wanted.items() if (line := _complaint(subject, name, bound))]
         if wrong:
             turn = subject.turn
-            lines = [*wrong, f"question: {_short(turn.query)}", f"answer: {_short(turn.response)}"]
+            lines = [
+                *wrong,
+                f"question: {shorten(turn.query, _LONGEST)}",
+                f"answer: {shorten(turn.response, _LONGEST)}",
+            ]
             raise AssertionError("\n".join(lines))
         return subject
 
@@ -216,8 +221,3 @@ def _why_none(evaluation: Evaluation, name: str) -> str:
             return f"{name} failed: {result.error_type}: {result.message}"
     there = ", ".join(sorted({score.name for score in evaluation.turn_scores()})) or "none"
     return f"there is no score {name}; there are: {there}"
-
-
-def _short(text: str) -> str:
-    flat = " ".join(text.split())
-    return flat if len(flat) <= _LONGEST else flat[: _LONGEST - 1] + "…"

@@ -21,7 +21,7 @@ _COLUMNS = ("score", "metric", "family", "better", "range", "passes", "needs", "
 
 _THRESHOLD_COLUMNS = ("score", "passes", "of", "model", "balanced accuracy", "measured on")
 _ABOUT_THRESHOLDS = (
-    "From where on a score has the label pass, if you have not set that yourself. Balanced accuracy is against the "
+    "The bound from which a score has the label pass, unless you set another. Balanced accuracy is against the "
     "labels of people: 0.5 is chance, 1 perfect. A starting point: your texts are others."
 )
 
@@ -29,13 +29,13 @@ _ABOUT_THRESHOLDS = (
 def find_metrics(names: Sequence[str] = ()) -> list[Metric]:
     """Return the metrics that are named, or all that are built in or published by installed packages.
 
-    One of the latter that cannot be made is named on standard error, and left out.
+    A published one that cannot be created is named on standard error and skipped.
 
     Raises:
-        ConfigurationError: one that was named cannot be had.
+        ConfigurationError: a named metric cannot be created.
     """
     if any(":" in name for name in names) and "" not in sys.path:
-        sys.path.insert(0, "")  # as with python -m: what stands in the current folder can be named
+        sys.path.insert(0, "")  # as with python -m: modules in the current folder can be named
     if names:
         found = {metric.name: metric for metric in map(REGISTRY.create, names)}
         return list(found.values())
@@ -44,7 +44,7 @@ def find_metrics(names: Sequence[str] = ()) -> list[Metric]:
         try:
             metric = REGISTRY.create(name)
         except ConfigurationError as error:
-            typer.echo(f"rageval-hooks: left out: {error}", err=True)
+            typer.echo(f"rageval-hooks: skipped: {error}", err=True)
         else:
             metrics[metric.name] = metric
     return sorted(metrics.values(), key=_family_order)
@@ -54,7 +54,7 @@ def print_metrics(names: Sequence[str], form: str) -> None:
     """Print what metrics say of themselves.
 
     Args:
-        names: which; all if there are none.
+        names: the metrics; all if empty.
         form: ``table``, ``json`` or ``markdown``.
     """
     metrics = find_metrics(names)
@@ -162,7 +162,7 @@ def _family_order(metric: Metric) -> tuple[int, str]:
 
 
 def _scores(metric: Metric) -> Sequence[ScoreDefinition]:
-    """Return what the scores mean; a metric that has not said so has one of its own name."""
+    """Return what the scores mean; a metric without definitions has one score with its name."""
     return metric.scores or (ScoreDefinition(name=metric.name, description="", high=None),)
 
 
@@ -188,7 +188,7 @@ def _range(score: ScoreDefinition) -> str:
 
 
 def _passes(score: ScoreDefinition, threshold: Threshold) -> str:
-    """Return from where on a score passes if nobody says otherwise, with the balanced accuracy that this had."""
+    """Return the default threshold of a score, with its measured balanced accuracy."""
     whose = f"{_model(threshold)}: " if _model(threshold) else ""
     return f"{_bound(score, threshold)} ({whose}{_accuracy(threshold)})"
 

@@ -1,4 +1,4 @@
-"""How a command that can be resumed ends before its time."""
+"""The messages and exit statuses of a resumable command that is interrupted or fails."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _INTERRUPTED = 130
 
 @contextmanager
 def resumable(output: Path) -> Iterator[None]:
-    """Say in a line that the work on an output was interrupted, or what file cannot be read or written.
+    """Print one line if the work was interrupted, or if a file cannot be read or written.
 
     Args:
-        output: the first one: beside it stands what was done so far.
+        output: the first output; the journal of what is done is next to it.
 
     Raises:
         typer.Exit: with status 130 after an interruption, 2 after an error.

@@ -1,4 +1,4 @@
-"""Standard output and error, whatever encoding they have and whoever reads them."""
+"""Standard output and error streams: any encoding, and readers that close early."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What answers in the demo when there is no language model: it copies sentences. And the slip that scores must find."""
+"""The demo's stand-in for a language model, which copies sentences, and the error that the scores must find."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rageval_hooks.text.words import STOP_WORDS, words
 __all__ = ["EXTRACTIVE", "content_words", "extract", "slip"]
 
 EXTRACTIVE = "extractive-demo"
-"""The name of the model that is none."""
+"""The name of the stand-in that answers without a language model."""
 
 
 def extract(question: str, passages: Iterable[str], most: int = 2) -> str:
