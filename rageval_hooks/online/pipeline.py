@@ -245,7 +245,8 @@ class Pipeline:
             turn = with_estimated_usage(turn)
             evaluable = self._is_evaluable(turn)
             self._counters.add("evaluated" if evaluable else "without_retrieval")
-            job = self.engine.job(turn, self._metric_sampler.names(context) if evaluable else ())
+            trace_id = None if context is None else context.trace_id
+            job = self.engine.job(turn, self._metric_sampler.names(trace_id) if evaluable else ())
             analysis = self.engine.analyze(turn, deadline)
             for preparation in [] if context is None else context.preparations:
                 preparation.cancel()

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from hashlib import blake2b
-from typing import TYPE_CHECKING
 
 from rageval_hooks.errors import ConfigurationError, UnknownNameError
 from rageval_hooks.metrics.base import Metric
 from rageval_hooks.settings import Settings
-
-if TYPE_CHECKING:
-    from rageval_hooks.online.turn_context import TurnContext
 
 __all__ = ["MetricSampler", "TraceSampler", "trace_fraction"]
 
@@ -69,13 +65,11 @@ class MetricSampler:
         self._samplers = {name: TraceSampler(rate) for name, rate in rates.items()}
         self.probabilities = {name: rates.get(name, settings.sample_rate) or 1.0 for name in self._names}
 
-    def names(self, context: TurnContext | None) -> tuple[str, ...]:
-        """Return the names of the metrics that run for a turn; all for a turn that was not sampled."""
-        if context is None or not self._samplers:
+    def names(self, trace_id: int | None) -> tuple[str, ...]:
+        """Return the names of the metrics that run for a turn; all for a turn without a trace."""
+        if trace_id is None or not self._samplers:
             return self._names
-        return tuple(
-            name for name in self._names if name not in self._samplers or self._samplers[name].keeps(context.trace_id)
-        )
+        return tuple(name for name in self._names if name not in self._samplers or self._samplers[name].keeps(trace_id))
 
 
 def _rates(metrics: Iterable[Metric], names: tuple[str, ...], settings: Settings) -> dict[str, float]:
