@@ -27,6 +27,7 @@ __all__ = ["ConsoleExporter", "make_console", "score_table", "turn_tree"]
 
 _WIDTH_WHEN_PIPED = 120
 _LONGEST_LINE = 160
+# Control characters but tab and line feed, for example the escape of "\x1b[2J", which clears the screen.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -63,7 +64,7 @@ class ConsoleExporter(Exporter):
 
 
 def make_console(stream: TextIO) -> Console:
-    """Return a console for a stream: of fixed width and without colours where it is no terminal."""
+    """Return a console for a stream; without colours and of fixed width unless it is a terminal."""
     from rich.console import Console
 
     width = None if stream.isatty() else _WIDTH_WHEN_PIPED
@@ -145,7 +146,7 @@ def _line(head: str, text: str | None) -> RenderableType:
 
 
 def _text(text: str, style: str = "") -> Text:
-    """Return a text without control characters: a passage's must not move the cursor or rename the terminal."""
+    """Return a text without control characters: a passage must not move the cursor or rename the terminal."""
     from rich.text import Text
 
     return Text(_CONTROL.sub("", text), style=style)

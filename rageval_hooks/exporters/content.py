@@ -1,4 +1,4 @@
-"""Which of an application's texts may stand on spans."""
+"""Which of an application's texts may be shown on spans."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class ContentPolicy(Data):
         Args:
             capture_content: our own setting. False hides everything. True overrides
                 ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT``, None follows it.
-            environment: the environment variables; those of the process by default. ``OPENINFERENCE_HIDE_*`` hides in
-                any case: who set it meant it.
+            environment: the environment variables; those of the process by default. ``OPENINFERENCE_HIDE_*`` always
+                hides, also with ``capture_content=True``.
         """
         environment = os.environ if environment is None else environment
         if capture_content is False or (capture_content is None and not _genai_shows(environment)):
@@ -65,14 +65,13 @@ class ContentPolicy(Data):
 
     @property
     def everything(self) -> bool:
-        """Whether nothing is hidden. Explanations, error messages and metadata may quote any text: only then shown."""
+        """True if nothing is hidden. Explanations, error messages and metadata may quote any text: shown only then."""
         return self.inputs and self.outputs and self.input_messages and self.output_messages and self.documents
 
     def shows(self, step: Step) -> tuple[bool, bool]:
-        """Return whether a step's input and its output may be shown.
+        """Return True or False for a step's input and for its output: whether each may be shown.
 
-        Of what lies between retrievers, models and tools, one's output is the next one's input: what passes through a
-        chain or a prompt may hold any text.
+        Chains, prompts and parsers pass on the texts of other steps, so theirs may be of any kind.
         """
         if step.kind in _PLUMBING:
             return self.everything, self.everything
@@ -81,7 +80,7 @@ class ContentPolicy(Data):
         return self.inputs, self.outputs
 
     def quote(self, text: str | None, shown: bool) -> str | None:
-        """Return the text, or what stands for a hidden one."""
+        """Return the text, or a placeholder if it is hidden."""
         if text is None:
             return None
         return text if shown else REDACTED

@@ -24,7 +24,7 @@ __all__ = ["JsonlExporter"]
 class JsonlExporter(Exporter):
     """Appends evaluations to a JSON Lines file; each line is complete once :meth:`export` returns.
 
-    After an export that failed half-way, as on a full disk, the next one begins a line of its own.
+    After an export that failed in the middle of a line, as on a full disk, the next one begins a new line.
 
     Args:
         path: the file.
@@ -50,12 +50,14 @@ class JsonlExporter(Exporter):
     def export(self, evaluation: Evaluation) -> None:
         """Append a line."""
         line = hide(evaluation, self._policy).model_dump_json().encode() + b"\n"
-        with open(self.path, "a+b", buffering=0) as file:  # opened anew: log rotation and forks do no harm
+        with open(
+            self.path, "a+b", buffering=0
+        ) as file:  # opened for each line, so that log rotation and forks do no harm
             _write(file, line if _ends_a_line(file) else b"\n" + line)
 
 
 def _ends_a_line(file: RawIOBase) -> bool:
-    """Whether the file is empty or ends with a whole line: the disk may have been full in the middle of one."""
+    """Return True if the file is empty or ends with a whole line; the disk may have been full in the middle of one."""
     if not file.seek(0, os.SEEK_END):
         return True
     file.seek(-1, os.SEEK_END)

@@ -16,7 +16,7 @@ def hide(evaluation: Evaluation, policy: ContentPolicy) -> Evaluation:
     """Return the evaluation with hidden texts replaced, and without the metadata that may quote them.
 
     Args:
-        evaluation: the evaluation; returned as it is if nothing is hidden.
+        evaluation: the evaluation; returned unchanged if nothing is hidden.
         policy: what may be shown.
     """
     if policy.everything:

@@ -107,7 +107,7 @@ query ($trace: String!) {
 
 @pytest.fixture(scope="module")
 def trace(phoenix: Phoenix) -> Trace:
-    """One turn of an application in a process of its own that sends its spans to the server."""
+    """One turn of an application in another process that sends its spans to the server."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "RAGEVAL_", "OPENAI_"))}
     with JudgeServer() as judge:
         judge.otherwise(labels)

@@ -188,7 +188,7 @@ class TestTheTree:
         assert None not in order
 
     def test_kinds(self, run: Any) -> None:
-        """Retrieval and inference are calls to somebody else."""
+        """Retrieval and inference are calls to other services."""
         spans = run()
 
         assert spans["rag RunnableSequence"].kind is SpanKind.INTERNAL
@@ -273,7 +273,7 @@ class TestAttributes:
 
 class TestScores:
     def test_numbers_labels_and_evaluations(self, run: Any) -> None:
-        """A score is a double of its own name, a label if there is a threshold, and an OpenInference evaluation."""
+        """A score is a double with its name, a label if there is a threshold, and an OpenInference evaluation."""
         metric = Fixed(
             Score(name="fixed", value=0.25, explanation="because", model="m", metadata={"k": 1}),
             Score(name="cost_like", value=3.5, annotator="CODE"),
@@ -334,7 +334,7 @@ class TestScores:
         assert attributes(span)["gen_ai.evaluation.name"] == "fixed"
 
     def test_no_threshold_no_label(self, run: Any) -> None:
-        """A label is a judgement that somebody has to make."""
+        """Without a threshold there is no label."""
         found = attributes(run(metrics=[Fixed(Score(name="fixed", value=0.25))])["rag RunnableSequence"])
 
         assert "rageval.label.fixed" not in found
@@ -467,7 +467,7 @@ class TestLateScores:
         assert "gen_ai.evaluation.score.value" not in attributes(late)
 
     def test_a_part_that_failed_does_not_make_the_metric_fail(self, run: Any) -> None:
-        """``error.type`` stands beside no number."""
+        """There is no ``error.type`` next to a number."""
         failed = Failed(name="cost_like", error_type="OSError", message="disk")
         found = attributes(self.late(run, Score(name="fixed", value=0.6), failed)["evaluate fixed"])
 
@@ -539,7 +539,7 @@ class TestSampling:
     def test_a_trace_that_is_not_recorded_has_no_spans_and_is_evaluated_only_if_asked(
         self, backend: Backend, asked: bool
     ) -> None:
-        """The application has decided that nobody will look at it."""
+        """The application has decided not to record it."""
         from opentelemetry.context import attach, detach
 
         seen: list[Evaluation] = []

@@ -60,7 +60,7 @@ def attributes(holder: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module", params=["http/protobuf", "grpc"])
 def received(request: pytest.FixtureRequest) -> Received:
-    """The spans of an application in a process of its own, which ends at once after its one turn."""
+    """The spans of an application in another process, which ends at once after its one turn."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "RAGEVAL_"))}
     collecting = grpc_collector() if request.param == "grpc" else http_collector()
     with collecting as collector, JudgeServer() as judge:

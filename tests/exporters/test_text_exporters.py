@@ -223,7 +223,7 @@ class TestJsonl:
         assert Evaluation.model_validate_json(line)["groundedness"] == 0.25
 
     def test_lines_survive_rotation(self, tmp_path: Path) -> None:
-        """A file that was moved away is begun anew."""
+        """After a file was moved away, a new one is written."""
         path = tmp_path / "turns.jsonl"
         exporter = JsonlExporter(path)
         exporter.export(EVALUATION)

@@ -16,8 +16,8 @@ class Item:
     Attributes:
         route: the kind of request that takes it; a request has items of one route.
         target: the id of the span or trace that it is about. Items of one target wait and travel together.
-        body: as the API expects it. Sent twice, it must not become two scores: it has an id of its own, or the API
-            replaces what has the same target and name.
+        body: as the API expects it. Sent twice, it must not become two scores: it has an id, or the API replaces what
+            has the same target and name.
     """
 
     route: str

@@ -33,7 +33,7 @@ class OtelExporter(Exporter):
     """Writes OpenTelemetry spans.
 
     They go to the tracer provider that is given, or else to the application's global one, which may be set later. If
-    there is none and the standard variables name an OTLP endpoint, they go there through a provider of our own.
+    there is none and the standard variables name an OTLP endpoint, they go there through our own provider.
     Otherwise the console gets a summary. The global provider is never set.
 
     Args:

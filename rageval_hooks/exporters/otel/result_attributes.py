@@ -74,7 +74,7 @@ def evaluation_attributes(evaluation: Evaluation, policy: ContentPolicy) -> Attr
 
 
 def score_attributes(result: Result, policy: ContentPolicy) -> dict[str, Value]:
-    """Return a result about the whole turn as attributes of its own name: value and label, or why there is none."""
+    """Return a result about the whole turn as attributes with its name: value and label, or the reason."""
     label = semconv.LABEL.format(name=result.name)
     if isinstance(result, Skipped):
         return {label: "skipped", semconv.SKIPPED.format(name=result.name): result.reason}

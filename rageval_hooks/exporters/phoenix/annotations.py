@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Literal
 
 from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.exporters.delivery import Item
 from rageval_hooks.exporters.main_results import main_results
 from rageval_hooks.exporters.span_places import passage_place
-from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped, is_about_turn
+from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped
 from rageval_hooks.settings import SpanSelection
 from rageval_hooks.turn import SpanReference, Turn
 
@@ -35,29 +34,27 @@ def annotate(
     span = evaluation.turn.span
     if span is None or not span.sampled:
         return [], len(evaluation.results)
-    about_turn = [result for result in evaluation.results if is_about_turn(result)]
     main = main_results(evaluation.results)[:_MOST_MAIN]
-    chosen = main if scores == "main" else about_turn
-    items = [item for result in chosen for item in _of_turn(result, span, policy)]
+    chosen = main if scores == "main" else [result for result in evaluation.results if not _is_about_passage(result)]
+    items = [_of_turn(result, span, policy) for result in chosen]
     # The trace's header and the chart of trace scores read annotations of the trace.
     items += [_of_trace(result, span, policy) for result in main]
-    unplaced = 0
-    for result in evaluation.results:
-        if isinstance(result, Score) and result.target.kind == "passage":
-            item = _of_passage(result, evaluation.turn, spans, policy)
-            unplaced += item is None
-            items += [item] if item is not None else []
-        elif isinstance(result, Score) and result.target.kind == "sentence" and scores == "all":
-            items += _of_turn(result, span, policy)
-    return items, unplaced
+    passage_scores = [result for result in evaluation.scores if _is_about_passage(result)]
+    of_passages = [_of_passage(score, evaluation.turn, spans, policy) for score in passage_scores]
+    placed = [item for item in of_passages if item is not None]
+    return items + placed, len(of_passages) - len(placed)
 
 
-def _of_turn(result: Result, span: SpanReference, policy: ContentPolicy) -> Iterator[Item]:
+def _is_about_passage(result: Result) -> bool:
+    return isinstance(result, Score) and result.target.kind == "passage"
+
+
+def _of_turn(result: Result, span: SpanReference, policy: ContentPolicy) -> Item:
     body = {"span_id": span.span_id, **_body(result, policy)}
     if isinstance(result, Score) and result.target.kind == "sentence":
         # The server keeps one annotation per span, name and identifier.
         body["identifier"] = f"sentence {result.target.index}"
-    yield Item(route="span_annotations", target=span.span_id, body=body)
+    return Item(route="span_annotations", target=span.span_id, body=body)
 
 
 def _of_trace(result: Result, span: SpanReference, policy: ContentPolicy) -> Item:
