@@ -6,6 +6,7 @@ from collections import Counter
 
 from rageval_hooks.runtime.executors import ForkSafeLock
 from rageval_hooks.runtime.fork import reset_in_child
+from rageval_hooks.score import Evaluation
 
 __all__ = ["Counters"]
 
@@ -42,6 +43,12 @@ class Counters:
         """Count events."""
         with self._lock.lock:
             self._counts[name] += amount
+
+    def counted(self, evaluation: Evaluation) -> Evaluation:
+        """Count the results of an evaluation by status, and return it."""
+        for result in evaluation.results:
+            self.add(result.status)
+        return evaluation
 
     def __getitem__(self, name: str) -> int:
         """Return how many events of a name were counted."""

@@ -5,34 +5,28 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.judges.base import Judge
 from rageval_hooks.metrics.base import AnyMetric, Metric
-from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models import Models
 from rageval_hooks.online.build import resolve_parts
 from rageval_hooks.online.counters import Counters
-from rageval_hooks.online.delivery import Delivery
-from rageval_hooks.online.dispatch import Dispatcher, ThreadDispatcher
 from rageval_hooks.online.engine import Engine
 from rageval_hooks.online.exporter_pool import shared_exporters
-from rageval_hooks.online.inline import DONE, Arrival, InlineStage
-from rageval_hooks.online.job import Job
+from rageval_hooks.online.inline import Arrival
 from rageval_hooks.online.prepare import Preparer
 from rageval_hooks.online.sampling import MetricSampler
 from rageval_hooks.online.thresholds import Thresholds
 from rageval_hooks.online.turn_context import TurnContext, TurnSelector
-from rageval_hooks.runtime.at_exit import EXIT_DRAIN, is_exiting, is_multiprocessing_child
+from rageval_hooks.online.turn_stages import OnEvaluation, TurnStages
+from rageval_hooks.runtime.at_exit import EXIT_DRAIN, is_exiting
 from rageval_hooks.runtime.deadlines import remaining
 from rageval_hooks.runtime.rate_limited_logs import RateLimitedLogger
-from rageval_hooks.runtime.suppression import suppressed
 from rageval_hooks.runtime.worker import Worker, shared_worker
 from rageval_hooks.score import Evaluation
 from rageval_hooks.settings import Settings
-from rageval_hooks.text.tokens import with_estimated_usage
 from rageval_hooks.turn import Turn
 
 if TYPE_CHECKING:
@@ -46,8 +40,6 @@ _logger = logging.getLogger(__name__)
 _CLOSE_JUDGE_SECONDS = 5.0
 _FLUSH_SHARE = 0.8
 """Share of a shutdown's time that the flush may take; the rest is for closing the judge and the exporters."""
-
-OnEvaluation = Callable[[Evaluation], None]
 
 
 class Pipeline:
@@ -93,7 +85,6 @@ class Pipeline:
         self.judge = judge
         self.enabled = settings.enabled
         self.computes_inline = on_evaluation is not None or any(not metric.asks_judge for metric in self.metrics)
-        self._on_evaluation = on_evaluation
         self._worker = worker or shared_worker()
         self._counters = Counters()
         self._log = RateLimitedLogger(_logger)
@@ -108,10 +99,8 @@ class Pipeline:
             clock=clock,
         )
         self._preparer = Preparer(self.metrics, models)
-        self._inline = InlineStage(settings.inline_budget_ms / 1e3, settings.queue_size)
-        self._delivery = Delivery(self.exporters, self._worker, self._counters)
-        self._dispatcher: Dispatcher = ThreadDispatcher(
-            self.engine, self._worker, self._arrive, settings.queue_size, self._counters
+        self._stages = TurnStages(
+            self.engine, self.exporters, self._worker, settings, self._counters, self._metric_sampler, on_evaluation
         )
         if self.exporters:  # otherwise the exit has nothing to wait for
             EXIT_DRAIN.allow(self, settings.drain_timeout)
@@ -184,18 +173,10 @@ class Pipeline:
             What a caller may wait for, within the inline budget: see :meth:`Arrival.wait`.
         """
         self._counters.add("turns")
-        arrival = self._start(turn, context)
+        arrival = self._stages.start(turn, context)
         if is_exiting():  # the drain may be over, or may never come
             self.flush(EXIT_DRAIN.timeout)
         return arrival
-
-    def _start(self, turn: Turn | Callable[[], Turn], context: TurnContext | None) -> Arrival:
-        if self._has_waiting_caller(turn):
-            arrival = self._inline.start(partial(self._evaluate, turn, context))
-            if arrival is not None:
-                return arrival
-        self._delivery.submit(partial(self._evaluate, turn, context, 0.0))
-        return DONE
 
     def prepare(self, context: TurnContext, query: str, texts: Iterable[str]) -> None:
         """Analyse passages in the background while the model writes; the turn's own evaluation uses the results.
@@ -216,92 +197,19 @@ class Pipeline:
     def evaluate(self, turn: Turn) -> Evaluation:
         """Compute every metric for a turn here and now, waiting for models and the judge; nothing is exported."""
         job = self.engine.job(turn)
-        return self._counted(self._worker.call(lambda: self.engine.evaluate(job)).result())
+        evaluation = self._worker.call(lambda: self.engine.evaluate(job)).result()
+        return self._counters.counted(evaluation)
 
     def failed(self, what: str, error: BaseException) -> None:
         """Count and log an exception of our own that must not reach the application."""
         self._counters.add("internal_errors")
         self._log.warn(what, "%s: %s", what, type(error).__name__, error=error)
 
-    # -- in the background
-
-    def _has_waiting_caller(self, turn: Turn | Callable[[], Turn]) -> bool:
-        """Return True if something is computed that a caller may wait for."""
-        if is_multiprocessing_child():
-            return True  # the process may be terminated once the caller has its answer: export before that
-        return self.computes_inline and (not isinstance(turn, Turn) or self._is_evaluable(turn))
-
-    def _is_evaluable(self, turn: Turn) -> bool:
-        return turn.is_rag or self.settings.evaluate_without_retrieval
-
-    def _evaluate(self, turn: Turn | Callable[[], Turn], context: TurnContext | None, deadline: float) -> None:
-        """Run the local metrics that fit before the deadline; hand over the results and the rest."""
-        try:
-            turn = turn if isinstance(turn, Turn) else turn()
-        except Exception as error:
-            self.failed("a turn could not be built from what was recorded", error)
-            return
-        try:
-            turn = with_estimated_usage(turn)
-            evaluable = self._is_evaluable(turn)
-            self._counters.add("evaluated" if evaluable else "without_retrieval")
-            trace_id = None if context is None else context.trace_id
-            job = self.engine.job(turn, self._metric_sampler.names(trace_id) if evaluable else ())
-            analysis = self.engine.analyze(turn, deadline)
-            for preparation in [] if context is None else context.preparations:
-                preparation.cancel()
-                analysis.adopt(preparation.analysis)
-            evaluation, rest = self.engine.evaluate_local(job, analysis)
-            if evaluable:
-                self._notify(evaluation)
-            self._delivery.submit(partial(self._deliver, self._counted(evaluation), rest, analysis))
-            if is_multiprocessing_child():
-                self._worker.flush(deadline - time.perf_counter())
-        except Exception as error:
-            self.failed("a turn could not be evaluated", error)
-
-    def _deliver(self, evaluation: Evaluation, rest: Job | None, analysis: TurnAnalysis) -> None:
-        """Export the turn first, so that its span precedes late scores; then dispatch the rest of its metrics."""
-        self._delivery.export(evaluation)
-        if rest is None:
-            return
-        self._counters.add("deferred_metrics", len(rest.metrics))
-        if not self._dispatcher.submit(rest, analysis=analysis):
-            capacity = self.settings.queue_size
-            self._log.warn("full", "%d turns wait for evaluation: newer ones are dropped", capacity)
-            dropped = self.engine.skip(rest, f"the queue is full: {capacity} turns wait for evaluation")
-            self._delivery.export(self._counted(dropped))
-
-    async def _arrive(self, evaluation: Evaluation) -> None:
-        """Deliver late results."""
-        self._counted(evaluation)
-        if self._on_evaluation is not None:
-            await self._worker.in_thread(lambda: self._notify(evaluation))
-        self._delivery.export(evaluation)
-
-    def _notify(self, evaluation: Evaluation) -> None:
-        if self._on_evaluation is None:
-            return
-        try:
-            with suppressed():
-                self._on_evaluation(evaluation)
-        except Exception as error:
-            self._counters.add("callback_errors")
-            self._log.warn("on_evaluation", "on_evaluation raised", error=error)
-
-    def _counted(self, evaluation: Evaluation) -> Evaluation:
-        for result in evaluation.results:
-            self._counters.add(result.status)
-        return evaluation
-
     # -- lifecycle
 
     def flush(self, timeout: float = 30.0) -> bool:
         """Wait until everything is evaluated and delivered. Returns False if it was not, or not in time."""
-        end = time.monotonic() + timeout
-        done = self._inline.flush(timeout)
-        done = self._dispatcher.flush(remaining(end)) and done
-        return self._delivery.flush(remaining(end)) and done
+        return self._stages.flush(timeout)
 
     def shutdown(self, timeout: float | None = None) -> bool:
         """Take no more turns, deliver what is pending, and shut down the exporters that no other pipeline uses.
@@ -312,12 +220,9 @@ class Pipeline:
         self.enabled = False
         timeout = self.settings.drain_timeout if timeout is None else timeout
         end = time.monotonic() + timeout
-        flush_end = time.monotonic() + timeout * _FLUSH_SHARE
-        done = self._inline.flush(timeout * _FLUSH_SHARE)
-        done = self._dispatcher.shutdown(remaining(flush_end)) and done
-        done = self._delivery.flush(remaining(flush_end)) and done
+        done = self._stages.stop(timeout * _FLUSH_SHARE)
         self.close_judge(remaining(end) / 2)
-        done = self._delivery.shutdown(remaining(end), self) and done
+        done = self._stages.delivery.shutdown(remaining(end), self) and done
         EXIT_DRAIN.release(self)
         return done
 
@@ -335,8 +240,8 @@ class Pipeline:
         roles = {role for metric in self.metrics for role in metric.models}
         return {
             **self._counters.snapshot(),
-            "queues": {"export": self._delivery.stats(), "evaluate": self._dispatcher.stats()},
+            "queues": self._stages.queues(),
             "models": {role: self.models.state(role) for role in sorted(roles)},
-            "exporters": self._delivery.exporter_stats(),
+            "exporters": self._stages.delivery.exporter_stats(),
             "judge": None if self.judge is None else self.judge.stats(),
         }

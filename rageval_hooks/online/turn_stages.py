@@ -1,0 +1,168 @@
+"""The stages of a turn: local metrics within the budget, export, then late metrics."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from rageval_hooks.exporters.base import Exporter
+from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
+from rageval_hooks.online.counters import Counters
+from rageval_hooks.online.delivery import Delivery
+from rageval_hooks.online.dispatch import Dispatcher, ThreadDispatcher
+from rageval_hooks.online.engine import Engine
+from rageval_hooks.online.inline import DONE, Arrival, InlineStage
+from rageval_hooks.online.job import Job
+from rageval_hooks.online.sampling import MetricSampler
+from rageval_hooks.online.turn_context import TurnContext
+from rageval_hooks.runtime.at_exit import is_multiprocessing_child
+from rageval_hooks.runtime.deadlines import remaining
+from rageval_hooks.runtime.rate_limited_logs import RateLimitedLogger
+from rageval_hooks.runtime.suppression import suppressed
+from rageval_hooks.runtime.worker import Worker
+from rageval_hooks.score import Evaluation
+from rageval_hooks.settings import Settings
+from rageval_hooks.text.tokens import with_estimated_usage
+from rageval_hooks.turn import Turn
+
+__all__ = ["OnEvaluation", "TurnStages"]
+
+_logger = logging.getLogger(__name__)
+
+OnEvaluation = Callable[[Evaluation], None]
+
+
+class TurnStages:
+    """Runs turns through their stages. Exceptions are logged and counted.
+
+    Args:
+        engine: evaluates.
+        exporters: where evaluations go.
+        worker: the background thread.
+        settings: budget, queue size and switches.
+        counters: count turns, results and errors.
+        metric_sampler: chooses the metrics of a turn.
+        on_evaluation: called with every evaluation; None for no callback.
+
+    Attributes:
+        delivery: hands evaluations to the exporters.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        exporters: Sequence[Exporter],
+        worker: Worker,
+        settings: Settings,
+        counters: Counters,
+        metric_sampler: MetricSampler,
+        on_evaluation: OnEvaluation | None,
+    ) -> None:
+        self._engine = engine
+        self._worker = worker
+        self._settings = settings
+        self._counters = counters
+        self._metric_sampler = metric_sampler
+        self._on_evaluation = on_evaluation
+        self._has_inline_work = on_evaluation is not None or any(not metric.asks_judge for metric in engine.metrics)
+        self._log = RateLimitedLogger(_logger)
+        self._inline = InlineStage(settings.inline_budget_ms / 1e3, settings.queue_size)
+        self.delivery = Delivery(exporters, worker, counters)
+        self._dispatcher: Dispatcher = ThreadDispatcher(engine, worker, self._arrive, settings.queue_size, counters)
+
+    def start(self, turn: Turn | Callable[[], Turn], context: TurnContext | None) -> Arrival:
+        """Start the evaluation of a turn. Returns at once, with what a caller may wait for."""
+        if self._has_waiting_caller(turn):
+            arrival = self._inline.start(partial(self._evaluate, turn, context))
+            if arrival is not None:
+                return arrival
+        self.delivery.submit(partial(self._evaluate, turn, context, 0.0))
+        return DONE
+
+    def flush(self, timeout: float) -> bool:
+        """Wait until everything is evaluated and delivered. Returns False if it was not, or not in time."""
+        end = time.monotonic() + timeout
+        done = self._inline.flush(timeout)
+        done = self._dispatcher.flush(remaining(end)) and done
+        return self.delivery.flush(remaining(end)) and done
+
+    def stop(self, timeout: float) -> bool:
+        """Flush, then cancel what is not evaluated in time. Returns False if something was not done."""
+        end = time.monotonic() + timeout
+        done = self._inline.flush(timeout)
+        done = self._dispatcher.shutdown(remaining(end)) and done
+        return self.delivery.flush(remaining(end)) and done
+
+    def queues(self) -> dict[str, dict[str, int]]:
+        """Return the counters of the queues."""
+        return {"export": self.delivery.stats(), "evaluate": self._dispatcher.stats()}
+
+    def _has_waiting_caller(self, turn: Turn | Callable[[], Turn]) -> bool:
+        """Return True if something is computed that a caller may wait for."""
+        if is_multiprocessing_child():
+            return True  # the process may be terminated once the caller has its answer: export before that
+        return self._has_inline_work and (not isinstance(turn, Turn) or self._is_evaluable(turn))
+
+    def _is_evaluable(self, turn: Turn) -> bool:
+        return turn.is_rag or self._settings.evaluate_without_retrieval
+
+    def _evaluate(self, turn: Turn | Callable[[], Turn], context: TurnContext | None, deadline: float) -> None:
+        """Run the local metrics that fit before the deadline; hand over the results and the rest."""
+        try:
+            turn = turn if isinstance(turn, Turn) else turn()
+        except Exception as error:
+            self._failed("a turn could not be built from what was recorded", error)
+            return
+        try:
+            turn = with_estimated_usage(turn)
+            evaluable = self._is_evaluable(turn)
+            self._counters.add("evaluated" if evaluable else "without_retrieval")
+            trace_id = None if context is None else context.trace_id
+            job = self._engine.job(turn, self._metric_sampler.names(trace_id) if evaluable else ())
+            analysis = self._engine.analyze(turn, deadline)
+            for preparation in [] if context is None else context.preparations:
+                preparation.cancel()
+                analysis.adopt(preparation.analysis)
+            evaluation, rest = self._engine.evaluate_local(job, analysis)
+            if evaluable:
+                self._notify(evaluation)
+            self.delivery.submit(partial(self._deliver, self._counters.counted(evaluation), rest, analysis))
+            if is_multiprocessing_child():
+                self._worker.flush(deadline - time.perf_counter())
+        except Exception as error:
+            self._failed("a turn could not be evaluated", error)
+
+    def _deliver(self, evaluation: Evaluation, rest: Job | None, analysis: TurnAnalysis) -> None:
+        """Export the turn first, so that its span precedes late scores; then dispatch the rest of its metrics."""
+        self.delivery.export(evaluation)
+        if rest is None:
+            return
+        self._counters.add("deferred_metrics", len(rest.metrics))
+        if not self._dispatcher.submit(rest, analysis=analysis):
+            capacity = self._settings.queue_size
+            self._log.warn("full", "%d turns wait for evaluation: newer ones are dropped", capacity)
+            dropped = self._engine.skip(rest, f"the queue is full: {capacity} turns wait for evaluation")
+            self.delivery.export(self._counters.counted(dropped))
+
+    async def _arrive(self, evaluation: Evaluation) -> None:
+        """Deliver late results."""
+        self._counters.counted(evaluation)
+        if self._on_evaluation is not None:
+            await self._worker.in_thread(lambda: self._notify(evaluation))
+        self.delivery.export(evaluation)
+
+    def _notify(self, evaluation: Evaluation) -> None:
+        if self._on_evaluation is None:
+            return
+        try:
+            with suppressed():
+                self._on_evaluation(evaluation)
+        except Exception as error:
+            self._counters.add("callback_errors")
+            self._log.warn("on_evaluation", "on_evaluation raised", error=error)
+
+    def _failed(self, what: str, error: BaseException) -> None:
+        self._counters.add("internal_errors")
+        self._log.warn(what, "%s: %s", what, type(error).__name__, error=error)
