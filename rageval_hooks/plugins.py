@@ -13,6 +13,7 @@ from rageval_hooks.errors import ConfigurationError, UnknownNameError
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+    from types import ModuleType
 
 __all__ = ["Registry"]
 
@@ -22,25 +23,25 @@ T = TypeVar("T")
 class Registry(Generic[T]):
     """The objects of one kind that users can name.
 
-    A built-in one is every concrete subclass of ``base`` that a module of ``package`` defines and that has a ``name``:
-    adding one is adding one file. Others come from the entry points of ``group``.
+    A built-in object is a concrete subclass of ``base`` that has a ``name`` and is defined in a module of one of
+    ``packages``: to add one, add a file. Others come from the entry points of ``group``.
 
     Args:
         what: the kind, for messages: ``"metric"``.
         base: the base class.
-        package: the package with the built-in ones.
+        packages: the packages with the built-in classes. Their subpackages are not searched.
         group: the entry-point group of the others.
     """
 
-    def __init__(self, what: str, base: type[T], package: str, group: str) -> None:
+    def __init__(self, what: str, base: type[T], packages: tuple[str, ...], group: str) -> None:
         self.what = what
         self.base = base
-        self.package = package
+        self.packages = packages
         self.group = group
 
     def builtin(self) -> dict[str, type[T]]:
         """Return the built-in classes by name, in the order of their modules."""
-        return _builtin(self.base, self.package)  # type: ignore[arg-type]  # a class is hashable
+        return _builtin(self.base, self.packages)  # type: ignore[arg-type]  # a class is hashable
 
     def names(self) -> list[str]:
         """Return every name that :meth:`create` accepts."""
@@ -104,20 +105,24 @@ class Registry(Generic[T]):
 
 
 @cache
-def _builtin(base: type[Any], package: str) -> dict[str, type[Any]]:
+def _builtin(base: type[Any], packages: tuple[str, ...]) -> dict[str, type[Any]]:
     found: dict[str, type[Any]] = {}
-    for info in iter_modules(import_module(package).__path__):
-        module = import_module(f"{package}.{info.name}")
-        for value in vars(module).values():
-            if (
-                isinstance(value, type)
-                and issubclass(value, base)
-                and value.__module__.startswith(module.__name__)
-                and not inspect.isabstract(value)
-                and isinstance(name := getattr(value, "name", None), str)
-            ):
-                found[name] = value
+    for package in packages:
+        for info in iter_modules(import_module(package).__path__):
+            module = import_module(f"{package}.{info.name}")
+            found.update((kind.name, kind) for kind in vars(module).values() if _is_builtin(kind, base, module))
     return found
+
+
+def _is_builtin(value: object, base: type[Any], module: ModuleType) -> bool:
+    """Return True if a value of a module is a class that users can name, and is defined there."""
+    if not (isinstance(value, type) and issubclass(value, base)):
+        return False
+    # A base class that a module only imports belongs to another module. For a package, such as exporters/phoenix,
+    # the class may be defined in one of its modules.
+    if not value.__module__.startswith(module.__name__):
+        return False
+    return not inspect.isabstract(value) and isinstance(getattr(value, "name", None), str)
 
 
 def _name_of(given: Any) -> str:

@@ -12,7 +12,7 @@ from rageval_hooks import ConfigurationError, Exporter, Metric, Score, UnknownNa
 from rageval_hooks.exporters.base import REGISTRY as EXPORTERS
 from rageval_hooks.metrics import metric
 from rageval_hooks.metrics.base import REGISTRY as METRICS
-from rageval_hooks.metrics.groundedness import Groundedness
+from rageval_hooks.metrics.local.groundedness import Groundedness
 from rageval_hooks.plugins import Registry
 
 
@@ -134,7 +134,7 @@ def test_an_entry_point_that_is_broken_says_whose_it_is(entry_points: list[Entry
 
 def test_a_thing_can_be_made_in_another_way() -> None:
     """Exporters are made from settings."""
-    registry: Registry[Metric] = Registry("metric", Metric, "rageval_hooks.metrics", "rageval_hooks.metrics")  # type: ignore[type-abstract]
+    registry: Registry[Metric] = Registry("metric", Metric, (), "rageval_hooks.metrics")  # type: ignore[type-abstract]
     made: list[type[Metric]] = []
 
     found = registry.create(Custom, make=lambda kind: made.append(kind) or instance)

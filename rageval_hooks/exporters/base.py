@@ -77,4 +77,4 @@ class Exporter(ABC):
         return {}
 
 
-REGISTRY: Registry[Exporter] = Registry("exporter", Exporter, "rageval_hooks.exporters", "rageval_hooks.exporters")  # type: ignore[type-abstract]
+REGISTRY: Registry[Exporter] = Registry("exporter", Exporter, ("rageval_hooks.exporters",), "rageval_hooks.exporters")  # type: ignore[type-abstract]

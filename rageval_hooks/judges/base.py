@@ -153,7 +153,7 @@ class Judge(ABC):
         return f"<judge {self}>"
 
 
-REGISTRY: Registry[Judge] = Registry("judge provider", Judge, "rageval_hooks.judges", "rageval_hooks.judges")  # type: ignore[type-abstract]
+REGISTRY: Registry[Judge] = Registry("judge provider", Judge, ("rageval_hooks.judges",), "rageval_hooks.judges")  # type: ignore[type-abstract]
 
 
 def as_messages(given: Iterable[AnyMessage]) -> tuple[Message, ...]:

@@ -1,6 +1,9 @@
-"""Metrics: what is computed for a turn. One module per metric; ``support`` has what they share.
+"""Metrics: what is computed for a turn.
 
-To add a metric, add a module with a subclass of :class:`LocalMetric` or :class:`JudgeMetric`: it is found by its name.
+``local`` has the metrics that run on this machine, ``judged`` those that ask a judge, ``support`` what they share.
+
+To add a metric, add a module to ``local`` with a subclass of :class:`LocalMetric`, or to ``judged`` with a subclass of
+:class:`JudgeMetric`. It is found by its name.
 """
 
 from rageval_hooks.metrics.base import (

@@ -238,7 +238,12 @@ class JudgeMetric(Metric):
 AnyMetric = str | Metric | type[Metric]
 """A metric as users name it: by name, as an instance or as a class."""
 
-REGISTRY: Registry[Metric] = Registry("metric", Metric, "rageval_hooks.metrics", "rageval_hooks.metrics")  # type: ignore[type-abstract]
+REGISTRY: Registry[Metric] = Registry(
+    "metric",
+    Metric,  # type: ignore[type-abstract]
+    ("rageval_hooks.metrics.local", "rageval_hooks.metrics.judged"),
+    "rageval_hooks.metrics",
+)
 
 
 def _message(error: BaseException) -> str:

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from rageval_hooks.errors import ConfigurationError, ModelUnavailableError
-from rageval_hooks.metrics.answer_relevance import AnswerRelevance
-from rageval_hooks.metrics.groundedness import Groundedness
+from rageval_hooks.metrics.local.answer_relevance import AnswerRelevance
+from rageval_hooks.metrics.local.groundedness import Groundedness
 from rageval_hooks.models import Models
 from rageval_hooks.models.cross_encoder import load_cross_encoder
 from rageval_hooks.models.embedder import load_embedder

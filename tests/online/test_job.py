@@ -12,7 +12,7 @@ import pytest
 
 from rageval_hooks import Passage, Turn, metric
 from rageval_hooks.metrics.base import REGISTRY, Metric
-from rageval_hooks.metrics.ranking import Ranking
+from rageval_hooks.metrics.judged.ranking import Ranking
 from rageval_hooks.online.engine import Engine
 from rageval_hooks.online.job import Job, create_metric, describe_metric
 from rageval_hooks.turn import SpanReference

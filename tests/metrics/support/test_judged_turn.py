@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from rageval_hooks import Passage, Turn, evaluate
-from rageval_hooks.metrics.citation import Citation
-from rageval_hooks.metrics.nuggets import Nuggets
-from rageval_hooks.metrics.trace import Trace
-from rageval_hooks.metrics.umbrela import Umbrela
+from rageval_hooks.metrics.judged.citation import Citation
+from rageval_hooks.metrics.judged.nuggets import Nuggets
+from rageval_hooks.metrics.judged.trace import Trace
+from rageval_hooks.metrics.judged.umbrela import Umbrela
 from tests.metrics.good_judge import by_schema
 
 PASSAGES = (

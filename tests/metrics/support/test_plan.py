@@ -11,9 +11,9 @@ import pytest
 import rageval_hooks
 from rageval_hooks import Evaluation, Passage, Turn, evaluate, metric
 from rageval_hooks.metrics.base import REGISTRY
-from rageval_hooks.metrics.citation import Citation
+from rageval_hooks.metrics.judged.citation import Citation
+from rageval_hooks.metrics.judged.umbrela import Umbrela
 from rageval_hooks.metrics.support.plan import TurnSize, plan_calls
-from rageval_hooks.metrics.umbrela import Umbrela
 from rageval_hooks.testing import FakeJudge, InMemoryExporter
 from rageval_hooks.turn import Usage
 from tests.integrations.langchain.fakes import lcel

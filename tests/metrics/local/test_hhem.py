@@ -14,7 +14,7 @@ import rageval_hooks
 import rageval_hooks.models.hhem as model_module
 from rageval_hooks import Passage, Score, Turn
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.metrics.hhem import HallucinationEvaluation
+from rageval_hooks.metrics.local.hhem import HallucinationEvaluation
 from rageval_hooks.models import Models
 from rageval_hooks.models.hhem import Hhem
 from rageval_hooks.score import Result

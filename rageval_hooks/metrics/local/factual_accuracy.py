@@ -1,32 +1,32 @@
-"""``hallucination``: 1 - factual accuracy."""
+"""``factual_accuracy``: the mean of semantic grounding and entity consistency."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
 from rageval_hooks.metrics.base import Field, LocalMetric, PassageScope, ScoreDefinition
-from rageval_hooks.metrics.support.accuracy import check_weight, factual_accuracy
+from rageval_hooks.metrics.local.accuracy import check_weight, factual_accuracy
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models import Role
 from rageval_hooks.score import Result
 
-__all__ = ["Hallucination"]
+__all__ = ["FactualAccuracy"]
 
 
-class Hallucination(LocalMetric):
-    """The complement of ``factual_accuracy``.
+class FactualAccuracy(LocalMetric):
+    """Weighted mean of semantic grounding and entity consistency; without entities, the grounding alone.
 
     Args:
-        grounding_weight: weight of semantic grounding in factual accuracy, 0..1; entity consistency has the rest.
+        grounding_weight: weight of semantic grounding, 0..1; entity consistency has the rest.
 
     Raises:
         ConfigurationError: the weight is outside 0..1.
     """
 
-    name: ClassVar[str] = "hallucination"
+    name: ClassVar[str] = "factual_accuracy"
     version: ClassVar[str] = "3"
     scores: ClassVar[tuple[ScoreDefinition, ...]] = (
-        ScoreDefinition(name="hallucination", description="1 - factual_accuracy", direction="lower"),
+        ScoreDefinition(name="factual_accuracy", description="mean of semantic grounding and entity consistency"),
     )
     requires: ClassVar[tuple[Field, ...]] = ("response", "passages")
     passages: ClassVar[PassageScope] = "prompt"
@@ -40,8 +40,8 @@ class Hallucination(LocalMetric):
         self.grounding_weight = check_weight(grounding_weight)
 
     def evaluate(self, analysis: TurnAnalysis) -> Result:
-        """Return the complement; skipped if the response or the passages have no words."""
+        """Return the mean; skipped if the response or the passages have no words."""
         accuracy = factual_accuracy(analysis, self.grounding_weight)
         if accuracy is None:
             return self.skip("the response or the passages have no words that could be compared")
-        return self.score(1 - accuracy.value, model=accuracy.model, explanation=accuracy.explanation)
+        return self.score(accuracy.value, model=accuracy.model, explanation=accuracy.explanation)

@@ -9,7 +9,7 @@ import pytest
 import rageval_hooks
 from rageval_hooks import Turn, evaluate
 from rageval_hooks.errors import JudgeUnavailableError
-from rageval_hooks.metrics.no_answer import NoAnswer
+from rageval_hooks.metrics.judged.no_answer import NoAnswer
 from rageval_hooks.testing import FakeJudge, InMemoryExporter
 from tests.integrations.langchain.fakes import lcel
 from tests.metrics.good_judge import DECLINED, SUITE, by_schema, long_turn

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rageval_hooks import ConfigurationError, Evaluation, Passage, Score, Turn, evaluate
 from rageval_hooks.errors import JudgeTruncatedError, JudgeUnavailableError
-from rageval_hooks.metrics.umbrela import Umbrela
+from rageval_hooks.metrics.judged.umbrela import Umbrela
 from rageval_hooks.testing import FakeJudge
 from tests.judges.server import answer, picky
 from tests.metrics.good_judge import by_schema, long_turn, served

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from rageval_hooks import Evaluation, evaluate
-from rageval_hooks.metrics.citation import Citation
-from rageval_hooks.metrics.umbrela import Umbrela
+from rageval_hooks.metrics.judged.citation import Citation
+from rageval_hooks.metrics.judged.umbrela import Umbrela
 from tests.judges.server import Received, answer, error, raw
 from tests.metrics.good_judge import long_turn, on_server, served
 

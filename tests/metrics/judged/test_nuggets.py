@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rageval_hooks import Evaluation, Turn, evaluate
 from rageval_hooks.errors import JudgeUnavailableError
-from rageval_hooks.metrics.nuggets import nugget_score
+from rageval_hooks.metrics.judged.nuggets import nugget_score
 from rageval_hooks.testing import FakeJudge
 from tests.metrics.good_judge import by_schema, long_turn
 

@@ -17,7 +17,7 @@ from pydantic import Field as Described
 from rageval_hooks.errors import ConfigurationError, InputTooLargeError
 from rageval_hooks.judges.base import Judgement
 from rageval_hooks.metrics.base import Field, JudgeMetric, PassageScope, Results, ScoreDefinition
-from rageval_hooks.metrics.no_answer import declined
+from rageval_hooks.metrics.judged.no_answer import declined
 from rageval_hooks.metrics.support.batching import BatchAnswers, ask_in_batches
 from rageval_hooks.metrics.support.judged_turn import JudgedTurn
 from rageval_hooks.metrics.support.plan import PlannedCall, TurnSize

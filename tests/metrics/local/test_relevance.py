@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from sentence_transformers import CrossEncoder
 
 from rageval_hooks import Passage, Score, Skipped, Turn
-from rageval_hooks.metrics.answer_relevance import AnswerRelevance
-from rageval_hooks.metrics.context_relevance import ContextRelevance
+from rageval_hooks.metrics.local.answer_relevance import AnswerRelevance
+from rageval_hooks.metrics.local.context_relevance import ContextRelevance
 from rageval_hooks.models import Models
 from rageval_hooks.score import Result, Target
 from tests.local import LEXICAL_MODELS, make_turn, run, why_not

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from rageval_hooks import ConfigurationError, Score, Timing, Usage
 from rageval_hooks.metrics.base import Metric
-from rageval_hooks.metrics.cost import Cost
-from rageval_hooks.metrics.latency import Latency
-from rageval_hooks.metrics.tokens import Tokens
+from rageval_hooks.metrics.local.cost import Cost
+from rageval_hooks.metrics.local.latency import Latency
+from rageval_hooks.metrics.local.tokens import Tokens
 from rageval_hooks.text import tokens as tokens_module
 from rageval_hooks.turn import Turn
 from tests.local import make_turn, run, why_not

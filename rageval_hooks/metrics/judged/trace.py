@@ -12,10 +12,8 @@ from typing import Any, ClassVar, Final
 from rageval_hooks.errors import ConfigurationError, JudgeAnswerError
 from rageval_hooks.judges.base import Judgement
 from rageval_hooks.metrics.base import Field, JudgeMetric, PassageScope, ScoreDefinition
-from rageval_hooks.metrics.no_answer import declined
-from rageval_hooks.metrics.support.judged_turn import JudgedTurn
-from rageval_hooks.metrics.support.plan import PlannedCall, TurnSize
-from rageval_hooks.metrics.support.trace_labels import (
+from rageval_hooks.metrics.judged.no_answer import declined
+from rageval_hooks.metrics.judged.trace_labels import (
     Formulas,
     SentenceSupport,
     TraceLabels,
@@ -23,6 +21,8 @@ from rageval_hooks.metrics.support.trace_labels import (
     trace_values,
     with_known_keys,
 )
+from rageval_hooks.metrics.support.judged_turn import JudgedTurn
+from rageval_hooks.metrics.support.plan import PlannedCall, TurnSize
 from rageval_hooks.metrics.support.unseen import unseen_support
 from rageval_hooks.score import Result
 from rageval_hooks.text.formatting import shorten

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rageval_hooks import ConfigurationError, Evaluation, Failed, Passage, Score, Turn, evaluate
+from rageval_hooks.metrics.judged.trace import Trace
+from rageval_hooks.metrics.judged.trace_labels import SentenceSupport, TraceLabels, trace_values
 from rageval_hooks.metrics.support.judged_turn import JudgedTurn
-from rageval_hooks.metrics.support.trace_labels import SentenceSupport, TraceLabels, trace_values
-from rageval_hooks.metrics.trace import Trace
 from rageval_hooks.testing import FakeJudge
 
 

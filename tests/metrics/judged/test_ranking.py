@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from rageval_hooks import ConfigurationError, Passage, evaluate
 from rageval_hooks.errors import JudgeUnavailableError
-from rageval_hooks.metrics.ranking import Ranking
-from rageval_hooks.metrics.support.ranks import (
+from rageval_hooks.metrics.judged.ranking import Ranking
+from rageval_hooks.metrics.judged.ranks import (
     average_precision_at,
     first_relevant,
     hit_at,
@@ -20,7 +20,7 @@ from rageval_hooks.metrics.support.ranks import (
     rank_of_target,
     reciprocal_rank,
 )
-from rageval_hooks.metrics.umbrela import Umbrela
+from rageval_hooks.metrics.judged.umbrela import Umbrela
 from rageval_hooks.testing import FakeJudge
 from tests.metrics.good_judge import by_schema, long_turn
 

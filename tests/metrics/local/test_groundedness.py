@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 import rageval_hooks
 from rageval_hooks import ConfigurationError, Passage, Score, Skipped, Turn
-from rageval_hooks.metrics.groundedness import Groundedness
+from rageval_hooks.metrics.local.groundedness import Groundedness
+from rageval_hooks.metrics.local.unsupported_facts import UnsupportedFacts
 from rageval_hooks.metrics.support import windows as module
 from rageval_hooks.metrics.support.grounding import Grounding, groundedness
-from rageval_hooks.metrics.unsupported_facts import UnsupportedFacts
 from rageval_hooks.models import Models
 from rageval_hooks.models.embedder import Embedder
 from rageval_hooks.models.embedding import TokenVectors, keep_words

@@ -13,7 +13,7 @@ from pydantic import Field as Described
 from rageval_hooks.errors import JudgeAnswerError
 from rageval_hooks.judges.base import Judgement
 from rageval_hooks.metrics.base import Field, JudgeMetric, Results, ScoreDefinition
-from rageval_hooks.metrics.no_answer import declined
+from rageval_hooks.metrics.judged.no_answer import declined
 from rageval_hooks.metrics.support.judged_turn import JudgedTurn
 from rageval_hooks.metrics.support.plan import PlannedCall, TurnSize
 from rageval_hooks.score import Result

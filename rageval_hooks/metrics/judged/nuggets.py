@@ -13,10 +13,8 @@ from typing import Any, ClassVar, Final
 
 from rageval_hooks.errors import JudgeError
 from rageval_hooks.metrics.base import Field, JudgeMetric, PassageScope, Results, ScoreDefinition
-from rageval_hooks.metrics.no_answer import declined
-from rageval_hooks.metrics.support.batching import BatchAnswers
-from rageval_hooks.metrics.support.judged_turn import JudgedTurn
-from rageval_hooks.metrics.support.nugget_list import (
+from rageval_hooks.metrics.judged.no_answer import declined
+from rageval_hooks.metrics.judged.nugget_list import (
     BATCH,
     WINDOW,
     Creation,
@@ -30,9 +28,11 @@ from rageval_hooks.metrics.support.nugget_list import (
     support_name,
     weigh,
 )
+from rageval_hooks.metrics.judged.umbrela import graded, paid_grading, planned_grading
+from rageval_hooks.metrics.support.batching import BatchAnswers
+from rageval_hooks.metrics.support.judged_turn import JudgedTurn
 from rageval_hooks.metrics.support.plan import PlannedCall, TurnSize
 from rageval_hooks.metrics.support.spending import AnyJudgement, combined, wasted, with_spending
-from rageval_hooks.metrics.umbrela import graded, paid_grading, planned_grading
 from rageval_hooks.score import Failed, Result
 
 __all__ = ["Nuggets", "nugget_score"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.metrics.support.entity_notes import missing_entities
+from rageval_hooks.metrics.local.entity_notes import missing_entities
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 
 __all__ = ["Accuracy", "check_weight", "factual_accuracy"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rageval_hooks import Evaluation, Passage, Turn, evaluate
 from rageval_hooks.errors import ConfigurationError, JudgeUnavailableError
-from rageval_hooks.metrics.citation import Citation, citation_scores
+from rageval_hooks.metrics.judged.citation import Citation, citation_scores
 from rageval_hooks.testing import FakeJudge
 from tests.metrics.good_judge import by_schema
 

@@ -1,0 +1,1 @@
+"""Metrics that need no judge: formulas and small models on this machine. One module per metric."""
