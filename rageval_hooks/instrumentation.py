@@ -6,7 +6,8 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from importlib.util import find_spec
+from importlib import import_module
+from pkgutil import iter_modules
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +26,8 @@ __all__ = ["Instrumentation", "instrument"]
 
 _logger = logging.getLogger(__name__)
 
-_FRAMEWORKS = {"langchain": "langchain_core", "llama_index": "llama_index.core"}
-"""Integration → the package that it needs."""
+_INTEGRATIONS = "rageval_hooks.integrations"
+"""The package of the integrations. Each subpackage with ``attach`` and ``detach`` is one."""
 
 
 class Instrumentation:
@@ -173,8 +174,10 @@ def instrument(
         pipeline = Pipeline.build(**given)
         integrations = _integrations()
         if not integrations:
-            needed = ", ".join(_FRAMEWORKS.values())
-            raise ConfigurationError(f"no supported framework is installed: install one of {needed}")
+            raise ConfigurationError(
+                "no supported framework is installed: install langchain-core or llama-index-core, for example with "
+                'pip install "rageval-hooks[langchain]"'
+            )
         if pipeline.enabled:
             pipeline.load_models()
         for integration in integrations.values():
@@ -215,23 +218,31 @@ def _detach(instrumentation: Instrumentation) -> None:
 
 
 def _integrations() -> dict[str, ModuleType]:
-    from importlib import import_module
-
+    """Return the integrations whose frameworks are installed, by name. Adding one is adding a package."""
     found = {}
-    for name, package in _FRAMEWORKS.items():
-        if not _installed(package):
+    for info in iter_modules(import_module(_INTEGRATIONS).__path__):
+        if not info.ispkg:
             continue
         try:
-            found[name] = import_module(f"rageval_hooks.integrations.{name}")
-        except MissingDependencyError as error:  # the installed version is too old
-            _logger.warning("rageval-hooks: %s is not instrumented: %s", package, error)
+            module = import_module(f"{_INTEGRATIONS}.{info.name}")
+        except MissingDependencyError as error:
+            # Usually the framework is not installed. If it is, its version is too old for us.
+            if _is_installed(error.package):
+                _logger.warning("rageval-hooks: %s is not instrumented: %s", info.name, error)
+            continue
+        # `capture` is what integrations share.
+        if hasattr(module, "attach"):
+            found[info.name] = module
     return found
 
 
-def _installed(package: str) -> bool:
+def _is_installed(requirement: str) -> bool:
+    """Return True if a distribution is installed in any version; ``requirement`` may name one, as in "x>=1"."""
+    from importlib.metadata import PackageNotFoundError, version  # slow to import, and rarely needed
+
     try:
-        return find_spec(package) is not None
-    except ModuleNotFoundError:  # its parent package is not installed
+        return bool(version(requirement.partition(">")[0].strip()))
+    except PackageNotFoundError:
         return False
 
 

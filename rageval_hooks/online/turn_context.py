@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opentelemetry import trace
+from opentelemetry import baggage, trace
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, DEFAULT_ON, Decision, Sampler
 
 from rageval_hooks.online.sampling import TraceSampler
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
 from rageval_hooks.runtime.ids import ids_like
 from rageval_hooks.runtime.tracers import sdk_provider
+from rageval_hooks.turn import SpanReference
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -66,6 +67,26 @@ class TurnContext:
         self.selected = selected
         self.probability = probability
         self.preparations: list[Preparation] = []
+
+    def span_reference(self) -> SpanReference:
+        """Return the turn's own span, to which its scores belong."""
+        parent = trace.get_current_span(self.context).get_span_context() if self.context else None
+        reference = SpanReference(
+            trace_id=f"{self.trace_id:032x}",
+            span_id=f"{self.span_id:016x}",
+            flags=self.flags,
+            parent_span_id=f"{self.parent_span_id:016x}" if self.parent_span_id else None,
+            parent_is_remote=parent is not None and parent.is_remote,
+            trace_state=(parent.trace_state.to_header() or None) if parent is not None else None,
+            baggage=_text_baggage(self.context),
+        )
+        return reference.within(self.context)
+
+
+def _text_baggage(context: Context) -> dict[str, str]:
+    if not context:
+        return {}
+    return {name: value for name, value in baggage.get_all(context).items() if isinstance(value, str)}
 
 
 Selection = TurnContext

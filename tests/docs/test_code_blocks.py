@@ -1,4 +1,4 @@
-"""The Python code of README, CONTRIBUTING and the documentation pages compiles, and what can run here runs."""
+"""The Python code of the README and of the documentation pages compiles, and what can run here runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pytest_examples import CodeExample, find_examples
 import rageval_hooks
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ["README.md", "CONTRIBUTING.md", *(str(page.relative_to(ROOT)) for page in sorted(ROOT.glob("docs/**/*.md")))]
+PAGES = ["README.md", *(str(page.relative_to(ROOT)) for page in sorted(ROOT.glob("docs/**/*.md")))]
 
 
 def blocks_of(page: str) -> list[CodeExample]:

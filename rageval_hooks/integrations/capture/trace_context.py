@@ -6,7 +6,7 @@ import sys
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
-from opentelemetry import baggage, trace
+from opentelemetry import baggage
 
 from rageval_hooks.integrations.capture.recorder import Recording
 from rageval_hooks.turn import SpanReference
@@ -71,26 +71,10 @@ def foreign_span(run_id: Hashable) -> tuple[int, int, int] | None:
 
 
 def span_reference(recording: Recording) -> SpanReference:
-    """Return the span that the turn's scores belong to."""
+    """Return the span that the turn's scores belong to: another instrumentation's, else our own."""
     selection = recording.selection
-    if recording.external_span is not None:
-        trace_id, span_id, flags = recording.external_span
-        reference = SpanReference(trace_id=f"{trace_id:032x}", span_id=f"{span_id:016x}", flags=flags, external=True)
-        return reference.within(selection.context)
-    parent = trace.get_current_span(selection.context).get_span_context() if selection.context else None
-    reference = SpanReference(
-        trace_id=f"{selection.trace_id:032x}",
-        span_id=f"{selection.span_id:016x}",
-        flags=selection.flags,
-        parent_span_id=f"{selection.parent_span_id:016x}" if selection.parent_span_id else None,
-        parent_is_remote=parent is not None and parent.is_remote,
-        trace_state=(parent.trace_state.to_header() or None) if parent is not None else None,
-        baggage=_text_baggage(selection.context),
-    )
+    if recording.external_span is None:
+        return selection.span_reference()
+    trace_id, span_id, flags = recording.external_span
+    reference = SpanReference(trace_id=f"{trace_id:032x}", span_id=f"{span_id:016x}", flags=flags, external=True)
     return reference.within(selection.context)
-
-
-def _text_baggage(context: Context) -> dict[str, str]:
-    if not context:
-        return {}
-    return {name: value for name, value in baggage.get_all(context).items() if isinstance(value, str)}
