@@ -48,7 +48,7 @@ def test_neither_is_installed() -> None:
     """It says what it looked for."""
     printed = python(
         "import sys, rageval_hooks\n"
-        "for name in ('langchain_core', 'llama_index'): sys.modules[name] = None\n"
+        "for name in ('langchain_core', 'llama_index_instrumentation'): sys.modules[name] = None\n"
         "try:\n    rageval_hooks.instrument(metrics=[])\n"
         "except rageval_hooks.ConfigurationError as error: print(error)\n"
     )
