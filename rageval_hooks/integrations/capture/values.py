@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-__all__ = ["finite", "first_string", "is_a", "or_else"]
+__all__ = ["finite", "first_of", "first_string", "is_a", "or_else"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -48,8 +48,19 @@ def finite(value: Any) -> float | None:
     return number if number - number == 0 else None
 
 
-def first_string(mapping: Mapping[Any, Any], keys: Iterable[str]) -> str | None:
-    """Return the first non-empty value under some keys, as a string."""
+def first_of(mapping: Mapping[Any, Any], keys: Iterable[str]) -> Any:
+    """Return the value under the first key that a mapping has; None if it has none of the keys."""
+    for key in keys:
+        if key in mapping:
+            return mapping[key]
+    return None
+
+
+def first_string(mapping: Mapping[Any, Any] | None, keys: Iterable[str]) -> str | None:
+    """Return the first non-empty value under some keys, as a string; None without such a value or a mapping."""
+    # Frameworks leave optional mappings (metadata, parameters of a call) unset or empty.
+    if not mapping:
+        return None
     for key in keys:
         found = _string(mapping.get(key))
         if found:

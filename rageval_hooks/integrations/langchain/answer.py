@@ -1,8 +1,12 @@
-"""Finding the answer in the output of the root."""
+"""Finding the answer in the output of the root.
+
+Chains return texts, messages, mappings and states of any shape. The rules go from the strongest evidence to the
+weakest: a known key, text that a model of the turn wrote, the end of a conversation, the only new text.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage, convert_to_messages
@@ -23,14 +27,18 @@ from rageval_hooks.integrations.langchain.snapshots import is_structured_answer
 __all__ = ["answer_of", "is_interrupted", "is_stream_event"]
 
 _ANSWER_KEYS = ("answer", "output", "result", "response", "output_text", "text", "generation", "content")
+"""Keys of the usual outputs, for example {"answer": "…", "context": […]} of a retrieval chain, or {"output": "…"}."""
+
 _EVENT_KEYS = ("type", "event")
+"""Keys that say which event of a stream an output is, for example {"type": "done", "seconds": 2}."""
+
 _STRUCTURED = "structured_response"
 """Where LangChain's agents put an answer that has a schema."""
 
 
 @or_else("")
 def answer_of(value: Any, given: Any = None, written: Sequence[str] = (), streamed: Sequence[str] = ()) -> str:
-    """Return the answer in the output of the root; empty if there is none.
+    """Return the answer in the output of the root; empty if it has no answer.
 
     Args:
         value: the output.
@@ -39,18 +47,20 @@ def answer_of(value: Any, given: Any = None, written: Sequence[str] = (), stream
         streamed: those of them that were streamed. The output may then be the closing event of the stream.
     """
     if isinstance(value, str):
-        return str.__str__(value)
+        return str.__str__(value)  # a plain string also from a subclass
     if isinstance(value, BaseMessage):
         return content_text(value.content)
     if isinstance(value, Mapping):
         return _answer_in_mapping(value, given, written, streamed)
     if isinstance(value, (list, tuple)):
         return _new_reply(value, given, given, written)
-    return _answer_in_object(value) if is_structured_answer(value) else ""
+    if is_structured_answer(value):
+        return _answer_in_object(value)
+    return ""
 
 
 def _answer_in_mapping(fields: Mapping[Any, Any], given: Any, written: Sequence[str], streamed: Sequence[str]) -> str:
-    # An agent's last message repeats a structured response as JSON, or it is a call of the tool that stands for it.
+    # An agent's last message repeats a structured response as JSON, or calls the tool that returns it.
     structured = fields.get(_STRUCTURED)
     if structured is not None and as_json(structured) != as_json(_field(given, _STRUCTURED)):
         return _structured_text(structured)
@@ -59,7 +69,11 @@ def _answer_in_mapping(fields: Mapping[Any, Any], given: Any, written: Sequence[
     if text is not None:
         return text
     text = _answer_under_other_key(fields, given, written, streamed)
-    return text or _under_answer_key(fields, given, _is_object) or ""
+    if text:
+        return text
+
+    # An object under an answer key may be a grader's verdict. It is the answer only if nothing else is.
+    return _under_answer_key(fields, given, _is_object) or ""
 
 
 def _structured_text(value: Any) -> str:
@@ -81,7 +95,7 @@ def _known_field(fields: Mapping[Any, Any]) -> str | None:
 
 
 def _under_answer_key(fields: Mapping[Any, Any], given: Any, is_answer: Callable[[str, Any], bool]) -> str | None:
-    """Return the answer under a key that is usual for answers, unless it passed through; None if there is none."""
+    """Return the answer under a key that is usual for answers, unless it passed through; None without such a key."""
     for key in _ANSWER_KEYS:
         item = fields.get(key)
         if not is_answer(key, item):
@@ -114,11 +128,13 @@ def _answer_under_other_key(
     strings = _new_strings(fields, given)
 
     # Text that a model of this turn wrote is the strongest evidence.
-    if text := _first_carrying(replies.values(), written):
+    if text := _first_matching(list(replies.values()), written, carries):
         return text
 
     # A later step may have copied the model's text, with or without words around it.
-    if text := _first_equal(strings, written) or _first_carrying(strings, written):
+    if text := _first_matching(strings, written, _is_same_text):
+        return text
+    if text := _first_matching(strings, written, carries):
         return text
 
     # An agent's conversation: the last new message is the reply.
@@ -131,7 +147,9 @@ def _answer_under_other_key(
         return strings[0]
 
     # A history may end with a fixed reply. If a model wrote something, that is the better answer.
-    return "" if written else next(filter(None, replies.values()), "")
+    if written:
+        return ""
+    return next(filter(None, replies.values()), "")
 
 
 def _new_strings(fields: Mapping[Any, Any], given: Any) -> list[str]:
@@ -141,22 +159,17 @@ def _new_strings(fields: Mapping[Any, Any], given: Any) -> list[str]:
     return [text for text in texts if text and text not in passed]
 
 
-def _first_carrying(texts: Iterable[str], written: Sequence[str]) -> str:
-    """Return the first text that contains the latest possible text of a model."""
-    texts = list(texts)
+def _first_matching(texts: Sequence[str], written: Sequence[str], matches: Callable[[str, str], bool]) -> str:
+    """Return the first text that matches the latest possible text of a model."""
     for one in written:
         for text in texts:
-            if carries(text, one):
+            if matches(text, one):
                 return text
     return ""
 
 
-def _first_equal(texts: Sequence[str], written: Sequence[str]) -> str:
-    for one in written:
-        for text in texts:
-            if text.strip() == one.strip():
-                return text
-    return ""
+def _is_same_text(text: str, written: str) -> bool:
+    return text.strip() == written.strip()
 
 
 @or_else(False)
@@ -169,7 +182,8 @@ def is_stream_event(output: Any, given: Any) -> bool:
 
 def _closes_stream(text: str, streamed: Sequence[str]) -> bool:
     """Return True if a text is the closing event of a stream (for example "done") and not its content."""
-    return any(len(text) < len(one) and not _is_taken_from(text, one) for one in streamed)
+    longer = [one for one in streamed if len(one) > len(text)]
+    return not all(_is_taken_from(text, one) for one in longer)
 
 
 def _is_taken_from(text: str, whole: str) -> bool:
@@ -198,19 +212,37 @@ def _added(messages: Sequence[Any], before: Sequence[Any], query: str) -> Sequen
     A graph with a checkpointer has the messages of earlier turns before those of the input.
     """
     said, told = _said(messages), _said(before)
-    starts_with_input = bool(told) and said[: len(told)] == told
-    if told and not starts_with_input and _ends_with(said, told):
-        return ()
+    start = _length_of_input(said, told)
+    if told and not start and _ends_with(said, told):
+        return ()  # a cut history, without a reply
 
-    start = len(told) if starts_with_input else 0
-    human = [place for place, message in enumerate(messages) if is_a(message, HumanMessage)]
-    questions = {query, last_human_text(before)} - {""}
-    asked = [place for place in human if content_text(messages[place].content) in questions]
-    if asked:
-        start = max(start, asked[-1] + 1)
-    elif not start and human:
-        start = human[-1] + 1
+    humans = _positions(messages, HumanMessage)
+    asked = _position_of_question(messages, humans, {query, last_human_text(before)})
+    if asked is not None:
+        return messages[max(start, asked + 1) :]
+
+    # The question was rewritten: the last human message is taken for it.
+    if humans and not start:
+        start = humans[-1] + 1
     return messages[start:]
+
+
+def _length_of_input(said: Sequence[Any], told: Sequence[Any]) -> int:
+    """Return how many messages of the output are the input's; 0 if the output does not begin with the input."""
+    return len(told) if said[: len(told)] == told else 0
+
+
+def _position_of_question(messages: Sequence[Any], humans: Sequence[int], questions: Collection[str]) -> int | None:
+    for position in reversed(humans):
+        text = content_text(messages[position].content)
+        if text and text in questions:
+            return position
+    return None
+
+
+def _positions(messages: Sequence[Any], of: type) -> list[int]:
+    """Return the positions of the messages of a class."""
+    return [position for position, message in enumerate(messages) if is_a(message, of)]
 
 
 def _ends_with(said: Sequence[Any], told: Sequence[Any]) -> bool:
@@ -233,7 +265,7 @@ def _reply_in(messages: Sequence[Any], written: Sequence[str]) -> str:
     The reply comes after the last result of a tool. If nothing does, the text next to the tool call or the tool's text
     is the reply (``return_direct``).
     """
-    results = [place for place, message in enumerate(messages) if is_a(message, ToolMessage)]
+    results = _positions(messages, ToolMessage)
     last = messages[results[-1] + 1 :] if results else messages
     if text := _last_model_text(last):
         return text
@@ -242,11 +274,16 @@ def _reply_in(messages: Sequence[Any], written: Sequence[str]) -> str:
     if text := _human_text(last, written, after_result=bool(results)):
         return text
 
-    model_messages = [message for message in messages if is_a(message, AIMessage)]
-    if results and not any(is_a(message, AIMessage) for message in last):
-        beside = content_text(model_messages[-1].content) if model_messages else ""
-        return beside or content_text(messages[results[-1]].content)
+    if results and not _positions(last, AIMessage):
+        return _directly_returned(messages, messages[results[-1]])
     return _last_model_text(messages)
+
+
+def _directly_returned(messages: Sequence[Any], result: ToolMessage) -> str:
+    """Return the answer of an agent that ends with a tool: the text next to the tool call, else the tool's text."""
+    calls = _positions(messages, AIMessage)
+    text = content_text(messages[calls[-1]].content) if calls else ""
+    return text or content_text(result.content)
 
 
 def _last_model_text(messages: Sequence[Any]) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 
 from rageval_hooks.integrations.capture.authorship import ModelCall, contributors
 from rageval_hooks.integrations.capture.passages import mark_shown
 from rageval_hooks.integrations.capture.recorder import Run
+from rageval_hooks.integrations.capture.run_facts import detail_of, end_of, is_inside
 from rageval_hooks.integrations.capture.values import is_a
+from rageval_hooks.integrations.langchain.collected import CollectedPassages
 from rageval_hooks.integrations.langchain.documents import (
     Found,
     document_lists,
@@ -21,7 +24,10 @@ from rageval_hooks.integrations.langchain.question import query_of
 from rageval_hooks.integrations.langchain.rendering import tool_text
 from rageval_hooks.turn import Passage
 
-__all__ = ["Context", "context_of", "ended"]
+__all__ = ["Context", "context_of"]
+
+FoundByRun = dict[int, list[Passage]]
+"""The passages that each search returned, by the identity of its run."""
 
 _MOST_HANDED_IN = 1000
 """Documents in inputs that are compared with the prompt."""
@@ -58,50 +64,51 @@ def context_of(
     Args:
         runs: the records by start time, the root first.
         models: the model calls outside of retrievers.
-        answering: the call that wrote the answer; None if there is none.
+        answering: the call that wrote the answer; None if no model wrote it.
         response: the answer.
         earlier: what tools found in earlier turns, by the id of the tool call.
     """
-    collected = _Passages()
-    found: dict[int, list[Passage]] = {}
-    for run in _retrievals(runs):
-        found[id(run)] = _passages_found(run)
-        collected.add(found[id(run)])
-    for run in _functions(runs, answering):
-        _follow(run, collected, found)
-    if not collected.passages and response:
-        # A function that searches and answers returns its documents with the answer.
-        for run in _late_functions(runs, answering):
-            if _follow(run, collected, found):
-                break
-
-    calls = [] if _is_answered_by_tool(runs, response) else _contributing(answering, models)
-    prompt = "\n".join(_prompt_text(run) for run in calls) if calls else None
+    collected, found = _collect(runs, answering, response)
+    calls = _prompting_calls(runs, models, answering, response)
+    prompt = "\n".join(map(_prompt_text, calls)) if calls else None
     passages = mark_shown(collected.passages, prompt)
     others = _documents_elsewhere(runs, calls, response, earlier)
     handed_in = mark_shown(collected.unknown(others), prompt)
+    extra = [passage for passage in handed_in if _is_extra(passage, passages)]
     return Context(
-        passages=(*passages, *(passage for passage in handed_in if _is_extra(passage, passages))),
-        searches=[run for run in runs if id(run) in found and not _is_handing_root(run)],
+        passages=(*passages, *extra),
+        searches=[run for run in runs if _is_search(run, found)],
         found=found,
         queries=_queries(runs, found),
     )
 
 
-def ended(run: Run) -> int:
-    """Return when a run ended; if it did not, when it started."""
-    return max(run.started_at, run.ended_at if run.ended_at is not None else run.started_at)
+def _collect(runs: Sequence[Run], answering: Run | None, response: str) -> tuple[CollectedPassages, FoundByRun]:
+    """Return the passages that were retrieved, as the functions before the answer left them, and who found which."""
+    collected = CollectedPassages()
+    found: FoundByRun = {}
+    for run in _retrievals(runs):
+        found[id(run)] = _passages_found(run)
+        collected.add(found[id(run)])
+    for run in _functions(runs, answering):
+        _follow(run, collected, found)
+    if collected.passages or not response:
+        return collected, found
+
+    # A function that searches and answers returns its documents with the answer.
+    for run in _late_functions(runs, answering):
+        if _follow(run, collected, found):
+            break
+    return collected, found
 
 
-def _is_handing_root(run: Run) -> bool:
-    return run.parent is None and run.kind == "chain"
+def _is_search(run: Run, found: FoundByRun) -> bool:
+    # A chain that is the root has its whole turn around the search, so its duration says nothing about searching.
+    is_root_chain = run.parent is None and run.kind == "chain"
+    return id(run) in found and not is_root_chain
 
 
 # --------------------------------------------------------------------------- retrievers and tools
-
-
-def _inside(run: Run, kind: str) -> bool:
-    return any(ancestor.kind == kind for ancestor in run.ancestors())
 
 
 def _retrievals(runs: Sequence[Run]) -> list[Run]:
@@ -112,17 +119,22 @@ def _retrievals(runs: Sequence[Run]) -> list[Run]:
 
 def _retrieves(run: Run, with_retriever: Collection[int]) -> bool:
     if run.kind == "retriever":
-        return not _inside(run, "retriever")
-    return run.kind == "tool" and id(run) not in with_retriever and bool(_passages_found(run))
+        # An ensemble or a compressor is a retriever around others, and its result is what the application gets.
+        return not is_inside(run, "retriever")
+    if run.kind != "tool" or id(run) in with_retriever:
+        return False
+    return bool(_passages_found(run))
 
 
 def _passages_found(run: Run) -> list[Passage]:
-    """Return the documents that a run returned; of a tool that is named in ``search_tools`` its text, if need be."""
+    """Return the documents that a run returned. A tool that is named in ``search_tools`` may return only a text."""
     passages = passages_of(run.output)
-    if passages or not (run.details or {}).get("returns_search_results"):
+    if passages or not detail_of(run, "returns_search_results"):
         return passages
     text = tool_text(run.output)
-    return [Passage(text=text, metadata={"tool": run.name})] if text.strip() else []
+    if not text.strip():
+        return []
+    return [Passage(text=text, metadata={"tool": run.name})]
 
 
 # --------------------------------------------------------------------------- functions and graph nodes
@@ -131,24 +143,28 @@ def _passages_found(run: Run) -> list[Passage]:
 def _functions(runs: Sequence[Run], answering: Run | None) -> list[Run]:
     """Return the functions, nodes and tools that ended before the answer was written, by end time."""
     before = [run for run in runs[1:] if _may_hand_over(run) and not _is_late(run, answering)]
-    return sorted(before, key=ended)
+    return sorted(before, key=_end_or_start)
 
 
 def _late_functions(runs: Sequence[Run], answering: Run | None) -> list[Run]:
     """Return the other functions and nodes, the root included."""
     late = [run for run in runs if _may_hand_over(run) and (run.parent is None or _is_late(run, answering))]
-    return sorted(late, key=ended)
+    return sorted(late, key=_end_or_start)
+
+
+def _end_or_start(run: Run) -> int:
+    return end_of(run, run.started_at)
 
 
 def _may_hand_over(run: Run) -> bool:
-    return run.kind in ("chain", "tool") and not _inside(run, "retriever")
+    return run.kind in ("chain", "tool") and not is_inside(run, "retriever")
 
 
 def _is_late(run: Run, answering: Run | None) -> bool:
-    return answering is not None and ended(run) > answering.started_at
+    return answering is not None and _end_or_start(run) > answering.started_at
 
 
-def _follow(run: Run, collected: _Passages, found: dict[int, list[Passage]]) -> bool:
+def _follow(run: Run, collected: CollectedPassages, found: FoundByRun) -> bool:
     """Take over what a function did with documents: it found some, chose among them, or scored and ordered them.
 
     Returns:
@@ -157,82 +173,33 @@ def _follow(run: Run, collected: _Passages, found: dict[int, list[Passage]]) -> 
     lists = new_document_lists(run.output, run.input)
     for documents in lists:
         passages = [passage_from(document) for document in documents]
-        if any(not collected.has(passage) for passage in passages):
+        if not all(map(collected.has, passages)):
             found[id(run)] = [*found.get(id(run), ()), *passages]
         collected.arrange(passages)
     return bool(lists)
 
 
-class _Passages:
-    """The passages so far, in the order in which the last step that handled them put them."""
-
-    def __init__(self) -> None:
-        self._by_key: dict[tuple[str | None, str], Passage] = {}
-        self._keys_by_text: dict[str, tuple[str | None, str]] = {}
-
-    @property
-    def passages(self) -> list[Passage]:
-        return list(self._by_key.values())
-
-    def has(self, passage: Passage) -> bool:
-        return self._key_of(passage) in self._by_key
-
-    def _key_of(self, passage: Passage) -> tuple[str | None, str]:
-        """Return the key of a passage. A copy without an id is the same passage if its text is the same."""
-        same_text = self._keys_by_text.get(passage.text)
-        if same_text is not None and (passage.id is None or same_text[0] is None):
-            return same_text
-        return passage.id, passage.text
-
-    def add(self, passages: Iterable[Passage]) -> None:
-        for passage in passages:
-            key = self._key_of(passage)
-            self._by_key.setdefault(key, passage)
-            self._keys_by_text.setdefault(passage.text, key)
-
-    def unknown(self, passages: Iterable[Passage]) -> list[Passage]:
-        """Return those passages that are not here, each once."""
-        new = _Passages()
-        new.add(passage for passage in passages if not self.has(passage))
-        return new.passages
-
-    def arrange(self, passages: Sequence[Passage]) -> None:
-        """Put passages into the order of a list, where the first of them was. Scores of the list replace older ones."""
-        self.add(passages)
-        moved = {self._key_of(passage): passage for passage in passages}
-        arranged: dict[tuple[str | None, str], Passage] = {}
-        for key, known in self._by_key.items():
-            if key not in moved:
-                arranged[key] = known
-            elif key not in arranged:
-                arranged.update((key, _rescored(self._by_key[key], passage)) for key, passage in moved.items())
-        self._by_key = arranged
-
-
-def _rescored(known: Passage, passage: Passage) -> Passage:
-    if passage.score is None or passage.score == known.score:
-        return known
-    return known.model_copy(update={"score": passage.score, "metadata": {**known.metadata, **passage.metadata}})
-
-
 # --------------------------------------------------------------------------- what the model saw
 
 
-def _contributing(answering: Run | None, models: Sequence[Run]) -> list[Run]:
-    """Return the answering call and the calls whose text reached its prompt."""
-    if answering is None:
-        return []
+def _prompting_calls(runs: Sequence[Run], models: Sequence[Run], answering: Run | None, response: str) -> Sequence[Run]:
+    """Return the answering call and the calls whose text reached its prompt; none if no model wrote the answer."""
+    if answering is None or _is_answered_by_tool(runs, response):
+        return ()
     if len(models) == 1:
-        return [answering]
+        return models  # saves building the call, which formats its prompt
     calls = [_call(run) for run in models]
-    answer = next(call for call, run in zip(calls, models, strict=True) if run is answering)
-    chosen = {id(call) for call in contributors(answer, calls)}
+    position = next(position for position, run in enumerate(models) if run is answering)
+    chosen = set(map(id, contributors(calls[position], calls)))
     return [run for call, run in zip(calls, models, strict=True) if id(call) in chosen]
 
 
 def _call(run: Run) -> ModelCall:
     return ModelCall(
-        prompt=_prompt_text(run), text=generated_text(run.output), started_at=run.started_at, ended_at=ended(run)
+        prompt=_prompt_text(run),
+        text=generated_text(run.output),
+        started_at=run.started_at,
+        ended_at=_end_or_start(run),
     )
 
 
@@ -242,9 +209,12 @@ def _prompt_text(run: Run) -> str:
 
 def _is_answered_by_tool(runs: Sequence[Run], response: str) -> bool:
     """Return True if a tool's text is the answer and no model wrote it (``return_direct``): then there is no prompt."""
-    if not response or any(run.kind == "llm" and generated_text(run.output).strip() == response for run in runs):
+    if not response:
         return False
-    return any(run.kind == "tool" and tool_text(run.output) == response for run in runs)
+    written = [generated_text(run.output).strip() for run in runs if run.kind == "llm"]
+    if response in written:
+        return False
+    return response in [tool_text(run.output) for run in runs if run.kind == "tool"]
 
 
 def _is_extra(passage: Passage, retrieved: Sequence[Passage]) -> bool:
@@ -267,8 +237,8 @@ def _documents_elsewhere(
     """
     if not response and not calls:
         return []  # for example a prompt template that is used without a model
-    handed = list(_documents_in_values(runs))[:_MOST_HANDED_IN]
-    passages = [passage_from(found) for found in handed]
+    handed = islice(_documents_in_values(runs), _MOST_HANDED_IN)
+    passages = list(map(passage_from, handed))
     for run in calls:
         passages.extend(_in_tool_messages(run, earlier))
     return passages
@@ -276,11 +246,9 @@ def _documents_elsewhere(
 
 def _documents_in_values(runs: Sequence[Run]) -> Iterator[Found]:
     for run in runs:
-        if run.kind not in ("chain", "prompt") or _inside(run, "retriever"):
-            continue
-        for value in (run.input, run.output):
-            for documents in document_lists(value):
-                yield from documents
+        if run.kind in ("chain", "prompt") and not is_inside(run, "retriever"):
+            yield from chain.from_iterable(document_lists(run.input))
+            yield from chain.from_iterable(document_lists(run.output))
 
 
 def _in_tool_messages(call: Run, earlier: Mapping[str, Sequence[Passage]]) -> Iterator[Passage]:
@@ -293,12 +261,18 @@ def _in_tool_messages(call: Run, earlier: Mapping[str, Sequence[Passage]]) -> It
 # --------------------------------------------------------------------------- queries
 
 
-def _queries(runs: Sequence[Run], found: Mapping[int, Sequence[Passage]]) -> list[str]:
+def _queries(runs: Sequence[Run], found: FoundByRun) -> list[str]:
     """Return what was searched for: the inputs of retrievers, of tools that found documents, and of such functions."""
-    queries = []
-    for run in runs:
-        if (run.kind == "retriever" or (id(run) in found and run.parent is not None)) and is_a(run.input, str):
-            queries.append(run.input)
-        elif run.kind == "tool" and id(run) in found:
-            queries.append(query_of(run.input))
+    queries = [_query(run, id(run) in found) for run in runs]
     return [query for query in queries if query.strip()]
+
+
+def _query(run: Run, found_documents: bool) -> str:
+    """Return what a run searched for; empty if it did not search, or if its input does not say for what."""
+    # The input of the root is the question.
+    searches = run.kind == "retriever" or (found_documents and run.parent is not None)
+    if searches and is_a(run.input, str):
+        query: str = run.input
+        return query
+    # A tool's input is a mapping of its arguments, for example {"query": "opening hours"}.
+    return query_of(run.input) if run.kind == "tool" and found_documents else ""

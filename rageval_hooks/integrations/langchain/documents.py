@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 from langchain_core.documents import Document
 from langchain_core.messages import BaseMessage
 
 from rageval_hooks.integrations.capture.passages import SCORE_KEYS
-from rageval_hooks.integrations.capture.values import finite, first_string, is_a, or_else
+from rageval_hooks.integrations.capture.values import finite, first_of, first_string, is_a, or_else
 from rageval_hooks.integrations.langchain.snapshots import DocumentSnapshot, MessageSnapshot, fields_of
 from rageval_hooks.turn import Passage
 
@@ -17,6 +18,9 @@ __all__ = ["Found", "document_lists", "new_document_lists", "passage_from", "pas
 
 _DOCUMENTS = (Document, DocumentSnapshot)
 _MESSAGES = (BaseMessage, MessageSnapshot)
+_NOTHING_INSIDE = (str, bytes, int, float, type(None))
+"""Classes of values that hold no documents. Most values of a state are of these, so they are told apart first."""
+
 _DEPTH = 4
 """Containers within containers: a state, its field, a list of lists."""
 
@@ -61,7 +65,7 @@ def new_document_lists(output: Any, given: Any) -> list[list[Found]]:
 
 @or_else(())
 def _lists_in(value: Any, depth: int) -> Sequence[list[Found]]:
-    if value is None or isinstance(value, (str, bytes, int, float)):
+    if isinstance(value, _NOTHING_INSIDE):
         return ()
     found = _as_found(value)
     if found is not None:
@@ -69,6 +73,7 @@ def _lists_in(value: Any, depth: int) -> Sequence[list[Found]]:
     if depth == 0:
         return ()
     if is_a(value, _MESSAGES):
+        # A tool with response_format="content_and_artifact" returns its documents as the artifact of its message.
         return _lists_in(getattr(value, "artifact", None), depth - 1)
     if is_a(value, (list, tuple)):
         return [_joined(value, depth)]
@@ -92,32 +97,43 @@ def _as_found(item: Any) -> Found | None:
     if isinstance(item, _DOCUMENTS):
         return Found(item)
     if isinstance(item, tuple) and len(item) == 2:
-        first, second = item
-        if isinstance(first, _DOCUMENTS) and not isinstance(second, _DOCUMENTS):
-            return Found(first, second)
-        # Some rerankers return (score, document).
-        if isinstance(second, _DOCUMENTS) and isinstance(first, (int, float)):
-            return Found(second, first)
+        return _scored(*item)
     return None
+
+
+def _scored(first: Any, second: Any) -> Found | None:
+    """Return a document with its score, from a pair that has both."""
+    if isinstance(second, _DOCUMENTS):
+        # Some rerankers return (score, document). Two documents are a list of two.
+        return Found(second, first) if isinstance(first, (int, float)) else None
+    # Vector stores return (document, score).
+    return Found(first, second) if isinstance(first, _DOCUMENTS) else None
 
 
 def passages_of(value: Any) -> list[Passage]:
     """Return the documents in a value as passages, with ids, metadata and scores."""
-    return [passage_from(found) for found_list in document_lists(value) for found in found_list]
+    return list(map(passage_from, chain.from_iterable(document_lists(value))))
 
 
 def passage_from(found: Found) -> Passage:
     """Return a document as a passage."""
     document = found.document
     metadata = document.metadata or {}
-    score = found.score
-    if score is None and type(document) not in _DOCUMENTS:  # subclasses may have a field for it
-        score = getattr(document, "score", None)
-    if score is None:
-        score = next((metadata[key] for key in SCORE_KEYS if key in metadata), None)
     return Passage(
         text=document.page_content,
+        # Some stores put the id into the metadata only, for example MongoDB under "_id".
         id=document.id or first_string(metadata, ("id", "_id")),
-        score=finite(score),
+        score=finite(_score_of(found, metadata)),
         metadata=metadata,
     )
+
+
+def _score_of(found: Found, metadata: Mapping[Any, Any]) -> Any:
+    """Return a document's score: next to it, else in a field of a subclass, else in its metadata."""
+    if found.score is not None:
+        return found.score
+    if type(found.document) not in _DOCUMENTS:
+        own = getattr(found.document, "score", None)
+        if own is not None:
+            return own
+    return first_of(metadata, SCORE_KEYS)

@@ -17,7 +17,10 @@ __all__ = ["MESSAGE_KEYS", "as_messages", "fields_by_name", "last_human_text", "
 
 _QUERY_KEYS = ("input", "question", "query", "user_input", "prompt", "text")
 
+"""Keys of the usual inputs, for example {"input": "…", "chat_history": […]} of a conversational chain."""
+
 _DEPTH = 4
+"""Mappings within mappings that are searched: LangServe and agents wrap inputs, {"input": {"question": "…"}}."""
 
 MESSAGE_KEYS = ("messages", "chat_history", "history")
 """Keys under which mappings have a conversation."""
@@ -25,7 +28,7 @@ MESSAGE_KEYS = ("messages", "chat_history", "history")
 
 @or_else("")
 def query_of(value: Any, depth: int = _DEPTH) -> str:
-    """Return the user's question in the input of the root; empty if there is none.
+    """Return the user's question in the input of the root; empty if it has no question.
 
     Args:
         value: the input.
@@ -39,8 +42,9 @@ def query_of(value: Any, depth: int = _DEPTH) -> str:
         return content_text(value.content)
     if isinstance(value, (list, tuple)):
         return last_human_text(value)
-    fields = fields_by_name(value)
-    return _query_in_mapping(fields, depth - 1) if fields and depth else ""
+    if not depth:
+        return ""
+    return _query_in_mapping(fields_by_name(value), depth - 1)
 
 
 @or_else({})
@@ -48,7 +52,10 @@ def fields_by_name(value: Any) -> Mapping[Any, Any]:
     """Return the items of a mapping, or the fields of a state that is a dataclass or a pydantic model."""
     if isinstance(value, Mapping):
         return value
-    return vars(value) if is_dataclass(value) or is_structured_answer(value) else {}
+    # LangGraph accepts both as the class of a graph's state.
+    if is_dataclass(value) or is_structured_answer(value):
+        return vars(value)
+    return {}
 
 
 def _query_in_mapping(fields: Mapping[Any, Any], depth: int) -> str:
@@ -60,17 +67,23 @@ def _query_in_mapping(fields: Mapping[Any, Any], depth: int) -> str:
 
 def _query_under_other_key(fields: Mapping[Any, Any]) -> str:
     """Return the question in a mapping that has it under no known key: in a conversation, or next to one."""
-    asked = {key: last_human_text(as_messages(fields.get(key), key)) for key in MESSAGE_KEYS}
-
-    # ``messages`` is the conversation to continue. A history that ends with an answer lies before the question.
-    for key, text in asked.items():
-        if text and (key == "messages" or not _is_answered(as_messages(fields.get(key), key))):
+    conversations = {key: as_messages(fields.get(key), key) for key in MESSAGE_KEYS}
+    for key, messages in conversations.items():
+        text = last_human_text(messages)
+        if text and _is_to_be_answered(key, messages):
             return text
 
     strings = [text for text in strings_in(fields) if text]
     if len(strings) == 1:
         return strings[0]
-    return "" if strings else next(filter(None, asked.values()), "")
+    if strings:
+        return ""  # nothing says which of them is the question
+    return next(filter(None, map(last_human_text, conversations.values())), "")
+
+
+def _is_to_be_answered(key: str, messages: Sequence[Any]) -> bool:
+    """Return True if a conversation ends with the question; a history that ends with an answer lies before it."""
+    return key == "messages" or not _is_answered(messages)
 
 
 def strings_in(fields: Mapping[Any, Any]) -> list[str]:
@@ -98,14 +111,15 @@ def _is_answered(messages: Sequence[Any]) -> bool:
 def last_human_text(messages: Sequence[Any]) -> str:
     """Return what the user said last."""
     for message in reversed(messages):
-        said = _as_human(message)
-        if said is not None:
-            return content_text(said.content)
+        human = _as_human(message)
+        if human is not None:
+            return content_text(human.content)
     return ""
 
 
 @or_else(None)
 def _as_human(message: Any) -> HumanMessage | None:
     if not isinstance(message, BaseMessage):
+        # The other forms of a message: "Hello", ("user", "Hello") or {"role": "user", "content": "Hello"}.
         [message] = convert_to_messages([message])
     return message if isinstance(message, HumanMessage) else None

@@ -10,6 +10,7 @@ from langchain_core.messages import BaseMessage
 from rageval_hooks.integrations.capture.authorship import carries, writer_of
 from rageval_hooks.integrations.capture.durations import busy_seconds
 from rageval_hooks.integrations.capture.recorder import Run
+from rageval_hooks.integrations.capture.run_facts import detail_of, end_of, is_inside, seconds_to_first_token
 from rageval_hooks.integrations.capture.values import first_string, is_a
 from rageval_hooks.integrations.langchain.answer import answer_of, is_stream_event
 from rageval_hooks.integrations.langchain.context import context_of
@@ -23,7 +24,7 @@ from rageval_hooks.integrations.langchain.model_calls import (
     written_by,
 )
 from rageval_hooks.integrations.langchain.question import query_of
-from rageval_hooks.integrations.langchain.status import is_complete, outcome_of, seconds_to_first_token
+from rageval_hooks.integrations.langchain.status import is_complete, outcome_of
 from rageval_hooks.integrations.langchain.steps import steps_of
 from rageval_hooks.turn import Passage, SpanReference, Timing, Turn, TurnStatus, Usage
 
@@ -55,9 +56,9 @@ def turn_from_runs(
         attributes: what the application put into its OpenTelemetry context: ``session.id``, ``user.id``, ``metadata``.
     """
     root = runs[0]
-    ended_at = _end(root, root.started_at)
+    ended_at = end_of(root, root.started_at)
     # A model inside a retriever rewrites the query or compresses documents: it does not answer.
-    models = [run for run in runs if run.kind == "llm" and not any(one.kind == "retriever" for one in run.ancestors())]
+    models = [run for run in runs if run.kind == "llm" and not is_inside(run, "retriever")]
     came_out = _came_out(root, models)
     answering = _answering(models, came_out)
     status, error = outcome_of(runs, answering)
@@ -82,8 +83,8 @@ def turn_from_runs(
         timing=Timing(
             started_at=root.started_at,
             ended_at=ended_at,
-            retrieval=busy_seconds((run.started_at, _end(run, ended_at)) for run in context.searches),
-            generation=busy_seconds((run.started_at, _end(run, ended_at)) for run in models),
+            retrieval=busy_seconds((run.started_at, end_of(run, ended_at)) for run in context.searches),
+            generation=busy_seconds((run.started_at, end_of(run, ended_at)) for run in models),
             time_to_first_token=seconds_to_first_token(answering, root.started_at),
         ),
         span=span,
@@ -102,10 +103,6 @@ def turn_from_runs(
     )
 
 
-def _end(run: Run, otherwise: int) -> int:
-    return max(run.started_at, run.ended_at if run.ended_at is not None else otherwise)
-
-
 def _citations(answering: Run | None, response: str) -> dict[str, Any]:
     """Return the citations that the model marked, if the response is exactly its text: else positions are wrong."""
     if answering is None or generated_text(answering.output) != response:
@@ -118,8 +115,8 @@ def _citations(answering: Run | None, response: str) -> dict[str, Any]:
 
 
 def _came_out(root: Run, models: Sequence[Run]) -> str:
-    """Return the answer in the root's output; empty if there is none."""
-    streamed = (root.details or {}).get("streamed")
+    """Return the answer in the root's output; empty if it has no answer."""
+    streamed = detail_of(root, "streamed")
     streams = [run.tokens for run in models if run.tokens] if streamed else []
     text = str(answer_of(root.output, root.input, _texts(models), ["".join(tokens) for tokens in streams]))
     # The last event of a stream may hold its last piece: the answer is then all pieces together.
@@ -181,9 +178,8 @@ def _identity(runs: Iterable[Run]) -> dict[str, Any]:
     """Return the ids of session and user: from the first run that has them, or from its configuration."""
     found: dict[str, Any] = {}
     for run in runs:
-        configurable = (run.details or {}).get("configurable") or {}
-        for source in (run.metadata or {}, configurable):
+        for source in (run.metadata, detail_of(run, "configurable")):
             for key in IDENTITY_KEYS:
-                if source.get(key) is not None:
+                if source and source.get(key) is not None:
                     found.setdefault(key, source[key])
     return found

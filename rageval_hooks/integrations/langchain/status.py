@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rageval_hooks.integrations.capture.recorder import Run
+from rageval_hooks.integrations.capture.run_facts import detail_of
 from rageval_hooks.integrations.langchain.answer import is_interrupted
 from rageval_hooks.integrations.langchain.model_calls import tool_calls_of
 from rageval_hooks.turn import ErrorInfo, TurnStatus
 
-__all__ = ["is_cancelled", "is_complete", "outcome_of", "seconds_to_first_token"]
+__all__ = ["is_cancelled", "is_complete", "outcome_of"]
 
 # By name: LangGraph may not be installed, and its nodes' exceptions move between modules.
 _WAITING = frozenset({"GraphInterrupt", "NodeInterrupt"})
 _CONTROL_FLOW = _WAITING | {"GraphBubbleUp", "ParentCommand"}
+# What asyncio, a closed generator and Ctrl-C raise.
 _CANCELS = frozenset({"CancelledError", "GeneratorExit", "KeyboardInterrupt"})
 
 
@@ -57,7 +59,7 @@ def _is_resumed(run: Run, runs: Sequence[Run]) -> bool:
 
 def _stopped_early(root: Run, answering: Run | None) -> bool:
     """Return True if a reader left a stream before its end: the root then ends before the model, or without output."""
-    if not (root.details or {}).get("streamed"):
+    if not detail_of(root, "streamed"):
         return False
     return root.output is None or (answering is not None and answering.ended_at is None)
 
@@ -69,10 +71,3 @@ def is_complete(status: TurnStatus, answering: Run | None) -> bool:
     ended_well = answering.ended_at is not None and answering.error is None
     # A call that requests tools has not answered yet, whatever it says next to the request.
     return ended_well and not tool_calls_of(answering.output)
-
-
-def seconds_to_first_token(run: Run | None, since: int) -> float | None:
-    """Return the seconds from a time in nanoseconds to a call's first token; None if it was not streamed."""
-    if run is None or run.first_token_at is None:
-        return None
-    return max(0, run.first_token_at - since) / 1e9

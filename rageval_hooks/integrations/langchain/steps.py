@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 from rageval_hooks.integrations.capture.recorder import Run
+from rageval_hooks.integrations.capture.run_facts import detail_of, seconds_to_first_token, step_frame
 from rageval_hooks.integrations.capture.values import first_string
 from rageval_hooks.integrations.langchain.context import Context
 from rageval_hooks.integrations.langchain.documents import passages_of
@@ -20,12 +21,15 @@ from rageval_hooks.integrations.langchain.model_calls import (
 )
 from rageval_hooks.integrations.langchain.question import query_of
 from rageval_hooks.integrations.langchain.rendering import as_json, as_text, tool_text
-from rageval_hooks.integrations.langchain.status import is_cancelled, seconds_to_first_token
-from rageval_hooks.turn import ErrorInfo, Passage, Step, StepKind
+from rageval_hooks.integrations.langchain.status import is_cancelled
+from rageval_hooks.turn import Passage, Step, StepKind
 
 __all__ = ["steps_of"]
 
 _STEP_KINDS = frozenset({"retriever", "llm", "tool"})
+
+Marked: TypeAlias = Mapping[tuple[str | None, str], Passage]
+"""Passages by id and text, marked with how much of each was in the prompt."""
 
 
 def steps_of(runs: Sequence[Run], ended_at: int, every_step: bool, context: Context) -> tuple[Step, ...]:
@@ -43,24 +47,16 @@ def steps_of(runs: Sequence[Run], ended_at: int, every_step: bool, context: Cont
     ids = {id(run) for run in kept}
     steps = []
     for run in kept:
-        parent = next((ancestor for ancestor in run.ancestors() if id(ancestor) in ids), None)
-        stopped = is_cancelled(run.error)
         # A function or a graph node that searches by itself is shown as a retriever.
-        kind: StepKind = "retriever" if run.kind == "chain" and id(run) in searches else run.kind  # type: ignore[assignment]
-        steps.append(
-            Step(
-                id=run.text_id,
-                parent_id=None if parent is None else parent.text_id,
-                kind=kind,
-                name=run.name,
-                started_at=run.started_at,
-                ended_at=max(run.started_at, ended_at if run.ended_at is None else run.ended_at),
-                error=None if stopped or run.error is None else ErrorInfo.of(run.error),
-                complete=run.ended_at is not None and not stopped,
-                span_id=(run.details or {}).get("span_id"),
-                **_fields(run, kind, context, marked),
-            )
+        searches_itself = run.kind == "chain" and id(run) in searches
+        kind = "retriever" if searches_itself else run.kind
+        step = Step(
+            kind=cast("StepKind", kind),
+            span_id=detail_of(run, "span_id"),
+            **step_frame(run, ids, ended_at, is_cancelled(run.error)),
+            **_fields(run, kind, context, marked),
         )
+        steps.append(step)
     return tuple(steps)
 
 
@@ -70,34 +66,45 @@ def _is_step(run: Run, searches: set[int], every_step: bool) -> bool:
     return every_step and run.parent is not None
 
 
-def _fields(
-    run: Run, kind: StepKind, context: Context, marked: Mapping[tuple[str | None, str], Passage]
-) -> dict[str, Any]:
+def _fields(run: Run, kind: str, context: Context, marked: Marked) -> dict[str, Any]:
+    """Return the fields that depend on the kind of a step."""
     if kind == "llm":
-        return {
-            "messages": prompt_of(run),
-            "output": generated_text(run.output) or _partial_output(run),
-            "model": model_of(run),
-            "request_model": request_model_of(run),
-            "response_id": response_id_of(run),
-            "provider": first_string(run.metadata or {}, ("ls_provider",)),
-            "usage": usage_of(run),
-            "time_to_first_token": seconds_to_first_token(run, run.started_at),
-        }
+        return _model_fields(run)
     found = context.found.get(id(run))
-    if kind == "retriever" or found is not None:
-        passages = passages_of(run.output) if found is None else found
-        return {
-            "input": run.input if isinstance(run.input, str) else query_of(run.input),
-            "passages": tuple(marked.get((passage.id, passage.text), passage) for passage in passages),
-            "output": tool_text(run.output) if kind == "tool" else None,
-        }
+    if found is None and kind == "retriever":
+        found = passages_of(run.output)
+    if found is not None:
+        return _search_fields(run, kind, found, marked)
     if kind == "tool":
-        return {
-            "input": run.input if isinstance(run.input, str) else as_json(run.input),
-            "output": tool_text(run.output),
-        }
+        return {"input": _tool_input(run), "output": tool_text(run.output)}
     return {"input": as_text(run.input), "output": as_text(run.output)}
+
+
+def _model_fields(call: Run) -> dict[str, Any]:
+    return {
+        "messages": prompt_of(call),
+        "output": generated_text(call.output) or _partial_output(call),
+        "model": model_of(call),
+        "request_model": request_model_of(call),
+        "response_id": response_id_of(call),
+        "provider": first_string(call.metadata, ("ls_provider",)),
+        "usage": usage_of(call),
+        "time_to_first_token": seconds_to_first_token(call, call.started_at),
+    }
+
+
+def _search_fields(run: Run, kind: str, found: Sequence[Passage], marked: Marked) -> dict[str, Any]:
+    return {
+        "input": query_of(run.input),
+        "passages": tuple(marked.get((passage.id, passage.text), passage) for passage in found),
+        # A retriever's output is its passages; a tool has a text too.
+        "output": tool_text(run.output) if kind == "tool" else None,
+    }
+
+
+def _tool_input(run: Run) -> str:
+    """Return a tool's input: LangChain passes a string, for example "{'city': 'Rome'}", or a mapping."""
+    return run.input if isinstance(run.input, str) else as_json(run.input)
 
 
 def _partial_output(run: Run) -> str:

@@ -1,0 +1,80 @@
+"""What both integrations read from a run: its details, its end, the runs around it, and what every step has."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from rageval_hooks.integrations.capture.recorder import Run
+from rageval_hooks.turn import ErrorInfo
+
+__all__ = ["detail_of", "details_of", "end_of", "is_inside", "parent_id_among", "seconds_to_first_token", "step_frame"]
+
+
+def detail_of(run: Run, name: str) -> Any:
+    """Return a value that only some kinds of runs have; None if this run does not have it."""
+    return None if run.details is None else run.details.get(name)
+
+
+def details_of(run: Run) -> dict[str, Any]:
+    """Return the details of a run, to add to them."""
+    if run.details is None:
+        run.details = {}
+    return run.details
+
+
+def end_of(run: Run, otherwise: int) -> int:
+    """Return when a run ended, in nanoseconds since the epoch.
+
+    Args:
+        run: the run.
+        otherwise: the end of a run that has not ended, for example the end of its turn.
+    """
+    ended_at = otherwise if run.ended_at is None else run.ended_at
+    # The clock of the host may be set back between start and end. No interval is negative.
+    return max(run.started_at, ended_at)
+
+
+def is_inside(run: Run, *kinds: str) -> bool:
+    """Return True if a run of one of these kinds is around a run."""
+    return any(ancestor.kind in kinds for ancestor in run.ancestors())
+
+
+def parent_id_among(run: Run, kept: Collection[int]) -> str | None:
+    """Return the id of the nearest enclosing run that becomes a step; None if there is no such run.
+
+    Args:
+        run: the run.
+        kept: the identities of the runs that become steps.
+    """
+    for ancestor in run.ancestors():
+        if id(ancestor) in kept:
+            return ancestor.text_id
+    return None
+
+
+def seconds_to_first_token(run: Run | None, since: int) -> float | None:
+    """Return the seconds from a time in nanoseconds to a call's first token; None if it was not streamed."""
+    if run is None or run.first_token_at is None:
+        return None
+    return max(0, run.first_token_at - since) / 1e9
+
+
+def step_frame(run: Run, kept: Collection[int], turn_end: int, stopped: bool) -> dict[str, Any]:
+    """Return the fields that a step of any kind has.
+
+    Args:
+        run: the run.
+        kept: the identities of the runs that become steps.
+        turn_end: the end of the turn, for a run that has not ended.
+        stopped: the run ended with an exception that is not a failure, for example a cancellation.
+    """
+    return {
+        "id": run.text_id,
+        "parent_id": parent_id_among(run, kept),
+        "name": run.name,
+        "started_at": run.started_at,
+        "ended_at": end_of(run, turn_end),
+        "error": None if stopped or run.error is None else ErrorInfo.of(run.error),
+        "complete": run.ended_at is not None and not stopped,
+    }
