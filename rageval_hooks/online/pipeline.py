@@ -22,8 +22,8 @@ from rageval_hooks.online.thresholds import Thresholds
 from rageval_hooks.online.turn_context import TurnContext, TurnSelector
 from rageval_hooks.online.turn_stages import OnEvaluation, TurnStages
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN, is_exiting
-from rageval_hooks.runtime.deadlines import remaining
 from rageval_hooks.runtime.rate_limited_logs import RateLimitedLogger
+from rageval_hooks.runtime.time_limit import remaining
 from rageval_hooks.runtime.worker import Worker, shared_worker
 from rageval_hooks.score import Evaluation
 from rageval_hooks.settings import Settings
@@ -156,11 +156,6 @@ class Pipeline:
             context: the current OpenTelemetry context.
         """
         return self._selector.begin(context, enabled=self.enabled)
-
-    @property
-    def any_left_out(self) -> bool:
-        """True once a turn was sampled out."""
-        return self._selector.any_left_out
 
     def submit(self, turn: Turn | Callable[[], Turn], context: TurnContext | None = None) -> Arrival:
         """Take a turn that has just ended, and start its evaluation. Returns at once.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rageval_hooks.online.prepare import Preparation
     from rageval_hooks.settings import Settings
 
-__all__ = ["Selection", "TurnContext", "TurnSelector"]
+__all__ = ["TurnContext", "TurnSelector"]
 
 
 class TurnContext:
@@ -89,9 +89,6 @@ def _text_baggage(context: Context) -> dict[str, str]:
     return {name: value for name, value in baggage.get_all(context).items() if isinstance(value, str)}
 
 
-Selection = TurnContext
-
-
 class TurnSelector:
     """Decides for each new turn, before any work, whether it is captured.
 
@@ -99,9 +96,6 @@ class TurnSelector:
         settings: sampling rate and switches.
         tracer_provider: whose ids new traces get; None for the application's global one.
         counters: count the turns that are sampled out.
-
-    Attributes:
-        any_left_out: True once a turn was not selected.
     """
 
     def __init__(self, settings: Settings, tracer_provider: TracerProvider | None, counters: Counters) -> None:
@@ -110,7 +104,6 @@ class TurnSelector:
         self._counters = counters
         self._sampler = TraceSampler(settings.sample_rate)
         self._provider: _ProviderView | None = None
-        self.any_left_out = False
 
     def begin(self, context: Context, *, enabled: bool) -> TurnContext:
         """Return the context of a turn that begins now.
@@ -133,8 +126,6 @@ class TurnSelector:
         if selected:
             EXIT_DRAIN.run_before(provider.provider)
             span_id = provider.ids.generate_span_id()
-        else:
-            self.any_left_out = True
         return TurnContext(context, trace_id, span_id, parent_span_id, flags, selected, self._sampler.rate)
 
     def _selects(self, trace_id: int, sampled: bool) -> bool:

@@ -18,9 +18,9 @@ from rageval_hooks.online.job import Job
 from rageval_hooks.online.sampling import MetricSampler
 from rageval_hooks.online.turn_context import TurnContext
 from rageval_hooks.runtime.at_exit import is_multiprocessing_child
-from rageval_hooks.runtime.deadlines import remaining
 from rageval_hooks.runtime.rate_limited_logs import RateLimitedLogger
 from rageval_hooks.runtime.suppression import suppressed
+from rageval_hooks.runtime.time_limit import remaining
 from rageval_hooks.runtime.worker import Worker
 from rageval_hooks.score import Evaluation
 from rageval_hooks.settings import Settings

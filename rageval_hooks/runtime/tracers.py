@@ -14,13 +14,13 @@ _DEEPEST = 5
 
 
 def sdk_tracer(tracer: object) -> Tracer | None:
-    """Return the SDK's tracer inside a tracer; None if there is none."""
+    """Return the SDK's tracer inside a tracer, or None without the SDK."""
     found = _unwrap(tracer, Tracer, _TRACER_ATTRIBUTES)
     return found if isinstance(found, Tracer) else None
 
 
 def sdk_provider(provider: object) -> TracerProvider | None:
-    """Return the SDK's provider inside a provider; None if there is none."""
+    """Return the SDK's provider inside a provider, or None without the SDK."""
     found = _unwrap(provider, TracerProvider, _PROVIDER_ATTRIBUTES)
     return found if isinstance(found, TracerProvider) else None
 

@@ -23,8 +23,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from rageval_hooks.judges.langchain import LangChainJudge
-from rageval_hooks.runtime.quiet_calls import quietly
-from rageval_hooks.runtime.suppression import is_suppressed
+from rageval_hooks.runtime.suppression import is_suppressed, quietly
 from tests.judges.helpers import PROMPT, Grade, ask
 
 application = ContextVar("application", default="default")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar, Self
 
 from opentelemetry import trace
@@ -17,7 +17,7 @@ from rageval_hooks.exporters.console import ConsoleExporter
 from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.exporters.otel.own_provider import OwnProvider, own_provider
 from rageval_hooks.exporters.otel.writer import SpanWriter
-from rageval_hooks.runtime.deadlines import DeadlineThread, remaining
+from rageval_hooks.runtime.time_limit import LimitedThread, remaining
 from rageval_hooks.score import Evaluation
 from rageval_hooks.settings import Settings, SpanSelection
 from rageval_hooks.version import __version__
@@ -32,9 +32,9 @@ _SCOPE = "rageval_hooks"
 class OtelExporter(Exporter):
     """Writes OpenTelemetry spans.
 
-    They go to the tracer provider that is given, or else to the application's global one, which may be set later. If
-    there is none and the standard variables name an OTLP endpoint, they go there through our own provider.
-    Otherwise the console gets a summary. The global provider is never set.
+    They go to the tracer provider that is given, or else to the application's global one, which may be set later. In an
+    application without a provider, they go through our own provider to the OTLP endpoint that the standard variables
+    name. Without an endpoint, the console gets a summary. The global provider is never set.
 
     Args:
         tracer_provider: where the spans go.
@@ -61,7 +61,7 @@ class OtelExporter(Exporter):
         self._own: OwnProvider | None = None
         self._undelivered = 0
         self._final_stats: Mapping[str, int] = {}
-        self._deadlines = DeadlineThread("rageval-flush")
+        self._flush_thread = LimitedThread("rageval-flush")
         self._writer: SpanWriter | None = None
         self._console: ConsoleExporter | None = None
         if tracer_provider is None and _global_provider() is None:
@@ -97,7 +97,7 @@ class OtelExporter(Exporter):
             return True
         milliseconds = max(1, int(timeout * 1000))
         # The SDK's batch processor ignores the timeout, so the deadline is kept here.
-        in_time = self._deadlines.finish(lambda: flush(milliseconds), remaining(deadline))
+        in_time = self._in_time(lambda: flush(milliseconds), remaining(deadline))
         return in_time and (self._own is None or self._delivered_everything(self._own))
 
     def shutdown(self, timeout: float) -> bool:
@@ -111,7 +111,7 @@ class OtelExporter(Exporter):
             return True
         self._provider = None
         own_provider.cache_clear()
-        in_time = self._deadlines.finish(own.provider.shutdown, timeout)
+        in_time = self._in_time(own.provider.shutdown, timeout)
         lost = own.give_up()
         self._final_stats = own.stats()
         if lost:
@@ -133,6 +133,13 @@ class OtelExporter(Exporter):
         new, self._undelivered = undelivered - self._undelivered, undelivered
         return stats["queued"] == 0 and new == 0
 
+    def _in_time(self, call: Callable[[], object], timeout: float) -> bool:
+        """Return True if a call of the provider ended in time and did not return False."""
+        try:
+            return self._flush_thread.within(call, timeout) is not False
+        except TimeoutError:
+            return False
+
     # -- providers
 
     def _find_writer(self) -> SpanWriter | None:
@@ -142,7 +149,7 @@ class OtelExporter(Exporter):
             provider = self._own.provider
         if provider is None:
             return None
-        self._deadlines.start()
+        self._flush_thread.start()
         if provider is not self._provider:
             self._provider = provider
             tracer = provider.get_tracer(_SCOPE, __version__, semconv.SCHEMA_URL)

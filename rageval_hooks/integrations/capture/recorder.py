@@ -14,7 +14,7 @@ from opentelemetry import context as otel_context
 from opentelemetry.context import Context
 
 from rageval_hooks.online.pipeline import Pipeline
-from rageval_hooks.online.turn_context import Selection
+from rageval_hooks.online.turn_context import TurnContext
 from rageval_hooks.runtime.rate_limited_logs import RateLimitedLogger
 from rageval_hooks.turn import Turn
 
@@ -40,10 +40,6 @@ _ENDED_WELL = 0
 """Recorded in place of the end time for runs that completed. Whatever starts under them later is a new turn."""
 
 
-def _never() -> bool:
-    return False
-
-
 def _no_texts(_: object) -> Sequence[str]:
     return ()
 
@@ -56,7 +52,6 @@ class Framework:
         name: as shown on the turn.
         turn_of: the pure function that builds a turn from the framework's runs, the outermost run first.
         ambient: returns the id of the framework's run that the calling code is in; None outside of any run.
-        left_out: returns True if the calling code is inside a sampled-out turn that the recorder has no record of.
         text_id: converts the recorder's id of a run into the framework's id, as text.
         texts_of: returns the texts of the passages in the output of a retriever or reranker.
     """
@@ -64,7 +59,6 @@ class Framework:
     name: str
     turn_of: Callable[..., Turn]
     ambient: Callable[[], Hashable | None]
-    left_out: Callable[[], bool] = _never
     text_id: Callable[[Any], str] = str
     texts_of: Callable[[Any], Sequence[str]] = _no_texts
 
@@ -144,7 +138,7 @@ class Recording:
 
     __slots__ = ("closed", "dropped", "external_span", "ids", "owner", "root", "runs", "selection")
 
-    def __init__(self, root: Run, owner: Pipeline, selection: Selection) -> None:
+    def __init__(self, root: Run, owner: Pipeline, selection: TurnContext) -> None:
         self.root = root
         self.owner = owner
         self.selection = selection
@@ -233,7 +227,7 @@ class Recorder:
         explicit: bool = False,
         framework: Framework | None = None,
         standalone: bool = True,
-        selection: Selection | None = None,
+        selection: TurnContext | None = None,
         details: dict[str, Any] | None = None,
     ) -> Run | None:
         """Record that a run has started.
@@ -264,7 +258,7 @@ class Recorder:
                 root = Run(run_id, None, framework, kind, name, input, self.clock())
                 root.details = details
                 if selection is None:
-                    selection = self._select(owner, explicit, framework, standalone)
+                    selection = self._select(owner, standalone)
                 return self._start_root(owner, root, selection)
             around = placed
         recording, parent = around
@@ -330,12 +324,10 @@ class Recorder:
         """Return True if a run with this parent belongs to a turn that has already ended."""
         return self.goes_on(parent_id) or (part and self.has_ended(parent_id))
 
-    def _select(self, owner: Pipeline, explicit: bool, framework: Framework | None, standalone: bool) -> Selection:
-        if not standalone or (not explicit and self.is_left_out(framework)):
-            return _SAMPLED_OUT
-        return owner.begin(otel_context.get_current())
+    def _select(self, owner: Pipeline, standalone: bool) -> TurnContext:
+        return owner.begin(otel_context.get_current()) if standalone else _SAMPLED_OUT
 
-    def _start_root(self, owner: Pipeline, run: Run, selection: Selection) -> Run | None:
+    def _start_root(self, owner: Pipeline, run: Run, selection: TurnContext) -> Run | None:
         recording = Recording(run, owner, selection)
         self._give_up_the_oldest(run.started_at)
         self._open[run.id] = recording
@@ -363,10 +355,6 @@ class Recorder:
                 if around is not None:
                     return around
         return None
-
-    def is_left_out(self, framework: Framework | None) -> bool:
-        """Return True if the calling code is inside a sampled-out turn of another framework."""
-        return any(other.left_out() for other in self.frameworks if other is not framework)
 
     def has_ended(self, run_id: Hashable) -> bool:
         """Return True if a run belongs to a turn that ended recently."""
@@ -494,7 +482,7 @@ def _lies_within(inner: Entry, outer: Entry) -> bool:
     return run is not None and any(ancestor is around for ancestor in run.ancestors())
 
 
-_SAMPLED_OUT = Selection(Context(), 0, 0, 0, 0, False, 0.0)
+_SAMPLED_OUT = TurnContext(Context(), 0, 0, 0, 0, False, 0.0)
 
 
 def _sampled_out_by_another(entry: Entry, owner: Pipeline) -> bool:

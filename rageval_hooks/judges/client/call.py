@@ -31,7 +31,7 @@ from rageval_hooks.judges.client.redaction import Redactor
 from rageval_hooks.judges.prompts.instructions import with_repair, with_schema
 from rageval_hooks.judges.prompts.parsing import UnusableAnswerError, parse_answer
 from rageval_hooks.runtime.clock import Clock
-from rageval_hooks.runtime.quiet_calls import quietly
+from rageval_hooks.runtime.suppression import quietly
 from rageval_hooks.turn import Message, Usage
 
 __all__ = ["CallContext", "JudgeCall", "JudgeQuestion"]
