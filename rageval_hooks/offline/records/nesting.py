@@ -17,8 +17,8 @@ _CHAT_KEYS = frozenset({"role", "content", "type"})
 def unnested(rows: Iterable[Row | BadRow]) -> Iterator[Row | BadRow]:
     """Yield a row for each question of the rows.
 
-    A row without a question of its own, but with a list of objects that have one, becomes a row per object. It keeps
-    what stands around it, such as the paragraph.
+    A row that has no question, but a list of objects with questions, becomes a row per object. Each row keeps what is
+    around the list, such as the paragraph.
     """
     number = 0
     for row in rows:
@@ -31,26 +31,34 @@ def unnested(rows: Iterable[Row | BadRow]) -> Iterator[Row | BadRow]:
 
 
 def _questions(data: Mapping[str, Any], depth: int) -> Iterator[Mapping[str, Any]]:
-    name = None if has_column("query", data) or depth == 0 else _nested_list(data, depth)
+    name = None if has_column("query", data) else _nested_list(data, depth)
     if name is None:
         yield data
         return
-    around = {key: value for key, value in data.items() if key != name}
+    # The id of a document is not that of each question in it.
+    around = {key: value for key, value in data.items() if key != name and canonical(key) != "id"}
     for item in data[name]:
-        # The id of a document is not that of each question in it.
-        kept = {key: value for key, value in around.items() if canonical(key) != "id"}
-        yield from _questions({**kept, **item}, depth - 1)
+        yield from _questions({**around, **item}, depth - 1)
 
 
 def _nested_list(data: Mapping[str, Any], depth: int) -> str | None:
-    """Return the name of a list of objects in which questions are found."""
-    return next((name for name, value in data.items() if _has_questions(value, depth)), None)
+    """Return the name of a list of objects in which questions are found, at most so many levels below."""
+    if depth == 0:
+        return None
+    for name, value in data.items():
+        if _has_questions(value, depth):
+            return name
+    return None
 
 
 def _has_questions(value: Any, depth: int) -> bool:
-    if not isinstance(value, list) or not value or not all(isinstance(item, Mapping) for item in value):
+    if not isinstance(value, list) or not value:
         return False
+    if not all(isinstance(item, Mapping) for item in value):
+        return False
+    # All objects of a list have the same names, so the first stands for the others.
     first = value[0]
-    if first.keys() <= _CHAT_KEYS:  # messages of a chat
+    # Messages of a chat have "content", which is a name of the question elsewhere.
+    if first.keys() <= _CHAT_KEYS:
         return False
-    return has_column("query", first) or (depth > 1 and _nested_list(first, depth - 1) is not None)
+    return has_column("query", first) or _nested_list(first, depth - 1) is not None

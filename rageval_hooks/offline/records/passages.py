@@ -6,7 +6,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rageval_hooks.errors import TurnError
-from rageval_hooks.offline.records.cells import is_missing, is_number, kind_of, metadata_in, unpacked
+from rageval_hooks.offline.records.cells import (
+    first_key,
+    is_missing,
+    is_number,
+    is_text,
+    kind_of,
+    metadata_in,
+    unpacked,
+)
 from rageval_hooks.turn import Passage
 
 __all__ = ["passages_in"]
@@ -50,30 +58,38 @@ def _unpacked(value: Any, packed: bool) -> Any:
     """Return the passages that a text holds; the text itself if it only looks like a list or an object."""
     found = unpacked(value)
     if isinstance(found, list):
-        return found if not found or any(isinstance(item, (str, list, Mapping)) for item in found) else value
+        return found if _may_hold_passages(found) else value
     if not isinstance(value, str) or not isinstance(found, Mapping):
         return found
-    by_id = all(isinstance(text, str) for text in found.values())
-    return found if packed and (by_id or _has_text(found)) else value
+    # A passage may be about JSON. Text of an object counts as passages only where objects have to be text.
+    by_id = all(map(is_text, found.values()))
+    is_passages = by_id or _has_text(found)
+    return found if packed and is_passages else value
+
+
+def _may_hold_passages(items: list[Any]) -> bool:
+    """Return True for an empty list, and for one with texts, lists or objects; ``[1, 2]`` is a text about numbers."""
+    return not items or any(isinstance(item, (str, list, Mapping)) for item in items)
 
 
 def _has_text(value: Mapping[str, Any]) -> bool:
-    return any(isinstance(value.get(key), str) for key in _TEXTS)
+    return first_key(value, _TEXTS, is_text) is not None
 
 
 def _from_mapping(value: Mapping[str, Any]) -> list[Passage]:
     """Return the passages of an object: one passage, a wrapper around a list, or texts by their ids."""
     if _has_text(value):
         return [_passage(value, 1)]
-    if len(value) == 1 and isinstance(inner := next(iter(value.values())), list):
-        return passages_in(inner, packed=False)
+    items = list(value.values())
+    if len(items) == 1 and isinstance(items[0], list):
+        return passages_in(items[0], packed=False)
     return [_keyed_passage(key, item, number) for number, (key, item) in enumerate(value.items(), 1)]
 
 
 def _keyed_passage(key: str, item: Any, number: int) -> Passage:
-    if isinstance(item, Mapping):
-        return _passage({"id": key, **item}, number)
-    return _passage({"id": key, "text": item}, number)
+    """Return a passage of ``{"d1": "text"}`` or ``{"d1": {"text": "text"}}``."""
+    fields = item if isinstance(item, Mapping) else {"text": item}
+    return _passage({"id": key, **fields}, number)
 
 
 def _flat(items: Any) -> Iterator[Any]:
@@ -86,42 +102,64 @@ def _flat(items: Any) -> Iterator[Any]:
 
 
 def _is_scored_pair(item: Any) -> bool:
-    return len(item) == 2 and isinstance(item[0], (str, Mapping)) and is_number(item[1])
+    """Return True for ``["text", 0.7]``, as ``similarity_search_with_score`` returns it."""
+    if len(item) != 2:
+        return False
+    passage, score = item
+    return isinstance(passage, (str, Mapping)) and is_number(score)
 
 
 def _passage(item: Any, number: int) -> Passage:
     if isinstance(item, str):
         return Passage(text=item)
     if isinstance(item, (list, tuple)):
-        return _passage(item[0], number).model_copy(update={"score": float(item[1])})
-    if not isinstance(item, Mapping):
-        raise TurnError(
-            f"passage {number} is {kind_of(item)}: give a text, or an object with text, id, score, metadata"
-        )
-    item = _unwrapped(item)
-    text_key = next((key for key in _TEXTS if isinstance(item.get(key), str)), None)
+        passage, score = item
+        return _passage(passage, number).model_copy(update={"score": float(score)})
+    if isinstance(item, Mapping):
+        return _passage_of_object(_unwrapped(item), number)
+    raise TurnError(f"passage {number} is {kind_of(item)}: give a text, or an object with text, id, score, metadata")
+
+
+def _passage_of_object(item: Mapping[str, Any], number: int) -> Passage:
+    text_key = first_key(item, _TEXTS, is_text)
     if text_key is None:
-        accepted = ", ".join(_TEXTS[:_NAMES_IN_MESSAGE])
-        raise TurnError(f"passage {number} has no text: accepted are {accepted} …; found: {', '.join(map(str, item))}")
-    id_key = next((key for key in _IDS if key != text_key and not is_missing(item.get(key))), None)
-    score_key = next((key for key in _SCORES if is_number(item.get(key))), None)
+        raise _without_text(item, number)
+    # The text may be under a name that is also used for ids, such as "document".
+    id_key = first_key(item, (name for name in _IDS if name != text_key), _is_present)
+    score_key = first_key(item, _SCORES, is_number)
     known = {text_key, id_key, score_key, *_KNOWN}
+    # What tools write next to the text, such as a page, is metadata.
     metadata = {name: part for name, part in item.items() if name not in known}
     return Passage(
         text=item[text_key],
-        id=None if id_key is None else str(item[id_key]),
-        score=None if score_key is None else float(item[score_key]),
+        id=str(item[id_key]) if id_key else None,
+        score=float(item[score_key]) if score_key else None,
         metadata={**metadata, **metadata_in(item.get("metadata"))},
         in_prompt=item.get("in_prompt"),
         prompt_share=item.get("prompt_share"),
     )
 
 
+def _without_text(item: Mapping[str, Any], number: int) -> TurnError:
+    accepted = ", ".join(_TEXTS[:_NAMES_IN_MESSAGE])
+    found = ", ".join(map(str, item))
+    return TurnError(f"passage {number} has no text: accepted are {accepted} …; found: {found}")
+
+
+def _is_present(value: Any) -> bool:
+    return not is_missing(value)
+
+
 def _unwrapped(item: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a passage's own object merged with the one around it, which has its score or id."""
-    for key in _INNER:
-        inner = item.get(key)
-        if isinstance(inner, Mapping) and not _has_text(item):
-            around = {name: value for name, value in item.items() if name != key}
-            return {**around, **_unwrapped(inner)}
-    return item
+    if _has_text(item):
+        return item
+    key = first_key(item, _INNER, _is_object)
+    if key is None:
+        return item
+    around = {name: value for name, value in item.items() if name != key}
+    return {**around, **_unwrapped(item[key])}
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, Mapping)

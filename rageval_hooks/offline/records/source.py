@@ -1,4 +1,4 @@
-"""One input file: opened once, its first rows looked at, all rows read in one pass."""
+"""One input file: opened once, its first rows sampled, all rows read in one pass."""
 
 from __future__ import annotations
 
@@ -54,6 +54,11 @@ class RowSource:
             raise
 
     @property
+    def may_nest_questions(self) -> bool:
+        """Return True if rows are objects, which may hold lists of questions; False for tables."""
+        return self.columns is None
+
+    @property
     def sample(self) -> list[Row | BadRow]:
         """The first rows."""
         if self._sample is None:
@@ -82,10 +87,7 @@ class RowSource:
         Args:
             keys_of: returns the keys of a row; a row with several is in several groups.
         """
-        in_place = isinstance(self.format, JsonLines) and self.file.encoding.is_utf8 and not self.file.is_compressed
-        rows: Iterator[tuple[int, Row | BadRow]]
-        rows = lines_with_places(self.file.binary()) if in_place else enumerate(self)
-        kept: dict[int, Mapping[str, Any]] = {}
+        rows, fetch = self._addressable_rows()
         places: dict[str, list[int]] = {}
         lines: dict[str, int] = {}
         for place, row in rows:
@@ -95,11 +97,17 @@ class RowSource:
             for key in dict.fromkeys(keys_of(row)):
                 places.setdefault(key, []).append(place)
                 lines.setdefault(key, row.line)
-            if not in_place:
-                kept[place] = row.data
-        fetch = lru_cache(maxsize=_CACHED_ROWS)(self._row_at) if in_place else kept.__getitem__
         for key, found in places.items():
             yield Group(lines[key], key, [fetch(place) for place in found])
+
+    def _addressable_rows(self) -> tuple[Iterator[tuple[int, Row | BadRow]], Callable[[int], Mapping[str, Any]]]:
+        """Return all rows, each with its place, and a function that returns the data at a place again."""
+        # A place is a byte offset, which needs a file without compression and with one-byte line endings.
+        in_place = isinstance(self.format, JsonLines) and self.file.encoding.is_utf8 and not self.file.is_compressed
+        if in_place:
+            return lines_with_places(self.file.binary()), lru_cache(maxsize=_CACHED_ROWS)(self._row_at)
+        kept = list(self)
+        return enumerate(kept), lambda place: kept[place].raw
 
     def _row_at(self, place: int) -> Mapping[str, Any]:
         file = self.file.binary()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from rageval_hooks.offline.records.cells import unpacked
@@ -11,6 +12,8 @@ from rageval_hooks.offline.records.cells import unpacked
 __all__ = ["Candidate", "suggest_map"]
 
 _MOST_DEPTH = 4
+_MOST_ROWS = 20
+_MOST_ITEMS = 5
 _HINTS: dict[str, tuple[str, ...]] = {
     "query": ("question", "query", "prompt", "ask", "instruction", "user", "input", "problem"),
     "response": ("answer", "response", "output", "generat", "predict", "complet", "reply", "gpt", "llm", "model"),
@@ -45,10 +48,10 @@ def suggest_map(fields: Iterable[str], rows: Sequence[Mapping[str, Any]], used: 
         rows: the first rows of the file.
         used: columns that other fields take.
     """
-    candidates = [found for found in _candidates(rows) if found.path not in used]
+    candidates = [found for found in _candidates(rows[:_MOST_ROWS]) if found.path not in used]
     options = []
     for field in fields:
-        best = max(candidates, key=lambda found: _rating(field, found), default=None)
+        best = max(candidates, key=partial(_rating, field), default=None)
         if best is None or _rating(field, best) <= 0:
             continue
         options.append(f"--map {field}={_quoted(best.path)}")
@@ -57,26 +60,46 @@ def suggest_map(fields: Iterable[str], rows: Sequence[Mapping[str, Any]], used: 
 
 
 def _quoted(path: str) -> str:
-    return f"'{path}'" if any(character in path for character in "[] |&;*") else path
+    # These have a meaning in shells.
+    needs_quotes = any(character in path for character in "[] |&;*")
+    return f"'{path}'" if needs_quotes else path
 
 
 def _rating(field: str, candidate: Candidate) -> float:
     """Return how well a place suits a field; 0 or less if it does not."""
-    name = candidate.path.lower()
-    words = _mean_words(candidate.texts)
-    rating = 3.0 if any(hint in name for hint in _HINTS[field]) else 0.0
-    if field != "reference" and any(hint in name for hint in _GOLDEN):
+    return _name_rating(field, candidate.path.lower()) + _value_rating(field, candidate)
+
+
+def _name_rating(field: str, path: str) -> float:
+    rating = 0.0
+    if _has_hint(path, _HINTS[field]):
+        rating += 3
+    # "expected_answer" has a hint of the answer, but is the reference.
+    if field != "reference" and _has_hint(path, _GOLDEN):
         rating -= 2
-    if name.rpartition(".")[2].removesuffix("[]") in _NOT_TEXT or name.endswith("_id"):
+    last = path.rpartition(".")[2].removesuffix("[]")
+    if last in _NOT_TEXT or path.endswith("_id"):
         rating -= 3
+    return rating
+
+
+def _has_hint(path: str, hints: Iterable[str]) -> bool:
+    return any(hint in path for hint in hints)
+
+
+def _value_rating(field: str, candidate: Candidate) -> float:
+    words = _mean_words(candidate.texts)
     if field == "passages":
-        return rating + (2 if candidate.is_list else 0) + (1 if words >= _MANY_WORDS else -1)
+        # Passages are long, and most often several.
+        several = 2 if candidate.is_list else 0
+        return several + (1 if words >= _MANY_WORDS else -1)
     if candidate.is_list:
-        return rating - 3
+        return -3
     if field == "query":
         asked = sum(text.rstrip().endswith("?") for text in candidate.texts)
-        return rating + 3 * asked / len(candidate.texts)
-    return rating + (1 if words >= _MANY_WORDS / 2 else 0)
+        return 3 * asked / len(candidate.texts)
+    # Answers are sentences, labels and categories are words.
+    return 1 if words >= _MANY_WORDS / 2 else 0
 
 
 def _mean_words(texts: Sequence[str]) -> float:
@@ -86,7 +109,7 @@ def _mean_words(texts: Sequence[str]) -> float:
 def _candidates(rows: Sequence[Mapping[str, Any]]) -> list[Candidate]:
     texts: dict[str, list[str]] = {}
     lists: set[str] = set()
-    for row in rows[:20]:
+    for row in rows:
         for column, value in row.items():
             for path, text, is_list in _texts(str(column), value, _MOST_DEPTH):
                 texts.setdefault(path, []).append(text)
@@ -101,13 +124,18 @@ def _texts(path: str, value: Any, depth: int, is_list: bool = False) -> Iterator
     if isinstance(value, str):
         if value.strip():
             yield path, value, is_list
-    elif depth and isinstance(value, Mapping):
+        return
+    if depth == 0:
+        return
+    if isinstance(value, Mapping):
         for key, item in value.items():
             yield from _texts(f"{path}.{_identifier(str(key))}", item, depth - 1, is_list)
-    elif depth and isinstance(value, list):
-        plain = all(isinstance(item, str) for item in value)
-        for item in value[:5]:
-            yield from _texts(path if plain else f"{path}[]", item, depth - 1, is_list=True)
+    elif isinstance(value, list):
+        # A list of texts is mapped by its name; parts of objects in a list need a path such as "contexts[].text".
+        has_only_texts = all(isinstance(item, str) for item in value)
+        inner = path if has_only_texts else f"{path}[]"
+        for item in value[:_MOST_ITEMS]:
+            yield from _texts(inner, item, depth - 1, is_list=True)
 
 
 def _identifier(key: str) -> str:

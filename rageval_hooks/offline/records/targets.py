@@ -15,14 +15,17 @@ __all__ = ["TargetIds", "place_target", "rank_in", "target_rank", "target_text_i
 
 _METADATA_IDS = ("chunk_id", "id", "_id", "node_id", "passage_id", "doc_id")
 _LEAST_SHARE = 0.5
+_BETWEEN_TEXTS = "\n\n\n"
+"""What separates several texts of a target: chunks have at most one blank line between paragraphs."""
+
 _MISSED = frozenset({"miss", "missed", "missing", "not found", "not_found", "none", "-"})
 
 
 class TargetIds:
     """Says whether the ids of target passages and those of retrieved passages can be compared.
 
-    A test set that was generated from files has ids of its own, which no vector store has. A target that is not found
-    by such an id is unknown, not missed. Ids are comparable once a retrieved passage has the id of any target.
+    The ids of a test set that was generated from files are hashes, which no vector store knows. A target that is not
+    found by such an id is unknown, not missed. Ids are comparable once a retrieved passage has the id of any target.
 
     Args:
         targets: ids of the targets that are known from the start.
@@ -50,14 +53,17 @@ def place_target(record: Record, ids: TargetIds) -> Record:
     A rank that the record has already is kept. Without passages, and if neither the text of the target nor a comparable
     id is known, both stay unknown.
     """
+    if record.rank is not None or record.missed:
+        return record
     has_target = record.target is not None or record.target_text is not None
-    if record.rank is not None or record.missed or not has_target or not record.turn.passages:
+    if not has_target or not record.turn.passages:
         return record
     rank = target_rank(record.target, record.target_text, record.turn.passages)
     if rank is not None:
         return record.model_copy(update={"rank": rank})
-    known = record.target_text is not None or ids.comparable
-    return record.model_copy(update={"missed": True}) if known else record
+    # Text can always be compared. An id that no store knows says nothing.
+    can_be_found = record.target_text is not None or ids.comparable
+    return record.model_copy(update={"missed": True}) if can_be_found else record
 
 
 def target_rank(target: str | None, text: str | None, passages: Sequence[Passage]) -> int | None:
@@ -74,7 +80,8 @@ def target_rank(target: str | None, text: str | None, passages: Sequence[Passage
     Returns:
         The rank from 1; None if no passage is the target.
     """
-    wanted = [flat for part in (text or "").split("\n\n\n") if (flat := _flat(part))]
+    parts = map(_flat, (text or "").split(_BETWEEN_TEXTS))
+    wanted = [part for part in parts if part]
     for rank, passage in enumerate(passages, 1):
         if target is not None and target in ids_of(passage):
             return rank
@@ -87,13 +94,15 @@ def target_rank(target: str | None, text: str | None, passages: Sequence[Passage
 def _holds(passage: str, target: str) -> bool:
     if target in passage:
         return True
-    return len(passage) >= _LEAST_SHARE * len(target) and passage in target
+    # Stores cut texts into other chunks. Most of the target is enough, a shared heading is not.
+    is_most = len(passage) >= _LEAST_SHARE * len(target)
+    return is_most and passage in target
 
 
 def ids_of(passage: Passage) -> set[str]:
     """Return the ids that a passage has, its own and those in its metadata."""
-    found = [passage.id, *(passage.metadata.get(name) for name in _METADATA_IDS)]
-    return {str(value) for value in found if value is not None and not isinstance(value, (dict, list))}
+    ids = [passage.id, *map(passage.metadata.get, _METADATA_IDS)]
+    return {str(value) for value in ids if isinstance(value, (str, int, float))}
 
 
 def _flat(text: str) -> str:
@@ -108,15 +117,14 @@ def rank_in(value: Any) -> tuple[int | None, bool]:
             ``miss`` for a target that was not retrieved.
 
     Raises:
-        TurnError: it is none of these.
+        TurnError: the value has another form.
     """
     value = unpacked(value)
     if isinstance(value, list):
-        ranks = [rank for item in value if (rank := rank_in(item)[0]) is not None]
-        return (min(ranks), False) if ranks else (None, bool(value))
+        return _first_rank(value)
     if is_missing(value):
         return None, False
-    if isinstance(value, str) and value.strip().lower() in _MISSED:
+    if str(value).strip().lower() in _MISSED:
         return None, True
     try:
         rank = int(float(value))
@@ -125,15 +133,27 @@ def rank_in(value: Any) -> tuple[int | None, bool]:
     return (rank, False) if rank >= 1 else (None, True)
 
 
+def _first_rank(values: Sequence[Any]) -> tuple[int | None, bool]:
+    """Return the first rank of ``[3, 7]``. A list of misses says that the target was missed, an empty one nothing."""
+    found = [rank_in(value)[0] for value in values]
+    ranks = [rank for rank in found if rank is not None]
+    if ranks:
+        return min(ranks), False
+    return None, bool(values)
+
+
 def target_text_in(value: Any) -> str | None:
     """Return the text of the target; of several texts, all, separated by blank lines."""
     value = unpacked(value)
     if isinstance(value, (list, tuple)):
-        texts = [item if isinstance(item, str) else _text_of(item) for item in value]
-        return "\n\n\n".join(text for text in texts if text.strip()) or None
-    return None if is_missing(value) or not isinstance(value, str) else value
+        texts = filter(str.strip, map(_text_of, value))
+        return _BETWEEN_TEXTS.join(texts) or None
+    if is_missing(value) or not isinstance(value, str):
+        return None
+    return value
 
 
 def _text_of(item: Any) -> str:
-    found = item.get("text") if isinstance(item, dict) else None
+    """Return an item of ``["..."]`` or ``[{"text": "..."}]``."""
+    found = item.get("text") if isinstance(item, dict) else item
     return found if isinstance(found, str) else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rageval_hooks.errors import TurnError
@@ -15,6 +15,7 @@ __all__ = ["JsonDocument", "rows_of_document"]
 
 _MOST_DEPTH = 4
 _FEWEST_KEYED_ROWS = 2
+_FEWEST_COLUMNS = 2
 
 
 class JsonDocument(FileFormat):
@@ -63,73 +64,98 @@ def rows_of_document(document: Any) -> list[Any]:
         return document
     if not isinstance(document, dict):
         return [document]
-    frame = _from_split_frame(document) or _from_columns(document) or _from_indexed_columns(document)
-    if frame:
-        return frame
-    return _wrapped_rows(document) or _keyed_rows(document) or [document]
+    for read in _FORMS:
+        if rows := read(document):
+            return rows
+    # Anything else is one row.
+    return [document]
 
 
 def _from_split_frame(document: Mapping[str, Any]) -> list[Any]:
     """Return the rows of ``{"columns": [...], "data": [[...]]}``, as pandas ``orient="split"`` and MLflow write it."""
-    columns, data = document.get("columns"), document.get("data")
+    columns = document.get("columns")
+    data = document.get("data")
     if not isinstance(columns, list) or not isinstance(data, list):
         return []
-    if not all(isinstance(row, list) and len(row) == len(columns) for row in data):
+    if not _all_are(list, data) or _lengths(data) != {len(columns)}:
         return []
-    return [dict(zip(map(str, columns), row, strict=True)) for row in data]
+    names = list(map(str, columns))
+    return [dict(zip(names, row, strict=True)) for row in data]
 
 
 def _from_columns(document: Mapping[str, Any]) -> list[Any]:
     """Return the rows of ``{"question": [...], "answer": [...]}``, as ``Dataset.to_dict`` writes it."""
     values = list(document.values())
-    if len(values) < 2 or not all(isinstance(value, list) for value in values):
+    # One array alone is a wrapper around rows, not a column.
+    if len(values) < _FEWEST_COLUMNS or not _all_are(list, values):
         return []
-    if len({len(value) for value in values}) != 1:
+    if len(_lengths(values)) != 1:
         return []
     return [dict(zip(document, row, strict=True)) for row in zip(*values, strict=True)]
 
 
 def _from_indexed_columns(document: Mapping[str, Any]) -> list[Any]:
     """Return the rows of ``{"question": {"0": ..., "1": ...}, ...}``, as ``DataFrame.to_json`` writes it."""
-    values = list(document.values())
-    if len(values) < 2 or not all(isinstance(value, dict) and value for value in values):
+    columns = list(document.values())
+    if len(columns) < _FEWEST_COLUMNS or not _all_are(dict, columns):
         return []
-    index = list(values[0])
-    if not all(key.isdecimal() for key in index) or any(list(value) != index for value in values):
+    index = list(columns[0])
+    # Other keys than row numbers are those of nested objects, such as {"inputs": {...}, "outputs": {...}}.
+    if not index or not all(map(str.isdecimal, index)):
         return []
-    return [{name: value[key] for name, value in document.items()} for key in index]
+    if any(list(column) != index for column in columns):
+        return []
+    return [{name: column[key] for name, column in document.items()} for key in index]
 
 
 def _wrapped_rows(document: Mapping[str, Any], depth: int = 1) -> list[Any]:
     """Return the longest array of objects in a wrapper; one that is nearer to the outside comes first."""
-    arrays = [value for value in document.values() if _is_rows(value)]
+    values = list(document.values())
+    arrays = [value for value in values if isinstance(value, list) and _all_are(dict, value)]
     if arrays and not _is_row(document):
         return max(arrays, key=len)
     if depth >= _MOST_DEPTH:
         return []
-    for value in document.values():
-        if isinstance(value, dict) and (found := _from_split_frame(value) or _wrapped_rows(value, depth + 1)):
+    for value in values:
+        if not isinstance(value, dict):
+            continue
+        if found := _from_split_frame(value) or _wrapped_rows(value, depth + 1):
             return found
     return []
 
 
-def _is_rows(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
-
-
 def _is_row(document: Mapping[str, Any]) -> bool:
     """Return True if an object is a row by itself: it has the question, so that its arrays are passages or messages."""
-    from rageval_hooks.offline.records.columns import ALIASES, canonical
+    from rageval_hooks.offline.records.columns import has_column
 
-    return any(canonical(name) in ALIASES["query"] for name in document)
+    return has_column("query", document)
 
 
 def _keyed_rows(document: Mapping[str, Any]) -> list[Any]:
     """Return the rows of ``{"q1": {...}, "q2": {...}}``, each with its key as ``id`` if it has none."""
     values = list(document.values())
-    if len(values) < _FEWEST_KEYED_ROWS or not all(isinstance(value, dict) for value in values):
+    if len(values) < _FEWEST_KEYED_ROWS or not _all_are(dict, values):
         return []
     # Rows have names in common; the parts of one row, such as "inputs" and "outputs", have none.
-    if not set.intersection(*(set(value) for value in values)):
+    if not set.intersection(*map(set, values)):
         return []
     return [{"id": key, **value} for key, value in document.items()]
+
+
+def _all_are(kind: type, values: Sequence[Any]) -> bool:
+    """Return True if there are values, and all of them are of one type."""
+    return bool(values) and all(isinstance(value, kind) for value in values)
+
+
+def _lengths(values: Sequence[Sequence[Any]]) -> set[int]:
+    return set(map(len, values))
+
+
+_FORMS: tuple[Callable[[Mapping[str, Any]], list[Any]], ...] = (
+    _from_split_frame,
+    _from_columns,
+    _from_indexed_columns,
+    _wrapped_rows,
+    _keyed_rows,
+)
+"""What an object may be, the most specific form first. Each returns no rows for an object in another form."""

@@ -45,10 +45,15 @@ def native_rows(records: Records) -> Table:
             suffixes.setdefault(result.name, set()).update(_cells(result))
     header = [*FIXED, *(name for name in OPTIONAL if name in optional)]
     for name, found in suffixes.items():
-        if not is_known_score(name) and LABEL not in found:
-            found.add(REASON)
-        header += [name + suffix for suffix in ("", *SUFFIXES) if suffix in found]
+        header += _score_columns(name, found)
     return header, map(_row, records())
+
+
+def _score_columns(name: str, suffixes: set[str]) -> list[str]:
+    # A score that is not ours is recognized by a column next to it, so it always gets one.
+    if not is_known_score(name) and LABEL not in suffixes:
+        suffixes = {*suffixes, REASON}
+    return [name + suffix for suffix in ("", *SUFFIXES) if suffix in suffixes]
 
 
 def _about(record: Record) -> dict[str, Any]:
@@ -92,7 +97,7 @@ def is_native(columns: Sequence[str]) -> bool:
 
 
 def native_record(row: Mapping[str, Any], name: str, required: tuple[str, ...], scores: Collection[str] = ()) -> Record:
-    """Return a record with the scores of a row. Columns that somebody added become metadata.
+    """Return a record with the scores of a row. Columns that a user added become metadata.
 
     Args:
         row: values by column.
@@ -105,33 +110,40 @@ def native_record(row: Mapping[str, Any], name: str, required: tuple[str, ...], 
     """
     names = _score_names(row, scores)
     taken = {"missed", *names}
-    rest = {column: value for column, value in row.items() if column not in taken and _score_of(column) not in taken}
+    rest = {column: value for column, value in row.items() if taken.isdisjoint((column, _score_of(column)))}
     record = record_from_row(rest, name, required, table=True)
-    results = tuple(result for score in names if (result := _result(score, row)) is not None)
-    missed = str(row.get("missed") or "").lower() == "true"
+    results = tuple(filter(None, (_result(score, row) for score in names)))
+    missed = str(row.get("missed")).lower() == "true"
     return record.model_copy(update={"results": results, "missed": missed})
 
 
 def _score_names(row: Mapping[str, Any], named: Collection[str]) -> list[str]:
     """Return the scores of a table in their order: known ones, named ones, and those with our columns next to them."""
-    found = dict.fromkeys([*map(_score_of, row), *row])
-    return [name for name in found if name not in _ABOUT and (name in named or _is_score(name, row))]
+    # A score that is missing in every row may have only the column of its reasons: "groundedness.reason".
+    candidates = dict.fromkeys([*map(_score_of, row), *row])
+    scores = [name for name in candidates if name in named or _is_score(name, row)]
+    return [name for name in scores if name not in _ABOUT]
 
 
 def _is_score(name: str, row: Mapping[str, Any]) -> bool:
     if name + REASON in row:
         return True
-    return name in row and (is_known_score(name) or name + LABEL in row)
+    if name not in row:
+        return False
+    return is_known_score(name) or name + LABEL in row
 
 
 def _score_of(column: str) -> str:
     """Return the score that a column is about: ``groundedness`` for ``groundedness.label``."""
-    return next((column.removesuffix(suffix) for suffix in SUFFIXES if column.endswith(suffix)), column)
+    for suffix in SUFFIXES:
+        if column.endswith(suffix):
+            return column.removesuffix(suffix)
+    return column
 
 
 def numeric_columns(names: Iterable[str], rows: Iterable[Row | BadRow]) -> frozenset[str]:
     """Return those columns that hold numbers in every row that has a value for them."""
-    left = {name for name in names if name not in _ABOUT}
+    left = set(names) - _ABOUT
     found: set[str] = set()
     for row in rows:
         if isinstance(row, BadRow):
@@ -143,6 +155,7 @@ def numeric_columns(names: Iterable[str], rows: Iterable[Row | BadRow]) -> froze
 
 
 def _is_number(value: Any) -> bool:
+    """Return True for a finite number, also as the text that a CSV file has."""
     try:
         return math.isfinite(float(value))
     except (TypeError, ValueError, OverflowError):
@@ -153,17 +166,22 @@ def _result(name: str, row: Mapping[str, Any]) -> Result | None:
     value = row.get(name)
     if not is_missing(value):
         return _score(name, value, row)
-    reason = str(row.get(name + REASON) or "")
-    if reason.startswith(_FAILED):
-        kind, _, message = reason.removeprefix(_FAILED).partition(": ")
-        return Failed(name=name, error_type=kind or "Error", message=message)
+    return _missing_result(name, str(row.get(name + REASON)))
+
+
+def _missing_result(name: str, reason: str) -> Failed | Skipped | None:
+    """Return what the reason says, such as ``failed: TimeoutError: no answer``; None for another reason."""
     if reason.startswith(_SKIPPED):
         return Skipped(name=name, reason=reason.removeprefix(_SKIPPED))
-    return None
+    if not reason.startswith(_FAILED):
+        return None
+    kind, _, message = reason.removeprefix(_FAILED).partition(": ")
+    return Failed(name=name, error_type=kind or "Error", message=message)
 
 
 def _score(name: str, value: Any, row: Mapping[str, Any]) -> Score:
-    label, probability = row.get(name + LABEL), row.get(name + PROBABILITY)
+    label = row.get(name + LABEL)
+    probability = row.get(name + PROBABILITY)
     try:
         return Score(
             name=name,

@@ -25,22 +25,32 @@ _PER_PASSAGE = ("passage", "passage_id", "generated_answer")
 def is_long(columns: Iterable[str]) -> bool:
     """Return True for a table with one row per passage, as open-rag-eval's connectors write it."""
     names = set(columns)
-    return "passage" in names and "generated_answer" in names and not names.intersection(ALIASES["passages"])
+    if not names >= {"passage", "generated_answer"}:
+        return False
+    # With a column of all passages, "passage" is something else.
+    return names.isdisjoint(ALIASES["passages"])
 
 
 def is_wide(columns: Iterable[str]) -> bool:
     """Return True for a table with the runs of a question next to each other, as open-rag-eval's scores have them."""
-    return any((found := _RUN.fullmatch(name)) and found[2] == "generated_answer" for name in columns)
+    # "run_1_generated_answer" has a number before the name.
+    return any(name != "generated_answer" and _without_run(name) == "generated_answer" for name in columns)
 
 
 def has_their_scores(columns: Iterable[str]) -> bool:
     """Return True for a table with scores in open-rag-eval's columns, of one run or of several."""
-    return any(_without_run(name) in SCORE_COLUMNS for name in columns)
+    return not set(SCORE_COLUMNS).isdisjoint(map(_without_run, columns))
+
+
+def _split_run(column: str) -> tuple[int, str] | None:
+    """Return the number of the run and the rest of a column's name; None for a column of all runs."""
+    found = _RUN.fullmatch(column)
+    return None if found is None else (int(found[1]), found[2])
 
 
 def _without_run(column: str) -> str:
-    found = _RUN.fullmatch(column)
-    return found[2] if found else column
+    found = _split_run(column)
+    return column if found is None else found[1]
 
 
 def long_rows(rows: Iterable[Row | BadRow]) -> Iterator[Row | BadRow]:
@@ -61,24 +71,33 @@ def long_rows(rows: Iterable[Row | BadRow]) -> Iterator[Row | BadRow]:
 
 
 def _key(row: Mapping[str, Any]) -> tuple[Any, Any]:
-    question = row.get("query_id") if "query_id" in row else row.get("query")
+    question = row.get("query_id", row.get("query"))
     return question, row.get("query_run")
 
 
 def _joined(group: list[Row], number: int) -> Row:
     first = group[0].data
-    answers = (row.data["generated_answer"] for row in group)
-    answer = next((answer for answer in answers if not is_missing(answer)), "")
     data = {name: value for name, value in first.items() if name not in _PER_PASSAGE}
+    answer = _answer(group)
+    # Connectors write these words where the system gave no answer.
     data["response"] = "" if answer in (_NO_ANSWER, _API_ERROR) else answer
     if answer == _API_ERROR:
         data["error"] = answer
-    data["passages"] = [
-        {"text": str(row.data["passage"]), "id": row.data.get("passage_id")}
-        for row in group
-        if not is_missing(row.data["passage"])
-    ]
+    data["passages"] = [_passage(row.data) for row in group if not is_missing(row.data["passage"])]
     return Row(group[0].line, data, number)
+
+
+def _answer(group: list[Row]) -> Any:
+    """Return the first answer in the rows: connectors repeat it in each, or write it once."""
+    for row in group:
+        answer = row.data["generated_answer"]
+        if not is_missing(answer):
+            return answer
+    return ""
+
+
+def _passage(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {"text": str(row["passage"]), "id": row.get("passage_id")}
 
 
 def wide_rows(rows: Iterable[Row | BadRow]) -> Iterator[Row | BadRow]:
@@ -103,8 +122,9 @@ def _run_row(run: int, cells: Mapping[str, Any]) -> dict[str, Any]:
 def _runs(row: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
     runs: dict[int, dict[str, Any]] = {}
     for name, value in row.items():
-        if found := _RUN.fullmatch(name):
-            runs.setdefault(int(found[1]), {})[found[2]] = value
+        if found := _split_run(name):
+            run, column = found
+            runs.setdefault(run, {})[column] = value
     return runs
 
 

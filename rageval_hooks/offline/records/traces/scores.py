@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import count
 from typing import Literal
 
 from rageval_hooks.offline.records.traces.spans import ExportedSpan
@@ -14,18 +15,20 @@ _ANNOTATORS: dict[str, Literal["LLM", "HUMAN"]] = {"LLM": "LLM", "HUMAN": "HUMAN
 
 
 def scores_of(span: ExportedSpan) -> Iterator[Result]:
-    """Yield the scores of the whole turn. Scores of single passages may have the same names and are left out."""
+    """Yield the scores of the whole turn. Scores of single passages, which may have the same names, are ignored."""
     seen: set[str] = set()
-    number = 0
-    while name := span.text(f"evaluations.{number}.evaluation.name"):
+    # Evaluations are numbered: "evaluations.0.evaluation.name".
+    for number in count():
         prefix = f"evaluations.{number}.evaluation."
+        name = span.text(f"{prefix}name")
+        if not name:
+            return
         value = span.attributes.get(f"{prefix}score")
         # The score of the whole turn is also an attribute by its name.
-        is_whole = value is not None and value == span.attributes.get(f"rageval.score.{name}")
+        is_whole = value == span.attributes.get(f"rageval.score.{name}")
         if is_whole and isinstance(value, (int, float)) and name not in seen:
             seen.add(name)
             yield _score(span, name, value, prefix)
-        number += 1
 
 
 def _score(span: ExportedSpan, name: str, value: float, prefix: str) -> Score:

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import datetime
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rageval_hooks.offline.records.cells import mapping_or_empty
+
 __all__ = ["ExportedSpan", "is_export", "spans_of", "trace_ids"]
 
 _OTLP = "resourceSpans"
 _VALUES = ("stringValue", "boolValue", "doubleValue", "bytesValue")
+_OTLP_ERRORS = (2, "2", "STATUS_CODE_ERROR")
+"""The status of a failed span: protobuf's JSON has the number or the name."""
+
+_KIND = "openinference.span.kind"
+_PREFIX = "attributes."
+"""What the columns of attributes begin with in tables of Phoenix: ``attributes.input.value``."""
+
+_ID_BYTES = (8, 16)
+"""Lengths of the ids of spans and traces."""
+
+_SECONDS = 1_000_000_000
+_UNITS = ((1e17, 1), (1e14, 1_000), (1e11, 1_000_000))
+"""Least number since the epoch → nanoseconds of its unit. Today is 1.7e18 ns, 1.7e15 µs, 1.7e12 ms and 1.7e9 s."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +39,7 @@ class ExportedSpan:
         span_id: lower-case hex digits.
         parent_id: of the span around it; empty for none.
         name: its name.
-        kind: OpenInference's, in capitals; empty if there is none.
+        kind: OpenInference's, in capitals; empty if the span has no kind.
         started_at: nanoseconds since the epoch; 0 if that is not known.
         ended_at: likewise.
         error: what its status says, if that is an error.
@@ -70,60 +84,74 @@ def spans_of(row: Mapping[str, Any]) -> Iterator[ExportedSpan]:
 
 
 def _list(value: Any) -> list[Mapping[str, Any]]:
-    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+    """Return the objects of a list; empty for anything else."""
+    if not isinstance(value, list):
+        return []
+    return [item for item in value if isinstance(item, Mapping)]
 
 
 def _from_otlp(span: Mapping[str, Any]) -> ExportedSpan:
     attributes = _flat({str(item.get("key")): _otlp_value(item.get("value")) for item in _list(span.get("attributes"))})
-    status = span.get("status")
-    status = status if isinstance(status, Mapping) else {}
-    failed = status.get("code") in (2, "2", "STATUS_CODE_ERROR")
+    status = mapping_or_empty(span.get("status"))
+    failed = status.get("code") in _OTLP_ERRORS
     return ExportedSpan(
         trace_id=_hex(span.get("traceId")),
         span_id=_hex(span.get("spanId")),
         parent_id=_hex(span.get("parentSpanId")),
-        name=str(span.get("name") or ""),
-        kind=str(attributes.get("openinference.span.kind") or "").upper(),
+        name=_text(span.get("name")),
+        kind=_text(attributes.get(_KIND)).upper(),
         started_at=_nanoseconds(span.get("startTimeUnixNano")),
         ended_at=_nanoseconds(span.get("endTimeUnixNano")),
-        error=str(status.get("message") or "error") if failed else None,
+        error=_text(status.get("message"), "error") if failed else None,
         attributes=attributes,
     )
 
 
 def _otlp_value(value: Any) -> Any:
+    """Return a value of OTLP-JSON, which names the type of each: ``{"intValue": "5"}`` is 5."""
     if not isinstance(value, Mapping):
         return None
+    # JSON has no 64-bit integers, so that protobuf writes them as text.
     if "intValue" in value:
         return int(value["intValue"])
-    if isinstance(array := value.get("arrayValue"), Mapping):
+    array = value.get("arrayValue")
+    if isinstance(array, Mapping):
         return [_otlp_value(item) for item in array.get("values") or ()]
-    if isinstance(pairs := value.get("kvlistValue"), Mapping):
+    pairs = value.get("kvlistValue")
+    if isinstance(pairs, Mapping):
         return {str(item.get("key")): _otlp_value(item.get("value")) for item in _list(pairs.get("values"))}
-    return next((value[name] for name in _VALUES if name in value), None)
+    for name in _VALUES:
+        if name in value:
+            return value[name]
+    return None
 
 
 def _from_phoenix(row: Mapping[str, Any]) -> ExportedSpan:
     trace_id, span_id = _context(row)
-    given = row.get("attributes")
-    table = {name.removeprefix("attributes."): value for name, value in row.items() if name.startswith("attributes.")}
-    attributes = _flat({**table, **(given if isinstance(given, Mapping) else {})})
-    kind = row.get("span_kind") or attributes.get("openinference.span.kind") or ""
-    failed = str(row.get("status_code") or "").upper() == "ERROR"
+    # A table has a column per attribute, JSON has one object with all of them.
+    table = {name.removeprefix(_PREFIX): value for name, value in row.items() if name.startswith(_PREFIX)}
+    attributes = _flat({**table, **mapping_or_empty(row.get("attributes"))})
+    failed = _text(row.get("status_code")).upper() == "ERROR"
     return ExportedSpan(
         trace_id=trace_id,
         span_id=span_id,
         parent_id=_hex(row.get("parent_id")),
-        name=str(row.get("name") or ""),
-        kind=str(kind).upper(),
+        name=_text(row.get("name")),
+        kind=_text(row.get("span_kind"), _text(attributes.get(_KIND))).upper(),
         started_at=_nanoseconds(row.get("start_time")),
         ended_at=_nanoseconds(row.get("end_time")),
-        error=str(row.get("status_message") or "error") if failed else None,
+        error=_text(row.get("status_message"), "error") if failed else None,
         attributes=attributes,
     )
 
 
+def _text(value: Any, default: str = "") -> str:
+    """Return a value as text; the default for None and for what is empty."""
+    return str(value) if value else default
+
+
 def _context(row: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the ids of the trace and of the span, which are nested in JSON and columns in a table."""
     context = row.get("context")
     if isinstance(context, Mapping):
         return _hex(context.get("trace_id")), _hex(context.get("span_id"))
@@ -131,55 +159,79 @@ def _context(row: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _hex(value: Any) -> str:
-    """Return an id in hex; protobuf's own JSON has it in base 64."""
-    text = str(value or "").strip().removeprefix("0x")
-    if len(text) in (16, 32) and all(character in "0123456789abcdefABCDEF" for character in text):
-        return text.lower()
-    try:
-        raw = base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        return ""
-    return raw.hex() if len(raw) in (8, 16) else ""
+    """Return an id in hex, empty for anything else. Protobuf's own JSON has ids in base 64."""
+    text = _text(value).strip().removeprefix("0x")
+    for read in (bytes.fromhex, _from_base64):
+        try:
+            raw = read(text)
+        except ValueError:  # binascii.Error is one
+            continue
+        if len(raw) in _ID_BYTES:
+            return raw.hex()
+    return ""
+
+
+def _from_base64(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
 
 
 def _nanoseconds(value: Any) -> int:
-    """Return a time, given as ISO 8601 or as a number since the epoch, whose size tells its unit."""
-    if isinstance(value, str) and not value.isdigit():
-        try:
-            moment = datetime.datetime.fromisoformat(value)
-        except ValueError:
-            return 0
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=datetime.UTC)
-        return round(moment.timestamp() * 1e6) * 1000
+    """Return a time, given as ISO 8601 or as a number since the epoch, whose size tells its unit; 0 if unknown."""
     if isinstance(value, datetime.datetime):
-        return _nanoseconds(value.isoformat())
+        value = value.isoformat()
+    if isinstance(value, str) and not value.isdigit():
+        return _from_iso(value)
     try:
         number = float(value or 0)
     except (TypeError, ValueError):
         return 0
-    if not number > 0:
+    if not number > 0:  # NaN too
         return 0
-    for unit, least in ((1, 1e17), (1_000, 1e14), (1_000_000, 1e11)):
+    for least, unit in _UNITS:
         if number >= least:
-            return int(value) * unit if unit == 1 else round(number * unit)
-    return round(number * 1e9)
+            # A float has 53 bits, fewer than nanoseconds since the epoch need.
+            return int(value) if unit == 1 else round(number * unit)
+    return round(number * _SECONDS)
+
+
+def _from_iso(text: str) -> int:
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        return 0
+    # Times without a zone are UTC: tracing tools have no local time.
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=datetime.UTC)
+    return round(moment.timestamp() * 1e6) * 1000
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
     """Return nested attributes with dotted names. Lists of plain values stay what they are."""
-    if isinstance(value, str) and value[:2] == "[{":
-        try:
-            value = json.loads(value)
-        except ValueError:
-            return {prefix: value}
-    if isinstance(value, Mapping):
-        items = [(str(name), part) for name, part in value.items()]
-    elif isinstance(value, (list, tuple)) and any(isinstance(part, Mapping) for part in value):
-        items = [(str(number), part) for number, part in enumerate(value)]
-    else:
+    items = _parts(_parsed(value))
+    if items is None:
         return {} if value is None else {prefix: value}
     flat: dict[str, Any] = {}
     for name, part in items:
         flat.update(_flat(part, f"{prefix}.{name}" if prefix else name))
     return flat
+
+
+def _parsed(value: Any) -> Any:
+    """Return the list that a text holds: Phoenix's tables have documents and messages as JSON, ``[{...}, {...}]``."""
+    if not isinstance(value, str) or not value.startswith("[{"):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def _parts(value: Any) -> list[tuple[str, Any]] | None:
+    """Return the parts of an object, or of a list with objects, by name or number; None for other values."""
+    if isinstance(value, Mapping):
+        return [(str(name), part) for name, part in value.items()]
+    if not isinstance(value, (list, tuple)):
+        return None
+    if not any(isinstance(part, Mapping) for part in value):
+        return None
+    return [(str(number), part) for number, part in enumerate(value)]

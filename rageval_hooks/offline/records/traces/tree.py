@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
 from rageval_hooks.offline.records.traces.spans import ExportedSpan
@@ -34,18 +35,21 @@ class SpanTree:
 
     def below(self, span: ExportedSpan) -> Iterator[ExportedSpan]:
         """Yield the spans inside a span, outer ones first."""
+        # An export may name a span as its own ancestor.
         seen = {span.span_id}
-        waiting = list(self.children(span))
+        waiting = deque(self.children(span))
         while waiting:
-            child = waiting.pop(0)
-            if child.span_id not in seen:
-                seen.add(child.span_id)
-                yield child
-                waiting += self.children(child)
+            child = waiting.popleft()
+            if child.span_id in seen:
+                continue
+            seen.add(child.span_id)
+            yield child
+            waiting.extend(self.children(child))
 
     def outermost(self, span: ExportedSpan, kinds: Sequence[str]) -> Iterator[ExportedSpan]:
         """Yield the spans of some kinds inside a span that are not inside another span of these kinds."""
         seen = {span.span_id}
+        # Reversed, because the last item is taken first: spans are yielded in the order of their start.
         waiting = self.children(span)[::-1]
         while waiting:
             child = waiting.pop()
@@ -62,8 +66,16 @@ class SpanTree:
         ours = [span for span in self.spans.values() if TURN_ID in span.attributes]
         if ours:
             return ours
-        chains: list[ExportedSpan] = []
-        for top in self.spans.values():
-            if top.parent_id not in self.spans:
-                chains += [top] if top.kind in _ROOTS else self.outermost(top, _ROOTS)
-        return [chain for chain in chains if any(span.kind in RETRIEVAL for span in self.below(chain))]
+        return [chain for chain in self._outermost_chains() if self._retrieves(chain)]
+
+    def _outermost_chains(self) -> Iterator[ExportedSpan]:
+        tops = [span for span in self.spans.values() if span.parent_id not in self.spans]
+        for top in tops:
+            if top.kind in _ROOTS:
+                yield top
+            else:
+                # The request of a web server, for example, is around the chain.
+                yield from self.outermost(top, _ROOTS)
+
+    def _retrieves(self, chain: ExportedSpan) -> bool:
+        return any(span.kind in RETRIEVAL for span in self.below(chain))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, count
 from typing import Any
 
 from pydantic import ValidationError
@@ -14,8 +15,7 @@ from rageval_hooks.offline.records.rows import BadRow
 from rageval_hooks.offline.records.source import RowSource
 from rageval_hooks.offline.records.traces.scores import scores_of
 from rageval_hooks.offline.records.traces.spans import ExportedSpan, spans_of, trace_ids
-from rageval_hooks.offline.records.traces.tree import RETRIEVAL as _RETRIEVAL
-from rageval_hooks.offline.records.traces.tree import TURN_ID, SpanTree
+from rageval_hooks.offline.records.traces.tree import RETRIEVAL, TURN_ID, SpanTree
 from rageval_hooks.runtime.jsonable import plain_mapping
 from rageval_hooks.turn import ErrorInfo, Passage, SpanReference, Timing, Turn, Usage
 
@@ -24,6 +24,7 @@ __all__ = ["read_traces", "records_from_spans"]
 _DOCUMENTS = {"RETRIEVER": "retrieval.documents", "RERANKER": "reranker.output_documents"}
 _ASKED = ("query", "question", "input", "user_input", "query_str", "query_bundle", "content", "text")
 _SAID = ("answer", "response", "output", "result", "generated_answer", "content", "text")
+_WRAPPERS = ("messages", "kwargs", "message")
 _MOST_DEPTH = 12
 
 
@@ -52,45 +53,55 @@ def records_from_spans(spans: Iterable[ExportedSpan]) -> list[Record]:
 
 def _record(tree: SpanTree, root: ExportedSpan) -> Record:
     inside = list(tree.below(root))
-    retrievers = list(tree.outermost(root, _RETRIEVAL))
-    models = [span for span in inside if span.kind == "LLM"]
     identity = root.text(TURN_ID) or root.span_id
-    turn = Turn(
+    scored = [root, *(span for span in inside if span.kind == "EVALUATOR")]
+    results = tuple(chain.from_iterable(map(scores_of, scored)))
+    return Record(id=identity, turn=_turn(tree, root, inside, identity), results=results)
+
+
+def _turn(tree: SpanTree, root: ExportedSpan, inside: Sequence[ExportedSpan], identity: str) -> Turn:
+    retrievers = list(tree.outermost(root, RETRIEVAL))
+    models = [span for span in inside if span.kind == "LLM"]
+    error = root.error
+    return Turn(
         id=identity,
         query=_query(root, retrievers),
         response=_response(root, models),
         passages=tuple(_passages(retrievers)),
-        usage=Usage.sum(_usage(span) for span in models),
-        model=_model(models),
+        usage=Usage.sum(map(_usage, models)),
+        model=_last([span.text("llm.model_name") for span in models]) or None,
         timing=_timing(root, retrievers, models),
         span=SpanReference(trace_id=root.trace_id, span_id=root.span_id, external=TURN_ID not in root.attributes),
-        status="ok" if root.error is None else "error",
-        error=None if root.error is None else ErrorInfo(type="Error", message=root.error),
+        status="ok" if error is None else "error",
+        error=None if error is None else ErrorInfo(type="Error", message=error),
         name=root.name or "turn",
         framework=root.text("rageval.framework") or None,
         session_id=root.text("session.id") or None,
         user_id=root.text("user.id") or None,
         metadata=_json_object(root.attributes.get("metadata")),
     )
-    scored = [root, *(span for span in inside if span.kind == "EVALUATOR")]
-    return Record(id=identity, turn=turn, results=tuple(result for span in scored for result in scores_of(span)))
 
 
 def _query(root: ExportedSpan, retrievers: Sequence[ExportedSpan]) -> str:
     """Return the input of the root; if it has none, what the first retriever looked for."""
     asked = _text(root.text("input.value"), _ASKED)
-    return asked or next((_retrieval_query(span) for span in retrievers), "")
+    if asked or not retrievers:
+        return asked
+    return _retrieval_query(retrievers[0])
 
 
 def _response(root: ExportedSpan, models: Sequence[ExportedSpan]) -> str:
     """Return the output of the root; if it has none, what the last model wrote."""
     said = _text(root.text("output.value"), _SAID)
-    return said or next((_written(span) for span in reversed(models)), "")
+    if said or not models:
+        return said
+    return _written(models[-1])
 
 
-def _model(models: Sequence[ExportedSpan]) -> str | None:
-    names = (span.text("llm.model_name") for span in reversed(models))
-    return next(filter(None, names), None)
+def _last(texts: Sequence[str]) -> str:
+    """Return the last text that is not empty."""
+    given = list(filter(None, texts))
+    return given[-1] if given else ""
 
 
 def _passages(retrievers: Sequence[ExportedSpan]) -> list[Passage]:
@@ -99,30 +110,34 @@ def _passages(retrievers: Sequence[ExportedSpan]) -> list[Passage]:
     found: dict[tuple[str | None, str], Passage] = {}
     for span in rerankers[-1:] or retrievers:
         for passage in _documents(span):
+            # Several retrievers may find the same document.
             found.setdefault((passage.id, passage.text), passage)
     return list(found.values())
 
 
 def _documents(span: ExportedSpan) -> Iterator[Passage]:
     """Yield the documents of a span, whose attributes are numbered: ``retrieval.documents.0.document.content``."""
-    number = 0
-    while True:
-        prefix = f"{_DOCUMENTS[span.kind]}.{number}.document."
-        names = [name for name in span.attributes if name.startswith(prefix)]
-        if not names:
+    for number in count():
+        fields = _below(span.attributes, f"{_DOCUMENTS[span.kind]}.{number}.document.")
+        if not fields:
             return
-        yield _document({name.removeprefix(prefix): span.attributes[name] for name in names})
-        number += 1
+        yield _document(fields)
+
+
+def _below(attributes: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """Return the attributes with a prefix, by the rest of their names."""
+    return {name.removeprefix(prefix): value for name, value in attributes.items() if name.startswith(prefix)}
 
 
 def _document(fields: Mapping[str, Any]) -> Passage:
-    metadata = _json_object(fields.get("metadata"))
-    metadata.update({n.removeprefix("metadata."): v for n, v in fields.items() if n.startswith("metadata.")})
+    # Metadata is one attribute with JSON in OTLP, and several attributes in tables.
+    metadata = {**_json_object(fields.get("metadata")), **_below(fields, "metadata.")}
     in_prompt = metadata.pop("rageval.document.in_prompt", None)
     share = metadata.pop("rageval.document.prompt_share", None)
+    identity = fields.get("id")
     return Passage(
         text=str(fields.get("content") or ""),
-        id=None if fields.get("id") is None else str(fields["id"]),
+        id=None if identity is None else str(identity),
         score=fields.get("score"),
         metadata=metadata,
         in_prompt=in_prompt,
@@ -139,7 +154,8 @@ def _written(span: ExportedSpan) -> str:
 
 
 def _usage(span: ExportedSpan) -> Usage | None:
-    read, written = span.attributes.get("llm.token_count.prompt"), span.attributes.get("llm.token_count.completion")
+    read = span.attributes.get("llm.token_count.prompt")
+    written = span.attributes.get("llm.token_count.completion")
     if read is None or written is None:
         return None
     return Usage(input_tokens=int(read), output_tokens=int(written))
@@ -159,43 +175,54 @@ def _timing(root: ExportedSpan, retrievers: Sequence[ExportedSpan], models: Sequ
 
 def _together(spans: Iterable[ExportedSpan]) -> float | None:
     """Return the seconds during which at least one of the spans ran."""
-    total, until = 0, 0
+    total = until = 0
     times = sorted((span.started_at, span.ended_at) for span in spans if span.started_at and span.ended_at)
     for start, end in times:
+        # Only what is after the end of the spans before it is counted: retrievers run concurrently.
         total += max(0, end - max(start, until))
         until = max(until, end)
     return total / 1e9 if times else None
 
 
 def _json_object(value: Any) -> dict[str, Any]:
+    """Return the object that an attribute holds, mostly as JSON; empty for anything else."""
     if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
-            return {}
+        value = _parsed(value)
     return plain_mapping(value) if isinstance(value, Mapping) else {}
 
 
 def _text(value: str, names: Sequence[str]) -> str:
-    """Return the question or the answer, which a framework may have wrapped in JSON."""
-    if value[:1] not in ("{", "["):
+    """Return the question or the answer, which a framework may have wrapped in JSON: ``{"query": "..."}``."""
+    if not value.startswith(("{", "[")):
         return value
+    return _inner(_parsed(value), names, 0) or value
+
+
+def _parsed(text: str) -> Any:
+    """Return the value that a text holds as JSON; None if it holds none."""
     try:
-        found = json.loads(value)
+        return json.loads(text)
     except (ValueError, RecursionError):
-        return value
-    return _inner(found, names, 0) or value
+        return None
 
 
 def _inner(value: Any, names: Sequence[str], depth: int) -> str:
+    """Return the text under one of the names, at any level of lists, messages and LangChain's ``kwargs``."""
     if isinstance(value, str):
         return value
     if depth > _MOST_DEPTH:
         return ""
-    if isinstance(value, list):
-        return next((text for item in reversed(value) if (text := _inner(item, names, depth + 1))), "")
-    if isinstance(value, Mapping):
-        for name in (*names, "messages", "kwargs", "message"):
-            if name in value and (text := _inner(value[name], names, depth + 1)):
-                return text
+    for part in _parts(value, names):
+        if text := _inner(part, names, depth + 1):
+            return text
     return ""
+
+
+def _parts(value: Any, names: Sequence[str]) -> list[Any]:
+    """Return the parts of a value in which a text is looked for, the most likely first."""
+    if isinstance(value, list):
+        # The last message is the newest.
+        return value[::-1]
+    if isinstance(value, Mapping):
+        return [value[name] for name in (*names, *_WRAPPERS) if name in value]
+    return []

@@ -1,0 +1,198 @@
+"""Reading each field of a record from a cell. A value in an unknown form is an error that says what is accepted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rageval_hooks.errors import TurnError
+from rageval_hooks.offline.records.cells.chat import chat_text
+from rageval_hooks.offline.records.cells.kinds import is_missing, kind_of
+from rageval_hooks.offline.records.cells.packed import unpacked
+from rageval_hooks.runtime.jsonable import plain_mapping, plain_value
+
+__all__ = [
+    "citations_in",
+    "error_in",
+    "metadata_in",
+    "query_in",
+    "reference_in",
+    "response_in",
+    "run_in",
+    "text_in",
+]
+
+_NO_ERROR = frozenset({"false", "0", "0.0", "no", "none", "null"})
+"""What tools write into the column of errors for an answer without one."""
+
+
+def text_in(value: Any, name: str) -> str:
+    """Return a cell as text; empty if it is missing.
+
+    Raises:
+        TurnError: it is a list or an object.
+    """
+    if is_missing(value):
+        return ""
+    if isinstance(value, str):
+        return value
+    # "42" loses its quotes in tools that guess the type of a column.
+    if isinstance(value, (bool, int, float)):
+        return str(value)
+    raise TurnError(f"the {name} is {kind_of(value)}, not a text")
+
+
+def error_in(value: Any) -> str:
+    """Return the error that a cell names; empty for values such as ``false``, which mean that nothing failed."""
+    if not value or is_missing(value):
+        return ""
+    if isinstance(value, Mapping):
+        return json.dumps(plain_value(value))
+    text = text_in(value, "error")
+    return "" if text.strip().lower() in _NO_ERROR else text
+
+
+def query_in(value: Any) -> str:
+    """Return the question; of a conversation, the last message of the user.
+
+    Raises:
+        TurnError: the value is missing, or holds no question.
+    """
+    if is_missing(value):
+        raise TurnError("the query is missing")
+    # A question may begin with a bracket. Only text that begins like a list of messages is parsed.
+    if isinstance(value, str) and not value.lstrip().startswith("[{"):
+        return value
+    value = unpacked(value)
+    if not isinstance(value, list):
+        return text_in(value, "query")
+    text = chat_text(value, "user") or _single_text(value)
+    if not text:
+        raise TurnError("the query is a list without a message of the user")
+    return text
+
+
+def _single_text(value: Sequence[Any]) -> str:
+    """Return the only item of ``["..."]``; empty for any other list."""
+    if len(value) != 1 or not isinstance(value[0], str):
+        return ""
+    return value[0]
+
+
+def response_in(value: Any, packed: bool) -> str:
+    """Return the answer.
+
+    Args:
+        value: a text; chat messages, of which the last of the assistant counts; a list with one text; or
+            open-rag-eval's parts, each with its citations.
+        packed: True if lists may be written as text.
+
+    Raises:
+        TurnError: the value has another form.
+    """
+    parts = unpacked(value)
+    # In a text that may be an answer about JSON, both keys are needed to take it for open-rag-eval's parts.
+    may_be_parts = packed or isinstance(value, list)
+    needed = {"text"} if may_be_parts else {"text", "citations"}
+    if _are_parts(parts, needed):
+        return " ".join(map(_part_text, parts))
+    if isinstance(value, list):
+        return _response_in_list(value)
+    if isinstance(value, Mapping):
+        return chat_text(value, "assistant") or text_in(value, "response")
+    return text_in(value, "response")
+
+
+def _response_in_list(value: list[Any]) -> str:
+    text = chat_text(value, "assistant") or _single_text(value)
+    if text:
+        return text
+    raise TurnError(f"the response is a list of {len(value)} items, not a text: --map response='COLUMN[0]' takes one")
+
+
+def _are_parts(parts: Any, needed: set[str]) -> bool:
+    if not isinstance(parts, list) or not parts:
+        return False
+    return all(isinstance(part, Mapping) and needed <= part.keys() for part in parts)
+
+
+def _part_text(part: Mapping[str, Any]) -> str:
+    """Return ``"Paris [1]"`` for ``{"text": "Paris", "citations": ["[1]"]}``."""
+    citations = part.get("citations") or ()
+    return " ".join([str(part["text"]), *map(str, citations)])
+
+
+def reference_in(value: Any, packed: bool) -> str | None:
+    """Return the reference answer; several are joined by line breaks.
+
+    Args:
+        value: a text, a list of texts, or SQuAD's ``{"text": [...], "answer_start": [...]}``.
+        packed: True if lists may be written as text.
+
+    Raises:
+        TurnError: the value has another form.
+    """
+    found = _reference_list(unpacked(value) if packed else value)
+    if isinstance(found, Sequence) and not isinstance(found, str):
+        texts = list(map(_reference_text, found))
+        if all(isinstance(text, str) for text in texts):
+            # Datasets repeat an answer for each annotator who gave it.
+            return "\n".join(dict.fromkeys(texts)) or None
+        found = value
+    # Text that only looked like a list is the reference itself.
+    text = value if isinstance(value, str) else found
+    return text_in(text, "reference") or None
+
+
+def _reference_list(value: Any) -> Any:
+    if isinstance(value, Mapping) and isinstance(value.get("text"), list):
+        return value["text"]
+    return value
+
+
+def _reference_text(item: Any) -> Any:
+    """Return the text of ``{"text": "..."}`` or ``{"answer": "..."}``, as datasets wrap single answers."""
+    if not isinstance(item, Mapping):
+        return item
+    return item.get("text") or item.get("answer")
+
+
+def run_in(value: Any) -> int:
+    """Return the number of the repetition.
+
+    Raises:
+        TurnError: it is not a whole number from 1.
+    """
+    if is_missing(value):
+        return 1
+    try:
+        # pandas writes a column of whole numbers with a gap as "2.0".
+        number = int(str(value).removesuffix(".0"))
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise TurnError(f"the run is {value!r}: give a whole number from 1")
+    return number
+
+
+def metadata_in(value: Any) -> dict[str, Any]:
+    """Return metadata as plain data.
+
+    Raises:
+        TurnError: it is not an object.
+    """
+    value = unpacked(value)
+    if is_missing(value):
+        return {}
+    if not isinstance(value, Mapping):
+        raise TurnError(f"the metadata is {kind_of(value)}, not an object")
+    return plain_mapping(value)
+
+
+def citations_in(value: Any) -> Any:
+    """Return citations as the metric reads them; a bare id becomes a citation without a position."""
+    value = plain_value(unpacked(value))
+    if not isinstance(value, list):
+        return value
+    return [{"id": item} if isinstance(item, str) else item for item in value]

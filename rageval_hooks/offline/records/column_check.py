@@ -1,0 +1,116 @@
+"""Checks the columns of a file before any row is used, so that a wrong file fails at once and with a suggestion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rageval_hooks.errors import TurnError
+from rageval_hooks.offline.records.cells import unpacked
+from rageval_hooks.offline.records.columns import Fields, check_columns, has_column, take_fields
+from rageval_hooks.offline.records.mapping import ColumnMap
+from rageval_hooks.offline.records.nesting import unnested
+from rageval_hooks.offline.records.rows import BadRow, Row
+from rageval_hooks.offline.records.source import RowSource
+from rageval_hooks.offline.records.suggestions import suggest_map
+
+__all__ = ["check_first_rows"]
+
+_TEXT_FIELDS = ("query", "response")
+_NOTED_FIELDS = ("query", "response", "passages", "reference")
+"""Fields for which a wrong choice of the column changes scores."""
+
+
+def check_first_rows(
+    source: RowSource,
+    columns: Sequence[str],
+    required: Iterable[str],
+    mapping: ColumnMap | None,
+    note: Callable[[str], object],
+) -> None:
+    """Check that a file has the required columns; note which of several columns was taken.
+
+    Args:
+        source: the file.
+        columns: its columns, or those of its first rows.
+        required: the fields that must have a column.
+        mapping: the columns that the user named.
+        note: called for each field that more than one column could hold.
+
+    Raises:
+        TurnError: a column is missing from the whole file.
+    """
+    rows = _first_rows(source, mapping)
+    if not columns or not rows:
+        return
+    fields = [take_fields(row, mapping) for row in rows]
+    missing = _missing(source, required, fields)
+    if missing:
+        used = {column for found in fields for column in found.columns.values()}
+        _fail(source.path, missing[0], columns, suggest_map(missing, rows, used))
+    for choice in _choices(fields):
+        note(f"{choice}: --map names another column")
+
+
+def _first_rows(source: RowSource, mapping: ColumnMap | None) -> list[Mapping[str, Any]]:
+    rows: Iterable[Row | BadRow] = source.sample
+    if source.may_nest_questions and mapping is None:
+        rows = unnested(rows)
+    return [row.data for row in rows if isinstance(row, Row)]
+
+
+def _missing(source: RowSource, required: Iterable[str], fields: Sequence[Fields]) -> list[str]:
+    taken = {name for found in fields for name in found.values}
+    absent = [name for name in required if name not in taken]
+    # A text that is an object in every row has to be mapped: the column is there, but the text is inside it.
+    unread = [name for name in required if name in taken and _only_objects(name, fields)]
+    return _still_missing(source, absent) + unread
+
+
+def _still_missing(source: RowSource, missing: list[str]) -> list[str]:
+    """Return those fields that no row of the whole file has; in JSON Lines a column may come late."""
+    if source.columns is not None or not missing:
+        return missing
+    left = set(missing)
+    with RowSource(source.path) as again:
+        for row in again:
+            if isinstance(row, Row):
+                left -= {name for name in left if has_column(name, row.data)}
+            if not left:
+                break
+    return [name for name in missing if name in left]
+
+
+def _only_objects(name: str, fields: Sequence[Fields]) -> bool:
+    """Return True if a field that should be text is an object in every row."""
+    if name not in _TEXT_FIELDS:
+        return False
+    values = [found.values[name] for found in fields if name in found.values]
+    return all(isinstance(unpacked(value), Mapping) for value in values)
+
+
+def _fail(path: Path, name: str, columns: Sequence[str], suggestion: str) -> None:
+    """Raise the error for a field without a column.
+
+    Raises:
+        TurnError: always; the message says what is accepted, what there is, and the ``--map`` that would do.
+    """
+    hint = f". Try {suggestion}" if suggestion else ". --map FIELD=COLUMN names one"
+    try:
+        check_columns(columns, [name], hint)
+    except TurnError as error:
+        raise TurnError(f"{path}: {error}") from None
+    # The column is there, but holds an object in which the field was not found.
+    raise TurnError(f"{path}: the {name} was not found in the columns {', '.join(columns)}{hint}")
+
+
+def _choices(fields: Sequence[Fields]) -> Iterable[str]:
+    """Return a sentence for each field that several columns could hold."""
+    choices: dict[str, str] = {}
+    for found in fields:
+        for name in _NOTED_FIELDS:
+            if others := found.others.get(name):
+                listed = ", ".join(map(repr, others))
+                choices.setdefault(name, f"the {name} is taken from {found.columns[name]!r}, not from {listed}")
+    return choices.values()
