@@ -19,6 +19,7 @@ from rageval_hooks.errors import (
 from rageval_hooks.evaluation import evaluate, evaluate_conversation
 from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.instrumentation import Instrumentation, instrument
+from rageval_hooks.integrations.manual import start_turn
 from rageval_hooks.judges.base import Judge, Judgement
 from rageval_hooks.metrics import JudgeMetric, LocalMetric, Metric, ScoreDefinition, metric
 from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped, Target
@@ -69,4 +70,5 @@ __all__ = [
     "evaluate_conversation",
     "instrument",
     "metric",
+    "start_turn",
 ]

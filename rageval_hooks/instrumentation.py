@@ -29,13 +29,16 @@ _logger = logging.getLogger(__name__)
 _INTEGRATIONS = "rageval_hooks.integrations"
 """The package of the integrations. Each subpackage with ``attach`` and ``detach`` is one."""
 
+_MANUAL = "manual"
+"""The integration for ``start_turn``, which needs no framework."""
+
 
 class Instrumentation:
     """The handle that ``instrument()`` returns. As a context manager it shuts down at the end.
 
     Args:
         pipeline: receives the turns.
-        frameworks: the integrations that are attached.
+        frameworks: the integrations of frameworks that are attached.
     """
 
     def __init__(self, pipeline: Pipeline, frameworks: Iterable[str]) -> None:
@@ -120,9 +123,10 @@ def instrument(
 ) -> Instrumentation:
     """Evaluate the answers of every RAG chain in this process.
 
-    Attaches to every installed framework that is supported. Calling it again with the same arguments returns the same
-    handle; with others, it replaces what is attached. Arguments that are plain data can also be set in the environment,
-    as ``RAGEVAL_<NAME>``; an argument comes before a variable.
+    Attaches to every installed framework that is supported. In other code, :func:`rageval_hooks.start_turn` marks the
+    turns. Calling it again with the same arguments returns the same handle; with others, it replaces what is attached.
+    Arguments that are plain data can also be set in the environment, as ``RAGEVAL_<NAME>``; an argument comes before a
+    variable.
 
     Args:
         metrics: names, classes or instances; by default every local one, and ``trace`` if there is a judge. ``[]`` for
@@ -173,10 +177,11 @@ def instrument(
             return _current
         pipeline = Pipeline.build(**given)
         integrations = _integrations()
-        if not integrations:
-            raise ConfigurationError(
-                "no supported framework is installed: install langchain-core or llama-index-core, for example with "
-                'pip install "rageval-hooks[langchain]"'
+        frameworks = [name for name in integrations if name != _MANUAL]
+        if not frameworks:
+            _logger.info(
+                "rageval-hooks: no supported framework is installed, so only start_turn() makes turns; for LangChain or "
+                'LlamaIndex install it, for example with pip install "rageval-hooks[langchain]"'
             )
         if pipeline.enabled:
             pipeline.load_models()
@@ -185,7 +190,7 @@ def instrument(
                 integration.attach(pipeline)
             else:
                 integration.detach()
-        previous, _current, _current_arguments = _current, Instrumentation(pipeline, integrations), given
+        previous, _current, _current_arguments = _current, Instrumentation(pipeline, frameworks), given
         if previous is not None and previous.active:
             _logger.info(
                 "rageval-hooks: instrument() was called again with other settings; they replace the first ones"

@@ -13,6 +13,7 @@ EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
 EXPECTED: dict[str, str] = {
     "quickstart": "no passage has: September 2018",
+    "plain_python": "no passage has: September 2018",
     "llama_index_quickstart": "no passage has: September 2018",
     "agent": "rag LangGraph",
     "fastapi_streaming": "latency.time_to_first_token",

@@ -313,6 +313,7 @@ def test_the_public_names() -> None:
         "evaluate_conversation",
         "instrument",
         "metric",
+        "start_turn",
     ]
 
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Union
+from typing import Any
 
 from rageval_hooks.errors import TurnError
-from rageval_hooks.integrations.capture.passages import SCORE_KEYS
+from rageval_hooks.integrations.capture.given_passages import TEXT_KEYS, PassageLike, is_passage, passage_of
 from rageval_hooks.turn import Passage, Turn
 
 __all__ = ["Context", "turns_from_conversation"]
 
-Context = Sequence[Union[str, Passage, Mapping[str, Any]]]
-"""What was retrieved for one answer: texts, passages, or mappings with ``text`` and optionally ``id`` and ``score``."""
+Context = Sequence[PassageLike]
+"""What was retrieved for one answer: texts, passages, mappings with ``text``, documents or nodes."""
 
 _USER = frozenset({"user", "human", "customer"})
 _ASSISTANT = frozenset({"assistant", "ai", "bot", "chatbot", "ai/chatbot", "model", "system/ai"})
-_TEXT_KEYS = ("content", "message", "text", "page_content")
+_MESSAGE_KEYS = ("content", "message", "text", "page_content")
 
 
 def turns_from_conversation(messages: Sequence[Mapping[str, Any]], contexts: Sequence[Context] | Context) -> list[Turn]:
@@ -33,7 +33,7 @@ def turns_from_conversation(messages: Sequence[Mapping[str, Any]], contexts: Seq
             answers.
     """
     pairs = _pairs(messages)
-    shared = all(isinstance(context, (str, Passage, Mapping)) for context in contexts)
+    shared = all(is_passage(context) for context in contexts)
     per_answer: Sequence[Any] = [contexts] * len(pairs) if shared else contexts
     if len(per_answer) != len(pairs):
         raise TurnError(
@@ -51,9 +51,9 @@ def _pairs(messages: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     question: str | None = None
     for number, message in enumerate(messages, 1):
         role = str(message.get("role", "")).strip().lower()
-        text = next((message[key] for key in _TEXT_KEYS if isinstance(message.get(key), str)), None)
+        text = next((message[key] for key in _MESSAGE_KEYS if isinstance(message.get(key), str)), None)
         if text is None:
-            raise TurnError(f"message {number} has no text: give it under one of {', '.join(_TEXT_KEYS)}")
+            raise TurnError(f"message {number} has no text: give it under one of {', '.join(_MESSAGE_KEYS)}")
         if role in _USER:
             question = text
         elif role in _ASSISTANT:
@@ -67,15 +67,12 @@ def _pairs(messages: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
 
 
 def _passage(item: Any, number: int) -> Passage:
-    if isinstance(item, Passage):
-        return item
-    if isinstance(item, str):
-        return Passage(text=item)
-    if not isinstance(item, Mapping):
-        raise TurnError(f"a passage of answer {number} is a {type(item).__name__}; give a text, a Passage or a mapping")
-    text = next((item[key] for key in _TEXT_KEYS if isinstance(item.get(key), str)), None)
-    if text is None:
-        raise TurnError(f"a passage of answer {number} has no text: give it under one of {', '.join(_TEXT_KEYS)}")
-    score = next((item[key] for key in SCORE_KEYS if isinstance(item.get(key), (int, float))), None)
-    rest = {key: value for key, value in item.items() if key not in (*_TEXT_KEYS, "id")}
-    return Passage(text=text, id=None if item.get("id") is None else str(item["id"]), score=score, metadata=rest)
+    passage = passage_of(item)
+    if passage is not None:
+        return passage
+    if isinstance(item, Mapping):
+        raise TurnError(f"a passage of answer {number} has no text: give it under one of {', '.join(TEXT_KEYS)}")
+    raise TurnError(
+        f"a passage of answer {number} is a {type(item).__name__}; give a text, a Passage, a mapping, a document of "
+        "LangChain or a node of LlamaIndex"
+    )

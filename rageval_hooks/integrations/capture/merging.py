@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rageval_hooks.integrations.capture.durations import busy_seconds
 from rageval_hooks.integrations.capture.passages import mark_shown
 from rageval_hooks.integrations.capture.recorder import Recording, Run
+from rageval_hooks.integrations.capture.retrieval_steps import is_retrieval, outside_retrieval
 from rageval_hooks.integrations.capture.trace_context import context_attributes, span_reference
 from rageval_hooks.turn import Passage, Step, Timing, Turn, Usage
 
@@ -28,9 +29,32 @@ def turn_of(recording: Recording) -> Turn:
         span=span_reference(recording),
         attributes=context_attributes(recording.selection.context),
     )
+    root = outer[0]
+    join = root.framework.join if root.framework is not None else None
+    if join is not None:
+        return join(turn, [_merged(group, every_step) for group in _groups(inner, root)])
+    return _with_inner(turn, inner, every_step)
+
+
+def _merged(families: Sequence[Sequence[Run]], every_step: bool) -> Turn:
+    outer, *inner = families
+    return _with_inner(_build(outer, every_step), inner, every_step)
+
+
+def _with_inner(turn: Turn, inner: Iterable[Sequence[Run]], every_step: bool) -> Turn:
     for family in inner:
         turn = _merge(turn, _build(family, every_step), family[0])
     return turn
+
+
+def _groups(families: Iterable[list[Run]], root: Run) -> list[list[list[Run]]]:
+    """Return the families below each run that is directly under the root, the outermost family of each first."""
+    groups: dict[int, list[list[Run]]] = {}
+    for family in families:
+        first = family[0]
+        top = next(run for run in (first, *first.ancestors()) if run.parent is root)
+        groups.setdefault(id(top), []).append(family)
+    return list(groups.values())
 
 
 def _families(runs: Sequence[Run]) -> list[list[Run]]:
@@ -168,31 +192,14 @@ def _merged_queries(turn: Turn, inner: Turn) -> tuple[str, ...]:
 def _merged_timing(turn: Turn, inner: Turn, steps: Sequence[Step], answered: bool) -> Timing | None:
     if turn.timing is None:
         return None
-    by_id = {step.id: step for step in steps}
-    # A retriever within a retriever is part of the outer one's time, and so is a model that it asks.
-    outermost = [step for step in steps if not _is_inside_retrieval(step, by_id)]
-    retrieval = [step for step in outermost if _retrieves(step)]
-    generation = [step for step in outermost if step.kind == "llm"]
+    outermost = outside_retrieval(steps)
     return turn.timing.model_copy(
         update={
-            "retrieval": _busy(retrieval),
-            "generation": _busy(generation),
+            "retrieval": _busy(step for step in outermost if is_retrieval(step)),
+            "generation": _busy(step for step in outermost if step.kind == "llm"),
             "time_to_first_token": turn.timing.time_to_first_token if answered else _first_token(turn, inner),
         }
     )
-
-
-def _retrieves(step: Step) -> bool:
-    return step.kind in ("retriever", "reranker") or bool(step.passages)
-
-
-def _is_inside_retrieval(step: Step, by_id: Mapping[str, Step]) -> bool:
-    parent = by_id.get(step.parent_id or "")
-    while parent is not None:
-        if _retrieves(parent):
-            return True
-        parent = by_id.get(parent.parent_id or "")
-    return False
 
 
 def _busy(steps: Iterable[Step]) -> float | None:

@@ -54,6 +54,8 @@ class Framework:
         ambient: returns the id of the framework's run that the calling code is in; None outside of any run.
         text_id: converts the recorder's id of a run into the framework's id, as text.
         texts_of: returns the texts of the passages in the output of a retriever or reranker.
+        join: builds one turn of a root's turn and the turns of the other frameworks' outermost runs inside it. None if
+            the inner runs are only details of what the root does.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Framework:
     ambient: Callable[[], Hashable | None]
     text_id: Callable[[Any], str] = str
     texts_of: Callable[[Any], Sequence[str]] = _no_texts
+    join: Callable[[Turn, Sequence[Turn]], Turn] | None = None
 
 
 class Run:

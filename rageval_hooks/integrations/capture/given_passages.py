@@ -1,0 +1,102 @@
+"""Passages that an application gives us: texts, mappings, documents of LangChain and nodes of LlamaIndex.
+
+By attribute names: no framework is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from rageval_hooks.integrations.capture.passages import SCORE_KEYS
+from rageval_hooks.integrations.capture.values import finite, first_string, is_a, or_else
+from rageval_hooks.turn import Passage
+
+__all__ = ["TEXT_KEYS", "DocumentLike", "NodeLike", "PassageLike", "is_passage", "passage_of"]
+
+TEXT_KEYS = ("text", "content", "message", "page_content")
+"""Keys of a mapping that hold the text, in order."""
+
+_ID_KEYS = ("id", "_id", "node_id", "doc_id")
+
+
+class DocumentLike(Protocol):
+    """A document of LangChain: ``Document``."""
+
+    page_content: str
+
+
+class NodeLike(Protocol):
+    """A node of LlamaIndex, with or without a score: ``TextNode``, ``NodeWithScore``, ``Document``."""
+
+    def get_content(self) -> str:
+        """Return the text."""
+        ...
+
+
+PassageLike = str | Passage | Mapping[str, Any] | DocumentLike | NodeLike | tuple[DocumentLike | NodeLike, float]
+"""One passage: a text, a mapping with ``text`` and optionally ``id`` and ``score``, a document, or a node.
+
+A document may have its score next to it, as LangChain's ``similarity_search_with_score`` returns it.
+"""
+
+
+def is_passage(value: object) -> bool:
+    """Return True if a value is one passage, and not several or something else."""
+    return passage_of(value) is not None
+
+
+@or_else(None)
+def passage_of(value: object) -> Passage | None:
+    """Return a value as a passage; None if it is not a passage or has no text."""
+    if isinstance(value, Passage):
+        return value
+    if isinstance(value, str):
+        return Passage(text=value)
+    if isinstance(value, Mapping):
+        return _from_mapping(value)
+    if isinstance(value, tuple):
+        return _from_pair(value)
+    return _from_object(value)
+
+
+def _from_mapping(value: Mapping[str, Any]) -> Passage | None:
+    text = next((value[key] for key in TEXT_KEYS if isinstance(value.get(key), str)), None)
+    if text is None:
+        return None
+    rest = {key: item for key, item in value.items() if key not in (*TEXT_KEYS, "id", "metadata")}
+    metadata = value.get("metadata")
+    if isinstance(metadata, Mapping):
+        rest = {**metadata, **rest}
+    return Passage(text=text, id=first_string(value, _ID_KEYS), score=_score_in(rest), metadata=rest)
+
+
+def _from_pair(value: tuple[object, ...]) -> Passage | None:
+    if len(value) != 2 or not is_a(value[1], (int, float)):
+        return None
+    passage = passage_of(value[0])
+    return None if passage is None else passage.model_copy(update={"score": finite(value[1])})
+
+
+def _from_object(value: Any) -> Passage | None:
+    node = getattr(value, "node", value)  # of LlamaIndex's NodeWithScore
+    text = getattr(node, "page_content", None)
+    if text is None and callable(getattr(node, "get_content", None)):
+        text = node.get_content()
+    if not isinstance(text, str):
+        return None
+    metadata = getattr(node, "metadata", None)
+    known = dict(metadata) if isinstance(metadata, Mapping) else {}
+    own_id = first_string({key: getattr(node, key, None) for key in ("id", "node_id")}, ("id", "node_id"))
+    score = finite(getattr(value, "score", None))
+    return Passage(
+        text=text,
+        id=own_id or first_string(known, _ID_KEYS),
+        score=_score_in(known) if score is None else score,
+        metadata=known,
+    )
+
+
+def _score_in(mapping: Mapping[Any, Any]) -> float | None:
+    numbers = (mapping[key] for key in SCORE_KEYS if isinstance(mapping.get(key), (int, float)))
+    return next((finite(number) for number in numbers), None)

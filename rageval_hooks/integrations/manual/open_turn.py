@@ -1,0 +1,260 @@
+"""``start_turn``: the application says where a turn begins and ends, what was retrieved and what the answer is."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from uuid import UUID
+
+from rageval_hooks.integrations.capture.given_passages import PassageLike, passage_of
+from rageval_hooks.integrations.capture.values import is_a, or_else
+from rageval_hooks.runtime.jsonable import string_of
+from rageval_hooks.turn import Passage
+
+if TYPE_CHECKING:
+    from rageval_hooks.online.pipeline import Pipeline
+
+__all__ = ["Given", "OpenTurn", "Recorded", "attach", "detach", "start_turn"]
+
+_logger = logging.getLogger(__name__)
+
+_PASSAGE_FORMS = "a text, a mapping with 'text', a Passage, a document of LangChain or a node of LlamaIndex"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """What the application says about a turn when it starts.
+
+    Attributes:
+        question: the user's question.
+        session_id: the conversation that the turn belongs to.
+        user_id: the user.
+        metadata: anything else.
+        reference: a known good answer.
+    """
+
+    question: str
+    session_id: str | None = None
+    user_id: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    reference: str | None = None
+
+
+class Recorded(Protocol):
+    """A turn that is being recorded. Its methods never raise."""
+
+    def add(self, passages: Iterable[Passage]) -> None:
+        """Add passages."""
+        ...
+
+    def respond(self, answer: str) -> None:
+        """Set the answer."""
+        ...
+
+    def end(self, error: BaseException | None) -> Awaitable[object] | None:
+        """Submit the turn. Returns what an async caller waits for."""
+        ...
+
+
+class _Attached(NamedTuple):
+    """The pipeline that receives the turns, and the function that starts to record one."""
+
+    pipeline: Pipeline
+    begin: Callable[[Pipeline, Given], Recorded | None]
+
+
+_attached: _Attached | None = None
+"""None while no ``instrument()`` is in effect."""
+
+_has_logged = False
+
+
+class OpenTurn:
+    """A turn from its beginning to its end: a context manager, for ``with`` and ``async with``.
+
+    Everything that LangChain and LlamaIndex run inside the block is part of the turn. Inside another open turn, the
+    block adds its passages to that turn; the outer question and answer win.
+
+    Args:
+        given: what the application says about the turn.
+    """
+
+    def __init__(self, given: Given) -> None:
+        self._given = given
+        self._recorded: Recorded | None = None
+
+    def add_passages(self, passages: Iterable[PassageLike] | PassageLike) -> None:
+        """Say what was retrieved and given to the model. May be called several times, from any thread.
+
+        Args:
+            passages: texts, mappings with ``text`` (and ``id``, ``score``, ``metadata``), ``Passage`` objects,
+                LangChain documents or LlamaIndex nodes; a single one, or several in order of rank.
+
+        Raises:
+            TypeError: something is not a passage.
+        """
+        # Checked whether or not the turn is recorded, so that a mistake shows in every environment.
+        read = _read_passages(passages)
+        if self._recorded is not None:
+            self._recorded.add(read)
+
+    def respond(self, answer: object) -> None:
+        """Say what the application answers. The last call counts; without one, it is the last captured run's answer.
+
+        Args:
+            answer: a text, or a message or response of LangChain or LlamaIndex with the text.
+
+        Raises:
+            TypeError: there is no text in it.
+        """
+        text = _text_of(answer)
+        if text is None:
+            raise TypeError(f"respond() takes the text of the answer, not {_kind(answer)}")
+        if self._recorded is not None:
+            self._recorded.respond(text)
+
+    def __enter__(self) -> OpenTurn:
+        """Start the turn."""
+        attached = _attached
+        if attached is None:
+            _log_once()
+        else:
+            self._recorded = attached.begin(attached.pipeline, self._given)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """End the turn, and wait for its inline scores within the budget."""
+        self._end(error)
+
+    async def __aenter__(self) -> OpenTurn:
+        """Start the turn."""
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """End the turn, and wait for its inline scores within the budget; the event loop is not blocked."""
+        arrival = self._end(error)
+        if arrival is not None:
+            await arrival
+
+    def _end(self, error: BaseException | None) -> Awaitable[object] | None:
+        recorded, self._recorded = self._recorded, None
+        return None if recorded is None else recorded.end(error)
+
+
+def start_turn(
+    question: str,
+    *,
+    session_id: str | int | UUID | None = None,
+    user_id: str | int | UUID | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    reference: str | None = None,
+) -> OpenTurn:
+    """Make one turn of a block of code, in applications without a framework and around calls to one.
+
+    Without :func:`rageval_hooks.instrument` nothing is recorded. Exceptions of the block are not changed; they give the
+    turn the status ``error``.
+
+    Args:
+        question: the user's question.
+        session_id: the conversation that the turn belongs to.
+        user_id: the user.
+        metadata: anything else to keep with the turn.
+        reference: a known good answer, for metrics that compare with one.
+
+    Raises:
+        TypeError: an argument has the wrong type.
+
+    Example:
+        >>> with start_turn("When was the pier opened?") as turn:
+        ...     turn.add_passages(["The new pier was opened in September 2019."])
+        ...     turn.respond("It was opened in 2019.")
+    """
+    if not isinstance(question, str):
+        raise TypeError(f"start_turn() takes the question as a text, not {_kind(question)}")
+    if reference is not None and not isinstance(reference, str):
+        raise TypeError(f"start_turn(reference=…) must be a text, not {_kind(reference)}")
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise TypeError(f"start_turn(metadata=…) must be a mapping, not {_kind(metadata)}")
+    return OpenTurn(
+        Given(
+            question=question,
+            session_id=None if session_id is None else string_of(session_id),
+            user_id=None if user_id is None else string_of(user_id),
+            metadata=dict(metadata or {}),
+            reference=reference,
+        )
+    )
+
+
+# --------------------------------------------------------------------------- reading arguments
+
+
+def _kind(value: object) -> str:
+    return "None" if value is None else f"a value of type {type(value).__name__}"
+
+
+def _read_passages(passages: Any) -> list[Passage]:
+    single = passage_of(passages)
+    if single is not None:
+        return [single]
+    # A mapping without a text is one passage with a mistake: its keys are not passages.
+    if isinstance(passages, (Mapping, bytes)) or not isinstance(passages, Iterable):
+        raise TypeError(f"add_passages() takes passages, not {_kind(passages)}: each is {_PASSAGE_FORMS}")
+    return [_read_passage(item, number) for number, item in enumerate(passages, 1)]
+
+
+def _read_passage(item: object, number: int) -> Passage:
+    passage = passage_of(item)
+    if passage is None:
+        raise TypeError(f"add_passages(): passage {number} is {_kind(item)} without a text; give {_PASSAGE_FORMS}")
+    return passage
+
+
+@or_else(None)
+def _text_of(answer: Any) -> str | None:
+    """Return the text of an answer: its own, that of a message, or that of a response."""
+    if isinstance(answer, str):
+        return str.__str__(answer)
+    content = getattr(getattr(answer, "message", answer), "content", None)  # ChatResponse, messages
+    if isinstance(content, list):  # blocks, for example [{"type": "text", "text": "In 2019."}]
+        blocks = [block if is_a(block, str) else block.get("text", "") for block in content]
+        return "".join(blocks)
+    for text in (content, getattr(answer, "response", None), getattr(answer, "text", None)):
+        if isinstance(text, str):
+            return text
+    return None
+
+
+# --------------------------------------------------------------------------- attaching
+
+
+def _log_once() -> None:
+    global _has_logged
+    if not _has_logged:
+        _has_logged = True
+        _logger.debug("rageval-hooks: start_turn() without instrument(): nothing is recorded")
+
+
+def attach(pipeline: Pipeline) -> None:
+    """Send the turns that ``start_turn`` makes to a pipeline, in place of the one that was attached before."""
+    from rageval_hooks.integrations.manual.block import begin  # here, so that importing rageval_hooks stays light
+
+    global _attached
+    _attached = _Attached(pipeline, begin)
+
+
+def detach() -> None:
+    """Record no more turns, and drop those that are open."""
+    global _attached
+    attached, _attached = _attached, None
+    if attached is not None:
+        from rageval_hooks.integrations.capture.recorder import shared_recorder
+
+        shared_recorder().forget(attached.pipeline)
