@@ -180,8 +180,8 @@ def instrument(
         frameworks = [name for name in integrations if name != _MANUAL]
         if not frameworks:
             _logger.info(
-                "rageval-hooks: no supported framework is installed, so only start_turn() makes turns; for LangChain or "
-                'LlamaIndex install it, for example with pip install "rageval-hooks[langchain]"'
+                "rageval-hooks: no supported framework is installed, so only start_turn() makes turns; to capture "
+                "LangChain or LlamaIndex, install langchain-core or llama-index-core"
             )
         if pipeline.enabled:
             pipeline.load_models()
