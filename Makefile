@@ -27,7 +27,7 @@ test: $(VENV)/.installed-test
 
 # Without PyTorch and spaCy: only rules, on every supported Python version.
 test-lexical: $(VENV)/.installed-test-lexical
-	$(BIN)/python -m pytest --ignore tests/e2e -n auto -m "not models"
+	$(BIN)/python -m pytest --ignore tests/e2e -n auto
 
 # With a real Phoenix server and a real browser.
 e2e: $(VENV)/.installed-e2e

@@ -8,6 +8,7 @@ import shutil
 import signal
 import threading
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,23 @@ if threading.current_thread() is threading.main_thread() and signal.getsignal(si
     # A shell's background jobs ignore Ctrl-C, and what they start inherits that: the tests of an interruption too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+_MODEL_FIXTURES = {"tiny_cross_encoder", "tiny_nlp", "minilm", "real_models"}
+HAS_MODELS = find_spec("torch") is not None and find_spec("spacy") is not None
+if not HAS_MODELS:
+    # `make test-lexical`: these modules import the libraries that they test.
+    collect_ignore = [
+        "metrics/local/test_hhem.py",
+        "metrics/local/test_relevance.py",
+        "models/test_cross_encoder.py",
+        "models/test_embedder.py",
+        "models/test_hhem.py",
+        "models/test_models.py",
+        "models/test_nlp.py",
+        "models/test_onnx.py",
+        "models/test_short_texts.py",
+        "models/test_sources.py",
+    ]
+
 settings.register_profile("rageval", deadline=None, derandomize=True, max_examples=100)
 settings.load_profile("rageval")
 
@@ -35,6 +53,15 @@ settings.load_profile("rageval")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Screenshots of the tests in a browser are kept on request: they are pictures in the README."""
     parser.addoption("--keep-screenshots", action="store_true", help="write screenshots to docs/images")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip the tests of local models where PyTorch or spaCy is not installed."""
+    if HAS_MODELS:
+        return
+    for item in items:
+        if _MODEL_FIXTURES.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.skip(reason="needs the extra local: PyTorch and spaCy"))
 
 
 @pytest.fixture(scope="session")
