@@ -74,12 +74,14 @@ class Instrumentation:
         if self._closed:
             return True
         from rageval_hooks.integrations.capture.deferred import settle
+        from rageval_hooks.integrations.capture.held_turns import held_turns
 
         self._closed, self.active = True, False
         _detach(self)
         timeout = self.pipeline.settings.drain_timeout if timeout is None else timeout
         deadline = time.monotonic() + timeout
         settled = settle(timeout)
+        held_turns().submit_all(self.pipeline)
         return self.pipeline.shutdown(max(0.0, deadline - time.monotonic())) and settled
 
     def stats(self) -> dict[str, Any]:

@@ -159,6 +159,7 @@ class Timing(Data):
         retrieval: time during which at least one retriever ran.
         generation: time during which at least one model call outside of the retrievers ran.
         time_to_first_token: from the start of the turn to the first streamed token of the answer.
+        waiting: time during which a graph waited for a person. The other figures do not contain it.
     """
 
     started_at: int
@@ -166,11 +167,12 @@ class Timing(Data):
     retrieval: Seconds | None = None
     generation: Seconds | None = None
     time_to_first_token: Seconds | None = None
+    waiting: Seconds | None = None
 
     @property
     def total(self) -> float:
-        """Seconds from the start of the turn to its end."""
-        return max(0, self.ended_at - self.started_at) / 1e9
+        """Seconds from the start of the turn to its end, without those in which a graph waited for a person."""
+        return max(0.0, (self.ended_at - self.started_at) / 1e9 - (self.waiting or 0.0))
 
 
 class Message(Data):
@@ -275,6 +277,8 @@ class Turn(Data):
         status: how it ended; ``cancelled`` covers a stream that its reader closed early.
         complete: False when the response is only the beginning of the answer: the model was stopped before its end.
             Metrics of the response are skipped.
+        first_half_missing: True if the turn resumes a graph that had waited for a person, and what the graph did before
+            is not known: it ran in another process, or too long ago.
         error: the exception that ended it.
         name: name of the chain, agent or query engine.
         framework: ``langchain``, ``llama_index`` or None.
@@ -297,6 +301,7 @@ class Turn(Data):
     steps: tuple[Step, ...] = ()
     status: TurnStatus = "ok"
     complete: bool = True
+    first_half_missing: bool = False
     error: ErrorInfo | None = None
     name: Text = "turn"
     framework: Text | None = None
@@ -320,6 +325,8 @@ class Turn(Data):
     @property
     def is_rag(self) -> bool:
         """Whether an answer was asked for on the ground of what was retrieved: not for a bare retriever's run."""
+        if self.first_half_missing and self.response:
+            return True  # the first half may have retrieved something: metrics say what they lack
         if not self.has_retrieval:
             return False
         # What lies between does not tell: those steps are there with spans="all" only.

@@ -61,6 +61,7 @@ class Pipeline:
 
     Attributes:
         enabled: False to take no new turns.
+        holds_interrupted: False to submit a turn that waits for a person at once: it will not be resumed here.
         computes_inline: True if a caller has something to wait for: local metrics or ``on_evaluation``.
     """
 
@@ -84,6 +85,7 @@ class Pipeline:
         self.models = models
         self.judge = judge
         self.enabled = settings.enabled
+        self.holds_interrupted = True
         self.computes_inline = on_evaluation is not None or any(not metric.asks_judge for metric in self.metrics)
         self._worker = worker or shared_worker()
         self._counters = Counters()
@@ -149,13 +151,14 @@ class Pipeline:
 
     # -- turns
 
-    def begin(self, context: Context) -> TurnContext:
+    def begin(self, context: Context, *, selected: bool | None = None) -> TurnContext:
         """Decide, before any work, whether the turn that begins now is captured.
 
         Args:
             context: the current OpenTelemetry context.
+            selected: the decision for the first half of a turn that is resumed; None to decide.
         """
-        return self._selector.begin(context, enabled=self.enabled)
+        return self._selector.begin(context, enabled=self.enabled, selected=selected)
 
     def submit(self, turn: Turn | Callable[[], Turn], context: TurnContext | None = None) -> Arrival:
         """Take a turn that has just ended, and start its evaluation. Returns at once.

@@ -105,12 +105,13 @@ class TurnSelector:
         self._sampler = TraceSampler(settings.sample_rate)
         self._provider: _ProviderView | None = None
 
-    def begin(self, context: Context, *, enabled: bool) -> TurnContext:
+    def begin(self, context: Context, *, enabled: bool, selected: bool | None = None) -> TurnContext:
         """Return the context of a turn that begins now.
 
         Args:
             context: the current OpenTelemetry context.
             enabled: False to select no turn.
+            selected: the decision for the first half of a turn that is resumed; None to decide.
         """
         provider = self._current_provider()
         parent = trace.get_current_span(context).get_span_context() if context else None
@@ -121,7 +122,7 @@ class TurnSelector:
             trace_id, parent_span_id = provider.ids.generate_trace_id(), 0
             sampled = provider.records(context, trace_id)
             flags = int(sampled)
-        selected = enabled and self._selects(trace_id, sampled)
+        selected = enabled and (self._selects(trace_id, sampled) if selected is None else selected)
         span_id = 0
         if selected:
             EXIT_DRAIN.run_before(provider.provider)

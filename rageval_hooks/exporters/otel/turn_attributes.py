@@ -90,6 +90,7 @@ def _add_figures(attributes: Attributes, turn: Turn) -> None:
         attributes.put(semconv.TIMING.format(name="retrieval"), timing.retrieval)
         attributes.put(semconv.TIMING.format(name="generation"), timing.generation)
         attributes.put(semconv.TIMING.format(name="time_to_first_token"), timing.time_to_first_token)
+        attributes.put(semconv.TIMING.format(name="waiting"), timing.waiting)
     if turn.usage is not None:
         # Under our own names: a backend adds up the tokens of the model calls below, and must not count them twice.
         attributes[semconv.TOTAL_TOKENS.format(name="input")] = turn.usage.input_tokens

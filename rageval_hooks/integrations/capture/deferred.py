@@ -13,6 +13,7 @@ from concurrent.futures import Future, wait
 from contextvars import Context, copy_context
 from typing import Any
 
+from rageval_hooks.integrations.capture.held_turns import held_turns
 from rageval_hooks.online.inline import Arrival
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.online.turn_context import TurnContext
@@ -54,6 +55,7 @@ def closes_generator() -> bool:
 def prepare() -> None:
     """Start the threads and register the exit drain, so that :func:`hand_over` has nothing left to set up."""
     deferred_executor()
+    EXIT_DRAIN.add(_submit_held, "capture")
     EXIT_DRAIN.add(settle, "capture")
     EXIT_DRAIN.register()
 
@@ -101,6 +103,10 @@ def _call(future: Future[Any], context: Context, function: Callable[..., Any], a
 _this_thread = threading.local()
 
 
+def _submit_held(_: float) -> None:
+    held_turns().submit_all()
+
+
 def settle(timeout: float) -> bool:
     """Wait until everything that was handed over is done; returns False if that took longer than ``timeout`` s.
 
@@ -113,6 +119,7 @@ def flush(pipeline: Pipeline, timeout: float) -> bool:
     """Wait until every turn so far is evaluated and delivered; False if that took longer than ``timeout`` s."""
     end = time.monotonic() + timeout
     settled = settle(timeout)
+    held_turns().submit_all(pipeline)
     return pipeline.flush(max(0.0, end - time.monotonic())) and settled
 
 

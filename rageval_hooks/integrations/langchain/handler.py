@@ -12,8 +12,10 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import LLMResult
+from opentelemetry import context as otel_context
 
 from rageval_hooks.integrations.capture import deferred
+from rageval_hooks.integrations.capture.held_turns import held_turns
 from rageval_hooks.integrations.capture.merging import turn_of
 from rageval_hooks.integrations.capture.recorder import Recording, Run, shared_recorder
 from rageval_hooks.integrations.capture.trace_context import foreign_span, others_trace
@@ -27,9 +29,17 @@ from rageval_hooks.integrations.langchain.framework import (
     surrounding_run,
 )
 from rageval_hooks.integrations.langchain.rendering import content_text
+from rageval_hooks.integrations.langchain.resuming import (
+    earlier_sampling,
+    has_copies,
+    hold_if_waiting,
+    join_halves,
+    note_sampling,
+)
 from rageval_hooks.integrations.langchain.snapshots import snapshot_documents, snapshot_runs
 from rageval_hooks.online.inline import Arrival
 from rageval_hooks.online.pipeline import Pipeline
+from rageval_hooks.online.turn_context import Selection
 from rageval_hooks.runtime.suppression import is_suppressed
 from rageval_hooks.turn import Turn
 
@@ -109,7 +119,10 @@ class TurnHandler(BaseCallbackHandler):
                 explicit=self.explicit,
                 framework=FRAMEWORK,
                 details=_details(kind, parent_run_id, fields),
+                selection=None if parent_run_id is not None else _selection_of_first_half(pipeline, input, fields),
             )
+            if parent_run_id is None and _recorder.knows(key_of(run_id)):
+                note_sampling(fields.get("metadata"), sampled_out=_recorder.get(key_of(run_id)) is None)
             if run is not None:
                 run.metadata = fields.get("metadata")
                 if identity := identity_of_call():
@@ -273,6 +286,12 @@ class TurnHandler(BaseCallbackHandler):
 # --------------------------------------------------------------------------- what events say about a run
 
 
+def _selection_of_first_half(pipeline: Pipeline, input: Any, fields: dict[str, Any]) -> Selection | None:
+    """Return the selection of a root that resumes a turn: that of the first half; None for any other root."""
+    selected = earlier_sampling(input, fields.get("metadata"))
+    return None if selected is None else pipeline.begin(otel_context.get_current(), selected=selected)
+
+
 def _class_name(serialized: dict[str, Any] | None) -> Any:
     return (serialized or {}).get("name")
 
@@ -354,9 +373,9 @@ def _end(run_id: UUID, output: Any, error: BaseException | None) -> Arrival | No
     if recording is None or _is_state_update(recording):
         return None
     if deferred.closes_generator():
-        deferred.hand_over(_submit, recording)
+        deferred.hand_over(_finish, recording)
         return None
-    submitted = _submit(recording)
+    submitted = _finish(recording)
     # The caller of a cancelled call does not wait for scores.
     return None if isinstance(error, (asyncio.CancelledError, GeneratorExit)) else submitted
 
@@ -364,6 +383,18 @@ def _end(run_id: UUID, output: Any, error: BaseException | None) -> Arrival | No
 def _is_state_update(recording: Recording) -> bool:
     """Return True if the root is LangGraph's ``update_state``. It runs branches but answers nothing."""
     return recording.root.name.endswith("UpdateState") and all(run.kind == "chain" for run in recording.runs)
+
+
+def _finish(recording: Recording) -> Arrival | None:
+    """Submit the turn of a recording, or hold it if it waits to be resumed; returns what an async caller waits for."""
+    try:
+        held_turns().submit_old()
+        join_halves(recording)
+        if hold_if_waiting(recording):
+            return None
+    except Exception as error:
+        recording.owner.failed("the halves of a turn could not be joined", error)
+    return _submit(recording)
 
 
 def _submit(recording: Recording) -> Arrival | None:
@@ -387,7 +418,8 @@ def _build_later(recording: Recording) -> Turn | Callable[[], Turn] | None:
     if any(run.framework is not FRAMEWORK for run in recording.runs):
         return _build(recording)
     try:
-        snapshot_runs(recording.runs, recording.owner.settings.spans == "all")
+        if not has_copies(recording):
+            snapshot_runs(recording.runs, recording.owner.settings.spans == "all")
     except Exception:
         return _build(recording)  # an object that cannot be copied
     return partial(turn_of, recording)

@@ -44,6 +44,8 @@ def query_of(value: Any, depth: int = _DEPTH) -> str:
         return last_human_text(value)
     if not depth:
         return ""
+    if type(value).__name__ == "Command":  # a graph is resumed: what the person said to it is not the question
+        value = getattr(value, "update", None)
     return _query_in_mapping(fields_by_name(value), depth - 1)
 
 

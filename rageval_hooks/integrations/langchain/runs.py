@@ -85,11 +85,13 @@ def turn_from_runs(
             ended_at=ended_at,
             retrieval=busy_seconds((run.started_at, end_of(run, ended_at)) for run in context.searches),
             generation=busy_seconds((run.started_at, end_of(run, ended_at)) for run in models),
-            time_to_first_token=seconds_to_first_token(answering, root.started_at),
+            time_to_first_token=_first_token(answering, root),
+            waiting=_seconds_waited(root, ended_at) if _waits_of(root) else None,
         ),
         span=span,
         steps=steps,
         status=status,
+        first_half_missing=bool((root.details or {}).get("first_half_missing")),
         complete=not response or is_complete(status, answering),
         error=error,
         session_id=first_string(identity, _SESSION_KEYS) or first_string(attributes, ("session.id",)),
@@ -101,6 +103,23 @@ def turn_from_runs(
             **{key: value for key, value in metadata.items() if not str(key).startswith(_OWN_METADATA)},
         },
     )
+
+
+def _waits_of(root: Run) -> Sequence[tuple[int, int]]:
+    """Return when a graph waited for a person: start and end in nanoseconds."""
+    waits: Sequence[tuple[int, int]] = (root.details or {}).get("waits", ())
+    return waits
+
+
+def _seconds_waited(root: Run, until: int) -> float:
+    return sum(max(0, end - start) for start, end in _waits_of(root) if end <= until) / 1e9
+
+
+def _first_token(answering: Run | None, root: Run) -> float | None:
+    seconds = seconds_to_first_token(answering, root.started_at)
+    if seconds is None or answering is None:
+        return None
+    return max(0.0, seconds - _seconds_waited(root, answering.first_token_at or 0))
 
 
 def _citations(answering: Run | None, response: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from rageval_hooks.integrations.langchain.answer import is_interrupted
 from rageval_hooks.integrations.langchain.model_calls import tool_calls_of
 from rageval_hooks.turn import ErrorInfo, TurnStatus
 
-__all__ = ["is_cancelled", "is_complete", "outcome_of"]
+__all__ = ["is_cancelled", "is_complete", "is_control_flow", "is_waiting", "outcome_of"]
 
 # By name: LangGraph may not be installed, and its nodes' exceptions move between modules.
 _WAITING = frozenset({"GraphInterrupt", "NodeInterrupt"})
@@ -32,16 +32,26 @@ def outcome_of(runs: Sequence[Run], answering: Run | None) -> tuple[TurnStatus, 
         answering: the call that wrote the answer.
     """
     root = runs[0]
-    name = type(root.error).__name__
-    if name in _CONTROL_FLOW:
-        return "interrupted", None
-    if (root.error is None or name in _CANCELS) and _waits(runs):
+    if is_waiting(runs):
         return "interrupted", None
     if root.error is None:
         return ("cancelled" if _stopped_early(root, answering) else "ok"), None
-    if name in _CANCELS:
+    if type(root.error).__name__ in _CANCELS:
         return "cancelled", None
     return "error", ErrorInfo.of(root.error)
+
+
+def is_control_flow(error: BaseException | None) -> bool:
+    """Return True for the exceptions by which LangGraph's nodes wait for a person, or hand over to another graph."""
+    return type(error).__name__ in _CONTROL_FLOW
+
+
+def is_waiting(runs: Sequence[Run]) -> bool:
+    """Return True if a turn has ended because a graph waits for a person."""
+    error = runs[0].error
+    if is_control_flow(error):
+        return True
+    return (error is None or type(error).__name__ in _CANCELS) and _waits(runs)
 
 
 def _waits(runs: Sequence[Run]) -> bool:

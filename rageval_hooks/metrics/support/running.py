@@ -96,6 +96,8 @@ def _why_missing(turn: Turn, field: Field) -> str:
     reason = MISSING[field]
     if field == "response" and turn.status != "ok":
         return f"{reason}: it ended with {turn.error.type if turn.error else turn.status}"
+    if field == "passages" and turn.first_half_missing:
+        return f"{reason}: the part of it before the interrupt is not known"
     return reason
 
 

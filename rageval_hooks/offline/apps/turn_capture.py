@@ -48,6 +48,7 @@ class _Collector(Pipeline):
             exporters=(), spans="rag", evaluate_unsampled=True, evaluate_without_retrieval=True
         )
         super().__init__(settings, [], [], Models(settings.models))
+        self.holds_interrupted = False
         self.computes_inline = True  # a turn is built, and handed over, before its call returns
 
     def submit(self, turn: Turn | Callable[[], Turn], context: TurnContext | None = None) -> Arrival:

@@ -170,6 +170,7 @@ def _timing(root: ExportedSpan, retrievers: Sequence[ExportedSpan], models: Sequ
         retrieval=_together(retrievers),
         generation=_together(models),
         time_to_first_token=root.attributes.get("rageval.timing.time_to_first_token"),
+        waiting=root.attributes.get("rageval.timing.waiting"),
     )
 
 

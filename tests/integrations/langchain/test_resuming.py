@@ -1,0 +1,446 @@
+"""A graph that waits for a person and is resumed makes one turn of both halves."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from typing import Annotated, Any, TypedDict
+
+import pytest
+from langchain_core.documents import Document
+from langchain_core.runnables import RunnableLambda
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, StateGraph
+from langgraph.graph.message import add_messages
+from langgraph.types import Command, interrupt
+from opentelemetry.sdk.trace import TracerProvider
+
+import rageval_hooks
+from rageval_hooks.integrations.capture.deferred import settle
+from rageval_hooks.integrations.capture.held_turns import HeldTurns, held_turns
+from rageval_hooks.integrations.capture.recorder import shared_recorder
+from rageval_hooks.testing import InMemoryExporter
+from rageval_hooks.turn import Turn
+from tests.integrations.langchain.conftest import Captured
+from tests.integrations.langchain.fakes import FACTS, PROMPT, join, model, retriever
+
+QUESTION = "When was the pier opened?"
+ANSWER = "In 2019."
+OTHER = [Document(id="d3", page_content="The lighthouse is 31 m high.")]
+
+
+class State(TypedDict):
+    question: str
+    documents: list[Document]
+    approved: str
+    answer: str
+
+
+def approve(state: State) -> Any:
+    return {"approved": interrupt("go on?")}
+
+
+def write(state: State) -> Any:
+    prompt = PROMPT.invoke({"context": join(state["documents"]), "question": state["question"]})
+    return {"answer": model(ANSWER).invoke(prompt).text}
+
+
+def graph(documents: Any = FACTS, *, asks: int = 1, **compiling: Any) -> Any:
+    """Retrieve, ask a person, answer."""
+
+    def find(state: State) -> Any:
+        return {"documents": retriever(documents).invoke(state["question"])}
+
+    waiting = [(f"approve{number}", approve) for number in range(asks)]
+    builder = StateGraph(State).add_sequence([("find", find), *waiting, ("write", write)]).add_edge(START, "find")
+    return builder.compile(checkpointer=InMemorySaver(), **compiling)
+
+
+def thread(name: str) -> Any:
+    return {"configurable": {"thread_id": name}}
+
+
+def ids(turn: Turn) -> list[Any]:
+    return [passage.id for passage in turn.passages]
+
+
+def kinds(turn: Turn) -> list[str]:
+    return [step.kind for step in turn.steps]
+
+
+@pytest.fixture(autouse=True)
+def nothing_held() -> Iterator[None]:
+    yield
+    assert len(held_turns()) == 0
+
+
+# --------------------------------------------------------------------------- both halves
+
+
+async def _stream(app: Any, value: Any, config: Any) -> None:
+    async for _ in app.astream(value, config):
+        pass
+
+
+def _leave(app: Any, value: Any, config: Any) -> None:
+    """Read a stream until the graph waits, as a web handler does."""
+    stream = app.stream(value, config)
+    for chunk in stream:
+        if "__interrupt__" in chunk:
+            break
+    stream.close()
+    assert settle(5)  # a person takes longer than the background thread
+
+
+CALLS = {
+    "invoke": lambda app, value, config: app.invoke(value, config),
+    "ainvoke": lambda app, value, config: asyncio.run(app.ainvoke(value, config)),
+    "stream": lambda app, value, config: list(app.stream(value, config)),
+    "astream": lambda app, value, config: asyncio.run(_stream(app, value, config)),
+    "left": _leave,
+}
+
+
+@pytest.mark.parametrize("way", CALLS)
+def test_both_halves_are_one_turn(captured: Captured, way: str) -> None:
+    """The question and the passages are of the first half, the answer is of the second, and steps are of both."""
+    app = graph()
+    CALLS[way](app, {"question": QUESTION}, thread("1"))
+    CALLS[way](app, Command(resume="yes"), thread("1"))
+
+    turn = captured.turn
+    assert (turn.query, turn.response, turn.status, turn.complete) == (QUESTION, ANSWER, "ok", True)
+    assert [(passage.id, passage.in_prompt) for passage in turn.passages] == [("d1", True), ("d2", True)]
+    assert kinds(turn) == ["retriever", "llm"]
+    assert turn.session_id == "1"
+    assert captured.handle.stats()["turns"] == 1
+
+
+def test_the_halves_may_be_called_in_different_ways(captured: Captured) -> None:
+    """Started with ``stream``, resumed with ``ainvoke``."""
+    app = graph()
+    list(app.stream({"question": QUESTION}, thread("1")))
+    asyncio.run(app.ainvoke(Command(resume="yes"), thread("1")))
+
+    assert (captured.turn.query, captured.turn.response) == (QUESTION, ANSWER)
+
+
+def test_the_time_in_which_the_graph_waits_is_no_latency(captured: Captured) -> None:
+    """It is reported separately."""
+    app = graph()
+    app.invoke({"question": QUESTION}, thread("1"))
+    list(app.stream(Command(resume="yes"), thread("1"), stream_mode="messages"))
+
+    timing = captured.turn.timing
+    assert timing is not None
+    assert timing.waiting is not None
+    assert timing.waiting > 0
+    assert timing.total == pytest.approx((timing.ended_at - timing.started_at) / 1e9 - timing.waiting)
+    assert timing.time_to_first_token is not None
+    assert timing.time_to_first_token <= timing.total
+
+
+def test_a_graph_that_waits_twice_is_one_turn(captured: Captured) -> None:
+    """All three parts belong together."""
+    app = graph(asks=2)
+    app.invoke({"question": QUESTION}, thread("1"))
+    app.invoke(Command(resume="yes"), thread("1"))
+    app.invoke(Command(resume="yes"), thread("1"))
+
+    turn = captured.turn
+    assert (turn.query, turn.response, ids(turn)) == (QUESTION, ANSWER, ["d1", "d2"])
+    assert kinds(turn) == ["retriever", "llm"]
+
+
+def test_a_draft_that_was_written_before_the_interrupt(captured: Captured) -> None:
+    """The model call of the first half wrote the answer, so its prompt decides what the model saw."""
+
+    def find(state: State) -> Any:
+        return {"documents": retriever().invoke(state["question"])}
+
+    app = (
+        StateGraph(State)
+        .add_sequence([("find", find), ("write", write), ("approve", approve)])
+        .add_edge(START, "find")
+        .compile(checkpointer=InMemorySaver())
+    )
+    app.invoke({"question": QUESTION}, thread("1"))
+    app.invoke(Command(resume="fine"), thread("1"))
+
+    turn = captured.turn
+    assert (turn.query, turn.response, turn.model) == (QUESTION, ANSWER, "scripted-1-2026")
+    assert [passage.in_prompt for passage in turn.passages] == [True, True]
+
+
+def test_a_state_that_is_edited_while_the_graph_waits(captured: Captured) -> None:
+    """The graph goes on from the new state; it is the same turn."""
+    app = graph(asks=2)
+    app.invoke({"question": QUESTION}, thread("1"))
+    app.update_state(thread("1"), {"approved": "by hand"})
+    app.invoke(Command(resume="yes"), thread("1"))
+    app.invoke(Command(resume="yes"), thread("1"))
+
+    assert (captured.turn.query, captured.turn.response, ids(captured.turn)) == (QUESTION, ANSWER, ["d1", "d2"])
+
+
+def test_a_graph_inside_a_chain(captured: Captured) -> None:
+    """The chain's input is the question; resumed by a chain too, it is the same turn."""
+    app = graph()
+    (RunnableLambda(lambda question: {"question": question}) | app).invoke(QUESTION, thread("1"))
+    (RunnableLambda(lambda said: Command(resume=said)) | app).invoke("yes", thread("1"))
+
+    assert (captured.turn.query, captured.turn.response, ids(captured.turn)) == (QUESTION, ANSWER, ["d1", "d2"])
+
+
+def test_an_interrupt_in_a_subgraph(captured: Captured) -> None:
+    """The outer graph is resumed."""
+    inner = graph()
+    inner.checkpointer = None
+    app = StateGraph(State).add_node("inner", inner).add_edge(START, "inner").compile(checkpointer=InMemorySaver())
+    app.invoke({"question": QUESTION}, thread("1"))
+    app.invoke(Command(resume="yes"), thread("1"))
+
+    assert (captured.turn.query, captured.turn.response, ids(captured.turn)) == (QUESTION, ANSWER, ["d1", "d2"])
+
+
+def test_an_error_in_the_second_half(captured: Captured) -> None:
+    """It is the turn's error."""
+
+    def fail(state: State) -> Any:
+        raise ValueError("no paper")
+
+    app = (
+        StateGraph(State)
+        .add_sequence([("approve", approve), ("fail", fail)])
+        .add_edge(START, "approve")
+        .compile(checkpointer=InMemorySaver())
+    )
+    app.invoke({"question": QUESTION}, thread("1"))
+    with pytest.raises(ValueError, match="no paper"):
+        app.invoke(Command(resume="yes"), thread("1"))
+
+    assert (captured.turn.query, captured.turn.status) == (QUESTION, "error")
+
+
+# --------------------------------------------------------------------------- several at once
+
+
+def test_two_conversations_are_not_mixed(captured: Captured) -> None:
+    """Both wait at the same time, and are resumed in the other order."""
+    first, second = graph(), graph(OTHER)
+    first.invoke({"question": QUESTION}, thread("1"))
+    second.invoke({"question": "How high is the lighthouse?"}, thread("2"))
+    second.invoke(Command(resume="yes"), thread("2"))
+    first.invoke(Command(resume="yes"), thread("1"))
+
+    assert [(turn.query, ids(turn), turn.session_id) for turn in captured.turns] == [
+        (QUESTION, ["d1", "d2"], "1"),
+        ("How high is the lighthouse?", ["d3"], "2"),
+    ]
+
+
+def test_two_graphs_that_use_the_same_thread_id_are_not_mixed(captured: Captured) -> None:
+    """Each has a store of its own, so the ids of their conversations may be equal."""
+    first, second = graph(), graph(OTHER)
+    first.invoke({"question": QUESTION}, thread("1"))
+    second.invoke({"question": "How high is the lighthouse?"}, thread("1"))
+    first.invoke(Command(resume="yes"), thread("1"))
+    second.invoke(Command(resume="yes"), thread("1"))
+
+    assert [(turn.query, ids(turn)) for turn in captured.turns] == [
+        (QUESTION, ["d1", "d2"]),
+        ("How high is the lighthouse?", ["d3"]),
+    ]
+
+
+def test_concurrent_conversations(captured: Captured) -> None:
+    """Twenty tasks of one loop, each with a thread of its own."""
+    app = graph([])
+
+    async def converse(number: int) -> None:
+        await app.ainvoke({"question": f"Question {number}?"}, thread(str(number)))
+        await asyncio.sleep(0)
+        await app.ainvoke(Command(resume="yes"), thread(str(number)))
+
+    async def main() -> None:
+        await asyncio.gather(*(converse(number) for number in range(20)))
+
+    asyncio.run(main())
+
+    expected = {(f"Question {number}?", str(number), ANSWER) for number in range(20)}
+    assert {(turn.query, turn.session_id, turn.response) for turn in captured.turns} == expected
+    assert len(captured.turns) == 20
+
+
+# --------------------------------------------------------------------------- one half only
+
+
+def test_a_turn_that_is_never_resumed_is_delivered(captured: Captured) -> None:
+    """``flush`` submits what waits, with its passages and without an answer."""
+    graph().invoke({"question": QUESTION}, thread("1"))
+
+    turn = captured.turn
+    assert (turn.query, turn.status, turn.response, ids(turn)) == (QUESTION, "interrupted", "", ["d1", "d2"])
+
+
+def test_the_first_half_was_delivered_before_the_second_came(captured: Captured) -> None:
+    """The second is a turn with the question and the documents of the graph's state."""
+    app = graph()
+    app.invoke({"question": QUESTION}, thread("1"))
+    assert captured.handle.flush(10)
+    app.invoke(Command(resume="yes"), thread("1"))
+
+    first, second = captured.turns
+    assert (first.status, first.response) == ("interrupted", "")
+    assert (second.query, second.status, second.response) == (QUESTION, "ok", ANSWER)
+    assert second.first_half_missing
+    assert [(passage.id, passage.in_prompt) for passage in second.passages] == [("d1", True), ("d2", True)]
+    assert kinds(second) == ["llm"]
+
+
+class Talk(TypedDict):
+    messages: Annotated[list[Any], add_messages]
+
+
+def test_metrics_of_the_answer_are_skipped_if_the_passages_are_not_known() -> None:
+    """A conversation's state has the question, but only the text of what was retrieved."""
+
+    def find(state: Talk) -> Any:
+        return {"messages": [("ai", join(retriever().invoke(QUESTION)))]}
+
+    def ask(state: Talk) -> Any:
+        return {"messages": [("human", interrupt("go on?"))]}
+
+    def answer(state: Talk) -> Any:
+        return {"messages": [model(ANSWER).invoke(state["messages"])]}
+
+    app = (
+        StateGraph(Talk).add_sequence([find, ask, answer]).add_edge(START, "find").compile(checkpointer=InMemorySaver())
+    )
+    app.invoke({"messages": [("human", QUESTION)]}, thread("1"))
+    exporter = InMemoryExporter()
+    with rageval_hooks.instrument(metrics=["unsupported_facts"], exporters=[exporter]) as handle:
+        app.invoke(Command(resume="Yes, please."), thread("1"))
+        assert handle.flush(10)
+
+    [evaluation] = exporter.evaluations
+    assert (evaluation.turn.query, evaluation.turn.response) == (QUESTION, ANSWER)
+    assert {(result.status, result.reason) for result in evaluation.results} == {
+        ("skipped", "the turn has no passages: the part of it before the interrupt is not known")
+    }
+
+
+def test_a_graph_that_stops_before_a_node_and_goes_on(captured: Captured) -> None:
+    """LangGraph does not report ``interrupt_before``: the second turn has the question from the state."""
+    app = graph(asks=0, interrupt_before=["write"])
+    app.invoke({"question": QUESTION}, thread("1"))
+    app.invoke(None, thread("1"))
+
+    first, second = captured.turns
+    assert (first.query, first.response) == (QUESTION, "")
+    assert (second.query, second.response, ids(second)) == (QUESTION, ANSWER, ["d1", "d2"])
+
+
+def test_what_waits_is_delivered_when_the_process_ends() -> None:
+    """An exit is no reason to lose a turn."""
+    code = """
+        import rageval_hooks
+        from langgraph.types import Command
+        from tests.integrations.langchain.test_resuming import QUESTION, graph, thread
+        from rageval_hooks.testing import InMemoryExporter
+
+        class Printing(InMemoryExporter):
+            def export(self, evaluation):
+                print(evaluation.turn.status, evaluation.turn.query, flush=True)
+
+        rageval_hooks.instrument(metrics=[], exporters=[Printing()])
+        graph().invoke({"question": QUESTION}, thread("1"))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+
+    assert done.stdout.split("\n")[0] == f"interrupted {QUESTION}"
+
+
+# --------------------------------------------------------------------------- bounds
+
+
+def test_the_oldest_is_delivered_when_too_many_wait(captured: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is lost: it is a turn without an answer."""
+    monkeypatch.setattr(held_turns(), "max_turns", 2)
+    app = graph()
+    for name in "123":
+        app.invoke({"question": QUESTION}, thread(name))
+    assert len(held_turns()) == 2
+    app.invoke(Command(resume="yes"), thread("3"))
+
+    assert sorted((turn.session_id, turn.status) for turn in captured.turns) == [
+        ("1", "interrupted"),
+        ("2", "interrupted"),
+        ("3", "ok"),
+    ]
+
+
+def test_a_turn_that_waits_too_long_is_delivered(captured: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the end of the next turn, whatever that is."""
+    app = graph()
+    app.invoke({"question": QUESTION}, thread("1"))
+    later = held_turns().clock() + 3601 * 10**9
+    monkeypatch.setattr(held_turns(), "clock", lambda: later)
+    RunnableLambda(str).invoke("x")
+
+    assert len(held_turns()) == 0
+    assert [turn.status for turn in captured.turns] == ["interrupted", "ok"]
+
+
+def test_a_forked_child_holds_nothing() -> None:
+    """The parent process delivers what it holds."""
+    turns = HeldTurns()
+    turns.note_sampling("1", True)
+    turns.reset_after_fork()
+
+    assert (len(turns), turns.earlier_sampling("1")) == (0, None)
+
+
+# --------------------------------------------------------------------------- sampling
+
+
+def test_a_second_half_is_sampled_out_if_the_first_was() -> None:
+    """The whole turn is sampled out, and counted once."""
+    app, exporter = graph(), InMemoryExporter()
+    with rageval_hooks.instrument(metrics=[], exporters=[exporter], sample_rate=0.5) as handle:
+        for number in range(40):
+            app.invoke({"question": QUESTION}, thread(f"s{number}"))
+        for number in range(40):
+            app.invoke(Command(resume="yes"), thread(f"s{number}"))
+        assert handle.flush(10)
+        stats = handle.stats()
+
+    assert stats["turns"] + stats["sampled_out"] == 40
+    assert 0 < stats["turns"] < 40
+    assert {(evaluation.turn.query, evaluation.turn.response) for evaluation in exporter.evaluations} == {
+        (QUESTION, ANSWER)
+    }
+    assert len(shared_recorder()) == 0
+
+
+def test_a_resumed_turn_is_in_the_trace_of_the_call_that_resumed_it(captured: Captured) -> None:
+    """Its answer was given there."""
+    app, tracer = graph(), TracerProvider().get_tracer("app")
+    with tracer.start_as_current_span("first request"):
+        app.invoke({"question": QUESTION}, thread("1"))
+    with tracer.start_as_current_span("second request") as span:
+        app.invoke(Command(resume="yes"), thread("1"))
+
+    assert captured.turn.span is not None
+    assert captured.turn.span.trace_id == f"{span.get_span_context().trace_id:032x}"
