@@ -39,7 +39,7 @@ from rageval_hooks.integrations.langchain.resuming import (
 from rageval_hooks.integrations.langchain.snapshots import snapshot_documents, snapshot_runs
 from rageval_hooks.online.inline import Arrival
 from rageval_hooks.online.pipeline import Pipeline
-from rageval_hooks.online.turn_context import Selection
+from rageval_hooks.online.turn_context import TurnContext
 from rageval_hooks.runtime.suppression import is_suppressed
 from rageval_hooks.turn import Turn
 
@@ -286,7 +286,7 @@ class TurnHandler(BaseCallbackHandler):
 # --------------------------------------------------------------------------- what events say about a run
 
 
-def _selection_of_first_half(pipeline: Pipeline, input: Any, fields: dict[str, Any]) -> Selection | None:
+def _selection_of_first_half(pipeline: Pipeline, input: Any, fields: dict[str, Any]) -> TurnContext | None:
     """Return the selection of a root that resumes a turn: that of the first half; None for any other root."""
     selected = earlier_sampling(input, fields.get("metadata"))
     return None if selected is None else pipeline.begin(otel_context.get_current(), selected=selected)
