@@ -6,23 +6,17 @@ weakest: a known key, text that a model of the turn wrote, the end of a conversa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage, convert_to_messages
+from langchain_core.messages import AIMessage, BaseMessage
 
 from rageval_hooks.integrations.capture.authorship import carries
 from rageval_hooks.integrations.capture.values import is_a, or_else
-from rageval_hooks.integrations.langchain.question import (
-    MESSAGE_KEYS,
-    as_messages,
-    fields_by_name,
-    last_human_text,
-    query_of,
-    strings_in,
-)
-from rageval_hooks.integrations.langchain.rendering import as_json, content_text, role_of
-from rageval_hooks.integrations.langchain.snapshots import is_structured_answer
+from rageval_hooks.integrations.langchain.question import MESSAGE_KEYS, query_of, strings_in
+from rageval_hooks.integrations.langchain.rendering import as_json, content_text
+from rageval_hooks.integrations.langchain.replies import new_reply
+from rageval_hooks.integrations.langchain.states import fields_by_name, is_structured_answer
 
 __all__ = ["answer_of", "is_interrupted", "is_stream_event"]
 
@@ -53,7 +47,7 @@ def answer_of(value: Any, given: Any = None, written: Sequence[str] = (), stream
     if isinstance(value, Mapping):
         return _answer_in_mapping(value, given, written, streamed)
     if isinstance(value, (list, tuple)):
-        return _new_reply(value, given, given, written)
+        return new_reply(value, given, given, written)
     if is_structured_answer(value):
         return _answer_in_object(value)
     return ""
@@ -124,7 +118,7 @@ def _answer_under_other_key(
     fields: Mapping[Any, Any], given: Any, written: Sequence[str], streamed: Sequence[str]
 ) -> str:
     """Find the answer in a mapping that has it under no known key: in a conversation, or next to one."""
-    replies = {key: _new_reply(fields.get(key), _field(given, key), given, written) for key in MESSAGE_KEYS}
+    replies = {key: new_reply(fields.get(key), _field(given, key), given, written) for key in MESSAGE_KEYS}
     strings = _new_strings(fields, given)
 
     # Text that a model of this turn wrote is the strongest evidence.
@@ -189,118 +183,6 @@ def _closes_stream(text: str, streamed: Sequence[str]) -> bool:
 def _is_taken_from(text: str, whole: str) -> bool:
     """Return True if a text is a field of a streamed JSON object, or a phrase of the streamed text."""
     return as_json(text) in whole or (" " in text and text in whole)
-
-
-@or_else("")
-def _new_reply(messages: Any, before: Any, given: Any, written: Sequence[str]) -> str:
-    """Return the reply in a conversation, unless it was there before.
-
-    Args:
-        messages: the conversation in the output.
-        before: the conversation in the input.
-        given: the whole input.
-        written: the texts that models of this turn wrote.
-    """
-    if not is_a(messages, (list, tuple)) or not messages:
-        return ""
-    return _reply_in(_added(messages, as_messages(before, "messages"), query_of(given)), written)
-
-
-def _added(messages: Sequence[Any], before: Sequence[Any], query: str) -> Sequence[Any]:
-    """Return the messages that came after the input's messages and after the question.
-
-    A graph with a checkpointer has the messages of earlier turns before those of the input.
-    """
-    said, told = _said(messages), _said(before)
-    start = _length_of_input(said, told)
-    if told and not start and _ends_with(said, told):
-        return ()  # a cut history, without a reply
-
-    humans = _positions(messages, HumanMessage)
-    asked = _position_of_question(messages, humans, {query, last_human_text(before)})
-    if asked is not None:
-        return messages[max(start, asked + 1) :]
-
-    # The question was rewritten: the last human message is taken for it.
-    if humans and not start:
-        start = humans[-1] + 1
-    return messages[start:]
-
-
-def _length_of_input(said: Sequence[Any], told: Sequence[Any]) -> int:
-    """Return how many messages of the output are the input's; 0 if the output does not begin with the input."""
-    return len(told) if said[: len(told)] == told else 0
-
-
-def _position_of_question(messages: Sequence[Any], humans: Sequence[int], questions: Collection[str]) -> int | None:
-    for position in reversed(humans):
-        text = content_text(messages[position].content)
-        if text and text in questions:
-            return position
-    return None
-
-
-def _positions(messages: Sequence[Any], of: type) -> list[int]:
-    """Return the positions of the messages of a class."""
-    return [position for position, message in enumerate(messages) if is_a(message, of)]
-
-
-def _ends_with(said: Sequence[Any], told: Sequence[Any]) -> bool:
-    """Return True if a conversation is the end of the input's, or has it as its own end."""
-    if said[-1:] != told[-1:]:
-        return False
-    return len(said) <= len(told) or said[-len(told) :] == told
-
-
-@or_else(())
-def _said(messages: Sequence[Any]) -> Sequence[tuple[str, str]]:
-    """Return who said what."""
-    converted = convert_to_messages(messages)
-    return [(role_of(message.type), content_text(message.content)) for message in converted]
-
-
-def _reply_in(messages: Sequence[Any], written: Sequence[str]) -> str:
-    """Return the reply among the new messages of a conversation.
-
-    The reply comes after the last result of a tool. If nothing does, the text next to the tool call or the tool's text
-    is the reply (``return_direct``).
-    """
-    results = _positions(messages, ToolMessage)
-    last = messages[results[-1] + 1 :] if results else messages
-    if text := _last_model_text(last):
-        return text
-
-    # A node that returns {"messages": [text]} makes a human message of the model's text.
-    if text := _human_text(last, written, after_result=bool(results)):
-        return text
-
-    if results and not _positions(last, AIMessage):
-        return _directly_returned(messages, messages[results[-1]])
-    return _last_model_text(messages)
-
-
-def _directly_returned(messages: Sequence[Any], result: ToolMessage) -> str:
-    """Return the answer of an agent that ends with a tool: the text next to the tool call, else the tool's text."""
-    calls = _positions(messages, AIMessage)
-    text = content_text(messages[calls[-1]].content) if calls else ""
-    return text or content_text(result.content)
-
-
-def _last_model_text(messages: Sequence[Any]) -> str:
-    for message in reversed(messages):
-        if is_a(message, AIMessage) and not message.tool_calls:
-            return content_text(message.content)
-    return ""
-
-
-def _human_text(messages: Sequence[Any], written: Sequence[str], after_result: bool) -> str:
-    for message in reversed(messages):
-        if not is_a(message, HumanMessage):
-            continue
-        text = content_text(message.content)
-        if after_result or any(carries(text, one) for one in written):
-            return text
-    return ""
 
 
 @or_else(False)

@@ -9,9 +9,10 @@ from langchain_core.messages import BaseMessage
 from langchain_core.outputs import LLMResult
 
 from rageval_hooks.integrations.capture.recorder import Run
-from rageval_hooks.integrations.capture.values import first_string, or_else
+from rageval_hooks.integrations.capture.run_facts import detail_of
+from rageval_hooks.integrations.capture.values import first_of, first_string, or_else
+from rageval_hooks.integrations.langchain.copying import MessageSnapshot, ResultSnapshot
 from rageval_hooks.integrations.langchain.rendering import as_json, content_text, role_of
-from rageval_hooks.integrations.langchain.snapshots import MessageSnapshot, ResultSnapshot
 from rageval_hooks.text.annotations import annotations_from_blocks
 from rageval_hooks.turn import Message, Usage
 
@@ -29,6 +30,7 @@ __all__ = [
 ]
 
 _MESSAGES = (BaseMessage, MessageSnapshot)
+_REQUESTED_MODEL_KEYS = ("model", "model_name", "model_id", "deployment_name")
 
 
 def _generation(output: Any) -> Any:
@@ -43,9 +45,20 @@ def _message(output: Any) -> Any:
     return getattr(_generation(output), "message", None)
 
 
+def _response_metadata(output: Any) -> Any:
+    """Return what a chat model's provider reported, for example {"model_name": "gpt-4.1", "finish_reason": "stop"}."""
+    return getattr(_message(output), "response_metadata", None)
+
+
+def _llm_output(output: Any) -> Any:
+    """Return what a text model's provider reported, for example {"token_usage": {…}, "model_name": "…"}."""
+    return getattr(output, "llm_output", None)
+
+
 def tool_calls_of(output: Any) -> list[Any]:
     """Return the tool calls that a model requested."""
-    return getattr(_message(output), "tool_calls", None) or []
+    calls: list[Any] | None = getattr(_message(output), "tool_calls", None)
+    return calls or []
 
 
 def generated_text(output: Any) -> str:
@@ -53,13 +66,16 @@ def generated_text(output: Any) -> str:
     message = _message(output)
     if message is not None:
         return content_text(message.content)
-    return getattr(_generation(output), "text", "") or ""
+    text: str | None = getattr(_generation(output), "text", None)
+    return text or ""
 
 
 def written_by(run: Run) -> str:
     """Return what a model wrote, or the arguments of its tool calls: one of them may be a structured answer."""
     calls = tool_calls_of(run.output)
-    return as_json([call.get("args") for call in calls]) if calls else generated_text(run.output)
+    if not calls:
+        return generated_text(run.output)
+    return as_json([call.get("args") for call in calls])
 
 
 @or_else(())
@@ -70,36 +86,40 @@ def citations_of(output: Any) -> Sequence[dict[str, Any]]:
 
 def prompt_of(run: Run) -> tuple[Message, ...]:
     """Return the prompt of a model's run."""
-    first = run.input[0] if isinstance(run.input, (list, tuple)) and run.input else None
-    if isinstance(first, str):
-        return (Message(role="user", content=first),)
-    return tuple(_prompt_message(message) for message in prompt_messages(run))
+    prompt = _first_prompt(run)
+    if isinstance(prompt, str):
+        return (Message(role="user", content=prompt),)
+    return tuple(map(_prompt_message, prompt_messages(run)))
+
+
+def _first_prompt(run: Run) -> Any:
+    """Return the prompt: a text, or a list of messages. A run has a list of prompts, and one of them in practice."""
+    if isinstance(run.input, (list, tuple)) and run.input:
+        return run.input[0]
+    return None
 
 
 def prompt_messages(run: Run) -> list[Any]:
-    """Return the messages of a chat model's prompt; none for a text model."""
-    first = run.input[0] if isinstance(run.input, (list, tuple)) and run.input else None
-    if not isinstance(first, (list, tuple)):
+    """Return the messages of a chat model's prompt; an empty list for a text model."""
+    prompt = _first_prompt(run)
+    if not isinstance(prompt, (list, tuple)):
         return []
-    return [message for message in first if isinstance(message, _MESSAGES)]
+    return [message for message in prompt if isinstance(message, _MESSAGES)]
 
 
 def _prompt_message(message: BaseMessage | MessageSnapshot) -> Message:
-    text = content_text(message.content)
+    # An agent's request for tools has no text: {"content": "", "tool_calls": [{"name": "search", "args": {…}}]}.
     calls = getattr(message, "tool_calls", None)
-    if not text and calls:
-        text = as_json(calls)
+    text = content_text(message.content) or (as_json(calls) if calls else "")
     return Message(role=role_of(message.type), content=text)
 
 
 @or_else(None)
 def model_of(run: Run) -> str | None:
     """Return the model's name: as the provider reported it, else as it was requested."""
-    reported = getattr(_message(run.output), "response_metadata", None) or {}
-    llm_output = getattr(run.output, "llm_output", None) or {}
     return (
-        first_string(reported, ("model_name", "model", "model_id"))
-        or first_string(llm_output, ("model_name", "model"))
+        first_string(_response_metadata(run.output), ("model_name", "model", "model_id"))
+        or first_string(_llm_output(run.output), ("model_name", "model"))
         or request_model_of(run)
     )
 
@@ -107,42 +127,53 @@ def model_of(run: Run) -> str | None:
 @or_else(None)
 def request_model_of(run: Run) -> str | None:
     """Return the model's name as the application requested it."""
-    requested = (run.details or {}).get("invocation_params") or {}
-    return first_string(run.metadata or {}, ("ls_model_name",)) or first_string(
-        requested, ("model", "model_name", "model_id", "deployment_name")
-    )
+    # LangChain's metadata for tracers, {"ls_provider": "openai", "ls_model_name": "gpt-4.1"}, has one name for all
+    # providers. A model class that does not set it has the provider's own name in the parameters of the call.
+    in_metadata = first_string(run.metadata, ("ls_model_name",))
+    return in_metadata or first_string(detail_of(run, "invocation_params"), _REQUESTED_MODEL_KEYS)
 
 
 @or_else(None)
 def response_id_of(run: Run) -> str | None:
     """Return the provider's id of a completion, for example ``chatcmpl-…``."""
-    message = _message(run.output)
-    reported = first_string(getattr(message, "response_metadata", None) or {}, ("id", "response_id"))
-    llm_output = first_string(getattr(run.output, "llm_output", None) or {}, ("id",))
-    own = getattr(message, "id", None)
-    # LangChain makes ids of its own where the provider gives none, for example "run--3f1c…" or "lc_run--3f1c…".
-    provided = own if isinstance(own, str) and not own.startswith(("run-", "lc_")) else None
-    return reported or llm_output or provided
+    return (
+        first_string(_response_metadata(run.output), ("id", "response_id"))
+        or first_string(_llm_output(run.output), ("id",))
+        or _id_from_provider(getattr(_message(run.output), "id", None))
+    )
+
+
+def _id_from_provider(message_id: Any) -> str | None:
+    """Return the id of a message, unless LangChain made it, for example "run--3f1c…" or "lc_run--3f1c…"."""
+    if not isinstance(message_id, str) or message_id.startswith(("run-", "lc_")):
+        return None
+    return message_id
 
 
 @or_else(None)
 def usage_of(run: Run) -> Usage | None:
     """Return the tokens that the provider counted for a model's run."""
     reported = getattr(_message(run.output), "usage_metadata", None)
-    if reported and reported.get("total_cost") == 0:  # LangChain marks answers from its own cache like this
+    return _usage_of_chat_model(reported) if reported else _usage_of_text_model(run.output)
+
+
+def _usage_of_chat_model(reported: Mapping[str, Any]) -> Usage | None:
+    """Read LangChain's own form: {"input_tokens": 12, "output_tokens": 3, "input_token_details": {"cache_read": 8}}."""
+    if reported.get("total_cost") == 0:  # LangChain marks answers from its own cache like this
         return Usage(input_tokens=0, output_tokens=0)
-    if reported:
-        details = reported.get("input_token_details") or {}
-        return _usage(reported.get("input_tokens"), reported.get("output_tokens"), details.get("cache_read"))
-    llm_output = getattr(run.output, "llm_output", None) or {}
-    counts = llm_output.get("token_usage") or llm_output.get("usage") or {}
+    details = reported.get("input_token_details") or {}
+    return _usage(reported.get("input_tokens"), reported.get("output_tokens"), details.get("cache_read"))
+
+
+def _usage_of_text_model(output: Any) -> Usage | None:
+    """Read the provider's form, by OpenAI's names ({"prompt_tokens": 12, "completion_tokens": 3}) or Anthropic's."""
+    reported = _llm_output(output) or {}
+    counts = reported.get("token_usage") or reported.get("usage")
     if not isinstance(counts, Mapping):
         return None
-    return _usage(
-        counts.get("prompt_tokens", counts.get("input_tokens")),
-        counts.get("completion_tokens", counts.get("output_tokens")),
-        None,
-    )
+    read = first_of(counts, ("prompt_tokens", "input_tokens"))
+    written = first_of(counts, ("completion_tokens", "output_tokens"))
+    return _usage(read, written, None)
 
 
 def _usage(input_tokens: Any, output_tokens: Any, cached: Any) -> Usage | None:

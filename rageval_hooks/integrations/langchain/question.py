@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import is_dataclass
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, convert_to_messages
@@ -11,9 +10,9 @@ from langchain_core.prompt_values import PromptValue
 
 from rageval_hooks.integrations.capture.values import is_a, or_else
 from rageval_hooks.integrations.langchain.rendering import content_text
-from rageval_hooks.integrations.langchain.snapshots import is_structured_answer
+from rageval_hooks.integrations.langchain.states import fields_by_name
 
-__all__ = ["MESSAGE_KEYS", "as_messages", "fields_by_name", "last_human_text", "query_of", "strings_in"]
+__all__ = ["MESSAGE_KEYS", "as_messages", "last_human_text", "query_of", "strings_in"]
 
 _QUERY_KEYS = ("input", "question", "query", "user_input", "prompt", "text")
 
@@ -47,17 +46,6 @@ def query_of(value: Any, depth: int = _DEPTH) -> str:
     if type(value).__name__ == "Command":  # a graph is resumed: what the person said to it is not the question
         value = getattr(value, "update", None)
     return _query_in_mapping(fields_by_name(value), depth - 1)
-
-
-@or_else({})
-def fields_by_name(value: Any) -> Mapping[Any, Any]:
-    """Return the items of a mapping, or the fields of a state that is a dataclass or a pydantic model."""
-    if isinstance(value, Mapping):
-        return value
-    # LangGraph accepts both as the class of a graph's state.
-    if is_dataclass(value) or is_structured_answer(value):
-        return vars(value)
-    return {}
 
 
 def _query_in_mapping(fields: Mapping[Any, Any], depth: int) -> str:

@@ -10,11 +10,12 @@ from langchain_core.messages import BaseMessage
 from langchain_core.prompt_values import PromptValue
 
 from rageval_hooks.integrations.capture.values import is_a
-from rageval_hooks.integrations.langchain.snapshots import DocumentSnapshot
+from rageval_hooks.integrations.langchain.copying import DocumentSnapshot
 from rageval_hooks.runtime.jsonable import json_text
 
 __all__ = ["as_json", "as_text", "content_text", "role_of", "tool_text"]
 
+# LangChain's names of message types, and the roles of model APIs. Chunks of a stream are named after their class.
 _ROLES = {"human": "user", "ai": "assistant", "AIMessageChunk": "assistant", "HumanMessageChunk": "user"}
 
 
@@ -29,13 +30,14 @@ def content_text(content: Any) -> str:
         return str.__str__(content)  # LangChain's ``message.text`` is a subclass of str
     if not isinstance(content, (list, tuple)):
         return ""
-    parts = []
-    for block in content:
-        if is_a(block, str):
-            parts.append(block)
-        elif is_a(block, Mapping) and is_a(block.get("text"), str):
-            parts.append(block["text"])
-    return "".join(parts)
+    # Claude and the Responses API of OpenAI answer in blocks: [{"type": "text", "text": "It opened in 1869."}].
+    return "".join(map(_block_text, content))
+
+
+def _block_text(block: Any) -> str:
+    """Return the text of a block: a string, or {"type": "text", "text": "…"}. Images and tool calls have no text."""
+    text = block.get("text") if is_a(block, Mapping) else block
+    return str.__str__(text) if is_a(text, str) else ""
 
 
 def tool_text(output: Any) -> str:

@@ -1,0 +1,130 @@
+"""Finding the reply in a conversation: the last message of the model that was not there before.
+
+A conversation is a list of messages, for example what an agent returns: [question, tool call, tool result, reply].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage, convert_to_messages
+
+from rageval_hooks.integrations.capture.authorship import carries
+from rageval_hooks.integrations.capture.values import is_a, or_else
+from rageval_hooks.integrations.langchain.question import as_messages, last_human_text, query_of
+from rageval_hooks.integrations.langchain.rendering import content_text, role_of
+
+__all__ = ["new_reply"]
+
+
+@or_else("")
+def new_reply(messages: Any, before: Any, given: Any, written: Sequence[str]) -> str:
+    """Return the reply in a conversation, unless it was there before.
+
+    Args:
+        messages: the conversation in the output.
+        before: the conversation in the input.
+        given: the whole input.
+        written: the texts that models of this turn wrote.
+    """
+    if not is_a(messages, (list, tuple)) or not messages:
+        return ""
+    return _reply_in(_added(messages, as_messages(before, "messages"), query_of(given)), written)
+
+
+def _added(messages: Sequence[Any], before: Sequence[Any], query: str) -> Sequence[Any]:
+    """Return the messages that came after the input's messages and after the question.
+
+    A graph with a checkpointer has the messages of earlier turns before those of the input.
+    """
+    said, told = _said(messages), _said(before)
+    start = _length_of_input(said, told)
+    if told and not start and _ends_with(said, told):
+        return ()  # a cut history, without a reply
+
+    humans = _positions(messages, HumanMessage)
+    asked = _position_of_question(messages, humans, {query, last_human_text(before)})
+    if asked is not None:
+        return messages[max(start, asked + 1) :]
+
+    # The question was rewritten: the last human message is taken for it.
+    if humans and not start:
+        start = humans[-1] + 1
+    return messages[start:]
+
+
+def _length_of_input(said: Sequence[Any], told: Sequence[Any]) -> int:
+    """Return how many messages of the output are the input's; 0 if the output does not begin with the input."""
+    return len(told) if said[: len(told)] == told else 0
+
+
+def _position_of_question(messages: Sequence[Any], humans: Sequence[int], questions: Collection[str]) -> int | None:
+    for position in reversed(humans):
+        text = content_text(messages[position].content)
+        if text and text in questions:
+            return position
+    return None
+
+
+def _positions(messages: Sequence[Any], of: type) -> list[int]:
+    """Return the positions of the messages of a class."""
+    return [position for position, message in enumerate(messages) if is_a(message, of)]
+
+
+def _ends_with(said: Sequence[Any], told: Sequence[Any]) -> bool:
+    """Return True if a conversation is the end of the input's, or has it as its own end."""
+    if said[-1:] != told[-1:]:
+        return False
+    return len(said) <= len(told) or said[-len(told) :] == told
+
+
+@or_else(())
+def _said(messages: Sequence[Any]) -> Sequence[tuple[str, str]]:
+    """Return who said what."""
+    converted = convert_to_messages(messages)
+    return [(role_of(message.type), content_text(message.content)) for message in converted]
+
+
+def _reply_in(messages: Sequence[Any], written: Sequence[str]) -> str:
+    """Return the reply among the new messages of a conversation.
+
+    The reply comes after the last result of a tool. If nothing does, the text next to the tool call or the tool's text
+    is the reply (``return_direct``).
+    """
+    results = _positions(messages, ToolMessage)
+    last = messages[results[-1] + 1 :] if results else messages
+    if text := _last_model_text(last):
+        return text
+
+    # A node that returns {"messages": [text]} makes a human message of the model's text.
+    if text := _human_text(last, written, after_result=bool(results)):
+        return text
+
+    if results and not _positions(last, AIMessage):
+        return _directly_returned(messages, messages[results[-1]])
+    return _last_model_text(messages)
+
+
+def _directly_returned(messages: Sequence[Any], result: ToolMessage) -> str:
+    """Return the answer of an agent that ends with a tool: the text next to the tool call, else the tool's text."""
+    calls = _positions(messages, AIMessage)
+    text = content_text(messages[calls[-1]].content) if calls else ""
+    return text or content_text(result.content)
+
+
+def _last_model_text(messages: Sequence[Any]) -> str:
+    for message in reversed(messages):
+        if is_a(message, AIMessage) and not message.tool_calls:
+            return content_text(message.content)
+    return ""
+
+
+def _human_text(messages: Sequence[Any], written: Sequence[str], after_result: bool) -> str:
+    for message in reversed(messages):
+        if not is_a(message, HumanMessage):
+            continue
+        text = content_text(message.content)
+        if after_result or any(carries(text, one) for one in written):
+            return text
+    return ""
