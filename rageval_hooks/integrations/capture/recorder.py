@@ -40,6 +40,10 @@ _ENDED_WELL = 0
 """Recorded in place of the end time for runs that completed. Whatever starts under them later is a new turn."""
 
 
+def _never() -> bool:
+    return False
+
+
 def _no_texts(_: object) -> Sequence[str]:
     return ()
 
@@ -56,6 +60,8 @@ class Framework:
         texts_of: returns the texts of the passages in the output of a retriever or reranker.
         join: builds one turn of a root's turn and the turns of the other frameworks' outermost runs inside it. None if
             the inner runs are only details of what the root does.
+        continues_unsampled: returns True if the calling code belongs to a sampled-out turn whose runs have ended, for
+            example because a streamed answer is still being read. A run of another framework is then no new turn.
     """
 
     name: str
@@ -64,6 +70,7 @@ class Framework:
     text_id: Callable[[Any], str] = str
     texts_of: Callable[[Any], Sequence[str]] = _no_texts
     join: Callable[[Turn, Sequence[Turn]], Turn] | None = None
+    continues_unsampled: Callable[[], bool] = _never
 
 
 class Run:
@@ -261,7 +268,8 @@ class Recorder:
                 root = Run(run_id, None, framework, kind, name, input, self.clock())
                 root.details = details
                 if selection is None:
-                    selection = self._select(owner, standalone)
+                    is_turn = standalone and (explicit or not self._continues_unsampled(framework))
+                    selection = owner.begin(otel_context.get_current()) if is_turn else _SAMPLED_OUT
                 return self._start_root(owner, root, selection)
             around = placed
         recording, parent = around
@@ -327,8 +335,9 @@ class Recorder:
         """Return True if a run with this parent belongs to a turn that has already ended."""
         return self.goes_on(parent_id) or (part and self.has_ended(parent_id))
 
-    def _select(self, owner: Pipeline, standalone: bool) -> TurnContext:
-        return owner.begin(otel_context.get_current()) if standalone else _SAMPLED_OUT
+    def _continues_unsampled(self, framework: Framework | None) -> bool:
+        """Return True if the calling code is inside a sampled-out turn of another framework."""
+        return any(other.continues_unsampled() for other in self.frameworks if other is not framework)
 
     def _start_root(self, owner: Pipeline, run: Run, selection: TurnContext) -> Run | None:
         recording = Recording(run, owner, selection)

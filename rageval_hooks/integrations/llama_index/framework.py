@@ -28,6 +28,10 @@ def _texts_of(nodes: Any) -> list[str]:
 
 
 FRAMEWORK = Framework(
-    "llama_index", turn_from_events, active_span_id.get, _continues_an_unsampled_turn, texts_of=_texts_of
+    "llama_index",
+    turn_from_events,
+    active_span_id.get,
+    texts_of=_texts_of,
+    continues_unsampled=_continues_an_unsampled_turn,
 )
 _recorder.join(FRAMEWORK)
