@@ -148,6 +148,8 @@ class Settings(BaseSettings):
         thresholds: score name → bound for the label ``pass``; at least, or at most where lower is better. None for no
             label; the name ``"*"`` for every score that is not named. ``"none"`` is short for ``{"*": None}``. What is
             not named has the bound that was measured for it and its model, if there is one: see docs/metrics.md.
+        cost_rate: a fixed price of 1,000 tokens, read or written, in USD, for the score ``cost``. None for the known
+            prices of the models, from the package genai-prices (``pip install "rageval-hooks[prices]"``).
         inline_budget_ms: the longest that a call of the application waits for local scores. Scores that are ready by
             then are on the turn's span; the others follow as EVALUATOR spans. 0 means that calls never wait.
         capture_content: False keeps questions, passages and answers off spans, and out of what the exporters
@@ -186,6 +188,9 @@ class Settings(BaseSettings):
     thresholds: Annotated[dict[str, Annotated[FiniteFloat, BeforeValidator(_number)] | None], NoDecode] = Field(
         default_factory=dict,
         description="a mapping of score names to numbers, or 'name=number, name=number'; None, or 'none', for no label",
+    )
+    cost_rate: Number | None = Field(
+        default=None, ge=0, allow_inf_nan=False, description="USD for 1,000 tokens, 0 or more"
     )
     inline_budget_ms: Number = Field(default=100.0, ge=0, description="milliseconds, 0 or more")
     capture_content: bool | None = Field(default=None, description=_YES_OR_NO)

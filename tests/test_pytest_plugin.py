@@ -64,7 +64,7 @@ def test_a_bad_answer_fails_and_says_why(run) -> None:
     result = run(
         """
 def test_it(assert_scores):
-    assert_scores(BAD, groundedness=0.7, unsupported_facts=0, cost=10)
+    assert_scores(BAD, groundedness=0.7, unsupported_facts=0, tokens=1000)
 """
     )
     result.assert_outcomes(failed=1)
@@ -78,7 +78,7 @@ def test_it(assert_scores):
             "E *answer: The bridge was opened in 1978 by Carl.",
         ]
     )
-    result.stdout.no_fnmatch_line("*cost is*")
+    result.stdout.no_fnmatch_line("*tokens is*")
     result.stdout.no_fnmatch_line("*pytest_plugin.py*")
 
 
@@ -166,12 +166,12 @@ def test_options_stand_in_the_ini_file(run, monkeypatch: pytest.MonkeyPatch) -> 
     """Unless the environment says something else."""
     code = """
 def test_it(rageval):
-    assert {score.metric for score in rageval(GOOD).scores} == {"cost"}
+    assert {score.metric for score in rageval(GOOD).scores} == {"tokens"}
 """
     monkeypatch.delenv("RAGEVAL_MODELS")
-    run(code, ini="rageval_models = lexical\nrageval_metrics = cost").assert_outcomes(passed=1)
-    monkeypatch.setenv("RAGEVAL_METRICS", "tokens")
-    run(code, ini="rageval_models = lexical\nrageval_metrics = cost").assert_outcomes(failed=1)
+    run(code, ini="rageval_models = lexical\nrageval_metrics = tokens").assert_outcomes(passed=1)
+    monkeypatch.setenv("RAGEVAL_METRICS", "latency")
+    run(code, ini="rageval_models = lexical\nrageval_metrics = tokens").assert_outcomes(failed=1)
 
 
 def test_an_option_that_is_wrong_is_said(run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Never, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Never, Self, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rageval_hooks.metrics.support.judged_turn import JudgedTurn
     from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
     from rageval_hooks.models import Role
+    from rageval_hooks.settings import Settings
 
 __all__ = [
     "REGISTRY",
@@ -82,6 +83,11 @@ class Metric(ABC):
     @abstractmethod
     def evaluate(self, subject: Never) -> Results | Awaitable[Results]:
         """Return the results for one turn; see :class:`LocalMetric` and :class:`JudgeMetric`."""
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> Self:
+        """Make the metric that a name refers to. Override it if a setting is an option of the metric."""
+        return cls()
 
     @property
     def asks_judge(self) -> bool:

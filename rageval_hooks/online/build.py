@@ -76,7 +76,7 @@ def resolve_parts(
     made_exporters = _resolve_exporters(named_exporters, settings, tracer_provider)
     named_metrics = settings.metrics if metrics is None or isinstance(metrics, str) else metrics
     made_judge = _resolve_judge(judge, settings, plain)
-    running = resolve_metrics(named_metrics, made_judge)
+    running = resolve_metrics(named_metrics, made_judge, settings)
     thresholds = resolve_thresholds(running, settings, own=plain.get("thresholds") is not None)
     return Parts(settings=settings, metrics=running, exporters=made_exporters, judge=made_judge, thresholds=thresholds)
 
@@ -105,23 +105,24 @@ def _resolve_judge(given: object, settings: Settings, plain: Mapping[str, Any]) 
     return None
 
 
-def resolve_metrics(given: Iterable[AnyMetric] | None, judge: Judge | None = None) -> list[Metric]:
+def resolve_metrics(given: Iterable[AnyMetric] | None, judge: Judge | None, settings: Settings) -> list[Metric]:
     """Return the metrics that are named; every default for None.
 
     Args:
         given: names, classes or instances.
         judge: the judge, if there is one.
+        settings: the settings, for metrics that one of them is an option of.
 
     Raises:
         ConfigurationError: a name is unknown, two metrics compute the same score, a metric needs a judge and there is
             none, or there is a judge and no metric needs it.
     """
     if given is None:
-        defaults = [kind() for kind in REGISTRY.builtin().values() if kind.default]
+        defaults = [kind.from_settings(settings) for kind in REGISTRY.builtin().values() if kind.default]
         return [metric for metric in defaults if judge is not None or not metric.asks_judge]
     metrics: list[Metric] = []
     for item in given:
-        metric = REGISTRY.create(item)
+        metric = REGISTRY.create(item, make=lambda kind: kind.from_settings(settings))
         if not any(type(metric) is type(other) and metric.name == other.name for other in metrics):
             metrics.append(metric)
     _check_scores(metrics)

@@ -46,7 +46,7 @@ def scored(results: dict[str, Result]) -> set[str]:
     return {name for name, result in results.items() if isinstance(result, Score)}
 
 
-COUNTS = {"tokens", "tokens.input", "tokens.output", "cost"}
+COUNTS = {"tokens", "tokens.input", "tokens.output"}
 GROUNDING = {"groundedness", "semantic_grounding", "factual_accuracy", "hallucination", "unsupported_facts"}
 EVERYTHING = (
     COUNTS | GROUNDING | {"entity_consistency", "answer_relevance", "context_relevance", "concept_completeness"}

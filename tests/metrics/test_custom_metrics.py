@@ -168,7 +168,7 @@ def test_they_count_in_a_plan(listing: Listing) -> None:
     text = listing("--plan", "umbrela,their_metrics:politeness,shouting").stdout
 
     assert text.startswith("at least 2 calls per turn, in 1 step")
-    assert "as the metric asks: politeness" in text
+    assert "calls of the metric: politeness" in text
     assert "without a judge: shouting" in text
 
 

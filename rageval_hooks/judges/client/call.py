@@ -82,6 +82,12 @@ class CallContext:
     model: str
     answer_tokens: float = _FIRST_ANSWER_TOKENS
 
+    def cost(self, usage: Usage, model: str) -> float | None:
+        """Return the price of some tokens in USD: at the user's rate, else the backend's; None if it is unknown."""
+        if self.policy.price_per_1k is not None:
+            return usage.total_tokens / 1000 * self.policy.price_per_1k
+        return self.backend.cost(usage, model)
+
 
 @dataclass(frozen=True)
 class JudgeQuestion(Generic[T]):
@@ -350,7 +356,7 @@ class JudgeCall(Generic[T]):
             return 0.0
         if usage is not None:
             context.answer_tokens += (usage.output_tokens - context.answer_tokens) * _ANSWER_WEIGHT
-            cost = context.backend.cost(usage, self.model)
+            cost = context.cost(usage, self.model)
         self._usages.append(usage)
         self._costs.append(cost)
         return cost

@@ -1,4 +1,4 @@
-"""The limits of a judge's calls: timeouts, retries, rates."""
+"""The limits of a judge's calls (timeouts, retries, rates), and their price."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["CallOptions", "CallPolicy"]
 
 
 class CallPolicy(Data):
-    """Limits of a judge's calls.
+    """Limits and price of a judge's calls.
 
     Attributes:
         timeout: seconds for one request.
@@ -28,6 +28,8 @@ class CallPolicy(Data):
         circuit_failures: failures in a row that open the circuit breaker.
         circuit_cooldown: seconds that the circuit stays open the first time. Doubled after each failed probe, up to
             600 s.
+        price_per_1k: USD for 1,000 tokens, read or written; None for the price that genai-prices has for the model, if
+            it has one.
     """
 
     timeout: float = Field(default=120.0, gt=0)
@@ -39,6 +41,7 @@ class CallPolicy(Data):
     max_answer_bytes: int = Field(default=512 * 1024, ge=1)
     circuit_failures: int = Field(default=5, ge=1)
     circuit_cooldown: float = Field(default=30.0, gt=0)
+    price_per_1k: float | None = Field(default=None, ge=0, allow_inf_nan=False)
 
     @classmethod
     def build(cls, options: CallOptions) -> CallPolicy:
@@ -65,6 +68,7 @@ class CallOptions(TypedDict, total=False):
     max_answer_bytes: int
     circuit_failures: int
     circuit_cooldown: float
+    price_per_1k: float | None
 
 
 def _explain(error: ValidationError) -> str:

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Final, Protocol
+
+from rageval_hooks.errors import ModelUnavailableError
+from rageval_hooks.runtime.lazy import BackgroundValue
 from rageval_hooks.turn import Usage
 
-__all__ = ["price_usd"]
+__all__ = ["PriceFunction", "load_prices", "price_usd"]
+
+_LOAD_TIMEOUT: Final = 60.0
+
+
+class PriceFunction(Protocol):
+    """Returns the price of some tokens; see :func:`price_usd`."""
+
+    def __call__(self, usage: Usage, model: str, *, provider: str | None = None) -> float | None:
+        """Return USD; None if the price is unknown."""
 
 
 def price_usd(usage: Usage, model: str, *, provider: str | None = None, url: str | None = None) -> float | None:
@@ -39,3 +53,21 @@ def price_usd(usage: Usage, model: str, *, provider: str | None = None, url: str
     except (LookupError, ValueError):
         return None
     return float(price.total_price)
+
+
+@cache
+def load_prices() -> BackgroundValue[PriceFunction]:
+    """Return :func:`price_usd`, which may still be loading.
+
+    For callers on a request's thread: importing the price list and its first use take up to a second.
+    """
+
+    def load() -> PriceFunction:
+        try:
+            import genai_prices  # noqa: F401
+        except ImportError as error:
+            raise ModelUnavailableError("prices", str(error)) from error
+        price_usd(Usage(input_tokens=1, output_tokens=1), "gpt-4o", provider="openai")
+        return price_usd
+
+    return BackgroundValue("prices", load, _LOAD_TIMEOUT, "There are no costs.")

@@ -142,6 +142,11 @@ class RemoteJudge(Judge):
             return await self._ask(question, gate)
         return await self._ask_once(question, gate, self._cache)
 
+    @property
+    def has_known_price(self) -> bool:
+        """True if what its answers cost is known."""
+        return self._context.cost(Usage(input_tokens=1, output_tokens=1), self.model) is not None
+
     async def aclose(self) -> None:
         """Close the connections of the running event loop. The judge can be used again."""
         await self._context.backend.aclose()

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import ClassVar
+from collections.abc import Iterable, Mapping
+from typing import ClassVar, Final
 
 from rageval_hooks.metrics.base import LocalMetric, ScoreDefinition
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
-from rageval_hooks.metrics.support.usage_source import COUNTED_BY
 from rageval_hooks.score import Result
+from rageval_hooks.turn import UsageSource
 
-__all__ = ["Tokens"]
+__all__ = ["COUNTED_BY", "Tokens"]
+
+COUNTED_BY: Final[Mapping[UsageSource, str]] = {
+    "provider": "counted by the provider",
+    "tiktoken": "estimated with tiktoken",
+    "characters": "estimated from the number of characters",
+}
+"""How explanations say who counted the tokens."""
 
 
 def _definition(name: str, description: str) -> ScoreDefinition:

@@ -123,9 +123,19 @@ class BudgetedJudge(Judge):
     Args:
         judge: the judge.
         budget: how much it may use.
+
+    Raises:
+        ConfigurationError: the budget has a limit in USD, and the price of the judge is not known.
     """
 
     def __init__(self, judge: Judge, budget: Budget) -> None:
+        # Another judge reports a price with its first answer, or none: Budget.reason stops it then.
+        if budget.max_cost is not None and isinstance(judge, RemoteJudge) and not judge.has_known_price:
+            raise ConfigurationError(
+                f"max-cost is {budget.max_cost:g} USD, but the price of {judge} is not known: give it with the judge "
+                'option price_per_1k (USD for 1,000 tokens), such as --judge-options "price_per_1k=0.002", install the '
+                'price list (pip install "rageval-hooks[prices]"), or use --max-calls'
+            )
         self.judge = judge
         self.budget = budget
         self.name = getattr(judge, "name", type(judge).__name__)

@@ -206,10 +206,10 @@ def test_problems_do_not_quote_the_answer() -> None:
 )
 def test_a_hostile_text_takes_no_time(text: str) -> None:
     """Half a megabyte of anything is read once."""
-    started = time.perf_counter()
+    started = time.thread_time()  # not wall-clock time: other processes may be busy
     with pytest.raises(UnusableAnswerError):
         parse_answer(text, Grade)
-    assert time.perf_counter() - started < 2
+    assert time.thread_time() - started < 2
 
 
 @given(

@@ -9,13 +9,13 @@ import tiktoken
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rageval_hooks import ConfigurationError, Score, Timing, Usage
+from rageval_hooks import ConfigurationError, Score, Skipped, Timing, Usage, evaluate
 from rageval_hooks.metrics.base import Metric
 from rageval_hooks.metrics.local.cost import Cost
 from rageval_hooks.metrics.local.latency import Latency
 from rageval_hooks.metrics.local.tokens import Tokens
 from rageval_hooks.text import tokens as tokens_module
-from rageval_hooks.turn import Turn
+from rageval_hooks.turn import Step, Turn
 from tests.local import make_turn, run, why_not
 from tests.text.junk import anything
 
@@ -134,27 +134,101 @@ class Unavailable:
 # ------------------------------------------------------------------------------------------------------ cost
 
 
-@pytest.mark.parametrize(("rate", "cost"), [(None, 0.00006), (0.0, 0.0), (2.0, 0.24)])
-def test_cost_is_a_fixed_rate_for_a_thousand_tokens(rate: float | None, cost: float) -> None:
-    """0.0005 USD unless another is given."""
+@pytest.mark.parametrize(("rate", "cost"), [(0.0005, 0.00006), (0.0, 0.0), (2.0, 0.24)])
+def test_cost_at_a_fixed_rate(rate: float, cost: float) -> None:
+    """The rate is for 1,000 tokens, read or written."""
     turn = TURN.model_copy(update={"usage": Usage(input_tokens=100, output_tokens=20)})
 
-    [score] = run(Cost() if rate is None else Cost(rate_per_1k=rate), turn)
+    [score] = run(Cost(rate_per_1k=rate), turn)
 
     assert isinstance(score, Score)
     assert score.value == pytest.approx(cost)
-    assert (
-        score.explanation == f"120 tokens at {0.0005 if rate is None else rate:g} USD / 1,000; counted by the provider"
-    )
+    assert score.explanation == f"120 tokens at {rate:g} USD / 1,000; counted by the provider"
 
 
 def test_the_cost_of_an_estimate_is_marked() -> None:
-    """Like the tokens."""
-    [score] = run(Cost(), TURN)
+    """The score says that its tokens are an estimate."""
+    [score] = run(Cost(0.0005), TURN)
 
     assert isinstance(score, Score)
     assert score.value == pytest.approx(values(Tokens(), TURN)["tokens"] * 0.0005 / 1000)
     assert score.metadata["source"] == "tiktoken"
+
+
+def call(model: str | None, provider: str | None, usage: Usage | None, number: int = 1) -> Step:
+    return Step(
+        id=str(number),
+        kind="llm",
+        name="model",
+        started_at=number,
+        ended_at=number + 1,
+        model=model,
+        provider=provider,
+        usage=usage,
+    )
+
+
+def turn_of(*calls: Step, model: str | None = "gpt-4o-mini") -> Turn:
+    usage = Usage.sum(step.usage for step in calls)
+    return TURN.model_copy(update={"steps": calls, "usage": usage, "model": model})
+
+
+def test_cost_at_the_prices_of_the_models() -> None:
+    """Each model call has the price of its own model: .15 and .60 USD for a million tokens, 2.50 and 10 for gpt-4o."""
+    usage = Usage(input_tokens=1_000_000, output_tokens=1_000_000)
+    turn = turn_of(call("gpt-4o", "openai", usage, 1), call("gpt-4o-mini", "openai", usage, 2))
+
+    [score] = run(Cost(), turn)
+
+    assert isinstance(score, Score)
+    assert score.value == pytest.approx(12.5 + 0.75)
+    assert score.explanation == (
+        "4000000 tokens at the price of gpt-4o (openai), gpt-4o-mini (openai); counted by the provider"
+    )
+    assert score.metadata == {"source": "provider", "prices": "genai-prices"}
+
+
+def test_an_estimate_has_the_price_of_the_answering_model() -> None:
+    """Without a count by the provider, the estimated tokens are priced."""
+    [score] = run(Cost(), turn_of(call("gpt-4o-mini", "openai", None)))
+
+    assert isinstance(score, Score)
+    assert 0 < score.value < 1e-4
+    assert score.explanation is not None
+    assert score.explanation.endswith("at the price of gpt-4o-mini (openai); estimated with tiktoken")
+
+
+FEW = Usage(input_tokens=100, output_tokens=20)
+
+
+@pytest.mark.parametrize(
+    ("turn", "reason"),
+    [
+        (turn_of(model=None), "the turn does not say which model was called"),
+        (turn_of(call("gpt-4o-mini", None, FEW)), "the turn does not say who serves the model 'gpt-4o-mini'"),
+        (turn_of(call("m", "nowhere", FEW)), "the price of m (nowhere) is not known"),
+        (turn_of(call("m", "openai", FEW)), "the price of m (openai) is not known"),
+        (
+            turn_of(call("gpt-4o-mini", "openai", FEW, 1), call("m", "openai", FEW, 2)),
+            "the price of m (openai) is not known",
+        ),
+    ],
+)
+def test_without_a_known_price_there_is_no_cost(turn: Turn, reason: str) -> None:
+    """The score is skipped; the reason says how to give a price."""
+    [skipped] = run(Cost(), turn)
+
+    assert isinstance(skipped, Skipped)
+    assert skipped.reason == f"{reason}: set cost_rate (RAGEVAL_COST_RATE) to USD for 1,000 tokens to have a cost"
+
+
+def test_the_rate_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``RAGEVAL_COST_RATE`` is the rate of the metric, also where the metric runs by default."""
+    monkeypatch.setenv("RAGEVAL_COST_RATE", "0.5")
+    turn = TURN.model_copy(update={"usage": FEW})
+
+    for metrics in (None, "cost", [Cost]):
+        assert evaluate(turn, metrics=metrics, models="lexical")["cost"] == pytest.approx(0.06)
 
 
 @pytest.mark.parametrize("rate", [-0.1, math.nan, math.inf])
@@ -172,4 +246,4 @@ def test_any_texts_have_a_count_and_a_price(response: str, passages: list[str], 
     found = values(Tokens(), turn)
 
     assert found["tokens"] == found["tokens.input"] + found["tokens.output"] >= 0
-    assert values(Cost(), turn)["cost"] == pytest.approx(found["tokens"] * 0.0005 / 1000)
+    assert values(Cost(0.0005), turn)["cost"] == pytest.approx(found["tokens"] * 0.0005 / 1000)

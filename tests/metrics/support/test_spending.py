@@ -93,4 +93,4 @@ def test_one_failure_for_each_score() -> None:
 
     assert set(Counter(result.name for result in evaluation.results).values()) == {1}
     assert len(evaluation.failed) == 7 + 2 + 6
-    assert all("not so" in failed.message and "without a choice" in failed.message for failed in evaluation.failed)
+    assert all("not so" in failed.message and "without choices[0]" in failed.message for failed in evaluation.failed)

@@ -9,15 +9,13 @@ from typing import Any
 
 import pytest
 
-from rageval_hooks.errors import JudgeError, JudgeUnavailableError
+from rageval_hooks.errors import ConfigurationError, JudgeError, JudgeUnavailableError
 from rageval_hooks.judges.openai import OpenAIJudge
 from rageval_hooks.offline.jobs.budget import Budget, BudgetedJudge
 from rageval_hooks.testing import FakeJudge
 from rageval_hooks.turn import Usage
 from tests.judges.helpers import GOOD, Grade, StillClock
 from tests.judges.server import JudgeServer, answer, error, hang_up
-
-CUT_OFF = answer(GOOD, finish_reason="length")
 
 
 @pytest.fixture
@@ -92,18 +90,25 @@ def test_the_cache_answers_without_a_budget(server: JudgeServer, tmp_path: Path)
     assert ask(budgeted(server, Budget(), cache=cache), 3) == [3] * 3
     budget = Budget(max_calls=0, max_cost=0.0)
 
-    assert ask(budgeted(server, budget, cache=cache), 3) == [3] * 3
-    assert ask(budgeted(server, budget, cache=cache), 4, at_once=True) == [3, 3, 3, "budget"]
+    assert ask(budgeted(server, budget, cache=cache, price_per_1k=1.0), 3) == [3] * 3
+    assert ask(budgeted(server, budget, cache=cache, price_per_1k=1.0), 4, at_once=True) == [3, 3, 3, "budget"]
     assert (len(server.requests), budget.spent.calls) == (3, 0)
 
 
 @pytest.mark.parametrize("at_once", [False, True])
-@pytest.mark.parametrize("reply", [CUT_OFF, answer("nonsense"), answer("x" * 600_000)])
+@pytest.mark.parametrize(
+    "reply",
+    [
+        answer(GOOD, finish_reason="length", usage=None),
+        answer("nonsense", usage=None),
+        answer("x" * 600_000),
+    ],
+)
 def test_failing_answers_of_an_unknown_price_use_it_up(server: JudgeServer, reply: Any, at_once: bool) -> None:
-    """They cost money too: after the first one nobody knows how much is left."""
+    """They cost money too: after an answer without a count of tokens, what is left is not known."""
     server.otherwise(reply)
     budget = Budget(max_cost=0.01)
-    found = ask(budgeted(server, budget), at_once=at_once)
+    found = ask(budgeted(server, budget, price_per_1k=0.001), at_once=at_once)
 
     assert len(server.requests) == 1
     assert found[1:] == ["budget"] * 4
@@ -115,10 +120,31 @@ def test_a_request_that_nobody_answered_costs_nothing(server: JudgeServer, reply
     """It does not make the price unknown: a passing failure is no reason to stop."""
     server.otherwise(reply)
     budget = Budget(max_cost=0.01)
-    ask(budgeted(server, budget, max_retries=1, circuit_failures=99), 3)
+    ask(budgeted(server, budget, max_retries=1, circuit_failures=99, price_per_1k=1.0), 3)
 
     assert len(server.requests) == budget.spent.calls == 6
     assert budget.reason is None
+
+
+def test_a_limit_in_money_needs_a_known_price(server: JudgeServer) -> None:
+    """The error says how to give the price, before anything is asked."""
+    with pytest.raises(ConfigurationError) as raised:
+        budgeted(server, Budget(max_cost=0.01))
+
+    assert str(raised.value) == (
+        "max-cost is 0.01 USD, but the price of openai:m is not known: give it with the judge option price_per_1k "
+        '(USD for 1,000 tokens), such as --judge-options "price_per_1k=0.002", install the price list '
+        '(pip install "rageval-hooks[prices]"), or use --max-calls'
+    )
+    assert server.requests == []
+
+
+def test_a_given_price_is_charged(server: JudgeServer) -> None:
+    """120 tokens of an answer at 1 USD for 1,000: the third question does not fit into 0.3 USD."""
+    budget = Budget(max_cost=0.3)
+
+    assert ask(budgeted(server, budget, price_per_1k=1.0), 3) == [3, 3, "budget"]
+    assert budget.spent.cost == pytest.approx(0.24)
 
 
 class TestAnotherJudge:
