@@ -1,42 +1,66 @@
-"""What the offline commands need of LangChain: turns of the chains that run for one question.
+"""What the offline commands need of LangChain: asking runnables, capturing them, and listing vector stores.
 
-Found by the name of this file. Imported only by commands that capture.
+Found by the name of this file. Imported only by commands that capture or read a store.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.runnables import Runnable
 from langchain_core.tracers.context import register_configure_hook
 
+from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.integrations.langchain import CallbackHandler
+from rageval_hooks.integrations.offline_support import OfflineSupport, StoredItem
 from rageval_hooks.online.pipeline import Pipeline
 
-__all__ = ["capturing"]
+__all__ = ["support"]
 
 _handler: ContextVar[BaseCallbackHandler | None] = ContextVar("rageval_hooks_run", default=None)
 register_configure_hook(_handler, inheritable=True)
 
+_INPUT_KEYS = ("question", "query", "input", "user_input", "messages")
+"""Keys that hold the question if a runnable takes several, the preferred one first."""
 
-@contextmanager
-def capturing(pipeline: Pipeline) -> Iterator[Callable[[], None]]:
-    """Capture turns while the block runs.
 
-    Args:
-        pipeline: receives the turns.
+class LangChainSupport(OfflineSupport):
+    """Runnables and vector stores of LangChain, and graphs of LangGraph."""
 
-    Yields:
-        A function that captures every chain that the calling context runs from then on.
-    """
-    handler = _CapturingHandler(pipeline)
+    app_kind = "a runnable of LangChain"
 
-    def watch() -> None:
-        _handler.set(handler)
+    @contextmanager
+    def capturing(self, pipeline: Pipeline) -> Iterator[Callable[[], None]]:
+        """Capture every chain of the contexts that call the yielded function."""
+        handler = _CapturingHandler(pipeline)
 
-    yield watch
+        def watch() -> None:
+            _handler.set(handler)
+
+        yield watch
+
+    def question_function(self, app: Any, input_key: str | None) -> Callable[[str], Any] | None:
+        """Return a function that invokes a runnable with the question in the place that its input has for it."""
+        if not isinstance(app, Runnable):
+            return None
+        key = _key_of(app) if input_key is None else input_key
+        return lambda question: app.invoke(_input(key, question))
+
+    def stored_items(self, store: Any) -> Iterable[StoredItem] | None:
+        """Return the documents of FAISS and of InMemoryVectorStore, which keep them in memory."""
+        # FAISS: `store.docstore._dict` is {id: Document}.
+        documents = getattr(getattr(store, "docstore", None), "_dict", None)
+        if isinstance(documents, Mapping) and documents:
+            return [(str(key), document) for key, document in documents.items()]
+        # InMemoryVectorStore: `store.store` is {id: {"id": ..., "text": ..., "metadata": ...}}.
+        entries = getattr(store, "store", None)
+        if isinstance(entries, Mapping):
+            return [(None, entry) for entry in entries.values()]
+        return None
 
 
 class _CapturingHandler(CallbackHandler):
@@ -52,3 +76,61 @@ class _CapturingHandler(CallbackHandler):
     def __init__(self, pipeline: Pipeline) -> None:
         super(CallbackHandler, self).__init__()  # CallbackHandler's own would build a pipeline
         self.pipeline = pipeline
+
+
+def _input(key: str | None, question: str) -> Any:
+    """Return the input of a runnable; without a key it is the question itself."""
+    if key is None:
+        return question
+    # Agents and chat graphs take a list of messages, to which they append theirs.
+    if key == "messages":
+        return {"messages": [("user", question)]}
+    return {key: question}
+
+
+def _key_of(runnable: Runnable[Any, Any]) -> str | None:
+    """Return the key of the question in a runnable's input; None if the question itself is the input.
+
+    Raises:
+        ConfigurationError: it takes more than a question.
+    """
+    keys, required = _inputs(runnable)
+    if not keys:
+        return None
+    if len(required) == 1:
+        return required[0]
+    if not required and len(keys) == 1:
+        return keys[0]
+    for name in _INPUT_KEYS:
+        if name in keys and set(required) <= {name}:
+            return name
+    raise ConfigurationError(
+        f"--app takes more than a question ({', '.join(required or keys)}): name a function of the question that "
+        "calls it, or the key of the question with --input-key"
+    )
+
+
+def _inputs(runnable: Runnable[Any, Any]) -> tuple[list[str], list[str]]:
+    """Return the keys of a runnable's input, and those that must be there."""
+    # A graph needs no key of its state at its start. Its JSON schema says that it needs all.
+    if fields := _graph_state(runnable):
+        return fields, []
+    try:
+        schema = runnable.get_input_jsonschema()
+    except Exception:  # some inputs have no JSON schema
+        return [], []
+    properties = schema.get("properties")
+    if not isinstance(properties, Mapping):
+        return [], []
+    required = [name for name in schema.get("required") or () if name in properties]
+    return list(properties), required
+
+
+def _graph_state(runnable: Any) -> list[str]:
+    """Return the fields of a graph's input: of a TypedDict or a dataclass, or of a pydantic model."""
+    builder = getattr(runnable, "builder", None)
+    state = getattr(builder, "input_schema", None)
+    return list(getattr(state, "__annotations__", None) or getattr(state, "model_fields", None) or ())
+
+
+support = LangChainSupport()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rageval_hooks.errors import RagevalError
+from rageval_hooks.integrations.offline_support import installed_support
 from rageval_hooks.text.wording import with_article
 from rageval_hooks.turn import Passage, Turn
 
@@ -52,8 +53,8 @@ class Answer:
 
 def collected(result: Any) -> Any:
     """Return a result; a stream is read to its end."""
-    if hasattr(result, "response_gen") and hasattr(result, "get_response"):  # of a query engine of LlamaIndex
-        return result.get_response()
+    for support in installed_support():
+        result = support.read_stream(result)
     if isinstance(result, Iterator):
         return "".join(str(getattr(part, "content", part)) for part in result)
     return result

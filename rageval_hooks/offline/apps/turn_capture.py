@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from importlib import import_module
-from importlib.util import find_spec
-from pkgutil import iter_modules
-from typing import Any
 
 from opentelemetry import context as otel_context
 
-from rageval_hooks.errors import MissingDependencyError
+from rageval_hooks.integrations.offline_support import installed_support
 from rageval_hooks.models import Models
 from rageval_hooks.online.inline import DONE, Arrival
 from rageval_hooks.online.pipeline import Pipeline
@@ -70,8 +66,8 @@ class Capture:
     def attached(self) -> Iterator[Capture]:
         """Capture while the block runs. What ``instrument()`` attached to LlamaIndex is detached."""
         with ExitStack() as stack:
-            for integration in _integrations():
-                self._watches.append(stack.enter_context(integration.capturing(self._pipeline)))
+            for support in installed_support():
+                self._watches.append(stack.enter_context(support.capturing(self._pipeline)))
             yield self
 
     def begin(self) -> Captured:
@@ -81,18 +77,6 @@ class Capture:
         for watch in self._watches:
             watch()
         return captured
-
-
-def _integrations() -> Iterator[Any]:
-    """Yield the module ``offline`` of each integration whose framework is installed."""
-    package = import_module("rageval_hooks.integrations")
-    for info in iter_modules(package.__path__):
-        name = f"{package.__name__}.{info.name}"
-        try:
-            if info.ispkg and find_spec(f"{name}.offline") is not None:
-                yield import_module(f"{name}.offline")
-        except MissingDependencyError:  # the framework is not installed
-            continue
 
 
 def joined(turns: Sequence[Turn]) -> Turn | None:
