@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from rageval_hooks.text.limits import scan
 from rageval_hooks.text.numbers import ORDINALS
 from rageval_hooks.text.sentences import Span
 from rageval_hooks.text.words import Blocked
@@ -70,7 +71,7 @@ def find_dates(text: str) -> Iterator[tuple[int, int, Date]]:
     taken: list[Span] = []
     for pattern in _DATES:
         blocked = Blocked(taken)
-        for found in pattern.finditer(text):
+        for found in scan(pattern, text):
             start, end = found.span()
             if blocked.hits(start, end):
                 continue
@@ -96,7 +97,7 @@ def _is_valid(month: int, day: int) -> bool:
 
 def find_ambiguous_dates(text: str) -> Iterator[tuple[int, int, tuple[Date, ...]]]:
     """Yield dates with two readings: ``3/4/2020`` can be March 4 or April 3."""
-    for found in _SLASH_DATE.finditer(text):
+    for found in scan(_SLASH_DATE, text):
         one, two, year = (int(group) for group in found.groups())
         orders = {(one, two), (two, one)}
         readings = tuple((year, month, day) for month, day in orders if _is_valid(month, day))
@@ -111,7 +112,7 @@ def loose_dates(text: str) -> set[Date]:
     alone.
     """
     dates: set[Date] = set()
-    for found in _LOOSE_MONTH.finditer(text):
+    for found in scan(_LOOSE_MONTH, text):
         month = _MONTH_NUMBER[found.group()[:3].casefold()]
         days, year = _days_and_year(text, *found.span())
         dates.update((year, month, day) for day in days)

@@ -71,14 +71,15 @@ _RULES = (
     rf"(?:it is (?:impossible|not possible)|unable) to (?:answer|determine)(?: {_QUESTION})?(?: {_IN_SOURCE})?{_END}",
     rf"unable to find {_SOME}{_INFORMATION}",
 )
-_DECLINES = re.compile("|".join(_RULES))
+# Anchored, since some rules begin with any words: tried at every position, they would take quadratic time.
+_DECLINES = re.compile(rf"\A(?:{'|'.join(_RULES)})")
 """The beginning of a sentence that declines, for example "the context does not mention"."""
 
 _CLAIMS = re.compile(
     r"[,:;(–—]| - |\b(?:although|apart|aside|because|besides?|beyond|but|except|hence|however|instead|likely|maybe|"
     r"only|perhaps|possibly|presumably|probably|since|so|than|therefore|though|thus|whereas|while|yet|"
     r"i (?:assume|believe|guess|suspect|think))\b|"
-    r"\band (?:.*\d|(?:an?|all|he|i|it|its|many|most|she|some|that|the|their|then|there|these|they|this|those|we|"
+    rf"\band (?:.{{0,{_LONGEST}}}\d|(?:an?|all|he|i|it|its|many|most|she|some|that|the|their|then|there|these|they|this|those|we|"
     r"you)\b)"
 )
 """Words after which a declining sentence may still claim something, for example "but" or "probably"."""

@@ -9,6 +9,8 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Final, NamedTuple
 
+from rageval_hooks.text.limits import scan
+
 __all__ = [
     "CARDINALS",
     "ORDINALS",
@@ -225,14 +227,14 @@ def supported_numbers(text: str) -> tuple[set[str], set[str]]:
 
 def _fractions(text: str) -> Iterator[str]:
     """Yield the values of fractions: 0.5 for "½" and "1/2"; also 2.5 for "2½", "2 1/2" and "two and a half"."""
-    for found in _FRACTION.finditer(text):
+    for found in scan(_FRACTION, text):
         part = Fraction(int(found["above"]), int(found["below"])) if found["below"] else _vulgar(found["vulgar"])
         before = text[max(0, found.start() - 5) : found.start()]
         whole = _WHOLE.search(before)
         yield _exact(part)
         if whole:
             yield _exact(int(whole[1]) + part)
-    for found in _AND_A_HALF.finditer(text):
+    for found in scan(_AND_A_HALF, text):
         last = text[max(0, found.start() - 10) : found.start()].replace("-", " ").split(" ")[-1].casefold()
         number = int(last) if last.isdecimal() else CARDINALS.get(last)
         if number is not None:
@@ -248,7 +250,7 @@ def _numbers(text: str) -> Iterator[_Number]:
 def _runs(text: str) -> Iterator[list[re.Match[str]]]:
     """Yield the matches that may form one number together, for example "two", "hundred" and "five"."""
     run: list[re.Match[str]] = []
-    for found in _NUMBER.finditer(text):
+    for found in scan(_NUMBER, text):
         if run and _joins(text, run, found):
             run.append(found)
             continue

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from rageval_hooks.text.limits import scan
+
 __all__ = ["Span", "sentence_spans"]
 
 Span = tuple[int, int]
@@ -26,7 +28,7 @@ _MARKER: Final = re.compile(r"\[\^?\d{1,3}\]")
 # A verb of saying after a marker: "[2] says", "[1] and [2] both report". Such a marker is the subject of its sentence.
 _SAYING: Final = re.compile(
     r"(?: (?:and|or) \[\^?\d{1,3}\])?"
-    r"(?: (?:also|further|both|all|then|clearly|explicitly|even|does|do|did|not|has|have|had|may|might|would))*"
+    r"(?: (?:also|further|both|all|then|clearly|explicitly|even|does|do|did|not|has|have|had|may|might|would)){0,6}"
     r" (?:say(?:s|ing)?|said|tells?|told|shows?|show(?:ed|n)|writes?|wrote|finds?|found|gives?|gave|holds?|held|"
     r"(?:add|state|report|claim|note|mention|describe|explain|suggest|argue|confirm|contradict|support|indicate|list|"
     r"point|discusse?|propose|conclude|observe|define|cite|agree|disagree|demonstrate|prove|reveal|provide|present|"
@@ -34,11 +36,12 @@ _SAYING: Final = re.compile(
     r"(?:den|impl|clarif|specif|identif)(?:y|ies|ied))(?![^\W_]|-)"
 )
 # "- ", "1. ", "(a) ", "iv) ", "> ", "# ", "```"
-_LIST_ITEM: Final = re.compile(r"\s*(?:[-*+•·–—>|#]|\(?(?:\d{1,3}|[A-Za-z]|[ivxIVX]{1,5})[.)]{1,2}(?:\s|$)|```)")
+_LIST_ITEM: Final = re.compile(r"(?:[-*+•·–—>|#]|\(?(?:\d{1,3}|[A-Za-z]|[ivxIVX]{1,5})[.)]{1,2}(?:\s|$)|```)")
 _BREAKS: Final = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
 _BULLETS: Final = "•●▪‣◦"  # also within a line, if a list was flattened
 _LINE: Final = re.compile(rf"(?:[{_BULLETS}][ \t]*)?[^{_BREAKS}{_BULLETS}]+|[{_BULLETS}]+")
-_WORD_BEFORE: Final = re.compile(r"[^\W_]+(?:\.[^\W_]+)*$")
+# "Smith" and "U.S" before a full stop.
+_WORD_BEFORE: Final = re.compile(r"(?<![^\W_])[^\W_]{1,24}(?:\.[^\W_]{1,24}){0,12}$")
 _WORD_AFTER: Final = re.compile(r"[^\W_]+")
 # Characters before and after a full stop that decide whether it ends a sentence.
 _LOOKBACK: Final = 24
@@ -121,7 +124,7 @@ def _split_block(text: str, start: int, end: int) -> Iterator[Span]:
     begin = start
     marker = _LIST_ITEM.match(text, start, end)
     first_stop = marker.end() if marker else start
-    for stop in _STOP.finditer(text, first_stop, end):
+    for stop in scan(_STOP, text, first_stop, end):
         cut = stop.end()
         if cut >= end:
             break

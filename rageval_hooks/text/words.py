@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
+from rageval_hooks.text.limits import scan, substitute
 from rageval_hooks.text.numbers import CARDINALS, number_readings
 from rageval_hooks.text.sentences import Span
 
@@ -77,7 +78,7 @@ def words(text: str, start: int = 0, end: int | None = None) -> Iterator[Word]:
     Keys are NFKC-folded, stemmed and without possessives. Numbers have one notation (``1,000`` and ``1000``). Scripts
     without spaces give character bigrams. Contracted function words ("don't") are skipped.
     """
-    for found in _TOKEN.finditer(text, start, len(text) if end is None else end):
+    for found in scan(_TOKEN, text, start, end):
         begin, stop = found.span()
         if found.lastgroup == "unspaced":
             yield from _bigrams(found.group(), begin)
@@ -241,7 +242,7 @@ def blank_marks(text: str) -> str:
     def blank(found: re.Match[str]) -> str:
         return " " * len(found.group())
 
-    return _LIST_NUMBER.sub(blank, _IGNORED.sub(blank, text))
+    return substitute(_LIST_NUMBER, blank, substitute(_IGNORED, blank, text))
 
 
 def _is_content(word: Word, raw: str) -> bool:

@@ -1,0 +1,159 @@
+"""What a text can support: its numbers, dates, codes, words and initials, for look-up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+from rageval_hooks.text.dates import MONTHS, Date, find_ambiguous_dates, find_dates, loose_dates
+from rageval_hooks.text.facts import code_key, find_codes
+from rageval_hooks.text.numbers import supported_numbers
+from rageval_hooks.text.words import STOP_WORDS, Word, fold, stem, words
+
+__all__ = ["ANY", "FactIndex", "acronym_letters", "index_facts", "merge_indexes", "month_key", "ordinal_key"]
+
+ANY: Final = 0
+"""In the dates of an index: any year, or any day."""
+
+LONGEST_ACRONYM: Final = 6
+"""Letters of the longest acronym that is compared with initials."""
+
+_LINKING: Final = frozenset(" \u00a0\n-&\"'“”‘’")
+"""The characters that may be between two words of a name."""
+
+_MOST_LINKING: Final = 3
+_LINKING_WORDS: Final = frozenset(
+    "of the de la le du des del della di da dos van von der den ter bin ibn al el y e & "
+    "and for on in to at by with".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FactIndex:
+    """What a passage states, for look-up. It depends on the passage only, so it can be cached."""
+
+    numbers: frozenset[str]
+    dates: frozenset[Date]
+    """Every date, also with :data:`ANY` in place of its year, its day, and both."""
+    codes: frozenset[str]
+    keys: frozenset[str]
+    """The words, the months of dates, and ordinals as ``3th``."""
+    initials: frozenset[str]
+    """The initials of names, for which an acronym may stand."""
+    acronyms: frozenset[str]
+    texts: tuple[str, ...]
+    """The texts, for entities without words."""
+
+    @property
+    def sets(self) -> tuple[frozenset[Any], ...]:
+        """All fields except the texts."""
+        return self.numbers, self.dates, self.codes, self.keys, self.initials, self.acronyms
+
+
+def index_facts(text: str) -> FactIndex:
+    """Collect what a passage can support, in the forms in which facts are looked up."""
+    found = list(words(text))
+    dates = _all_dates(text)
+    numbers, ordinals = supported_numbers(text)
+    keys = {word.key for word in found}
+    keys.update(month_key(month) for _, month, _ in dates)
+    keys.update(map(ordinal_key, ordinals))
+    codes = {code_key(code.group()) for code in find_codes(text)}
+    codes.update(_spaced_codes(text, found))
+    return FactIndex(
+        numbers=frozenset(numbers),
+        dates=frozenset(form for date in dates for form in _date_forms(date)),
+        codes=frozenset(codes),
+        keys=frozenset(keys),
+        initials=frozenset(_initials(text, found)),
+        acronyms=frozenset(acronym_letters(text[word.start : word.end]) for word in found if word.kind == "acronym"),
+        texts=(text,),
+    )
+
+
+def merge_indexes(indexes: Iterable[FactIndex]) -> FactIndex:
+    """Return what several passages state together."""
+    parts = list(indexes)
+    return FactIndex(
+        frozenset().union(*(part.numbers for part in parts)),
+        frozenset().union(*(part.dates for part in parts)),
+        frozenset().union(*(part.codes for part in parts)),
+        frozenset().union(*(part.keys for part in parts)),
+        frozenset().union(*(part.initials for part in parts)),
+        frozenset().union(*(part.acronyms for part in parts)),
+        tuple(text for part in parts for text in part.texts),
+    )
+
+
+def _all_dates(text: str) -> set[Date]:
+    dates = loose_dates(text)
+    dates.update(date for _, _, date in find_dates(text))
+    for _, _, readings in find_ambiguous_dates(text):
+        dates.update(readings)
+    return dates
+
+
+def _date_forms(date: Date) -> tuple[Date, ...]:
+    """Return the date, and what else it is found by. With this, a look-up need not go through all dates."""
+    year, month, day = date
+    return date, (ANY, month, day), (year, month, ANY), (ANY, month, ANY)
+
+
+def month_key(month: int) -> str:
+    """Return the key of a month's name."""
+    return stem(MONTHS[month - 1].casefold())
+
+
+def ordinal_key(number: str) -> str:
+    """Return the key that "first" and "1st" have in common."""
+    return f"{number}th"
+
+
+def acronym_letters(raw: str) -> str:
+    """Return the letters of an acronym: "us" for "U.S."."""
+    return raw.replace(".", "").casefold()
+
+
+def _spaced_codes(text: str, found: Sequence[Word]) -> Iterator[str]:
+    """Yield "GPT 4" as a code too."""
+    for word, number in pairwise(found):
+        is_adjacent = number.start - word.end <= 1
+        if is_adjacent and number.kind == "number" and word.kind in ("word", "acronym"):
+            yield code_key(text[word.start : number.end])
+
+
+def _initials(text: str, found: Sequence[Word]) -> Iterator[str]:
+    """Yield the initials of the names that a text may hold: words with capitals, with function words between them.
+
+    A name may begin after each function word: "Findings in Acute Care" gives FAC and AC.
+    """
+    runs: list[str] = []
+    end, is_initial = 0, False
+    for word in found:
+        raw, gap = text[word.start : word.end], text[end : word.start]
+        if not _is_linked(gap, is_initial):
+            runs = []
+        if word.kind == "word" and _is_linking_word(raw):
+            # Another name may begin here. An empty run is enough once.
+            runs = [*runs, ""] if runs and runs[-1] else runs
+        elif word.kind == "word" and raw[0].isupper():
+            runs = [run + raw[0] for run in runs or [""] if len(run) < LONGEST_ACRONYM]
+            yield from (run.casefold() for run in runs if len(run) > 1)
+        elif gap != "-":
+            runs = []
+        end, is_initial = word.end, len(raw) == 1
+
+
+def _is_linked(gap: str, after_initial: bool) -> bool:
+    """Return True if the characters between two words may be inside a name: "New York", "J. Smith"."""
+    if len(gap) <= _MOST_LINKING and _LINKING.issuperset(gap):
+        return True
+    return after_initial and gap in (".", ". ")
+
+
+def _is_linking_word(raw: str) -> bool:
+    """Return True for a word without an initial in acronyms: "of" in "Bank of England", "The" in a title."""
+    folded = fold(raw)
+    return len(raw) > 1 and (folded in _LINKING_WORDS or (raw[0].isupper() and folded in STOP_WORDS))

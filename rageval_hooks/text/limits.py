@@ -1,0 +1,96 @@
+"""How much text is read: in one step, and at most.
+
+Python's regular expressions hold the interpreter's lock during each search, so other threads of the application wait.
+Long texts are therefore searched in pieces (:func:`scan`, :func:`substitute`). Above the limits for a whole turn, a
+local metric is skipped with a reason. A text is never cut silently.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Final
+
+__all__ = [
+    "MAX_COUNTED_CHARACTERS",
+    "MAX_EMBEDDED_CHARACTERS",
+    "MAX_PASSAGES",
+    "MAX_PASSAGE_CHARACTERS",
+    "MAX_QUERY_CHARACTERS",
+    "MAX_RESPONSE_CHARACTERS",
+    "PIECE_CHARACTERS",
+    "pieces",
+    "scan",
+    "substitute",
+]
+
+MAX_RESPONSE_CHARACTERS: Final = 300_000
+"""Maximum length of a response for local metrics, about 75,000 tokens."""
+
+MAX_PASSAGES: Final = 1_000
+"""Maximum number of passages of a turn for local metrics."""
+
+MAX_PASSAGE_CHARACTERS: Final = 1_000_000
+"""Maximum length of all passages together, for metrics that compare words."""
+
+MAX_EMBEDDED_CHARACTERS: Final = 300_000
+"""Maximum length of all texts of a turn together, for metrics that use embeddings: about 300 windows of the model."""
+
+MAX_QUERY_CHARACTERS: Final = 20_000
+"""Maximum length of a query, since each of its concepts is embedded."""
+
+MAX_COUNTED_CHARACTERS: Final = 2_000_000
+"""Maximum length of the texts whose tokens are counted. The tokens of longer texts are estimated from their length."""
+
+PIECE_CHARACTERS: Final = 20_000
+"""Maximum number of characters that one call of a regular expression searches: less than 20 ms."""
+
+_LOOKBACK: Final = 2_000
+# The beginning of a sentence: the "A" in "end. A".
+_SENTENCE_START: Final = re.compile(r"(?<=[.!?] )[A-Z]")
+
+
+def pieces(text: str, start: int = 0, end: int | None = None) -> Iterator[tuple[int, int]]:
+    """Yield ``text[start:end]`` in pieces of at most :data:`PIECE_CHARACTERS`, as (start, end).
+
+    A piece ends after a line break, else between two sentences, else after a space. A run of 2,000 characters without
+    any of these is cut anywhere.
+    """
+    end = len(text) if end is None else end
+    while end - start > PIECE_CHARACTERS:
+        cut = _cut_before(text, start + PIECE_CHARACTERS)
+        yield start, cut
+        start = cut
+    yield start, end
+
+
+def _cut_before(text: str, limit: int) -> int:
+    """Return the best position for a cut in the 2,000 characters before a limit."""
+    first = limit - _LOOKBACK
+    line_break = text.rfind("\n", first, limit)
+    if line_break >= 0:
+        return line_break + 1
+    sentence = next(_SENTENCE_START.finditer(text, first, limit), None)
+    if sentence:
+        return sentence.start()
+    space = text.rfind(" ", first, limit)
+    return space + 1 if space >= 0 else limit
+
+
+def scan(pattern: re.Pattern[str], text: str, start: int = 0, end: int | None = None) -> Iterator[re.Match[str]]:
+    """Yield the matches of a pattern as ``pattern.finditer`` does, and search long texts in pieces.
+
+    A match never crosses the border of two pieces. Positions are those of the whole text.
+    """
+    for piece in pieces(text, start, end):
+        yield from pattern.finditer(text, *piece)
+
+
+def substitute(pattern: re.Pattern[str], replace: Callable[[re.Match[str]], str], text: str) -> str:
+    """Replace the matches of a pattern as ``pattern.sub`` does, and search long texts in pieces."""
+    parts: list[str] = []
+    position = 0
+    for found in scan(pattern, text):
+        parts += [text[position : found.start()], replace(found)]
+        position = found.end()
+    return "".join([*parts, text[position:]]) if parts else text
