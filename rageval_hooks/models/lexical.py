@@ -39,7 +39,10 @@ class LexicalEmbedding:
     @staticmethod
     def together(embeddings: Sequence[LexicalEmbedding]) -> LexicalEmbedding:
         """Return several texts as one."""
-        return LexicalEmbedding(sum((embedding._counts for embedding in embeddings), Counter()))
+        counts: Counter[str] = Counter()
+        for embedding in embeddings:
+            counts.update(embedding._counts)
+        return LexicalEmbedding(counts)
 
     @property
     def is_empty(self) -> bool:

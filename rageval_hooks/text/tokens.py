@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from rageval_hooks.runtime.lazy import BackgroundValue
+from rageval_hooks.text.limits import MAX_COUNTED_CHARACTERS
 from rageval_hooks.turn import Step, Turn, Usage, UsageSource
 
 if TYPE_CHECKING:
@@ -47,12 +48,13 @@ def count_tokens(texts: Iterable[str], model: str | None = None, *, wait: bool =
 
     Returns:
         The count and its source: ``"tiktoken"``, or ``"characters"`` (one token per four characters, rounded up)
-        while the encoding loads or if it is not available.
+        while the encoding loads, if it is not available, or if the texts have more than 2,000,000 characters.
     """
     texts = list(texts)
     value = load_encoding(model)
     value.start()
-    if wait or value.state == "ready":
+    is_short = sum(map(len, texts)) <= MAX_COUNTED_CHARACTERS
+    if is_short and (wait or value.state == "ready"):
         try:
             encoding = value.get(wait=wait)
         except Exception:

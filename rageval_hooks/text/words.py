@@ -57,6 +57,7 @@ STOP_WORDS: Final = frozenset(
     "however therefore thus hence moreover furthermore additionally etc eg ie pm well like etc".split()
 )
 _LONGEST_ACRONYM: Final = 6
+_LONGEST_CACHED: Final = 64
 _VOWELS: Final = frozenset("aeiouy")
 # Acronyms that are spelled like function words.
 _STOP_ACRONYMS: Final = frozenset({"US", "IT", "WHO"})
@@ -131,8 +132,12 @@ def _acronym_key(raw: str) -> str:
     return raw if raw in _STOP_ACRONYMS else stem(fold(raw))
 
 
-@lru_cache(maxsize=65_536)
 def _word_key(raw: str) -> str:
+    # Very long "words" do not come back, and would fill the memory of the cache.
+    return _cached_key(raw) if len(raw) <= _LONGEST_CACHED else _key(raw)
+
+
+def _key(raw: str) -> str:
     key = fold(raw).replace("’", "'").replace("\u200c", "").replace("\u200d", "")
     if "'" in key:
         if _CONTRACTION.search(key):
@@ -140,6 +145,9 @@ def _word_key(raw: str) -> str:
         # The longest part is the word: "l'homme", "O'Brien's".
         key = max(key.removesuffix("'s").split("'"), key=len)
     return stem(key)
+
+
+_cached_key = lru_cache(maxsize=65_536)(_key)
 
 
 def stem(word: str) -> str:

@@ -25,7 +25,7 @@ _VARIABLES = (
 _PROJECT = "openinference.project.name"
 _GRPC_PORT = 4317
 _VERSION_PATH = "/arize_phoenix_version"
-_VERSION = re.compile(rb"\d+\.\d+\.\d+\S*\s*")  # for example b"20.26.1"
+_VERSION = re.compile(rb"\d{1,9}\.\d{1,9}\.\d{1,9}\S{0,64}\s{0,64}")  # for example b"20.26.1"
 
 # How the SDK, phoenix.otel, Logfire and Langfuse nest processors and exporters.
 _NESTED = ("span_exporter", "_exporter", "exporter", "wrapped_exporter", "processor", "_batch_processor")

@@ -79,11 +79,11 @@ class Groundedness(LocalMetric):
     def _grounding(self, analysis: TurnAnalysis, model: str) -> Grounding:
         response, indexes = analysis.response.blanked, analysis.prompt_indexes
         if model == LEXICAL:
-            return groundedness(response, indexes, sentences=analysis.sentences)
+            return groundedness(response, indexes, sentences=analysis.sentences, pause=analysis.pause)
         whole = analysis.response_embedding
         passages = [found.tokens for found in analysis.prompt_embeddings if isinstance(found, Embedding)]
         tokens = whole.tokens if isinstance(whole, Embedding) else None
-        return groundedness(response, indexes, tokens, passages, analysis.sentences)
+        return groundedness(response, indexes, tokens, passages, analysis.sentences, analysis.pause)
 
 
 def _sentence_score(

@@ -29,6 +29,10 @@ _ASKING: Final = re.compile(
 )
 
 
+_MAX_LOCATED: Final = 50
+"""Facts that are looked for in single unseen passages. The score's metadata has at most as many."""
+
+
 @dataclass(frozen=True)
 class FactSupport:
     """The facts of a response that no passage of the prompt has.
@@ -49,7 +53,8 @@ def fact_support(analysis: TurnAnalysis) -> FactSupport:
     missing = not_in_passages
     if _asks(analysis.turn.query):
         missing = unsupported_facts(not_in_passages, analysis.query_facts)
-    in_question = tuple(fact for fact in not_in_passages if fact not in missing)
+    counted = set(missing)
+    in_question = tuple(fact for fact in not_in_passages if fact not in counted)
     return FactSupport(tuple(missing), in_question)
 
 
@@ -61,10 +66,19 @@ def _asks(query: str) -> bool:
 
 
 def facts_in_unseen(facts: Sequence[Fact], analysis: TurnAnalysis) -> list[tuple[str, str]]:
-    """Return pairs of a fact's text and the name of a passage that has it but was not in the prompt."""
+    """Return pairs of a fact's text and the name of a passage that has it but was not in the prompt.
+
+    At most 50 facts are looked for.
+    """
+    positions = analysis.unseen_positions
+    if not positions:
+        return []
+    # Most facts are in no passage, and one look-up in all of them together shows that.
+    together = merge_indexes(analysis.passage_indexes[position].facts for position in positions)
+    nowhere = set(unsupported_facts(facts, together))
+    rest = [fact for fact in facts if fact not in nowhere][:_MAX_LOCATED]
     found: list[tuple[str, str]] = []
-    rest = list(facts)
-    for position in analysis.unseen_positions:
+    for position in positions:
         still_missing = unsupported_facts(rest, analysis.passage_indexes[position].facts)
         name = passage_name(analysis.turn, position)
         found += [(fact.text, name) for fact in rest if fact not in still_missing]

@@ -5,7 +5,7 @@ The reasons for this formula: benchmarks/RESULTS.md, "Agreement with people".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rageval_hooks.metrics.support.windows import Aligner, Windows
@@ -59,6 +59,7 @@ def groundedness(
     response_vectors: TokenVectors | None = None,
     passage_vectors: Sequence[TokenVectors] | None = None,
     sentences: Sequence[Span] | None = None,
+    pause: Callable[[], None] = lambda: None,
 ) -> Grounding:
     """Return how far the passages support the response, 0..1.
 
@@ -72,7 +73,7 @@ def groundedness(
     - together = max over v of the mean over w of (hit + near) / 2;
     - the sentence's score = (anywhere + together) / 2.
 
-    Means over w are weighed by g. Without vectors, in the lexical tier, near is left out of both. The turn's value is
+    Means over w are weighed by g. Without vectors, in the lexical tier, near is in neither. The turn's value is
     the mean over sentences, weighed by the sum of g.
 
     Args:
@@ -81,6 +82,7 @@ def groundedness(
         response_vectors: token vectors of the whole response (neural tier).
         passage_vectors: token vectors, one per passage (neural tier).
         sentences: the response's sentences, if they are known.
+        pause: called before each sentence; what it raises stops the work.
     """
     spans = sentence_spans(response) if sentences is None else sentences
     lines = _content_lines(response, spans)
@@ -90,7 +92,11 @@ def groundedness(
     aligner = None
     if response_vectors is not None and passage_vectors is not None:
         aligner = Aligner(passages, response_vectors, passage_vectors)
-    results = tuple(_score_sentence(response, span, line, windows, aligner) for span, line in lines)
+    scored = []
+    for span, line in lines:
+        pause()
+        scored.append(_score_sentence(response, span, line, windows, aligner))
+    results = tuple(scored)
     whole = sum(result.weight for result in results)
     return Grounding(sum(result.score * result.weight for result in results) / whole, results)
 

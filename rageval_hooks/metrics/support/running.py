@@ -17,6 +17,7 @@ from rageval_hooks.metrics.base import Field, JudgeMetric, LocalMetric, Metric, 
 from rageval_hooks.metrics.support.definition import ScoreDefinition
 from rageval_hooks.runtime.rate_limited_logs import RateLimitedLogger
 from rageval_hooks.score import Failed, Result, Score, Skipped
+from rageval_hooks.text.limits import MAX_PASSAGES, MAX_RESPONSE_CHARACTERS
 from rageval_hooks.turn import Passage, Turn
 
 if TYPE_CHECKING:
@@ -45,7 +46,9 @@ def compute(metric: Metric, analysis: TurnAnalysis) -> tuple[Result, ...]:
         OverBudgetError: the analysis has no time left.
     """
     try:
-        reason = missing_input(metric, analysis.turn) or _nothing_to_judge(metric, analysis)
+        reason = missing_input(metric, analysis.turn) or _too_large(metric, analysis.turn)
+        # Whether there is something to judge is decided by reading the response, so its size is checked first.
+        reason = reason or _nothing_to_judge(metric, analysis)
         if reason is not None:
             return (metric.skip(reason),)
         return _checked(metric, cast("LocalMetric", metric).evaluate(analysis))
@@ -103,6 +106,19 @@ def _why_missing(turn: Turn, field: Field) -> str:
 
 def _has_text(passage: Passage) -> bool:
     return bool(passage.text.strip())
+
+
+def _too_large(metric: Metric, turn: Turn) -> str | None:
+    """Return why a turn is larger than a local metric reads; None if it is not, or if the metric is the user's own."""
+    if metric.family == "custom":
+        return None
+    if "response" in metric.requires and len(turn.response) > MAX_RESPONSE_CHARACTERS:
+        return f"response longer than {MAX_RESPONSE_CHARACTERS:,} characters: {len(turn.response):,}"
+    if "passages" in metric.requires:
+        passages = turn.prompt_passages if metric.passages == "prompt" else turn.passages
+        if len(passages) > MAX_PASSAGES:
+            return f"more than {MAX_PASSAGES:,} passages: {len(passages):,}"
+    return None
 
 
 def _nothing_to_judge(metric: Metric, analysis: TurnAnalysis) -> str | None:

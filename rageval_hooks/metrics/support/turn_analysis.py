@@ -20,20 +20,12 @@ from rageval_hooks.text.fact_index import FactIndex, index_facts, merge_indexes
 from rageval_hooks.text.fact_matching import entity_supported, unsupported_facts
 from rageval_hooks.text.facts import Fact
 from rageval_hooks.text.passages import PassageIndex
+from rageval_hooks.text.limits import MAX_EMBEDDED_CHARACTERS, MAX_PASSAGE_CHARACTERS, MAX_QUERY_CHARACTERS
 from rageval_hooks.text.sentences import Span
 from rageval_hooks.text.tokens import count_tokens
 from rageval_hooks.turn import Passage, Turn, Usage
 
 __all__ = ["TurnAnalysis"]
-
-MAX_CHARACTERS: Final = 1_000_000
-"""Of all passages together, for metrics that read words: about half a second."""
-
-MAX_EMBEDDED_CHARACTERS: Final = 300_000
-"""Of all texts of a turn together, for metrics that use embeddings: about 300 windows of the model."""
-
-MAX_QUERY_CHARACTERS: Final = 20_000
-"""Of a query, since each of its concepts is embedded."""
 
 _BATCH: Final = 16
 """Short texts in one forward pass; the deadline is checked between two passes."""
@@ -143,7 +135,7 @@ class TurnAnalysis:
             OverBudgetError: the time is used up.
         """
         passages = self.turn.passages
-        _check_size((passage.text for passage in passages), MAX_CHARACTERS)
+        _check_size((passage.text for passage in passages), MAX_PASSAGE_CHARACTERS)
         indexes = []
         for passage in passages:
             self.pause()

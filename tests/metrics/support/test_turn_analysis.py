@@ -12,12 +12,13 @@ from rageval_hooks import models as models_module
 from rageval_hooks.errors import InputTooLargeError, ModelNotReadyError, OverBudgetError
 from rageval_hooks.metrics import REGISTRY, compute
 from rageval_hooks.metrics.support import index_cache
-from rageval_hooks.metrics.support.turn_analysis import MAX_CHARACTERS, MAX_EMBEDDED_CHARACTERS, TurnAnalysis
+from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models import Models
 from rageval_hooks.models.cache import MemoryCache
 from rageval_hooks.models.lexical import LexicalEmbedder, LexicalEmbedding
 from rageval_hooks.settings import LEXICAL, ModelSettings
 from rageval_hooks.testing import ManualClock
+from rageval_hooks.text.limits import MAX_EMBEDDED_CHARACTERS, MAX_PASSAGE_CHARACTERS
 from tests.local import LEXICAL_MODELS, LOCAL, make_turn
 from tests.metrics.texts import MUSEUM, PIER, QUERY
 
@@ -158,7 +159,7 @@ def test_a_model_that_is_loading_is_waited_for_in_the_background_only(monkeypatc
 @pytest.mark.parametrize(
     ("response", "passages", "query", "what"),
     [
-        ("a", [" " * (MAX_CHARACTERS + 1)], "", "passage_indexes"),
+        ("a", [" " * (MAX_PASSAGE_CHARACTERS + 1)], "", "passage_indexes"),
         ("a", [" " * 600_000, " " * 400_001], "", "passage_indexes"),
         ("a", [" " * MAX_EMBEDDED_CHARACTERS], "", "passage_embeddings"),
         (" " * MAX_EMBEDDED_CHARACTERS, ["a"], "", "passage_embeddings"),
