@@ -79,7 +79,8 @@ _CLAIMS = re.compile(
     r"[,:;(–—]| - |\b(?:although|apart|aside|because|besides?|beyond|but|except|hence|however|instead|likely|maybe|"
     r"only|perhaps|possibly|presumably|probably|since|so|than|therefore|though|thus|whereas|while|yet|"
     r"i (?:assume|believe|guess|suspect|think))\b|"
-    rf"\band (?:.{{0,{_LONGEST}}}\d|(?:an?|all|he|i|it|its|many|most|she|some|that|the|their|then|there|these|they|this|those|we|"
+    rf"\band (?:.{{0,{_LONGEST}}}\d|"
+    r"(?:an?|all|he|i|it|its|many|most|she|some|that|the|their|then|there|these|they|this|those|we|"
     r"you)\b)"
 )
 """Words after which a declining sentence may still claim something, for example "but" or "probably"."""

@@ -46,7 +46,7 @@ _HEADING: Final = re.compile(
     re.IGNORECASE,
 )
 # An entry of a list of references: "[1] The report", "- The report", "2. The report".
-_ITEM: Final = re.compile(r"\s*(?:[-*•]\s*)?(?:\[\^?[^\[\]\n]{1,200}\]|【|[¹²³⁴-⁹⁰]|\d{1,3}[.):]\s|[-*•]\s)")
+_ITEM: Final = re.compile(r"\A\s*(?:[-*•]\s*)?(?:\[\^?[^\[\]\n]{1,200}\]|【|[¹²³⁴-⁹⁰]|\d{1,3}[.):]\s|[-*•]\s)")
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ _FIRST_PERSON: Final = re.compile(r"(?<!\w)(?:i|my|me)(?!\w)", re.IGNORECASE)
 
 # "What do I need in Paris", "could you", "please list": asks, also without a question mark.
 _ASKING: Final = re.compile(
-    r"\W*(?:who|whom|whose|what|which|when|where|why|how|is|are|was|were|do|does|did|can|could|should|would|will|has|"
+    r"\A\W*(?:who|whom|whose|what|which|when|where|why|how|is|are|was|were|do|does|did|can|could|should|would|will|has|"
     r"have|had|explain|describe|list|name|tell|give|compare|discuss|summari[sz]e|please)(?!\w)",
     re.IGNORECASE,
 )

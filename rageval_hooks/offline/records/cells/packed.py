@@ -11,7 +11,8 @@ from typing import Any
 __all__ = ["unpacked"]
 
 # An item of a list, and white space before the next one where numpy writes no comma: "['a' 'b']" has two items.
-_ITEM = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[}\])])(\s+(?=["'{\[A-Z]))?""", re.DOTALL)
+# A quote after a backslash begins no item. Otherwise a long run of escaped quotes would take quadratic time.
+_ITEM = re.compile(r"""((?<!\\)"(?:[^"\\]|\\.)*"|(?<!\\)'(?:[^'\\]|\\.)*'|[}\])])(\s+(?=["'{\[A-Z]))?""", re.DOTALL)
 _UNREADABLE = (ValueError, SyntaxError, RecursionError, MemoryError)
 
 
