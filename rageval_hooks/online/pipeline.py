@@ -238,6 +238,7 @@ class Pipeline:
         roles = {role for metric in self.metrics for role in metric.models}
         return {
             **self._counters.snapshot(),
+            "without_passages_by_reason": self._stages.missing_passages.by_reason(),
             "queues": self._stages.queues(),
             "models": {role: self.models.state(role) for role in sorted(roles)},
             "exporters": self._stages.delivery.exporter_stats(),

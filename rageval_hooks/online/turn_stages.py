@@ -15,6 +15,7 @@ from rageval_hooks.online.dispatch import Dispatcher, ThreadDispatcher
 from rageval_hooks.online.engine import Engine
 from rageval_hooks.online.inline import DONE, Arrival, InlineStage
 from rageval_hooks.online.job import Job
+from rageval_hooks.online.missing_passages import MissingPassages
 from rageval_hooks.online.sampling import MetricSampler
 from rageval_hooks.online.turn_context import TurnContext
 from rageval_hooks.runtime.at_exit import is_multiprocessing_child
@@ -48,6 +49,7 @@ class TurnStages:
 
     Attributes:
         delivery: hands evaluations to the exporters.
+        missing_passages: counts answers without passages.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class TurnStages:
         self._on_evaluation = on_evaluation
         self._has_inline_work = on_evaluation is not None or any(not metric.asks_judge for metric in engine.metrics)
         self._log = RateLimitedLogger(_logger)
+        self.missing_passages = MissingPassages(counters, _logger)
         self._inline = InlineStage(settings.inline_budget_ms / 1e3, settings.queue_size)
         self.delivery = Delivery(exporters, worker, counters)
         self._dispatcher: Dispatcher = ThreadDispatcher(engine, worker, self._arrive, settings.queue_size, counters)
@@ -119,6 +122,8 @@ class TurnStages:
             turn = with_estimated_usage(turn)
             evaluable = self._is_evaluable(turn)
             self._counters.add("evaluated" if evaluable else "without_retrieval")
+            if not self._settings.evaluate_without_retrieval:
+                self.missing_passages.note(turn)
             trace_id = None if context is None else context.trace_id
             job = self._engine.job(turn, self._metric_sampler.names(trace_id) if evaluable else ())
             analysis = self._engine.analyze(turn, deadline)

@@ -9,8 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-import threading
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from types import FunctionType
 from typing import Any, cast
 from uuid import uuid4
@@ -18,6 +17,7 @@ from uuid import uuid4
 from langchain_core.vectorstores import VectorStore
 
 from rageval_hooks.integrations.capture.recorder import shared_recorder
+from rageval_hooks.integrations.capture.wrapped_methods import WrappedMethods
 from rageval_hooks.integrations.langchain.framework import (
     FRAMEWORK,
     enter_retriever,
@@ -31,68 +31,10 @@ from rageval_hooks.runtime.suppression import is_suppressed
 __all__ = ["unwrap_vector_stores", "wrap_vector_stores"]
 
 _recorder = shared_recorder()
-_lock = threading.Lock()
-_originals: dict[tuple[type, str], FunctionType] = {}
-"""The methods that are wrapped now, by class and name."""
-
-_MARK = "_rageval_hooks_wrapper"
 
 # Public methods that return documents, for example "search", "asimilarity_search_with_score" or
 # "max_marginal_relevance_search_by_vector"; not "create_search_index".
 _SEARCH_METHOD = re.compile(r"a?(search|similarity_search\w*|max_marginal_relevance_search\w*|hybrid_search\w*)")
-
-
-def wrap_vector_stores() -> None:
-    """Wrap the search methods of all vector store classes, also of those that are defined later."""
-    with _lock:
-        for owner in _with_subclasses(VectorStore):
-            _wrap_class(owner)
-        if "__init_subclass__" not in vars(VectorStore):
-            VectorStore.__init_subclass__ = classmethod(_init_subclass)  # type: ignore[arg-type,assignment,method-assign]
-
-
-def unwrap_vector_stores() -> None:
-    """Restore the original methods."""
-    with _lock:
-        if _is_ours(vars(VectorStore).get("__init_subclass__")):
-            del VectorStore.__init_subclass__
-        for (owner, name), original in _originals.items():
-            # Another tool may have wrapped the method after us: then ours stays below, where it does nothing.
-            if getattr(vars(owner).get(name), _MARK, False):
-                setattr(owner, name, original)
-        _originals.clear()
-
-
-def _init_subclass(cls: Any, **kwargs: Any) -> None:
-    super(VectorStore, cls).__init_subclass__(**kwargs)
-    with _lock:
-        _wrap_class(cls)
-
-
-def _is_ours(method: Any) -> bool:
-    return getattr(method, "__func__", None) is _init_subclass
-
-
-def _with_subclasses(owner: type) -> Iterator[type]:
-    yield owner
-    subclasses: list[type] = type.__subclasses__(owner)
-    for subclass in subclasses:
-        yield from _with_subclasses(subclass)
-
-
-def _wrap_class(owner: type) -> None:
-    """Wrap the search methods that a class defines itself, for example ``similarity_search`` or ``asearch``."""
-    for name, method in list(vars(owner).items()):
-        if not _SEARCH_METHOD.fullmatch(name) or not isinstance(method, FunctionType):
-            continue
-        # An abstract method has nothing to record, and a wrapper is never wrapped again.
-        if getattr(method, "__isabstractmethod__", False) or getattr(method, _MARK, False):
-            continue
-        try:
-            setattr(owner, name, _wrapped(method))
-        except (AttributeError, TypeError):
-            continue  # a class that cannot be changed, for example a compiled one
-        _originals[owner, name] = method
 
 
 def _wrapped(method: FunctionType) -> Callable[..., Any]:
@@ -125,8 +67,20 @@ def _wrapped(method: FunctionType) -> Callable[..., Any]:
             return result
 
         wrapper = search
-    setattr(wrapper, _MARK, True)
     return cast("Callable[..., Any]", wrapper)
+
+
+_methods = WrappedMethods(VectorStore, _SEARCH_METHOD, _wrapped)
+
+
+def wrap_vector_stores() -> None:
+    """Wrap the search methods of all vector store classes, also of those that are defined later."""
+    _methods.install()
+
+
+def unwrap_vector_stores() -> None:
+    """Restore the original methods."""
+    _methods.remove()
 
 
 # --------------------------------------------------------------------------- recording

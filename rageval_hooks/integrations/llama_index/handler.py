@@ -34,6 +34,7 @@ from rageval_hooks.integrations.llama_index.turn_end import (
     root_of,
     wait_for,
 )
+from rageval_hooks.integrations.llama_index.vector_stores import VECTOR_STORES
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.suppression import is_suppressed
 
@@ -69,6 +70,8 @@ class _SpanHandler(BaseSpanHandler[BaseSpan]):
         if pipeline is None or not pipeline.enabled or is_suppressed():
             return
         try:
+            if VECTOR_STORES.waiting:
+                VECTOR_STORES.look_again()
             _start(pipeline, id_, parent_id, bound_args, instance)
         except Exception as error:
             pipeline.failed("the start of a span of LlamaIndex could not be recorded", error)
@@ -272,6 +275,7 @@ def attach(pipeline: Pipeline) -> None:
     """Send the turns of everything that LlamaIndex runs in this process to a pipeline, instead of the previous one."""
     global _pipeline
     _pipeline = pipeline
+    VECTOR_STORES.wrap()
     dispatcher = get_dispatcher()
     if not any(handler is _span_handler for handler in dispatcher.span_handlers):
         dispatcher.add_span_handler(_span_handler)
@@ -282,6 +286,7 @@ def detach() -> None:
     """Remove the handlers, and drop turns that have not ended."""
     global _pipeline
     pipeline, _pipeline = _pipeline, None
+    VECTOR_STORES.unwrap()
     dispatcher = get_dispatcher()
     dispatcher.span_handlers[:] = [handler for handler in dispatcher.span_handlers if handler is not _span_handler]
     dispatcher.event_handlers[:] = [handler for handler in dispatcher.event_handlers if handler is not _event_handler]

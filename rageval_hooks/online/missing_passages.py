@@ -1,0 +1,69 @@
+"""Answers without passages: why, how many, and one log line that says what to do."""
+
+from __future__ import annotations
+
+import logging
+
+from rageval_hooks.online.counters import Counters
+from rageval_hooks.runtime.rate_limited_logs import RateLimitedLogger
+from rageval_hooks.turn import Turn
+
+__all__ = ["MissingPassages", "reason_without_passages"]
+
+_PAGE = 'docs/troubleshooting.md, "Answers without passages"'
+
+_REASONS = {
+    "no_retriever": "no retriever was called that LangChain or LlamaIndex report",
+    "text_only_tool": "a tool returned its results as text only",
+    "nothing_found": "the retriever returned nothing",
+    "not_in_prompt": "the retrieved documents are not in the model's prompt",
+}
+"""Name of a reason in ``stats()`` → the reason as text."""
+
+
+def reason_without_passages(turn: Turn) -> str | None:
+    """Return the likely reason why an answer has no passages; None if it has some, or if there is no answer."""
+    if not turn.response or turn.prompt_passages:
+        return None
+    if turn.passages:
+        return "not_in_prompt"
+    kinds = {step.kind for step in turn.steps}
+    if kinds & {"retriever", "reranker"}:
+        return "nothing_found"
+    if any(step.kind == "tool" and step.output for step in turn.steps):
+        return "text_only_tool"
+    return "no_retriever"
+
+
+class MissingPassages:
+    """Counts answers without passages, and warns about them.
+
+    Args:
+        counters: keep the counts, so that they start from zero in a child process.
+        logger: gets the warning.
+    """
+
+    def __init__(self, counters: Counters, logger: logging.Logger) -> None:
+        self._counters = counters
+        self._log = RateLimitedLogger(logger)
+
+    def note(self, turn: Turn) -> None:
+        """Count the turn if it is an answer without passages."""
+        reason = reason_without_passages(turn)
+        if reason is None:
+            return
+        self._counters.add(f"without_passages.{reason}")
+        counts = self.by_reason()
+        total = sum(counts.values())
+        likely = max(counts, key=counts.__getitem__)
+        self._log.warn(
+            "answers without passages",
+            "%s no passages to evaluate with (most often because %s): see %s",
+            "1 answer has" if total == 1 else f"{total} answers have",
+            _REASONS[likely],
+            _PAGE,
+        )
+
+    def by_reason(self) -> dict[str, int]:
+        """Return how many answers had no passages, by reason."""
+        return {reason: self._counters[f"without_passages.{reason}"] for reason in _REASONS}
