@@ -160,18 +160,21 @@ class Pipeline:
         """
         return self._selector.begin(context, enabled=self.enabled, selected=selected)
 
-    def submit(self, turn: Turn | Callable[[], Turn], context: TurnContext | None = None) -> Arrival:
+    def submit(
+        self, turn: Turn | Callable[[], Turn], context: TurnContext | None = None, *, caller_waits: bool = True
+    ) -> Arrival:
         """Take a turn that has just ended, and start its evaluation. Returns at once.
 
         Args:
             turn: the turn, or a function that builds it on another thread.
             context: the turn's trace context; None for a turn that was not sampled.
+            caller_waits: False if the caller does not wait for scores. The turn then takes no inline thread.
 
         Returns:
             What a caller may wait for, within the inline budget: see :meth:`Arrival.wait`.
         """
         self._counters.add("turns")
-        arrival = self._stages.start(turn, context)
+        arrival = self._stages.start(turn, context, caller_waits)
         if is_exiting():  # the drain may be over, or may never come
             self.flush(EXIT_DRAIN.timeout)
         return arrival

@@ -75,9 +75,9 @@ class TurnStages:
         self.delivery = Delivery(exporters, worker, counters)
         self._dispatcher: Dispatcher = ThreadDispatcher(engine, worker, self._arrive, settings.queue_size, counters)
 
-    def start(self, turn: Turn | Callable[[], Turn], context: TurnContext | None) -> Arrival:
+    def start(self, turn: Turn | Callable[[], Turn], context: TurnContext | None, caller_waits: bool = True) -> Arrival:
         """Start the evaluation of a turn. Returns at once, with what a caller may wait for."""
-        if self._has_waiting_caller(turn):
+        if self._has_waiting_caller(turn, caller_waits):
             arrival = self._inline.start(partial(self._evaluate, turn, context))
             if arrival is not None:
                 return arrival
@@ -102,11 +102,11 @@ class TurnStages:
         """Return the counters of the queues."""
         return {"export": self.delivery.stats(), "evaluate": self._dispatcher.stats()}
 
-    def _has_waiting_caller(self, turn: Turn | Callable[[], Turn]) -> bool:
+    def _has_waiting_caller(self, turn: Turn | Callable[[], Turn], caller_waits: bool) -> bool:
         """Return True if something is computed that a caller may wait for."""
         if is_multiprocessing_child():
             return True  # the process may be terminated once the caller has its answer: export before that
-        return self._has_inline_work and (not isinstance(turn, Turn) or self._is_evaluable(turn))
+        return caller_waits and self._has_inline_work and (not isinstance(turn, Turn) or self._is_evaluable(turn))
 
     def _is_evaluable(self, turn: Turn) -> bool:
         return turn.is_rag or self._settings.evaluate_without_retrieval

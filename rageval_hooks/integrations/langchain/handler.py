@@ -387,6 +387,8 @@ def _is_state_update(recording: Recording) -> bool:
 
 def _finish(recording: Recording) -> Arrival | None:
     """Submit the turn of a recording, or hold it if it waits to be resumed; returns what an async caller waits for."""
+    if _is_bare_model(recording):
+        return _submit(recording)
     try:
         held_turns().submit_old()
         join_halves(recording)
@@ -409,7 +411,7 @@ def _submit(recording: Recording) -> Arrival | None:
     build = _build_later(recording)
     if build is None:
         return None
-    arrival = recording.owner.submit(build, recording.selection)
+    arrival = recording.owner.submit(build, recording.selection, caller_waits=computed_inline)
     return arrival if computed_inline else None
 
 
@@ -427,9 +429,12 @@ def _build_later(recording: Recording) -> Turn | Callable[[], Turn] | None:
 
 def _is_computed_inline(recording: Recording) -> bool:
     pipeline = recording.owner
-    # A model that is called by itself has retrieved nothing.
-    is_bare_model = recording.root.kind == "llm" and len(recording.runs) == 1
-    return pipeline.computes_inline and (not is_bare_model or pipeline.settings.evaluate_without_retrieval)
+    return pipeline.computes_inline and (not _is_bare_model(recording) or pipeline.settings.evaluate_without_retrieval)
+
+
+def _is_bare_model(recording: Recording) -> bool:
+    """Return True for a model that is called by itself: it has retrieved nothing."""
+    return recording.root.kind == "llm" and len(recording.runs) == 1
 
 
 def _build(recording: Recording) -> Turn | None:
