@@ -50,7 +50,7 @@ class WrappedMethods:
             self._originals.clear()
 
     def _hook(self) -> Any:
-        def init_subclass(cls: Any, **kwargs: Any) -> None:
+        def init_subclass(cls: Any, /, **kwargs: Any) -> None:
             super(self._base, cls).__init_subclass__(**kwargs)
             with self._lock:
                 self._wrap_class(cls)

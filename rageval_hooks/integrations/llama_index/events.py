@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rageval_hooks.integrations.capture.durations import busy_seconds
+from rageval_hooks.integrations.capture.passages import unique_passages
 from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.values import first_string, or_else
 from rageval_hooks.integrations.llama_index.calls import (
@@ -15,6 +16,7 @@ from rageval_hooks.integrations.llama_index.calls import (
     inside,
     model_name,
 )
+from rageval_hooks.integrations.llama_index.earlier_tools import EarlierTools
 from rageval_hooks.integrations.llama_index.messages import messages_of
 from rageval_hooks.integrations.llama_index.nodes import Made
 from rageval_hooks.integrations.llama_index.payloads import Streamed, answer_of, arguments_of, query_of
@@ -34,6 +36,7 @@ def turn_from_events(
     runs: Sequence[Run],
     *,
     every_step: bool = False,
+    earlier: EarlierTools | None = None,
     span: SpanReference | None = None,
     attributes: Mapping[str, Any] | None = None,
 ) -> Turn:
@@ -42,6 +45,7 @@ def turn_from_events(
     Args:
         runs: the runs by start time, the root first.
         every_step: keep every span as a step, not only retrievers, rerankers, model calls and tools.
+        earlier: what tools found in earlier turns.
         span: the place of the turn in its trace.
         attributes: what the application put into its OpenTelemetry context: ``session.id``, ``user.id``, ``metadata``.
     """
@@ -54,6 +58,8 @@ def turn_from_events(
     answering = answering_call(root, answers, returned)
     made: Made = {}
     passages, marks = passages_in_turn(runs, answers, answering, made)
+    if earlier is not None:
+        passages = unique_passages((*passages, *earlier.passages_in(answering, runs)))
     steps = steps_of(runs, calls, ended_at, marks, every_step, made)
     query = query_of(arguments_of(root.input)) or _first_question(calls)
     response = _response(root, answering, returned)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from llama_index_instrumentation.span import active_span_id
 
-from rageval_hooks.integrations.capture.recorder import Framework, shared_recorder
+from rageval_hooks.integrations.capture.recorder import Framework, Run, shared_recorder
+from rageval_hooks.integrations.llama_index.earlier_tools import EarlierTools
 from rageval_hooks.integrations.llama_index.events import turn_from_events
+from rageval_hooks.turn import Turn
 
 __all__ = ["FRAMEWORK"]
 
@@ -27,9 +30,18 @@ def _texts_of(nodes: Any) -> list[str]:
     return [node.get_content() for node in nodes or ()]
 
 
+_earlier = EarlierTools()
+
+
+def _turn_of(runs: Sequence[Run], **options: Any) -> Turn:
+    turn = turn_from_events(runs, earlier=_earlier, **options)
+    _earlier.remember(runs)
+    return turn
+
+
 FRAMEWORK = Framework(
     "llama_index",
-    turn_from_events,
+    _turn_of,
     active_span_id.get,
     texts_of=_texts_of,
     continues_unsampled=_continues_an_unsampled_turn,

@@ -11,6 +11,7 @@ import pytest
 from llama_index.core.agent.workflow import AgentWorkflow, FunctionAgent, ReActAgent
 from llama_index.core.base.llms.types import ChatMessage, MessageRole
 from llama_index.core.llms.llm import ToolSelection
+from llama_index.core.memory import ChatMemoryBuffer
 from llama_index.core.tools import FunctionTool, QueryEngineTool, RetrieverTool
 from llama_index.core.workflow import (
     Context,
@@ -354,3 +355,27 @@ def test_a_workflow_that_waits_for_a_human_in_vain(captured: Captured) -> None:
     assert first.query == "Delete it"
     assert (second.status, second.error, second.response) == ("ok", None, "Done.")
     assert second.query == "The human said yes", "a workflow that is resumed has no question of its own"
+
+
+@pytest.mark.parametrize(
+    ("tool", "passages"),
+    [(retriever_tool, [FACTS["d1"], FACTS["d2"]]), (query_tool, ["It was 2019."])],
+    ids=["a retriever's nodes", "a query engine's answer"],
+)
+def test_a_follow_up_question_from_earlier_tool_messages(captured: Captured, tool: Any, passages: list[str]) -> None:
+    """What a tool returned in an earlier turn is in the prompt of this one, so it is a passage of this one."""
+    tool = tool()
+    agent = FunctionAgent(tools=[tool], llm=calls_then(ANSWER, tool.metadata.name))
+
+    async def main() -> None:
+        memory = ChatMemoryBuffer.from_defaults(token_limit=4000)
+        await agent.run(user_msg=QUESTION, memory=memory)
+        await agent.run(user_msg="Is it new?", memory=memory)
+
+    asyncio.run(main())
+
+    first, follow_up = captured.turns
+    assert (first.query, follow_up.query) == (QUESTION, "Is it new?")
+    assert sorted(passage.text for passage in follow_up.passages) == sorted(passages)
+    assert all(passage.in_prompt for passage in follow_up.passages)
+    assert not of_kind(follow_up, "tool")

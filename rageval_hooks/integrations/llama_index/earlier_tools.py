@@ -1,0 +1,69 @@
+"""What tools found in earlier turns: their messages are in the prompts of the turns that follow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rageval_hooks.integrations.capture.passages import mark_shown
+from rageval_hooks.integrations.capture.recorder import Run
+from rageval_hooks.integrations.llama_index.messages import messages_of
+from rageval_hooks.integrations.llama_index.nodes import nodes_in, passages_of
+from rageval_hooks.integrations.llama_index.payloads import answer_of
+from rageval_hooks.integrations.llama_index.retrieval import nodes_after, retrievals_of
+from rageval_hooks.turn import Passage
+
+__all__ = ["EarlierTools"]
+
+_MOST_OUTPUTS = 2000
+"""Outputs of tools that are remembered."""
+
+
+class EarlierTools:
+    """The passages that tools found, by the text that the tool returned. The oldest outputs are forgotten.
+
+    The span of a tool does not have the id of the call, so the text of the tool message is what leads to the passages.
+    """
+
+    def __init__(self) -> None:
+        self._passages: dict[str, list[Passage]] = {}
+
+    def remember(self, runs: Sequence[Run]) -> None:
+        """Remember what the tools of a turn found."""
+        for run in retrievals_of(runs):
+            for around in run.ancestors():
+                if around.kind == "tool":
+                    self._add(answer_of(around.output), passages_of(nodes_after(run) or ()))
+        for run in runs:
+            if run.kind == "tool":
+                self._add(answer_of(run.output), passages_of(nodes_in(run.output)))
+
+    def passages_in(self, answering: Run | None, runs: Sequence[Run]) -> list[Passage]:
+        """Return the passages of earlier tool messages in the prompt of the answer.
+
+        The text of the message counts as the passage if it has none of the passages that the tool found: the tool may
+        have returned a summary.
+
+        Args:
+            answering: the call that wrote the answer.
+            runs: the runs of the turn. Its own tools are not earlier ones.
+        """
+        if answering is None or not self._passages:
+            return []
+        own = {answer_of(run.output) for run in runs if run.kind == "tool"}
+        found: list[Passage] = []
+        for message in messages_of(answering.input):
+            passages = self._passages.get(message.content) if message.role == "tool" else None
+            if not passages or message.content in own:
+                continue
+            shown = [passage for passage in mark_shown(passages, message.content) if passage.in_prompt]
+            found.extend(shown or [Passage(text=message.content, in_prompt=True, prompt_share=1.0)])
+        return found
+
+    def _add(self, output: str, passages: Sequence[Passage]) -> None:
+        if not output or not passages:
+            return
+        known = self._passages.pop(output, [])
+        self._passages[output] = [*known, *(passage for passage in passages if passage not in known)]
+        # Several threads may be here: each operation is atomic, and an output that is gone already does not matter.
+        while len(self._passages) > _MOST_OUTPUTS:
+            self._passages.pop(next(iter(list(self._passages))), None)
