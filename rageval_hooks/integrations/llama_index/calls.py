@@ -6,8 +6,15 @@ from collections.abc import Sequence
 
 from rageval_hooks.integrations.capture.authorship import writer_of
 from rageval_hooks.integrations.capture.recorder import Run
+from rageval_hooks.integrations.capture.run_facts import detail_of, end_of, is_inside
 from rageval_hooks.integrations.llama_index.kinds import method_of
-from rageval_hooks.integrations.llama_index.messages import as_json, messages_of, model_of, tool_calls_of
+from rageval_hooks.integrations.llama_index.messages import (
+    as_json,
+    messages_of,
+    model_of,
+    requested_model_in,
+    tool_calls_of,
+)
 from rageval_hooks.integrations.llama_index.payloads import answer_of
 from rageval_hooks.integrations.llama_index.usage import usage_of
 from rageval_hooks.turn import Usage
@@ -16,16 +23,11 @@ __all__ = [
     "answering_call",
     "counted_calls",
     "generated_text",
-    "inside",
     "model_name",
     "prompts_of_answer",
+    "requested_model",
     "tokens_used",
 ]
-
-
-def inside(run: Run, *kinds: str) -> bool:
-    """Return True if a run of one of these kinds is around another."""
-    return any(ancestor.kind in kinds for ancestor in run.ancestors())
 
 
 # --------------------------------------------------------------------------- which calls count
@@ -33,7 +35,7 @@ def inside(run: Run, *kinds: str) -> bool:
 
 def counted_calls(runs: Sequence[Run]) -> list[Run]:
     """Return each model call once. In many classes ``achat`` calls ``chat``, which calls ``complete``."""
-    outermost = [run for run in runs if run.kind == "llm" and not inside(run, "llm")]
+    outermost = [run for run in runs if run.kind == "llm" and not is_inside(run, "llm")]
     return [run for run in outermost if not any(_delegates(other, run) for other in outermost)]
 
 
@@ -42,12 +44,14 @@ def _delegates(outer: Run, inner: Run) -> bool:
 
     The inner stream starts when the outer one is read, and so outside of the outer span.
     """
-    outer_model = (outer.details or {}).get("instance")
-    if outer_model is not (inner.details or {}).get("instance"):
+    if detail_of(outer, "instance") is not detail_of(inner, "instance"):
         return False
-    if not method_of(outer.id).startswith("astream_") or not method_of(inner.id).startswith("stream_"):
+    # For example "astream_chat" around "stream_chat", or "astream_complete" around "stream_complete".
+    if not method_of(outer.id).startswith("astream_"):
         return False
-    return outer.started_at <= inner.started_at and (outer.ended_at is None or inner.started_at <= outer.ended_at)
+    if not method_of(inner.id).startswith("stream_"):
+        return False
+    return outer.started_at <= inner.started_at <= end_of(outer, inner.started_at)
 
 
 # --------------------------------------------------------------------------- the call that wrote the answer
@@ -66,7 +70,7 @@ def answering_call(root: Run, calls: Sequence[Run], response: str) -> Run | None
         return writer
     if root.kind in ("query", "chat"):
         # These engines may have a model judge the answer afterwards.
-        calls = [call for call in calls if inside(call, "synthesizer", "writer")] or calls
+        calls = [call for call in calls if is_inside(call, "synthesizer", "writer")] or calls
     for call in reversed(calls):
         if not tool_calls_of(call.output):
             return call
@@ -84,7 +88,7 @@ def prompts_of_answer(runs: Sequence[Run], calls: Sequence[Run], answering: Run 
         calls: the model calls outside of retrievers.
         answering: the call that wrote the answer.
     """
-    chosen = [call for call in calls if call is answering or inside(call, "synthesizer", "writer")]
+    chosen = [call for call in calls if call is answering or is_inside(call, "synthesizer", "writer")]
     for run in runs[1:]:
         if run.kind in ("agent", "chat", "workflow"):
             chosen.extend(_final_call(run, calls))
@@ -114,7 +118,12 @@ def generated_text(call: Run) -> str:
 
 def model_name(call: Run) -> str | None:
     """Return the name of the model that was called."""
-    return model_of(call.output, (call.details or {}).get("model") or {})
+    return model_of(call.output) or requested_model(call)
+
+
+def requested_model(call: Run) -> str | None:
+    """Return the name of the model that the application asked for."""
+    return requested_model_in(detail_of(call, "model"))
 
 
 def tokens_used(call: Run, runs: Sequence[Run]) -> Usage | None:
@@ -124,10 +133,14 @@ def tokens_used(call: Run, runs: Sequence[Run]) -> Usage | None:
     own = usage_of(call.output) if whole else None
     if own is not None:
         return own
-    parts = [run for run in runs if run.kind == "llm" and run is not call and _is_part(run, call)]
-    return Usage.sum(tokens_used(part, runs) for part in parts)
+    return Usage.sum(tokens_used(part, runs) for part in runs if _is_part(part, call))
 
 
 def _is_part(run: Run, call: Run) -> bool:
-    nearest = next((ancestor for ancestor in run.ancestors() if ancestor.kind == "llm"), None)
-    return nearest is call or (nearest is None and _delegates(call, run))
+    """Return True if a model call is made inside another one, with no third call between them."""
+    if run.kind != "llm" or run is call:
+        return False
+    for ancestor in run.ancestors():
+        if ancestor.kind == "llm":
+            return ancestor is call
+    return _delegates(call, run)

@@ -8,12 +8,12 @@ from typing import Any
 from rageval_hooks.integrations.capture.durations import busy_seconds
 from rageval_hooks.integrations.capture.passages import unique_passages
 from rageval_hooks.integrations.capture.recorder import Run
+from rageval_hooks.integrations.capture.run_facts import detail_of, end_of, is_inside, seconds_to_first_token
 from rageval_hooks.integrations.capture.values import first_string, or_else
 from rageval_hooks.integrations.llama_index.calls import (
     answering_call,
     counted_calls,
     generated_text,
-    inside,
     model_name,
 )
 from rageval_hooks.integrations.llama_index.earlier_tools import EarlierTools
@@ -50,10 +50,10 @@ def turn_from_events(
         attributes: what the application put into its OpenTelemetry context: ``session.id``, ``user.id``, ``metadata``.
     """
     root = runs[0]
-    ended_at = _end(root, root.started_at)
+    ended_at = end_of(root, root.started_at)
     calls = counted_calls(runs)
     # A model that a retriever calls rewrites the query or grades documents. It does not write answers.
-    answers = [call for call in calls if not inside(call, "retriever", "reranker")]
+    answers = [call for call in calls if not is_inside(call, "retriever", "reranker")]
     returned = _returned_answer(root, runs)
     answering = answering_call(root, answers, returned)
     made: Made = {}
@@ -80,9 +80,9 @@ def turn_from_events(
         timing=Timing(
             started_at=root.started_at,
             ended_at=ended_at,
-            retrieval=busy_seconds((run.started_at, _end(run, ended_at)) for run in retrievals_of(runs)),
-            generation=busy_seconds((run.started_at, _end(run, ended_at)) for run in answers),
-            time_to_first_token=_first_token(answering, root),
+            retrieval=busy_seconds((run.started_at, end_of(run, ended_at)) for run in retrievals_of(runs)),
+            generation=busy_seconds((run.started_at, end_of(run, ended_at)) for run in answers),
+            time_to_first_token=seconds_to_first_token(answering, root.started_at),
         ),
         span=span,
         steps=steps,
@@ -93,10 +93,6 @@ def turn_from_events(
         user_id=first_string(tags, _USER_KEYS) or first_string(attributes, ("user.id",)),
         metadata={**(attributes.get("metadata") or {}), **tags},
     )
-
-
-def _end(run: Run, otherwise: int) -> int:
-    return max(run.started_at, run.ended_at if run.ended_at is not None else otherwise)
 
 
 # --------------------------------------------------------------------------- questions
@@ -113,7 +109,8 @@ def _first_question(calls: Sequence[Run]) -> str:
 def _rewritten_queries(runs: Sequence[Run], answers: Sequence[Run], query: str) -> tuple[str, ...]:
     """Return the queries of retrievers that differ from the user's question."""
     repeated = repetitions(runs)
-    written = [text for text in map(generated_text, answers) if text]
+    written = list(filter(None, map(generated_text, answers)))
+    known = ("", query.strip())
     queries: dict[str, None] = {}
     for run in runs:
         if run.kind != "retriever":
@@ -121,7 +118,7 @@ def _rewritten_queries(runs: Sequence[Run], answers: Sequence[Run], query: str) 
         text = query_of(arguments_of(run.input))
         # An evaluator's retriever receives a prompt that quotes the answer.
         is_evaluators = id(run) in repeated and any(answer in text for answer in written)
-        if text.strip() not in ("", query.strip()) and not is_evaluators:
+        if text.strip() not in known and not is_evaluators:
             queries[text] = None
     return tuple(queries)
 
@@ -153,18 +150,11 @@ def _is_chat_stream(output: Any) -> bool:
     return hasattr(output, "chat_stream")
 
 
-def _first_token(answering: Run | None, root: Run) -> float | None:
-    if answering is None or answering.first_token_at is None:
-        return None
-    return max(0, answering.first_token_at - root.started_at) / 1e9
-
-
 # --------------------------------------------------------------------------- outcome
 
 
 def _outcome(root: Run, runs: Iterable[Run]) -> tuple[TurnStatus, ErrorInfo | None]:
-    name = type(root.error).__name__ if root.error is not None else None
-    if name in _CANCELS or (root.details or {}).get("cancelled"):
+    if type(root.error).__name__ in _CANCELS or detail_of(root, "cancelled"):
         return ("interrupted" if any(map(_waits_for_a_human, runs)) else "cancelled"), None
     if root.error is None:
         return "ok", None

@@ -19,6 +19,7 @@ from llama_index_instrumentation.span_handlers import BaseSpanHandler
 
 from rageval_hooks.integrations.capture.deferred import hand_over
 from rageval_hooks.integrations.capture.recorder import Run, shared_recorder
+from rageval_hooks.integrations.capture.run_facts import detail_of
 from rageval_hooks.integrations.llama_index.framework import FRAMEWORK
 from rageval_hooks.integrations.llama_index.kinds import kind_of, name_of
 from rageval_hooks.integrations.llama_index.model_events import HANDLERS, keep_model_open
@@ -216,7 +217,7 @@ def _end_unsampled(span_id: str, result: Any) -> None:
 
 def _writer_key(run: Run) -> tuple[str, int]:
     """Return the key of a chat engine's writer: the thread or task that adds a streamed answer to the history."""
-    return ("writer", id((run.details or {}).get("instance")))
+    return ("writer", id(detail_of(run, "instance")))
 
 
 # --------------------------------------------------------------------------- streamed answers

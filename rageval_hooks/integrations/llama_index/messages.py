@@ -12,7 +12,16 @@ from rageval_hooks.integrations.capture.values import first_string, is_a, or_els
 from rageval_hooks.runtime.jsonable import json_text
 from rageval_hooks.turn import Message
 
-__all__ = ["as_json", "is_message", "message_text", "messages_of", "model_of", "role_of", "tool_calls_of"]
+__all__ = [
+    "as_json",
+    "is_message",
+    "message_text",
+    "messages_of",
+    "model_of",
+    "requested_model_in",
+    "role_of",
+    "tool_calls_of",
+]
 
 _ROLES = {"chatbot": "assistant", "model": "assistant", "developer": "system", "function": "tool"}
 _MODEL_KEYS = ("model", "model_version", "modelId")
@@ -68,17 +77,23 @@ def _prompt_message(message: Any) -> Message:
 
 
 @or_else(None)
-def model_of(response: Any, requested: Mapping[str, Any]) -> str | None:
-    """Return the model's name: as the provider reported it, else as the application requested it.
-
-    Args:
-        response: the model's response.
-        requested: the model's description in the event of its start.
-    """
+def model_of(response: Any) -> str | None:
+    """Return the model's name as the provider reported it in ``raw``, an object or a mapping."""
     raw = getattr(response, "raw", None)
-    reported = raw if isinstance(raw, Mapping) else {key: getattr(raw, key, None) for key in _MODEL_KEYS}
-    names = {key: value for key, value in reported.items() if is_a(value, str)}
-    name = first_string(names, _MODEL_KEYS) or first_string(requested, ("model_name", "model"))
+    for key in _MODEL_KEYS:
+        name = raw.get(key) if isinstance(raw, Mapping) else getattr(raw, key, None)
+        if name and is_a(name, str):
+            return None if name == "unknown" else str(name)
+    return None
+
+
+@or_else(None)
+def requested_model_in(description: Mapping[str, Any] | None) -> str | None:
+    """Return the model's name in the event of a call's start, for example {"model_name": "gpt-4.1", "num_output": 256}.
+
+    Models without a name are called "unknown" there.
+    """
+    name = first_string(description, ("model_name", "model"))
     return None if name == "unknown" else name
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from rageval_hooks.integrations.capture.deferred import hand_over
 from rageval_hooks.integrations.capture.recorder import Run, shared_recorder
+from rageval_hooks.integrations.capture.run_facts import details_of
 from rageval_hooks.integrations.llama_index.framework import FRAMEWORK
 from rageval_hooks.integrations.llama_index.nodes import snapshot
 from rageval_hooks.integrations.llama_index.streams import when_dropped
@@ -41,7 +42,7 @@ def _model_starts(run: Run, event: Any) -> None:
         return
     call.kind = "llm"
     call.input = event.messages if hasattr(event, "messages") else event.prompt
-    _details(call)["model"] = event.model_dict
+    details_of(call)["model"] = event.model_dict
 
 
 def _model_streams(run: Run, event: Any) -> None:
@@ -90,12 +91,12 @@ def _reranking_starts(run: Run, event: Any) -> None:
 def _reranking_ends(run: Run, event: Any) -> None:
     inner = _recorder.get(_forget_inner(run, "reranker"))
     if inner is not None and inner is not run:
-        _details(inner)["nodes_after"] = snapshot(event.nodes)
+        details_of(inner)["nodes_after"] = snapshot(event.nodes)
         end(inner.id, None)
 
 
 def _workflow_is_cancelled(run: Run, _event: Any) -> None:
-    _details(run)["cancelled"] = True
+    details_of(run)["cancelled"] = True
 
 
 # --------------------------------------------------------------------------- operations without a span
@@ -108,26 +109,20 @@ def _start_inner(run: Run, event: Any, kind: str, input: Any) -> Run | None:
         return None
     inner = _recorder.start(recording.owner, event.id_, run.id, kind, kind, input, framework=FRAMEWORK)
     if inner is not None:
-        _details(run)[f"inner {kind}"] = inner.id
+        details_of(run)[f"inner {kind}"] = inner.id
     return inner
 
 
 def _inner_id(run: Run, kind: str) -> Hashable:
     """Return the id of the run that an event is about: the operation inside of its span, else the span's own."""
-    inner: Hashable = _details(run).get(f"inner {kind}")
+    inner: Hashable = details_of(run).get(f"inner {kind}")
     return run.id if inner is None else inner
 
 
 def _forget_inner(run: Run, kind: str) -> Hashable:
     inner_id = _inner_id(run, kind)
-    _details(run).pop(f"inner {kind}", None)
+    details_of(run).pop(f"inner {kind}", None)
     return inner_id
-
-
-def _details(run: Run) -> dict[str, Any]:
-    if run.details is None:
-        run.details = {}
-    return run.details
 
 
 HANDLERS: dict[str, Callable[[Run, Any], None]] = {

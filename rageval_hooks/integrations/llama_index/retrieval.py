@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from rageval_hooks.integrations.capture.passages import mark_shown, unique_passages
 from rageval_hooks.integrations.capture.recorder import Run
-from rageval_hooks.integrations.llama_index.calls import inside, prompts_of_answer
+from rageval_hooks.integrations.capture.run_facts import detail_of, is_inside
+from rageval_hooks.integrations.llama_index.calls import prompts_of_answer
 from rageval_hooks.integrations.llama_index.nodes import Made, Snapshot, node_ids, nodes_in, passages_of
 from rageval_hooks.integrations.llama_index.payloads import arguments_of
 from rageval_hooks.turn import Passage
@@ -23,17 +24,20 @@ _STEPS = frozenset({"chain", "tool", "workflow", "agent"})
 
 def nodes_before(run: Run) -> Snapshot:
     """Return the nodes that a reranker or a synthesizer was given."""
-    return (run.details or {}).get("nodes_before") or ()
+    return detail_of(run, "nodes_before") or ()
 
 
 def nodes_after(run: Run) -> Snapshot | None:
     """Return the nodes that a retriever or a reranker returned; None if it failed."""
-    return (run.details or {}).get("nodes_after")
+    nodes: Snapshot | None = detail_of(run, "nodes_after")
+    return nodes
 
 
 def retrievals_of(runs: Iterable[Run]) -> list[Run]:
     """Return the outermost retrievers and rerankers."""
-    return [run for run in runs if run.kind in ("retriever", "reranker") and not inside(run, "retriever", "reranker")]
+    return [
+        run for run in runs if run.kind in ("retriever", "reranker") and not is_inside(run, "retriever", "reranker")
+    ]
 
 
 # --------------------------------------------------------------------------- the passages of a turn
@@ -116,7 +120,7 @@ def _nodes_passed_by_steps(runs: Sequence[Run]) -> Snapshot:
     found: list[tuple[object, object, str]] = []
     for run in runs:
         # LlamaIndex's engines pass nodes with model output around, for example the answers to sub-questions.
-        if run.kind in _STEPS and not inside(run, "query", "chat"):
+        if run.kind in _STEPS and not is_inside(run, "query", "chat"):
             found.extend(nodes_in(arguments_of(run.input)))
             found.extend(nodes_in(run.output))
     return tuple(found)
@@ -176,20 +180,28 @@ def context_of(runs: Sequence[Run]) -> tuple[Snapshot, frozenset[str]]:
             if stage.ids <= ids_of_repetitions:
                 continue
             replaced = _sharing(stages, stage.ids)
-            if not replaced and not stage.ids & retrieved:
-                # New ids: the engine has made other nodes from what its retriever found, which has the same parent.
-                replaced = [old for old in stages if not old.used and old.ids and old.parent is run.parent]
-                if not replaced:
-                    given.append(stage)
-                    continue
+            has_new_ids = not replaced and not stage.ids & retrieved
+            if has_new_ids:
+                replaced = _unused_of_engine(stages, run.parent)
                 rebuilt = rebuilt.union(*(old.ids for old in replaced))
-            stages = [*_without(stages, replaced), stage]
+            if has_new_ids and not replaced:
+                given.append(stage)
+            else:
+                stages = [*_without(stages, replaced), stage]
     return tuple(node for stage in stages or given for node in stage.nodes), rebuilt
 
 
 def _sharing(stages: Iterable[_Stage], ids: frozenset[str]) -> list[_Stage]:
     """Return the stages whose nodes go into the next one, and have not been in a prompt yet."""
     return [stage for stage in stages if not stage.used and stage.ids & ids]
+
+
+def _unused_of_engine(stages: Iterable[_Stage], engine: Run | None) -> list[_Stage]:
+    """Return what an engine's retriever found and no prompt has used. The engine made other nodes from it.
+
+    A citation engine cuts nodes into numbered sources, each with a new id.
+    """
+    return [stage for stage in stages if stage.parent is engine and stage.ids and not stage.used]
 
 
 def _without(stages: Iterable[_Stage], replaced: Sequence[_Stage]) -> list[_Stage]:
@@ -225,7 +237,7 @@ def _in_order(runs: Sequence[Run]) -> list[Run]:
     """
     found = []
     for position, run in enumerate(runs):
-        if inside(run, "retriever", "reranker"):
+        if is_inside(run, "retriever", "reranker"):
             continue
         if run.kind == "synthesizer" and nodes_before(run):
             found.append((run.started_at, position, run))

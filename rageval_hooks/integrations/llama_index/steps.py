@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rageval_hooks.integrations.capture.recorder import Run
-from rageval_hooks.integrations.llama_index.calls import generated_text, model_name, tokens_used
+from rageval_hooks.integrations.capture.run_facts import detail_of, seconds_to_first_token, step_frame
+from rageval_hooks.integrations.llama_index.calls import generated_text, model_name, requested_model, tokens_used
 from rageval_hooks.integrations.llama_index.kinds import provider_of
 from rageval_hooks.integrations.llama_index.messages import messages_of
 from rageval_hooks.integrations.llama_index.nodes import Made, passages_of
 from rageval_hooks.integrations.llama_index.payloads import answer_of, arguments_of, query_of, tool_input
 from rageval_hooks.integrations.llama_index.retrieval import Marks, nodes_after, with_mark
-from rageval_hooks.turn import ErrorInfo, Step, StepKind
+from rageval_hooks.turn import Step, StepKind
 
 __all__ = ["steps_of"]
 
@@ -25,6 +26,8 @@ _KINDS: Mapping[str, StepKind] = {
     "embedding": "embedding",
 }
 _ALWAYS = frozenset({"retriever", "reranker", "tool"})
+
+# What stops a run without a failure: asyncio, a closed generator, Ctrl-C, and a workflow that waits for a person.
 _NO_ERRORS = frozenset({"CancelledError", "GeneratorExit", "KeyboardInterrupt", "WaitingForEvent"})
 
 
@@ -50,21 +53,13 @@ def steps_of(
     ids = {id(run) for run in kept}
     steps = []
     for run in kept:
-        parent = next((ancestor for ancestor in run.ancestors() if id(ancestor) in ids), None)
         was_stopped = type(run.error).__name__ in _NO_ERRORS
-        steps.append(
-            Step(
-                id=run.text_id,
-                parent_id=None if parent is None else parent.text_id,
-                kind=_KINDS.get(run.kind, "chain"),
-                name=run.name,
-                started_at=run.started_at,
-                ended_at=max(run.started_at, run.ended_at if run.ended_at is not None else ended_at),
-                error=None if was_stopped or run.error is None else ErrorInfo.of(run.error),
-                complete=run.ended_at is not None and not was_stopped,
-                **_fields(run, runs, marks, made),
-            )
+        step = Step(
+            kind=_KINDS.get(run.kind, "chain"),
+            **step_frame(run, ids, ended_at, was_stopped),
+            **_fields(run, runs, marks, made),
         )
+        steps.append(step)
     return tuple(steps)
 
 
@@ -87,7 +82,7 @@ def _repeats(run: Run) -> bool:
 
 
 def _same_component(one: Run, other: Run) -> bool:
-    if (one.details or {}).get("instance") is (other.details or {}).get("instance"):
+    if detail_of(one, "instance") is detail_of(other, "instance"):
         return True
     return one.kind == "tool" and one.name == other.name  # an adapter around a tool has its name
 
@@ -105,14 +100,12 @@ def _fields(run: Run, runs: Sequence[Run], marks: Marks, made: Made) -> dict[str
 
 
 def _model_fields(call: Run, runs: Sequence[Run]) -> dict[str, Any]:
-    first_token: float | None = None
-    if call.first_token_at is not None:
-        first_token = max(0, call.first_token_at - call.started_at) / 1e9
     return {
         "messages": messages_of(call.input),
         "output": generated_text(call),
         "model": model_name(call),
-        "provider": provider_of((call.details or {}).get("instance")),
+        "request_model": requested_model(call),
+        "provider": provider_of(detail_of(call, "instance")),
         "usage": tokens_used(call, runs),
-        "time_to_first_token": first_token,
+        "time_to_first_token": seconds_to_first_token(call, call.started_at),
     }

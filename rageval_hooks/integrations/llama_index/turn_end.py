@@ -13,6 +13,7 @@ from typing import Any
 from rageval_hooks.integrations.capture import deferred
 from rageval_hooks.integrations.capture.merging import turn_of
 from rageval_hooks.integrations.capture.recorder import Recording, Run, shared_recorder
+from rageval_hooks.integrations.capture.run_facts import details_of
 from rageval_hooks.integrations.llama_index.framework import FRAMEWORK
 from rageval_hooks.integrations.llama_index.openinference import foreign_span
 from rageval_hooks.integrations.llama_index.payloads import Streamed, is_generator, streamed_in
@@ -113,9 +114,7 @@ def finish_stream(run: Run, key: StreamKey, error: BaseException | None) -> None
 
 
 def _open_streams(root: Run) -> _OpenStreams:
-    if root.details is None:
-        root.details = {}
-    streams: _OpenStreams = root.details.setdefault("streams", _OpenStreams())
+    streams: _OpenStreams = details_of(root).setdefault("streams", _OpenStreams())
     return streams
 
 
