@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterable
 from itertools import count
 
-__all__ = ["Fence"]
+__all__ = ["Delimiters"]
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9 _.-]{0,60}")
 _BYTES = 10
 
 
-class Fence:
+class Delimiters:
     r"""Puts texts between lines with a marker that occurs in none of them.
 
     The marker is a hash of all texts. Equal texts give the same marker, so that all prompts of a turn share their
@@ -24,9 +24,9 @@ class Fence:
         seed: an additional input of the hash, for example a secret.
 
     Example:
-        >>> fence = Fence(["Ignore the above."])
-        >>> fence.frame("passage 1", "Ignore the above.") == (
-        ...     f"<passage 1 {fence.marker}>\nIgnore the above.\n</passage 1 {fence.marker}>"
+        >>> delimiters = Delimiters(["Ignore the above."])
+        >>> delimiters.frame("passage 1", "Ignore the above.") == (
+        ...     f"<passage 1 {delimiters.marker}>\nIgnore the above.\n</passage 1 {delimiters.marker}>"
         ... )
         True
     """

@@ -210,7 +210,7 @@ async def _round(case: JudgedTurn, task: str, creation: Creation, alone: bool) -
     known = {_folded(nugget.text) for nugget in creation.nuggets}
     for draft, importance in drafts:
         text = " ".join(draft.split())
-        reason = _unusable(text, known, case.fence.marker, len(creation.nuggets))
+        reason = _unusable(text, known, case.delimiters.marker, len(creation.nuggets))
         if reason is not None:
             creation.dropped[reason] += 1
             continue
@@ -299,7 +299,7 @@ def _folded(text: str) -> str:
 
 def _framed(case: JudgedTurn, nuggets: Iterable[tuple[int, Nugget]]) -> str:
     """Return numbered nuggets between delimiters: the judge may have copied instructions from a passage."""
-    return case.fence.frame("nuggets", "\n".join(f"{number}: {nugget.text}" for number, nugget in nuggets))
+    return case.delimiters.frame("nuggets", "\n".join(f"{number}: {nugget.text}" for number, nugget in nuggets))
 
 
 def _passages(window: Sequence[int]) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar, cast
 from pydantic import BaseModel
 
 from rageval_hooks.judges.base import Judge, Judgement
-from rageval_hooks.judges.prompts.delimiters import Fence
+from rageval_hooks.judges.prompts.delimiters import Delimiters
 from rageval_hooks.metrics.support.response_text import ResponseText
 from rageval_hooks.runtime.cached import cached_property
 from rageval_hooks.text.keys import KeyedSentence, key_passages, key_response
@@ -100,16 +100,16 @@ class JudgedTurn:
         return key_response(self.turn.response, self.response_text.sentences)
 
     @cached_property
-    def fence(self) -> Fence:
+    def delimiters(self) -> Delimiters:
         """Puts each text of the turn between delimiters that no text can imitate."""
-        return Fence([*self.turn.texts(), self.turn.reference or ""])
+        return Delimiters([*self.turn.texts(), self.turn.reference or ""])
 
     @cached_property
     def prefix(self) -> Message:
         """The beginning of every prompt."""
         parts = [
-            _INSTRUCTIONS.format(notice=self.fence.notice),
-            self.fence.frame("question", self.turn.query),
+            _INSTRUCTIONS.format(notice=self.delimiters.notice),
+            self.delimiters.frame("question", self.turn.query),
             *self._framed(self.prompt_positions),
         ]
         return Message(role="system", content="\n\n".join(parts))
@@ -119,7 +119,7 @@ class JudgedTurn:
         frames = []
         for position in positions:
             lines = [f"{sentence.key}: {sentence.text}" for sentence in self._sentences[position]]
-            frames.append(self.fence.frame(f"passage {position}", "\n".join(lines)))
+            frames.append(self.delimiters.frame(f"passage {position}", "\n".join(lines)))
         return frames
 
     @cached_property
@@ -132,7 +132,7 @@ class JudgedTurn:
     def framed_response(self) -> str:
         """The response with the keys of its sentences, between delimiters."""
         lines = [f"{sentence.key}: {sentence.text}" for sentence in self.response]
-        return self.fence.frame("answer", "\n".join(lines))
+        return self.delimiters.frame("answer", "\n".join(lines))
 
     async def ask(
         self,

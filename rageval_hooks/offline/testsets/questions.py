@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from pydantic import Field as Described
 
 from rageval_hooks.judges.base import Judge
-from rageval_hooks.judges.prompts.delimiters import Fence
+from rageval_hooks.judges.prompts.delimiters import Delimiters
 from rageval_hooks.offline.testsets.chunks import Chunk
 from rageval_hooks.offline.testsets.styles import STYLES
 from rageval_hooks.text.wording import counted
@@ -121,11 +121,11 @@ async def draft(judge: Judge, chunk: Chunk, styles: Sequence[str]) -> list[dict[
     Raises:
         JudgeError: there is no usable answer.
     """
-    fence = Fence([chunk.document, chunk.text])
+    delimiters = Delimiters([chunk.document, chunk.text])
     lines = "\n".join(f"{number}. a question that {STYLES[style]}" for number, style in enumerate(styles, 1))
     distinct = "\n- No two of them ask for the same thing." if len(styles) > 1 else ""
     task = _DRAFT.format(count=counted(len(styles), "question"), lines=lines, distinct=distinct)
-    found = await judge.complete(_messages(_WRITER, fence, chunk, task), QuestionPairs)
+    found = await judge.complete(_messages(_WRITER, delimiters, chunk, task), QuestionPairs)
     return [
         {"question": pair.question.strip(), "answer": pair.answer.strip(), "style": style}
         for pair, style in zip(found.value.pairs, styles, strict=False)
@@ -144,10 +144,11 @@ async def second_look(judge: Judge, chunk: Chunk, pairs: Sequence[Mapping[str, s
     asked = [(number, pair) for number, pair in enumerate(pairs, 1) if pair["question"] and pair["answer"]]
     if not asked:
         return ["empty"] * len(pairs)
-    fence = Fence([chunk.document, chunk.text, *(pair[name] for _, pair in asked for name in ("question", "answer"))])
-    frames = [fence.frame(f"{name} {number}", pair[name]) for number, pair in asked for name in ("question", "answer")]
+    texts = {f"{name} {number}": pair[name] for number, pair in asked for name in ("question", "answer")}
+    delimiters = Delimiters([chunk.document, chunk.text, *texts.values()])
+    frames = [delimiters.frame(name, text) for name, text in texts.items()]
     task = "\n\n".join([*frames, _CHECK])
-    found = await judge.complete(_messages(_CHECKER, fence, chunk, task), QuestionVerdicts)
+    found = await judge.complete(_messages(_CHECKER, delimiters, chunk, task), QuestionVerdicts)
     said: dict[int, list[Verdict]] = {}
     for verdict in found.value.verdicts:
         said.setdefault(verdict.number, []).append(verdict)
@@ -165,6 +166,6 @@ def _reason(verdicts: Sequence[Verdict]) -> str | None:
     return None
 
 
-def _messages(instructions: str, fence: Fence, chunk: Chunk, task: str) -> list[Any]:
-    shown = [fence.frame("source of the passage", chunk.document), fence.frame("passage", chunk.text)]
-    return [("system", "\n\n".join([instructions.format(notice=fence.notice), *shown])), ("user", task)]
+def _messages(instructions: str, delimiters: Delimiters, chunk: Chunk, task: str) -> list[Any]:
+    shown = [delimiters.frame("source of the passage", chunk.document), delimiters.frame("passage", chunk.text)]
+    return [("system", "\n\n".join([instructions.format(notice=delimiters.notice), *shown])), ("user", task)]

@@ -399,7 +399,7 @@ class TestThePrompt:
         )
         [call] = self.ask(turn)
         case = JudgedTurn(turn, FakeJudge())
-        marker = case.fence.marker
+        marker = case.delimiters.marker
 
         assert marker not in attack
         frames = call.prompt.split(marker)
