@@ -81,6 +81,7 @@ class FakeJudge(Judge):
         self.model = model
         self.calls: list[FakeCall] = []
         self._script = script
+        # An iterator: each answer of a list is given once.
         self._queue = None if callable(script) or isinstance(script, Mapping) else iter(script)
         self._usage = usage
         self._cost = cost
@@ -104,6 +105,7 @@ class FakeJudge(Judge):
             self.calls.append(call)
             number = len(self.calls)
             answer = self._next(call)
+        # Outside of the lock: a function of a test may wait for another call.
         if inspect.isawaitable(answer):
             answer = await answer
         spent = usage_details(self._usage, self._cost)
@@ -112,6 +114,7 @@ class FakeJudge(Judge):
         except JudgeError as error:
             with self._lock:
                 self._failures[error.kind] += 1
+            # A real judge charges for an unusable answer too.
             error.details.update({name: amount for name, amount in spent.items() if amount is not None})
             raise
         return Judgement(
@@ -138,6 +141,7 @@ def _parse(answer: Any, schema: type[T]) -> T:
     if isinstance(answer, Exception):
         raise answer
     if isinstance(answer, BaseModel):
+        # Parsed from text even if the test gives an object, so that answers pass the same checks as a model's.
         answer = answer.model_dump_json()
     elif isinstance(answer, Mapping):
         answer = json.dumps(answer)

@@ -30,7 +30,7 @@ PROMPT = (("system", "You grade passages."), ("user", "The passages: …"), ("us
 
 
 class StillClock(Clock):
-    """A clock that moves only while somebody sleeps on it.
+    """A clock that moves only while a caller sleeps on it.
 
     Attributes:
         slept: the pauses, in seconds.
@@ -61,7 +61,7 @@ def judge_of(server: JudgeServer, **options: Any) -> OpenAIJudge:
 
 
 def ask(judge: Judge, messages: Iterable[Any] = PROMPT, schema: type[Any] = Grade, **options: Any) -> Judgement[Any]:
-    """Ask one question on an event loop of its own."""
+    """Ask one question on a new event loop."""
     return asyncio.run(judge.complete(messages, schema, **options))
 
 

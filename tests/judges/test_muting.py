@@ -1,4 +1,4 @@
-"""The judge's own calls are seen by nobody."""
+"""The judge's own calls are neither traced nor evaluated."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def test_each_failure_has_its_kind_and_reason(
 
 
 def test_the_models_own_words_of_refusal_are_a_detail(server: JudgeServer) -> None:
-    """They may quote what was judged, so they stand in no message."""
+    """They may quote the judged texts, so no message contains them."""
     server.then(answer(None, refusal="I will not grade Mr Smith."))
     found = failure(judge_of(server), JudgeRefusedError)
     assert found.details["refusal"] == "I will not grade Mr Smith."
@@ -104,7 +104,7 @@ def test_nothing_is_read_beyond_the_limit(server: JudgeServer) -> None:
 
 
 def test_an_endless_error_is_an_error_with_a_beginning(server: JudgeServer, clock: StillClock) -> None:
-    """The body of an error is read to a limit of its own: the status is what counts."""
+    """The body of an error is read up to a separate limit: the status is what counts."""
     server.otherwise(endless(b"no way " * 1000, status=401))
     found = failure(judge_of(server, clock=clock), JudgeRejectedError)
     assert found.message.startswith("HTTP 401: the API key was not accepted: no way no way")

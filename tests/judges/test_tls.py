@@ -22,7 +22,7 @@ from tests.judges.server import JudgeServer, answer
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A self-signed certificate for 127.0.0.1; its key stands beside it, as ``key.pem``."""
+    """A self-signed certificate for 127.0.0.1; its key is next to it, in ``key.pem``."""
     directory = tmp_path_factory.mktemp("tls")
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a judge of our own")])

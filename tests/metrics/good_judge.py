@@ -84,7 +84,7 @@ def good_answer(schema: str, task: str, *, nuggets: int = 4) -> dict[str, Any]:
 
 
 def by_schema(given: Mapping[str, Any] | None = None, **options: Any) -> FakeJudge:
-    """Return a judge with some answers of its own, by the schema's name; the others are good ones.
+    """Return a judge with some given answers, by the schema's name; the others are good ones.
 
     An answer may be a function of the call.
     """

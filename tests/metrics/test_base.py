@@ -179,7 +179,7 @@ def test_a_metric_that_goes_wrong_has_failed(
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_number_that_is_not_finite_has_failed(value: float) -> None:
-    """No NaN stands in for a score."""
+    """NaN is not a score: the result is failed."""
     [result] = run(metric(lambda turn: value, name="m"), TURN)
 
     assert isinstance(result, Failed)

@@ -1,4 +1,4 @@
-"""Metrics from somebody else's package, by entry point and by where they are: local ones, and ones that ask a judge."""
+"""Metrics from a third-party package, by entry point and by where they are: local ones, and ones that ask a judge."""
 
 from __future__ import annotations
 

@@ -39,6 +39,7 @@ class CircuitBreaker:
         self._probes_failed = 0
         self._open_until: float | None = None
         self._probe_until = 0.0
+        # Increased with each change of state. An outcome of an older generation is ignored.
         self._generation = 0
         self._reason = ""
 
@@ -68,6 +69,7 @@ class CircuitBreaker:
             now = self._clock.monotonic()
             self._check(now)
             if self._open_until is not None:
+                # A lease and not a flag: a probe whose task was killed must not block the judge for ever.
                 self._probe_until = now + _PROBE_LEASE
             return Permit(self, self._generation)
 
@@ -117,6 +119,7 @@ class CircuitBreaker:
             probe = self._open_until is not None
             if probe or self._failures >= self._limit:
                 self._probes_failed = self._probes_failed + 1 if probe else 0
+                # The exponent is bounded: 2.0 ** 2000 overflows.
                 pause = min(self._longest, self._cooldown * 2.0 ** min(self._probes_failed, 30))
                 self._open_until = self._clock.monotonic() + pause
                 self._opened += 1
@@ -125,6 +128,7 @@ class CircuitBreaker:
 
     def _left(self, generation: int) -> None:
         with self._lock:
+            # A probe that was cancelled says nothing about the server.
             if generation == self._generation:
                 self._probe_until = 0.0
 

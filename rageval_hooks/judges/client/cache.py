@@ -31,9 +31,11 @@ __all__ = ["CachedAnswer", "JudgeCache", "cache_key"]
 _logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
+# Part of the key: a change of the stored form makes old answers unfindable instead of unreadable.
 _FORMAT = 1
 _BUSY_TIMEOUT = 2.0
 _BUSY_PAUSE = 0.02
+# The sum over all sizes reads the whole table.
 _PRUNE_EVERY = 64
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS answers "
@@ -81,6 +83,7 @@ def cache_key(
         "schema": schema_json(schema),
         "parameters": plain_mapping(parameters),
     }
+    # Sorted, so that equal questions have equal keys whatever the order of their parameters.
     text = json.dumps(parts, ensure_ascii=False, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -134,6 +137,7 @@ class JudgeCache:
     async def _in_thread(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
         if self._damaged:
             return None
+        # SQLite waits for locks of other processes, which would stop the event loop.
         return await asyncio.get_running_loop().run_in_executor(None, self._try, work)
 
     def _try(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
@@ -186,12 +190,14 @@ class JudgeCache:
             return
         self._ready = False
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        # Created here and not by SQLite, which would use the umask: answers quote texts.
         os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
 
     def _read(self, database: sqlite3.Connection, key: str) -> CachedAnswer | None:
         row = database.execute("SELECT answer FROM answers WHERE key = ?", (key,)).fetchone()
         if row is None:
             return None
+        # For pruning by last use.
         database.execute("UPDATE answers SET used = ? WHERE key = ?", (time.time(), key))
         fields = json.loads(row[0])
         return CachedAnswer(

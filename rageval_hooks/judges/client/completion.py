@@ -31,10 +31,12 @@ def reply_from(body: bytes, content_type: str, where: str) -> Reply:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, Mapping):
+        # A base_url without /v1 often leads to the web page of the server, with status 200.
         if "html" in content_type:
             page = JudgeRejectedError(f"{where} answers with a web page: check base_url, which ends in /v1")
             raise CallFailedError(CallFailure(page, broken=True))
         raise _broken(f"{where} answers with something that is not JSON")
+    # Some gateways send errors with status 200, and with the true status as the code.
     if isinstance(error := found.get("error"), Mapping) and error:
         code = error.get("code")
         raise StatusError(code if isinstance(code, int) and 400 <= code <= 599 else 500, error)
@@ -64,11 +66,13 @@ def usage_from(usage: Any) -> Usage | None:
             return None
     read = _first(usage, "prompt_tokens", "input_tokens", "prompt_token_count")
     written = _first(usage, "completion_tokens", "output_tokens", "candidates_token_count")
+    # Half a count would look like a cheap answer.
     if read is None or written is None:
         return None
     details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details") or {}
     if not isinstance(details, Mapping):
         details = getattr(details, "__dict__", {})
+    # OpenAI and compatible servers nest this count, the others do not.
     cached = _first(details, "cached_tokens")
     if cached is None:
         cached = _first(usage, "prompt_cache_hit_tokens", "cache_read_input_tokens", "cached_content_token_count")
@@ -78,6 +82,7 @@ def usage_from(usage: Any) -> Usage | None:
 def _first(counts: Mapping[str, Any], *names: str) -> int | None:
     for name in names:
         value = counts.get(name)
+        # Some servers report -1 or null while they do not know the count.
         if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
             return value
     return None
@@ -86,6 +91,7 @@ def _first(counts: Mapping[str, Any], *names: str) -> int | None:
 def _text(content: Any) -> str:
     if isinstance(content, str):
         return content
+    # Content in parts, for example [{"type": "text", "text": "…"}]. Parts without text are reasoning or images.
     if isinstance(content, list):
         parts = (part.get("text") for part in content if isinstance(part, Mapping))
         return "".join(part for part in parts if isinstance(part, str))

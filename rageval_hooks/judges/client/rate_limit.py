@@ -32,9 +32,11 @@ class _Window:
     def earliest(self, amount: float, start: float) -> float:
         """Return the earliest time, at or after ``start``, at which ``amount`` fits."""
         if self.uses:
+            # Requests are sent in the order of their reservations: a small one must not overtake a large one.
             start = max(start, self.uses[-1].start)
         recent = [use for use in self.uses if use.start > start - _MINUTE]
         total = sum(use.amount for use in recent) + min(amount, self.limit)
+        # Each use that leaves the window makes room: the request starts when enough have left.
         for use in recent:
             if total <= self.limit:
                 break
@@ -46,6 +48,7 @@ class _Window:
         """Record a use, and drop those that no longer count."""
         while self.uses and self.uses[0].start <= now - _MINUTE:
             self.uses.popleft()
+        # A use above the limit could never fit. It counts as a full minute.
         self.uses.append(use := _Use(start, min(amount, self.limit)))
         return use
 
@@ -77,11 +80,13 @@ class RateLimiter:
         """
         with self._lock:
             now = self._clock.monotonic()
+            # A pause that the server asked for (Retry-After) holds for all requests, not only for the one it answered.
             start = max(now, self._paused_until)
             if self._requests is not None:
                 start = self._requests.earliest(1, start)
             if self._tokens is not None:
                 start = self._tokens.earliest(tokens, start)
+            # Recorded before it is sent: another thread that reserves now must see it.
             request = self._requests.add(start, 1, now) if self._requests is not None else None
             use = self._tokens.add(start, tokens, now) if self._tokens is not None else None
             return Ticket(self, max(0.0, start - now), request, use)
@@ -114,6 +119,7 @@ class Ticket:
         """Replace the estimate by the tokens that were used."""
         if self._tokens is not None and self._rate_limiter._tokens is not None:
             with self._rate_limiter._lock:
+                # The window holds the same object: the correction counts for later reservations.
                 self._tokens.amount = min(tokens, self._rate_limiter._tokens.limit)
 
     def give_back(self) -> None:
@@ -121,4 +127,5 @@ class Ticket:
         with self._rate_limiter._lock:
             for use in (self._request, self._tokens):
                 if use is not None:
+                    # Set to 0 and not removed: removing would need a search, and the entry leaves the window soon.
                     use.amount = 0.0

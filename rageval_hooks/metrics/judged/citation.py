@@ -32,7 +32,9 @@ from rageval_hooks.turn import Turn
 __all__ = ["Citation", "CitationSupport", "PairSupport", "citation_scores"]
 
 _KEY: Final = "citation.support"
+# A response with more pairs is generated garbage or a list of links. At 40 pairs per call this is 25 calls.
 _MAX_PAIRS: Final = 1000
+# The grades and weights of the support evaluation of the TREC 2024 RAG track.
 _SUPPORT: Final = {"full": 1.0, "partial": 0.5, "none": 0.0}
 _WORDS: Final = {value: word for word, value in _SUPPORT.items()}
 
@@ -82,7 +84,9 @@ def citation_scores(parts: Sequence[Mapping[object, float | None]]) -> tuple[flo
     recalls: list[float] = []
     for part in parts:
         for key, support in part.items():
+            # A made-up key is a wrong citation: 0 for precision.
             by_key.setdefault(key, []).append(support or 0.0)
+        # For recall a made-up key is as if the sentence did not cite it.
         available = [support for support in part.values() if support is not None]
         recalls.append(_mean(available))
     precision = _mean([_mean(values) for values in by_key.values()])
@@ -150,6 +154,7 @@ class Citation(JudgeMetric):
         if reason is not None:
             return self.skip_all(reason)
         answers = await self._support(case, citations)
+        # All three scores are means over all pairs, so one missing pair leaves none of them.
         return self._failures(answers) if answers.missing else self._scores(case, citations, answers)
 
     async def _support(self, case: JudgedTurn, citations: Citations) -> BatchAnswers[Pair, float]:
@@ -159,6 +164,7 @@ class Citation(JudgeMetric):
         pairs = _pairs(citations.parts)
         if len(pairs) > _MAX_PAIRS:
             raise InputTooLargeError(f"the response has {len(pairs)} citations to check: more than {_MAX_PAIRS}")
+        # Where a judge grades a pair twice, the lower grade counts: support has to be certain.
         return await ask_in_batches(pairs, self.batch, ask, _read, min)
 
     def _failures(self, answers: BatchAnswers[Pair, float]) -> list[Failed]:
@@ -197,6 +203,7 @@ def _citations(case: JudgedTurn) -> Citations:
     A number is the place among the passages of the prompt: the model did not see the others, and cannot count them.
     """
     turn = case.turn
+    # A citation by the id of an unseen passage is recognized, so that the explanation can say why it counts 0.
     unseen = [turn.passages[position] for position in case.unseen_positions]
     given = turn.metadata.get("citations")
     found = find_citations(turn.response, case.response, turn.prompt_passages, given, unseen)
@@ -212,6 +219,7 @@ def _in_turn(key: CitedKey, positions: Sequence[int]) -> CitedKey:
 
 
 def _pairs(parts: Iterable[CitedPart]) -> list[Pair]:
+    # A dict and not a set: equal turns must give equal prompts, or the judge's cache does not find the answer again.
     pairs: dict[Pair, None] = {}
     for part in parts:
         for key in part.keys:
@@ -226,6 +234,7 @@ def _read(answer: CitationSupport) -> Iterable[tuple[Pair, float | None]]:
 
 def _best(part: CitedPart, key: CitedKey, answers: BatchAnswers[Pair, float]) -> float | None:
     """Return the support by the best passage that a key means; None for a key that no passage has."""
+    # Pieces of one document share its name, and the author of the answer cannot say which piece is meant.
     return max((answers.values[part.sentence.key, passage] for passage in key.passages), default=None)
 
 

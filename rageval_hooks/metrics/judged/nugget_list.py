@@ -135,7 +135,7 @@ _CREATE = """\
 Task: list nuggets. A nugget is one atomic fact, in 1 to 12 words, that a good answer to the question could hold.
 Read only {passages}. Take nothing that does not help to answer the question, and nothing from elsewhere. Each nugget
 can be understood by itself and says something that no other one says. Write at most {room}, the most important first;
-none at all if there are none."""
+none if the list is empty."""
 
 _SO_FAR = """\
 These nuggets have been found so far in other passages:

@@ -101,6 +101,7 @@ class Nuggets(JudgeMetric):
     def plan(self, size: TurnSize) -> tuple[PlannedCall, ...]:
         """Return the grading's calls and its own."""
         found, rounds = min(30, size.nuggets), rounds_for(size.passages)
+        # Few nuggets from one window are weighed in the call that finds them: one step less to wait for.
         together = size.passages <= WINDOW and found <= BATCH
         weighing = 0 if together else math.ceil(found / BATCH)
         kept = min(_MAX_KEPT, found)
@@ -130,10 +131,12 @@ class Nuggets(JudgeMetric):
             return self.skip_all(reason)
         grades = await graded(case)
         grading = paid_grading(case, grades, self.name)
+        # With some grades the nuggets come from the passages that are graded; without any there is nothing to read.
         if grades.missing and not grades.values:
             return [
                 with_spending(grades.failure(partial(self.fail, name=score.name)), grading) for score in self.scores
             ]
+        # UMBRELA 1 is "related, but does not answer". Such passages still hold facts that belong into an answer.
         relevant = [position for position in case.prompt_positions if grades.values.get(position, 0) >= 1]
         if not relevant:
             return self.skip_all("there are no nuggets: no passage of the prompt is graded 1 or more")
@@ -141,6 +144,7 @@ class Nuggets(JudgeMetric):
         calls = [*creation.judgements]
         if creation.failure is not None:
             return with_spending(self.fail(creation.failure), [*calls, *wasted(creation.failure), *grading])
+        # Skipped and not 0: without nuggets there is nothing that the response could lack.
         if not creation.nuggets:
             return self.skip_all("there are no nuggets: the judge finds nothing in the passages that helps to answer")
         nuggets, weights = await _weighed(case, creation)
@@ -167,8 +171,10 @@ class Nuggets(JudgeMetric):
 
     def _result(self, name: str, assigned: _AssignedNuggets) -> Result:
         full_name = f"nuggets.{name}"
+        # Only the vital and the weighted scores depend on the importance.
         if assigned.unweighed is not None and not name.startswith("all"):
             return self._failed(assigned.unweighed, full_name, "importance", assigned)
+        # Support that is missing for an okay nugget does not harm the score of the vital ones.
         counting = assigned.numbers(vital_only=name.startswith("vital"))
         unknown = {number: error for number, error in assigned.support.missing.items() if number in counting}
         error = _first_error(unknown)
@@ -233,6 +239,7 @@ async def _weighed(case: JudgedTurn, creation: Creation) -> tuple[list[Nugget], 
     """Return the nuggets with their importance; asks for it unless the call that found them has said it."""
     nuggets = creation.nuggets
     if len(nuggets) <= BATCH and all(nugget.importance is not None for nugget in nuggets):
+        # The call that found them has weighed them.
         return nuggets, BatchAnswers()
     weights = await weigh(case, nuggets)
     weighed = [replace(nugget, importance=weights.values.get(number)) for number, nugget in enumerate(nuggets, start=1)]

@@ -34,7 +34,7 @@ def _definitions(ks: Sequence[int]) -> tuple[ScoreDefinition, ...]:
     return (
         *(ScoreDefinition(name=f"precision@{k}", description=precision.format(k=k)) for k in ks),
         *(ScoreDefinition(name=f"ap@{k}", description=average.format(k=k)) for k in ks),
-        ScoreDefinition(name="mrr", description="1 / rank of the first relevant passage; 0 if there is none"),
+        ScoreDefinition(name="mrr", description="1 / rank of the first relevant passage; 0 without one"),
     )
 
 

@@ -31,6 +31,7 @@ from rageval_hooks.text.keys import KeyedSentence
 __all__ = ["Trace"]
 
 _KEY: Final = "trace.labels"
+# The first four are the TRACe measures of RAGBench (arXiv 2407.11005); average, rmse and consistency are the seeds'.
 _MEANINGS: Final = {
     "context_relevance": "share of the context's sentences that are relevant to the query",
     "context_utilization": "share of the context's sentences that went into the response",
@@ -105,10 +106,13 @@ class Trace(JudgeMetric):
 
     async def evaluate(self, case: JudgedTurn) -> Iterable[Result]:
         """Return the scores; those of the support are failed if the judge says nothing about a sentence."""
+        # A passage without sentences has no keys, so the judge could not name anything in it.
         if not case.passages:
             return [self.skip("the passages have no sentences")]
         judgement = await self.labels(case)
         turn = _LabelledTurn.of(case, judgement, self.formulas)
+        # The labels are asked for before it is known whether the answer declines: the scores of the context hold for a
+        # refusal too.
         results = [*self._context_scores(turn), *self._support_scores(turn)]
         reason = await declined(case)
         if reason is None:
@@ -122,6 +126,7 @@ class Trace(JudgeMetric):
     def _context_scores(self, turn: _LabelledTurn) -> list[Result]:
         relevant = [key for key in turn.context if key in turn.labels.all_relevant_sentence_keys]
         used = [key for key in turn.context if key in turn.labels.all_utilized_sentence_keys]
+        # Named in the explanation: what a better answer would have said.
         unused = [key for key in relevant if key not in used]
         count = len(turn.context)
         why_relevant = f"{turn.labels.relevance_explanation} Relevant: {_list(relevant)} of {count} sentences."
@@ -151,6 +156,7 @@ class Trace(JudgeMetric):
             "rmse": values.rmse,
             "consistency": values.consistency,
         }
+        # A sentence without a verdict could be supported or not: any number would hide this.
         if values.unjudged:
             error = JudgeAnswerError(
                 f"the judge said nothing about the sentences {_list(values.unjudged)}", **turn.judgement.details()
@@ -160,7 +166,9 @@ class Trace(JudgeMetric):
         explanation = _explain(evidence)
         results: list[Result] = []
         for name, value in numbers.items():
+            # The other three mix in relevance and use, which the evidence does not explain.
             about_support = name in ("adherence", "supported_share")
+            # On one score only: spans repeat the metadata of each.
             more = {"sentences": evidence} if name == "adherence" else {}
             results.append(self._scored(turn, name, value or 0.0, explanation if about_support else None, more))
         return results
@@ -199,6 +207,7 @@ class _LabelledTurn:
     def of(cls, case: JudgedTurn, judgement: Judgement[TraceLabels], formulas: Formulas) -> _LabelledTurn:
         """Read the judge's labels."""
         context = {sentence.key: sentence for sentence in case.passages}
+        # Judges write keys in their own notation, for example "[0A]" or "0a:".
         response = [sentence.key for sentence in case.response]
         labels = with_known_keys(judgement.value, context, response)
         values = trace_values(labels, list(context), response, formulas)
@@ -206,6 +215,7 @@ class _LabelledTurn:
 
     def evidence(self) -> list[dict[str, Any]]:
         """Return which sentences of the passages support which sentence of the response; each must be judged."""
+        # A judge may give a sentence twice. All its entries count, and the strictest decides.
         said: dict[str, list[SentenceSupport]] = {}
         for item in self.labels.sentence_support_information:
             said.setdefault(item.response_sentence_key, []).append(item)
@@ -228,6 +238,7 @@ class _LabelledTurn:
                 if key in self.context
             ],
         }
+        # The retriever found the support, but the prompt did not have it: this is a fault of the prompt.
         if not supported and sentence.span in unseen:
             found["unseen"] = list(unseen[sentence.span])
         return found

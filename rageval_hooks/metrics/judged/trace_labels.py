@@ -107,8 +107,10 @@ def trace_values(
     if formulas == "ragbench":
         relevance, utilization = len(relevant) / len(context_keys), len(utilized) / len(context_keys)
     else:
+        # The seeds divide by 20 sentences whatever the context has, so a long context can reach more than 1.
         relevance = min(1.0, len(relevant) / _FIXED_SENTENCES)
         utilization = min(1.0, len(utilized) / len(relevant)) if relevant else 0.0
+    # Nothing relevant and nothing used is complete; nothing relevant but something used is not.
     completeness = len(relevant & utilized) / len(relevant) if relevant else float(not utilized)
     supported = _supported(labels.sentence_support_information)
     unjudged = tuple(key for key in response_keys if key not in supported)
@@ -116,6 +118,7 @@ def trace_values(
     share: float | None = None
     adherence: float | None = None
     if not unjudged:
+        # A response without sentences claims nothing that could lack support.
         share = sum(said) / len(said) if said else 1.0
         adherence = float(all(said))
     dropped = _dropped_keys(labels, set(context_keys), set(response_keys))

@@ -34,8 +34,10 @@ def factual_accuracy(analysis: TurnAnalysis, grounding_weight: float) -> Accurac
     if grounding is None:
         return None
     found, missing = analysis.entity_support
+    # In the lexical tier both are "lexical", which is named once.
     models = dict.fromkeys((analysis.models.nlp().name, analysis.models.embedder().name))
     model = ", ".join(models)
+    # A share of no entities is undefined. To count it as 1 would reward answers without names.
     if not found and not missing:
         return Accuracy(grounding, model, "no named entities in the response: semantic grounding alone")
     share = len(found) / (len(found) + len(missing))

@@ -32,7 +32,9 @@ class AnswerRelevance(LocalMetric):
     def evaluate(self, analysis: TurnAnalysis) -> Result:
         """Return the probability; skipped if the query has no words."""
         model = analysis.models.cross_encoder(wait=analysis.wait)
+        # The cross-encoder cannot be stopped midway, so the deadline is checked before it.
         analysis.pause()
+        # Without citation markers: the model was trained on queries and plain passages (MS MARCO).
         found = model.relevance(analysis.turn.query, analysis.response.said)
         if found is None:
             return self.skip("the query has no words that could be compared")

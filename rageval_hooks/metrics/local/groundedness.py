@@ -44,6 +44,7 @@ class Groundedness(LocalMetric):
             description="how far the passages support the response",
             by_sentence=True,
             thresholds=(
+                # Chosen on these four sets together; docs/metrics.md has the figures of each.
                 Threshold(value=0.74, models=MINILM, accuracy=(0.572, 0.858), sets=_SETS),
                 Threshold(value=0.75, models=(LEXICAL,), accuracy=(0.565, 0.861), sets=_SETS),
             ),
@@ -68,6 +69,8 @@ class Groundedness(LocalMetric):
         found = self._grounding(analysis, model)
         if found.value is None:
             return self.skip("the response or the passages have no words that could be compared")
+        # Support in a passage that the model did not see is no support. The explanation names it, since it points to a
+        # fault of the prompt.
         unseen = unseen_support(analysis.turn, analysis.response)
         sentences = [_sentence_score(sentence, analysis, unseen) for sentence in found.sentences]
         score = self.score(found.value, model=model, metadata={"sentences": as_metadata(sentences)})
@@ -78,9 +81,11 @@ class Groundedness(LocalMetric):
 
     def _grounding(self, analysis: TurnAnalysis, model: str) -> Grounding:
         response, indexes = analysis.response.blanked, analysis.prompt_indexes
+        # The stand-in has no vectors per token: the formula then uses words alone.
         if model == LEXICAL:
             return groundedness(response, indexes, sentences=analysis.sentences, pause=analysis.pause)
         whole = analysis.response_embedding
+        # A passage may have a lexical embedding where the model could not read it. It has no token vectors.
         passages = [found.tokens for found in analysis.prompt_embeddings if isinstance(found, Embedding)]
         tokens = whole.tokens if isinstance(whole, Embedding) else None
         return groundedness(response, indexes, tokens, passages, analysis.sentences, analysis.pause)

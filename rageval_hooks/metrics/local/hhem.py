@@ -18,6 +18,7 @@ from rageval_hooks.text.passages import has_words
 
 __all__ = ["HallucinationEvaluation"]
 
+# Dozens of windows of about five seconds each. The limit is checked before anything is tokenized.
 MAX_SOURCE_CHARACTERS: Final = 300_000
 MAX_RESPONSE_CHARACTERS: Final = 100_000
 
@@ -65,15 +66,19 @@ class HallucinationEvaluation(LocalMetric):
     def evaluate(self, analysis: TurnAnalysis) -> Result:
         """Return the probability; skipped if the response has no words, or there is too much to read."""
         passages = analysis.turn.prompt_passages
+        # The model was trained on a premise and a hypothesis; several passages are one premise.
         source = "\n".join(passage.text for passage in passages if passage.text.strip())
+        # Citation markers and lists of references are no claims, and the model would judge them as such.
         response = analysis.response.said
         _check_size("passages", source, MAX_SOURCE_CHARACTERS)
         _check_size("response", response, MAX_RESPONSE_CHARACTERS)
         model = analysis.models.hhem(wait=analysis.wait)
         windows = model.source_windows(source)
+        # Cutting the source would make claims unsupported that the lost part supports.
         if len(windows) > 1 or len(model.response_pieces(response)) > 1:
             return self._by_sentence(analysis, model, windows)
         analysis.pause()
+        # A pass takes seconds: the deadline is checked before each.
         value = model.support(source, response)
         unseen = _unseen_note(analysis) if value < _SUPPORTED else None
         return self.score(value, model=model.name, explanation=unseen, metadata={"windows": 1})
@@ -85,6 +90,7 @@ class HallucinationEvaluation(LocalMetric):
             for piece in model.response_pieces(text)
             if has_words(piece)
         ]
+        # Each pass reads one window with one sentence.
         if len(sentences) * len(windows) > self.max_passes:
             raise InputTooLargeError(
                 f"{len(windows)} windows of the passages for each of {len(sentences)} sentences are more than "
@@ -94,6 +100,7 @@ class HallucinationEvaluation(LocalMetric):
         head = f"read in {len(windows)} windows, " if len(windows) > 1 else "read "
         lines = [f"{head}sentence by sentence", explain_sentences(scores, _SUPPORTED), _unseen_note(analysis)]
         return self.score(
+            # The mean, as for groundedness: the minimum would fall with the length of the answer.
             math.fsum(score.score for score in scores) / len(scores),
             model=model.name,
             explanation="\n".join(line for line in lines if line),
@@ -105,6 +112,7 @@ def _best(analysis: TurnAnalysis, model: Hhem, windows: Sequence[str], sentence:
     best = 0.0
     for window in windows:
         analysis.pause()
+        # One window that supports the sentence suffices. The others only say nothing about it.
         best = max(best, model.support(window, sentence))
     return best
 

@@ -34,6 +34,7 @@ class SemanticGrounding(LocalMetric):
 
     def evaluate(self, analysis: TurnAnalysis) -> Result:
         """Return the cosine; skipped if the response or the context has no words."""
+        # Shared with factual_accuracy and hallucination, which are made from it.
         value = analysis.semantic_grounding
         if value is None:
             return self.skip("the response or the passages have no words that could be compared")

@@ -21,7 +21,7 @@ _MAX_STATED: Final = 10
 class UnsupportedFacts(LocalMetric):
     """How many distinct numbers, dates, codes and names of the response no passage of the prompt has.
 
-    A count of its own, never averaged into another score: one wrong number in a long answer is as wrong as in a short
+    A separate count, never averaged into another score: one wrong number in a long answer is as wrong as in a short
     one. Facts that the question has are listed, but not counted.
     """
 
@@ -48,11 +48,13 @@ class UnsupportedFacts(LocalMetric):
     def evaluate(self, analysis: TurnAnalysis) -> Result:
         """Return the count."""
         support = fact_support(analysis)
+        # A fact of an unseen passage is counted: the model cannot have read it there. The explanation says where it is.
         unseen = facts_in_unseen(support.missing, analysis)
         lines = [_explain(support, analysis.facts)]
         lines += [
             f"only in a passage that was not in the prompt ({name}): {text}" for text, name in unseen[:_MAX_STATED]
         ]
+        # The user stated these. To repeat them is no claim of the answer.
         if support.in_question:
             lines.append(f"in the question: {_texts(support.in_question)}")
         return self.score(
@@ -71,9 +73,10 @@ def _explain(support: FactSupport, stated: Iterable[Fact]) -> str:
     if support.missing:
         return f"no passage has: {_texts(support.missing)}"
     in_question = {fact.text for fact in support.in_question}
+    # The same number may be stated in several sentences.
     texts = [text for text in dict.fromkeys(fact.text for fact in stated) if text not in in_question]
     if not texts:
-        return "the response states no numbers, dates or names" + (" of its own" if in_question else "")
+        return "the response states no numbers, dates or names" + (" beyond the question's" if in_question else "")
     more = f" and {len(texts) - _MAX_STATED} more" if len(texts) > _MAX_STATED else ""
     return f"the passages have: {', '.join(texts[:_MAX_STATED])}{more}"
 

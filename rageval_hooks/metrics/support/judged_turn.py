@@ -124,7 +124,7 @@ class JudgedTurn:
 
     @cached_property
     def further_passages(self) -> str:
-        """The passages that were not in the prompt, for questions about retrieval; empty if there are none."""
+        """The passages that were not in the prompt, for questions about retrieval; empty if all were."""
         frames = self._framed(self.unseen_positions)
         return "\n\n".join([_FURTHER, *frames]) if frames else ""
 

@@ -23,7 +23,7 @@ def broken(clock: StillClock, failures: int = 2) -> CircuitBreaker:
 
 
 def test_it_opens_after_failures_in_a_row(clock: StillClock) -> None:
-    """A success in between begins the count anew."""
+    """A success in between resets the count."""
     breaker = CircuitBreaker(2, 30.0, clock)
     for outcome in ("fail", "succeed", "fail"):
         with breaker.enter() as permit:

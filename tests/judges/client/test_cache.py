@@ -217,7 +217,7 @@ def test_a_damaged_file_is_reported_and_left_alone(
 
 
 def test_an_entry_that_nobody_understands_is_no_answer(server: JudgeServer, path: Path) -> None:
-    """Somebody else may have written into the file."""
+    """Another program may have written into the file."""
     server.then(answer(GOOD), answer(GOOD))
     ask(judge_of(server, cache=path))
     with sqlite3.connect(path) as database:
@@ -242,7 +242,7 @@ def test_a_path_that_is_a_directory_is_no_reason_to_fail(server: JudgeServer, tm
 
 
 def test_a_file_that_disappears_is_made_again(path: Path) -> None:
-    """Somebody may clean up while the process runs."""
+    """The file may be deleted while the process runs."""
     cache = JudgeCache(path)
     asyncio.run(cache.put("k", kept()))
     for file in path.parent.iterdir():

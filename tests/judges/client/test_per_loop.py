@@ -19,7 +19,7 @@ from tests.judges.server import JudgeServer, answer, held
 
 
 def test_a_judge_serves_one_loop_after_the_other(server: JudgeServer) -> None:
-    """Each ``asyncio.run`` has connections of its own, and they are closed with it: nothing is left to warn about."""
+    """Each ``asyncio.run`` has separate connections, which are closed with it, without a warning."""
     server.otherwise(answer(GOOD))
     judge = judge_of(server)
     assert [ask(judge).value.grade for _ in range(3)] == [3, 3, 3]
@@ -163,7 +163,7 @@ def test_a_thing_per_loop_is_made_once_and_closed_with_its_loop() -> None:
 
 
 def test_a_loop_that_was_never_ended_properly_is_forgotten() -> None:
-    """Somebody else's loop may be closed without ceremony."""
+    """An application may close its loop without notice."""
     things = PerLoop(object)
     loop = asyncio.new_event_loop()
     loop.run_until_complete(things.get())

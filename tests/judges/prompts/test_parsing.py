@@ -127,7 +127,7 @@ def test_a_truth_value_may_stand_where_no_number_is_wanted() -> None:
     ],
 )
 def test_an_answer_alone(text: str) -> None:
-    """A fence, thoughts, special tokens, a label and the same object again are no words beside it."""
+    """A fence, thoughts, special tokens, a label and a repeated object do not count as words next to the object."""
     assert parse_answer(text, Grade, alone=True) == Grade(grade=2, why="x")
 
 

@@ -93,7 +93,7 @@ def test_a_recursive_model_is_still_described_in_prompts() -> None:
 
 @pytest.mark.parametrize("model", [RootModel[list[int]], RootModel[int]])
 def test_only_objects_can_be_asked_for(model: type[BaseModel]) -> None:
-    """A list alone is a mistake of whoever wrote the metric."""
+    """A bare list is a mistake in the metric."""
     with pytest.raises(ConfigurationError, match="object"):
         strict_schema(model)
 
@@ -112,7 +112,7 @@ def test_a_property_may_be_called_title() -> None:
 
 
 def test_the_text_is_the_same_each_time_and_says_the_bounds() -> None:
-    """It stands in prompts, and in keys of cached answers."""
+    """The schema is part of prompts and of cache keys."""
     assert schema_json(Support) == (
         '{"properties":{"key":{"type":"string"},"keys":{"items":{"type":"string"},"maxItems":9,"type":"array"}},'
         '"required":["key"],"type":"object"}'

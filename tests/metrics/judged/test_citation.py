@@ -115,7 +115,7 @@ class TestScores:
         assert (evaluation["citation.precision"], evaluation["citation.recall"]) == (1.0, 1.0)
 
     def test_without_citations_there_is_no_score(self) -> None:
-        """And no 0; nobody is asked."""
+        """The scores are skipped and not 0; the judge is not asked."""
         evaluation, judge = judged(GOOD, response="Water is wet. Nobody knows why.")
 
         assert {skipped.name: skipped.reason for skipped in evaluation.skipped} == dict.fromkeys(
@@ -142,7 +142,7 @@ class TestScores:
         assert {skipped.reason for skipped in evaluation.skipped} == {"the citations (1) do not say what they are for"}
 
     def test_made_up_citations_alone(self) -> None:
-        """Are worth nothing, and nobody has to be asked for that."""
+        """They count 0, and the judge is not asked about them."""
         evaluation, judge = judged(GOOD, response="Water is wet [7]. It is so [8].")
 
         assert {score.value for score in evaluation.scores} == {0.0}
@@ -150,7 +150,7 @@ class TestScores:
         assert judge.calls == []
 
     def test_what_the_framework_says(self) -> None:
-        """Stands in the turn's metadata."""
+        """The annotations are in the turn's metadata."""
         evaluation, _ = judged(
             pairs(("a", 0, "full")),
             response="The sky is red. It is blue.",
@@ -199,7 +199,7 @@ class TestWhatJudgesGetWrong:
             (pairs(("a", 0, "full"), ("b", 1, "full")), "no support of (a, 1), (b, 0): the judge said nothing"),
             (JudgeUnavailableError("the server is down"), "no support of (a, 1), (b, 0): the server is down"),
         ],
-        ids=["left out", "no such word", "pairs that nobody asked about", "down"],
+        ids=["missing", "no such word", "pairs that were not asked about", "down"],
     )
     def test_a_missing_pair_fails_all_three(self, answer: Any, message: str) -> None:
         """They all hang on it."""

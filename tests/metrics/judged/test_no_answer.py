@@ -128,7 +128,7 @@ class TestARefusal:
         assert {result.name for result in evaluation.skipped} == {"precision@5"}
 
     def test_counts_only_where_no_answer_runs(self) -> None:
-        """Nobody else asks for it."""
+        """No other metric asks the question."""
         evaluation, asked = self.run(DECLINED, metrics=["trace", "citation"])
 
         assert "AnswerAttempt" not in asked

@@ -127,7 +127,7 @@ class TestTheMetric:
         assert {(s.annotator, s.model, s.metric) for s in evaluation.scores} == {("LLM", "fake", "ranking")}
 
     def test_the_grades_are_asked_for_once(self) -> None:
-        """Whoever needs them; and as umbrela was set up."""
+        """The passages are graded once for all metrics that use the grades, with the options of umbrela."""
         judge = by_schema()
         evaluate(long_turn(5), metrics=["ranking", "umbrela"], judge=judge)
         apart = by_schema()
@@ -181,7 +181,7 @@ class TestTheMetric:
         }
 
     def test_a_passage_without_text_is_not_relevant(self) -> None:
-        """It stands in its place all the same."""
+        """An ungraded passage keeps its rank."""
         turn = long_turn(passages=(Passage(text=" "), Passage(text="Some text.")))
         answer = {"intent": "", "grades": [{"passage": 1, "grade": 3}]}
         evaluation = evaluate(turn, metrics=["ranking"], judge=FakeJudge([answer]))

@@ -39,7 +39,7 @@ def by_passage(evaluation: Evaluation) -> dict[int | None, float]:
 
 class TestScores:
     def test_a_grade_per_passage_and_their_mean(self) -> None:
-        """The passage is named by place and id; the judge's model and the meaning of the grade stand there too."""
+        """The passage is named by place and id; the judge's model and the meaning of the grade are there too."""
         evaluation, judge = judged(grades(3, 0, 1))
         first = evaluation.scores[1]
 
@@ -184,7 +184,7 @@ class TestWhatJudgesGetWrong:
             ([entry(0, 3), entry(1, 2), entry(1, 3), entry(2, 1)], None, {"repeated": 1}, None),
             ([entry(0, 3), entry(1, 2), entry(1, 9), entry(2, 1)], None, {"repeated": 1, "out_of_range": 1}, None),
         ],
-        ids=["left out", "too high", "too low", "made up", "repeated, lower last", "lower first", "repeated, junk"],
+        ids=["missing", "too high", "too low", "made up", "repeated, lower last", "lower first", "repeated, junk"],
     )
     def test_it_is_dropped_and_counted(self, entries: Any, expected: Any, dropped: Any, message: str | None) -> None:
         """Never guessed; said twice, the lower grade holds."""

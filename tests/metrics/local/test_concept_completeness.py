@@ -45,7 +45,7 @@ def test_concepts_are_found_by_meaning(
 
 
 def test_the_cosines_are_the_librarys(real_models: Models, tiny_nlp: Path) -> None:
-    """Of each concept with its best sentence; they stand in the metadata."""
+    """Of each concept with its best sentence; they are in the metadata."""
     from sentence_transformers import SentenceTransformer
 
     from rageval_hooks.models.sources import packaged_minilm

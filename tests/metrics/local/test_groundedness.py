@@ -324,7 +324,7 @@ def test_the_same_turn_has_the_same_bits(minilm: Models) -> None:
 def test_without_words_there_is_no_score(
     response: str, passages: list[str], reason: str, tier: str, minilm: Models
 ) -> None:
-    """No number stands in for what cannot be computed."""
+    """A score that cannot be computed is skipped; it is not a number."""
     models = minilm if tier == "neural" else LEXICAL_MODELS
 
     assert why_not(run(Groundedness(), make_turn(response, passages), models)) == ("groundedness", reason)

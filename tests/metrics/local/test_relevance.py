@@ -95,7 +95,7 @@ def test_a_turn_that_failed_says_with_what() -> None:
 
 
 def test_context_relevance_is_the_librarys_cosine(minilm: Models) -> None:
-    """Per passage, and for the turn the mean; each passage has a score of its own."""
+    """Per passage, and for the turn the mean; each passage has a score too."""
     import numpy as np
     from sentence_transformers import SentenceTransformer
 

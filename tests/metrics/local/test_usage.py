@@ -47,7 +47,7 @@ def test_latency_has_its_parts() -> None:
 
 
 def test_time_to_first_token_is_a_part_of_a_streamed_turn() -> None:
-    """Where nothing was streamed there is none."""
+    """It is a part of streamed turns only."""
     timing = Timing(started_at=0, ended_at=10**9, time_to_first_token=0.5)
 
     assert values(Latency(), make_turn(timing=timing)) == {"latency": 1.0, "latency.time_to_first_token": 0.5}
@@ -174,7 +174,7 @@ def turn_of(*calls: Step, model: str | None = "gpt-4o-mini") -> Turn:
 
 
 def test_cost_at_the_prices_of_the_models() -> None:
-    """Each model call has the price of its own model: .15 and .60 USD for a million tokens, 2.50 and 10 for gpt-4o."""
+    """Each model call is priced by its model: .15 and .60 USD for a million tokens, 2.50 and 10 for gpt-4o."""
     usage = Usage(input_tokens=1_000_000, output_tokens=1_000_000)
     turn = turn_of(call("gpt-4o", "openai", usage, 1), call("gpt-4o-mini", "openai", usage, 2))
 

@@ -151,7 +151,7 @@ class TestPlan:
         assert grades.metrics == ("umbrela", "nuggets")
 
     def test_settings_count(self) -> None:
-        """Those of the metric that the calls belong to, wherever it stands in the list."""
+        """Those of the metric that the calls belong to, at any position in the list."""
         for given in ([Umbrela(per_passage=True), *created(["ranking"])], [*created(["ranking"]), Umbrela(True)]):
             assert plan_calls(given, TurnSize(passages=7)).calls == 7
         assert plan_calls([Citation(batch=3)], TurnSize(citations=7)).calls == 3
@@ -193,7 +193,7 @@ class TestTextsThatSpeakToTheJudge:
     @pytest.mark.parametrize("attack", ATTACKS)
     @pytest.mark.parametrize("where", ["passage", "response", "query", "reference"])
     def test_they_stay_in_their_frames_in_every_call(self, attack: str, where: str) -> None:
-        """A marker that stands in no text, and as often as there are frames."""
+        """The marker is in no text, and is as frequent as the delimiters."""
         base = long_turn(2, reference="A disease.")
         turn = base.model_copy(
             update={

@@ -1,4 +1,4 @@
-"""What judge metrics report of what they took, where parts of their work fail: all of it, once."""
+"""Judge metrics report all tokens that they used, once, also if some of their calls fail."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def reported(evaluation: Evaluation) -> int:
     ids=str,
 )
 def test_what_was_spent_in_vain_is_reported_too(schema: str, failing: list[int], metrics: Any, requests: int) -> None:
-    """The answers and what failed beside them add up to what the provider charges, and nothing is counted twice."""
+    """Answers and failed calls add up to what the provider charges, and no call is counted twice."""
     evaluation, charged = judged({schema: nth(*failing)}, metrics)
 
     assert evaluation.failed
@@ -69,7 +69,7 @@ def test_what_was_spent_in_vain_is_reported_too(schema: str, failing: list[int],
     assert reported(evaluation) == charged
 
 
-def test_requests_that_nobody_answered_cost_nothing() -> None:
+def test_unanswered_requests_cost_nothing() -> None:
     """They do not make the sum unknown."""
     evaluation, charged = judged({"PassageGrades": nth(2, reply=error(500))}, [Umbrela(batch=6)])
 
@@ -77,7 +77,7 @@ def test_requests_that_nobody_answered_cost_nothing() -> None:
 
 
 def test_an_unknown_part_makes_the_sum_unknown() -> None:
-    """What a reply does not say is not left out of a sum that looks complete."""
+    """If one reply does not report its tokens, there is no sum."""
     silent = answer({"intent": "", "grades": []}, usage=None)
     evaluation, _ = judged({"PassageGrades": nth(2, reply=silent)}, [Umbrela(batch=6)])
     mean = evaluation.score("umbrela.mean")
