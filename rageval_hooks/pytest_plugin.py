@@ -1,12 +1,12 @@
-"""For pytest: evaluate a turn in a test, and assert its scores. Nothing is loaded until a test asks for it.
+"""The pytest plugin: evaluate a turn in a test, and assert its scores. Nothing is loaded until a test needs it.
 
     def test_the_answer(rageval, assert_scores):
         turn = ask("When was the pier opened?")  # a Turn, or rageval(query=…, response=…, passages=[…])
         assert_scores(turn, groundedness=0.7, unsupported_facts=0)
 
-Models, judge and metrics are those of the environment (``RAGEVAL_MODELS``, ``RAGEVAL_JUDGE``, ``RAGEVAL_METRICS``),
-else of the ini options ``rageval_models``, ``rageval_judge`` and ``rageval_metrics``. A judge that is an object is what
-a session fixture ``rageval_judge`` of one's own returns.
+Models, judge and metrics come from the environment (``RAGEVAL_MODELS``, ``RAGEVAL_JUDGE``, ``RAGEVAL_METRICS``), or
+from the ini options ``rageval_models``, ``rageval_judge`` and ``rageval_metrics``. To use a judge object, define a
+session fixture ``rageval_judge`` that returns it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rageval_hooks.score import Evaluation, Failed, Score, Skipped
+from rageval_hooks.score import Evaluation, Failed, Skipped
 from rageval_hooks.text.formatting import shorten
 from rageval_hooks.turn import Passage, Turn
 
@@ -28,15 +28,16 @@ __all__ = ["Evaluator", "assert_scores"]
 
 _OPTIONS = {
     "models": "the local models: default, lexical, or a mapping as JSON",
-    "judge": "who judges, such as openai:gpt-5-mini",
+    "judge": "the judge, such as openai:gpt-5-mini",
     "metrics": "names of the metrics, separated by commas",
 }
 
+# Characters of a question or an answer in the message of a failed test.
 _LONGEST = 200
 
 
 class Evaluator:
-    """Evaluates turns; what the fixture ``rageval`` is.
+    """Evaluates turns. The fixture ``rageval`` is one.
 
     Args:
         options: ``models``, ``judge`` and ``metrics``; see :func:`rageval_hooks.instrument`.
@@ -44,7 +45,7 @@ class Evaluator:
 
     def __init__(self, **options: Any) -> None:
         self._options = options
-        self._pipelines: dict[tuple[Any, ...] | None, Pipeline] = {}
+        self._pipelines: dict[tuple[Any, ...] | str | None, Pipeline] = {}
 
     def __call__(
         self,
@@ -57,15 +58,15 @@ class Evaluator:
         metrics: Iterable[Any] | str | None = None,
         **fields: Any,
     ) -> Evaluation:
-        """Evaluate a turn, or one that is made from the texts.
+        """Evaluate a turn, or a question, an answer and passages.
 
         Args:
-            turn: the turn; without it, the other arguments are its fields.
+            turn: the turn; without it, the other arguments describe one.
             query: the question.
             response: the answer.
-            passages: what was retrieved.
-            metrics: names, classes or instances; by default those of the options.
-            fields: more fields of the turn, such as ``reference``.
+            passages: the retrieved passages.
+            metrics: names, classes or instances; by default those of the session.
+            fields: further fields of the turn, such as ``reference``.
 
         Raises:
             ConfigurationError: a setting is wrong.
@@ -81,31 +82,29 @@ class Evaluator:
         """Assert that scores reach their bounds: at least, or at most where lower is better.
 
         Args:
-            subject: a turn, which is evaluated by the metrics of these scores alone; or an evaluation.
-            bounds: by name, for names that are no keywords: ``{"trace.adherence": 1}``.
-            more: by name: ``groundedness=0.7``.
+            subject: an evaluation; or a turn, which is evaluated with the metrics that make these scores.
+            bounds: bounds by score, for names that are not valid keywords: ``{"trace.adherence": 1}``.
+            more: bounds by score: ``groundedness=0.7``.
 
         Returns:
             The evaluation.
 
         Raises:
-            AssertionError: a score is worse than its bound, or there is none: it was skipped or failed.
+            AssertionError: a score is worse than its bound, was skipped, or failed.
             UnknownNameError: no metric makes a score of that name.
         """
+        # pytest then shows the line of the test, not this one.
         __tracebackhide__ = True
         wanted = {**(bounds or {}), **more}
         if not wanted:
             raise TypeError("assert_scores needs a score and its bound, such as groundedness=0.7")
         if isinstance(subject, Turn):
             subject = self(subject, metrics=list(dict.fromkeys(map(_metric_of, wanted))))
-        wrong = [line for name, bound in wanted.items() if (line := _complaint(subject, name, bound))]
-        if wrong:
-            turn = subject.turn
-            lines = [
-                *wrong,
-                f"question: {shorten(turn.query, _LONGEST)}",
-                f"answer: {shorten(turn.response, _LONGEST)}",
-            ]
+        complaints = [_complaint(subject, name, bound) for name, bound in wanted.items()]
+        lines = [line for line in complaints if line is not None]
+        if lines:
+            lines.append(f"question: {shorten(subject.turn.query, _LONGEST)}")
+            lines.append(f"answer: {shorten(subject.turn.response, _LONGEST)}")
             raise AssertionError("\n".join(lines))
         return subject
 
@@ -113,20 +112,20 @@ class Evaluator:
         from rageval_hooks.online.pipeline import Pipeline
 
         chosen = self._options.get("metrics") if metrics is None else metrics
-        if chosen is not None and not isinstance(chosen, str):
-            chosen = tuple(chosen)
-        key = chosen if isinstance(chosen, tuple) else None if chosen is None else (chosen,)
+        # Metrics of any iterable become a tuple, which can be a key; an iterator could be read only once.
+        key = chosen if chosen is None or isinstance(chosen, str) else tuple(chosen)
         if key not in self._pipelines:
-            options = {name: self._options.get(name) for name in ("models", "judge")}
-            self._pipelines[key] = Pipeline.build(
-                # Whatever the environment says of an application's turns: these were not drawn by chance.
-                metrics=chosen,
+            pipeline = Pipeline.build(
+                metrics=key,
                 exporters=[],
+                # RAGEVAL_SAMPLE_RATE is meant for an application; a test evaluates every turn.
                 sample_rate=1.0,
                 judge_sample_rate={},
-                **options,
+                models=self._options.get("models"),
+                judge=self._options.get("judge"),
             )
-            self._pipelines[key].load_models()
+            pipeline.load_models()
+            self._pipelines[key] = pipeline
         return self._pipelines[key]
 
 
@@ -151,22 +150,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Take the options of this session."""
+    """Read the options of this session, for the function ``assert_scores``."""
     global _session
     _session = Evaluator(**_options(config))
 
 
 @pytest.fixture(scope="session")
 def rageval_judge() -> Any:
-    """Override this to return a judge that is an object."""
+    """Return no judge. Override this fixture to return a judge object."""
     return None
 
 
 @pytest.fixture(scope="session")
 def rageval(pytestconfig: pytest.Config, rageval_judge: Any) -> Evaluator:
     """Evaluate a turn: ``rageval(turn)``, or ``rageval(query=…, response=…, passages=[…])``."""
-    options = _options(pytestconfig)
-    return Evaluator(**(options if rageval_judge is None else {**options, "judge": rageval_judge}))
+    options: dict[str, Any] = dict(_options(pytestconfig))
+    if rageval_judge is not None:
+        options["judge"] = rageval_judge
+    return Evaluator(**options)
 
 
 @pytest.fixture(scope="session", name="assert_scores")
@@ -176,9 +177,14 @@ def _assert_scores(rageval: Evaluator) -> Callable[..., Evaluation]:
 
 
 def _options(config: pytest.Config) -> dict[str, str]:
-    """Return the ini options that are set, and not in the environment, which comes first."""
-    given = {name: str(config.getini(f"rageval_{name}")).strip() for name in _OPTIONS}
-    return {name: text for name, text in given.items() if text and not os.environ.get(f"RAGEVAL_{name.upper()}")}
+    """Return the ini options that apply."""
+    found = {}
+    for name in _OPTIONS:
+        text = str(config.getini(f"rageval_{name}")).strip()
+        # The environment takes precedence; the pipeline reads it itself.
+        if text and not os.environ.get(f"RAGEVAL_{name.upper()}"):
+            found[name] = text
+    return found
 
 
 def _metric_of(score: str) -> str:
@@ -188,11 +194,12 @@ def _metric_of(score: str) -> str:
     from rageval_hooks.metrics.base import REGISTRY
     from rageval_hooks.offline.report.definitions import metric_of
 
+    # A metric of another package has the name of its score, or the part before its dot: "mine" makes "mine.recall".
     for name in (metric_of(score), score, score.partition(".")[0]):
         if name is not None and name in REGISTRY.names():
             return name
     valid = [definition.name for metric in REGISTRY.builtin().values() for definition in metric.scores]
-    hint = "A score of a metric of your own: assert_scores(rageval(turn, metrics=[…]), …)."
+    hint = "For a metric of your own: assert_scores(rageval(turn, metrics=[…]), …)."
     raise UnknownNameError("score", score, valid, hint)
 
 
@@ -203,21 +210,28 @@ def _complaint(evaluation: Evaluation, name: str, bound: float) -> str | None:
     score = evaluation.score(name)
     if score is None:
         return _why_none(evaluation, name)
-    lower = direction_of(name, score.metric) == "lower"
-    if (score.value <= bound) if lower else (score.value >= bound):
+    if direction_of(name, score.metric) == "lower":
+        is_reached, limit = score.value <= bound, "most"
+    else:
+        is_reached, limit = score.value >= bound, "least"
+    if is_reached:
         return None
-    line = f"{name} is {score.value:.4g}, and it should be at {'most' if lower else 'least'} {bound:g}"
-    return line + "".join(f"\n    {part}" for part in (score.explanation or "").splitlines())
+    lines = [f"{name} is {score.value:.4g}, and it should be at {limit} {bound:g}"]
+    lines += (score.explanation or "").splitlines()
+    return "\n    ".join(lines)
 
 
 def _why_none(evaluation: Evaluation, name: str) -> str:
-    results = [result for result in evaluation.results if not isinstance(result, Score)]
-    exact = [result for result in results if result.name == name]
+    """Return why an evaluation lacks a score."""
     metric = name.partition(".")[0]
-    for result in [*exact, *(result for result in results if result.name == metric or result.metric == metric)]:
-        if isinstance(result, Skipped):
-            return f"{name} was skipped: {result.reason}"
-        if isinstance(result, Failed):
-            return f"{name} failed: {result.error_type}: {result.message}"
-    there = ", ".join(sorted({score.name for score in evaluation.turn_scores()})) or "none"
-    return f"there is no score {name}; there are: {there}"
+    # The result with the name of the score is the best explanation; then any result of its metric.
+    for names in ({name}, {metric}):
+        for result in evaluation.results:
+            if result.name not in names and result.metric not in names:
+                continue
+            if isinstance(result, Skipped):
+                return f"{name} was skipped: {result.reason}"
+            if isinstance(result, Failed):
+                return f"{name} failed: {result.error_type}: {result.message}"
+    found = sorted({score.name for score in evaluation.turn_scores()})
+    return f"there is no score {name}; there are: {', '.join(found) or 'none'}"

@@ -56,9 +56,9 @@ app.command()(plot)
 
 
 def main() -> None:
-    """Run the command line; what is wrong is one line on standard error and exit status 2.
+    """Run the command line. An error is one line on standard error and exit status 2.
 
-    The status 1 is for commands to say that they have found something; an error of ours has its traceback, and 2.
+    Exit status 1 means that a command found something. An unexpected error prints its traceback, with exit status 2.
     """
     forgive_encodings()
     try:
@@ -66,7 +66,8 @@ def main() -> None:
     except (RagevalError, OSError) as error:
         _fail(error)
     except RuntimeError as error:
-        if "Symlink loop" not in str(error):  # as pathlib says it
+        # pathlib raises a RuntimeError for a link that leads to itself; that is a mistake in an option.
+        if "Symlink loop" not in str(error):
             _fail_unexpectedly()
         _fail(error)
     except Exception:
@@ -86,4 +87,5 @@ def _fail_unexpectedly() -> NoReturn:
 def _without_controls(text: str) -> str:
     from rageval_hooks.text.formatting import shown
 
+    # A message quotes files and answers of judges, which must not control the terminal.
     return shown(text)

@@ -1,4 +1,4 @@
-"""What there is to measure, from what every metric says of itself: as a table, JSON, Markdown, a plan of calls."""
+"""The metrics, from their own definitions: as a table, JSON or Markdown, or as a plan of judge calls."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ import typer
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.metrics.base import REGISTRY, Metric, ScoreDefinition, Threshold
 from rageval_hooks.metrics.support.plan import Plan, SharedCall, TurnSize, plan_calls
+from rageval_hooks.text.wording import counted
 
 __all__ = ["find_metrics", "markdown", "print_metrics", "print_plan"]
 
+# The order of the list: what needs no judge comes first.
 _FAMILIES = ("local", "judge", "retrieval", "generation", "reference", "consistency", "usage")
 _COLUMNS = ("score", "metric", "family", "better", "range", "passes", "needs", "models", "calls", "source", "meaning")
 
 _THRESHOLD_COLUMNS = ("score", "passes", "of", "model", "balanced accuracy", "measured on")
 _ABOUT_THRESHOLDS = (
-    "The bound from which a score has the label pass, unless you set another. Balanced accuracy is against the "
-    "labels of people: 0.5 is chance, 1 perfect. A starting point: your texts are others."
+    "The bound at which a score gets the label pass, unless you set another. Balanced accuracy is against human "
+    "labels: 0.5 is chance, 1 is perfect. A starting point: measure it on your own texts."
 )
 
 
@@ -34,9 +36,8 @@ def find_metrics(names: Sequence[str] = ()) -> list[Metric]:
     Raises:
         ConfigurationError: a named metric cannot be created.
     """
-    if any(":" in name for name in names) and "" not in sys.path:
-        sys.path.insert(0, "")  # as with python -m: modules in the current folder can be named
     if names:
+        _search_current_folder(names)
         found = {metric.name: metric for metric in map(REGISTRY.create, names)}
         return list(found.values())
     metrics: dict[str, Metric] = {}
@@ -44,14 +45,21 @@ def find_metrics(names: Sequence[str] = ()) -> list[Metric]:
         try:
             metric = REGISTRY.create(name)
         except ConfigurationError as error:
+            # One broken package must not hide the metrics of all others.
             typer.echo(f"rageval-hooks: skipped: {error}", err=True)
         else:
             metrics[metric.name] = metric
     return sorted(metrics.values(), key=_family_order)
 
 
+def _search_current_folder(names: Sequence[str]) -> None:
+    """Let a name such as ``my_metrics:Politeness`` refer to a module in the current folder, as ``python -m`` does."""
+    if "" not in sys.path and any(":" in name for name in names):
+        sys.path.insert(0, "")
+
+
 def print_metrics(names: Sequence[str], form: str) -> None:
-    """Print what metrics say of themselves.
+    """Print the definitions of metrics.
 
     Args:
         names: the metrics; all if empty.
@@ -65,7 +73,11 @@ def print_metrics(names: Sequence[str], form: str) -> None:
     elif sys.stdout.isatty():
         _print_table(metrics)
     else:
-        _print_columns([_COLUMNS, *(_cells(metric, score) for metric in metrics for score in _scores(metric))])
+        # A pipe gets one line per score, which grep and cut can read.
+        rows = [_COLUMNS]
+        for metric in metrics:
+            rows += [_cells(metric, score) for score in _scores(metric)]
+        _print_columns(rows)
 
 
 def markdown(metrics: Iterable[Metric]) -> str:
@@ -73,34 +85,38 @@ def markdown(metrics: Iterable[Metric]) -> str:
     families: dict[str, list[Metric]] = {}
     for metric in metrics:
         families.setdefault(metric.family, []).append(metric)
-    head = ("Score", "Meaning", "Range", "Better", "Needs", "Models", "Calls", "Source", "Version")
-    blocks = []
-    for family, members in families.items():
-        lines = [f"### {family.capitalize()}", "", _row(head), _row(["---"] * len(head))]
-        for metric in members:
-            for score in _scores(metric):
-                cells = dict(zip(_COLUMNS, _cells(metric, score), strict=True))
-                row = [f"`{score.name}`", *(cells[name] for name in ("meaning", "range", "better", "needs", "models"))]
-                lines.append(_row([*row, metric.calls, metric.source, metric.version]))
-        blocks.append("\n".join(lines))
-    rows = [row for members in families.values() for metric in members for row in _threshold_rows(metric)]
+    blocks = [_family_block(family, members) for family, members in families.items()]
+    rows = _all_thresholds(metric for members in families.values() for metric in members)
     if rows:
         lines = ["### Default thresholds", "", _ABOUT_THRESHOLDS, ""]
         lines += [_row(map(str.capitalize, _THRESHOLD_COLUMNS)), _row(["---"] * len(_THRESHOLD_COLUMNS))]
-        blocks.append("\n".join([*lines, *(_row([f"`{name}`", *cells]) for name, *cells in rows)]))
+        lines += [_row([f"`{name}`", *cells]) for name, *cells in rows]
+        blocks.append("\n".join(lines))
     return "\n\n".join(blocks)
 
 
+def _family_block(family: str, metrics: Iterable[Metric]) -> str:
+    head = ("Score", "Meaning", "Range", "Better", "Needs", "Models", "Calls", "Source", "Version")
+    lines = [f"### {family.capitalize()}", "", _row(head), _row(["---"] * len(head))]
+    for metric in metrics:
+        for score in _scores(metric):
+            cells = dict(zip(_COLUMNS, _cells(metric, score), strict=True))
+            row = [f"`{score.name}`", *(cells[name] for name in ("meaning", "range", "better", "needs", "models"))]
+            # A judge metric's version is part of the documentation: its prompts change with it.
+            lines.append(_row([*row, metric.calls, metric.source, metric.version]))
+    return "\n".join(lines)
+
+
 def print_plan(names: Sequence[str], size: TurnSize, *, as_json: bool = False) -> None:
-    """Print which calls metrics take together for one turn: step by step, what is shared, and how many.
+    """Print the judge calls that metrics make together for one turn: the steps, the shared calls, and their number.
 
     Args:
         names: the metrics.
-        size: of the turn.
+        size: the size of the turn.
         as_json: as JSON instead of text.
 
     Raises:
-        ConfigurationError: no metric is named, or one cannot be had.
+        ConfigurationError: no metric is named, or one cannot be created.
     """
     if not names:
         raise ConfigurationError("--plan needs the names of metrics, such as trace,umbrela,nuggets")
@@ -108,9 +124,10 @@ def print_plan(names: Sequence[str], size: TurnSize, *, as_json: bool = False) -
     if as_json:
         typer.echo(json.dumps(_plan_data(plan), indent=2))
         return
+    # The number of some calls depends on the answers of earlier ones.
     least = "at least " if plan.estimated else ""
     typer.echo(
-        f"{least}{_calls(plan.calls)} per turn, in {len(plan.steps)} step{'s' * (len(plan.steps) != 1)} "
+        f"{least}{_calls(plan.calls)} per turn, in {counted(len(plan.steps), 'step')} "
         f"({size.passages} passages, {size.nuggets} nuggets, {size.citations} citations)"
     )
     for number, step in enumerate(plan.steps, start=1):
@@ -153,16 +170,18 @@ def _plan_data(plan: Plan) -> dict[str, Any]:
 
 
 def _calls(count: int) -> str:
-    return f"{count} call" if count == 1 else f"{count} calls"
+    return counted(count, "call")
 
 
 def _family_order(metric: Metric) -> tuple[int, str]:
-    known = metric.family in _FAMILIES
-    return (_FAMILIES.index(metric.family) if known else len(_FAMILIES), "" if known else metric.family)
+    if metric.family in _FAMILIES:
+        return _FAMILIES.index(metric.family), ""
+    # Families of other packages follow, by name.
+    return len(_FAMILIES), metric.family
 
 
 def _scores(metric: Metric) -> Sequence[ScoreDefinition]:
-    """Return what the scores mean; a metric without definitions has one score with its name."""
+    """Return the definitions of the scores; a metric without definitions has one score with its name."""
     return metric.scores or (ScoreDefinition(name=metric.name, description="", high=None),)
 
 
@@ -206,8 +225,10 @@ def _bound(score: ScoreDefinition, threshold: Threshold) -> str:
 
 
 def _model(threshold: Threshold) -> str:
-    """Return the model's name without that of its publisher; nothing for a score without a model."""
-    return ", ".join(dict.fromkeys(name.rpartition("/")[2] for name in threshold.models if name is not None))
+    """Return the name of the model without its publisher; an empty text for a score without a model."""
+    names = [name.rpartition("/")[2] for name in threshold.models if name is not None]
+    # One model may be published under two names.
+    return ", ".join(dict.fromkeys(names))
 
 
 def _accuracy(threshold: Threshold) -> str:
@@ -230,14 +251,24 @@ def _as_data(metric: Metric) -> dict[str, Any]:
 
 
 def _row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(' '.join(cell.split()).replace('|', chr(92) + '|') for cell in cells)} |"
+    # A bar or a line break in a cell would end it.
+    escaped = [" ".join(cell.split()).replace("|", "\\|") for cell in cells]
+    return f"| {' | '.join(escaped)} |"
 
 
 def _print_columns(rows: Sequence[Sequence[str]]) -> None:
     """Print rows for programs: one line each, columns two spaces apart."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        cells = map(str.ljust, row, widths)
+        typer.echo("  ".join(cells).rstrip())
+
+
+def _all_thresholds(metrics: Iterable[Metric]) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    for metric in metrics:
+        rows += _threshold_rows(metric)
+    return rows
 
 
 def _print_table(metrics: Sequence[Metric]) -> None:
@@ -246,6 +277,7 @@ def _print_table(metrics: Sequence[Metric]) -> None:
     from rich.text import Text
 
     console = Console()
+    # The other columns do not fit into a terminal; a pipe and --json have them.
     shown = ("score", "better", "range", "needs", "calls", "meaning", "source")
     table = Table(*shown, show_lines=False, header_style="bold", row_styles=("", "dim"))
     family = None
@@ -258,7 +290,7 @@ def _print_table(metrics: Sequence[Metric]) -> None:
             cells = dict(zip(_COLUMNS, _cells(metric, score), strict=True))
             table.add_row(*(Text(cells[name]) for name in shown))
     console.print(table)
-    rows = [row for metric in metrics for row in _threshold_rows(metric)]
+    rows = _all_thresholds(metrics)
     if rows:
         thresholds = Table(*_THRESHOLD_COLUMNS, title="default thresholds", header_style="bold", title_justify="left")
         for row in rows:

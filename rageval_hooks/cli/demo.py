@@ -1,4 +1,4 @@
-"""``rageval-hooks demo``."""
+"""``rageval-hooks demo``: run a small RAG application and show its turns."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["demo"]
 
 
 class Tier(StrEnum):
-    """Which models the demo uses."""
+    """The models that compute the scores."""
 
     default = "default"
     lexical = "lexical"
 
 
 class Framework(StrEnum):
-    """With which framework the demo's application is built."""
+    """The framework of the demo application."""
 
     langchain = "langchain"
     llama_index = "llama-index"
@@ -30,17 +30,19 @@ def demo(
     ] = False,
     otlp: Annotated[
         str | None,
-        typer.Option("--otlp", metavar="URL", help="Send the spans to an OTLP/HTTP endpoint too."),
+        typer.Option("--otlp", metavar="URL", help="Also send the spans to an OTLP/HTTP endpoint."),
     ] = None,
     models: Annotated[
-        Tier, typer.Option("--models", help="What is on this machine, or stand-ins without weights.")
+        Tier, typer.Option("--models", help="The models on this machine, or stand-ins without weights.")
     ] = Tier.default,
     judge: Annotated[
         str | None,
-        typer.Option("--judge", metavar="PROVIDER:MODEL", help="Have the answers judged too: openai:gpt-5-mini."),
+        typer.Option(
+            "--judge", metavar="PROVIDER:MODEL", help="Also judge the answers, with openai:gpt-5-mini for example."
+        ),
     ] = None,
     framework: Annotated[
-        Framework, typer.Option("--framework", help="What the application is built with.")
+        Framework, typer.Option("--framework", help="The framework of the application.")
     ] = Framework.langchain,
 ) -> None:
     """Run a RAG application over a small handbook and show its turns with their spans and scores."""

@@ -10,6 +10,7 @@ import typer
 
 __all__ = ["resumable"]
 
+# As shells report a process that SIGINT ended: 128 + 2.
 _INTERRUPTED = 130
 
 
@@ -23,7 +24,8 @@ def resumable(output: Path) -> Iterator[None]:
     Raises:
         typer.Exit: with status 130 after an interruption, 2 after an error.
     """
-    there = output.absolute()  # an application may change the current directory
+    # An application may change the current directory.
+    there = output.absolute()
     try:
         yield
     except KeyboardInterrupt:

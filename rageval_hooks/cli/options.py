@@ -37,4 +37,6 @@ Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed for the random nu
 
 def split_names(given: str | None) -> list[str]:
     """Return the names of an option that takes several, separated by commas."""
-    return [part.strip() for part in (given or "").split(",") if part.strip()]
+    parts = [part.strip() for part in (given or "").split(",")]
+    # Without the empty ones: a trailing comma is no name.
+    return [part for part in parts if part]

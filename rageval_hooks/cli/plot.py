@@ -68,7 +68,7 @@ def plot(
         watch=watch_records,
         on_problem=say,
     )
-    # Someone who names scores does not mean the similarity of answers, which is no score.
+    # The similarity of answers is not a score: with --metrics it is plotted only if --kind asks for it.
     shown = panels(report, kind.value, similarity=not names or kind is Plots.consistency)
     if not shown:
         what = "repeated answers to any question" if kind is Plots.consistency else "scores with values"

@@ -30,7 +30,7 @@ __all__ = ["report"]
 
 
 class Format(StrEnum):
-    """How a report is written."""
+    """The format of a report."""
 
     table = "table"
     markdown = "markdown"
@@ -52,7 +52,8 @@ def report(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Scored records; the first is the baseline.")],
     metrics: Metrics = None,
     format: Annotated[
-        Format | None, typer.Option("--format", help="By default a table, or what the name of the output says.")
+        Format | None,
+        typer.Option("--format", help="Default: a table, or the format that the suffix of the output names."),
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report into this file.")] = None,
     fail_under: Annotated[
@@ -99,11 +100,13 @@ def report(
     gate = _gate(fail_under, fail_on_regression, max_errors, alpha)
     if fail_on_regression is not None:
         files = _with_baseline(fail_on_regression, files)
+    # An output that cannot be written is an error before hours of reading, not after.
     check_output(output, files)
     form = format or _format_of(output)
     bounds = dict(gate.bounds) if gate else {}
     names = split_names(metrics)
     if names:
+        # A bounded score is part of the report, also if --metrics does not name it.
         names = list(dict.fromkeys((*names, *bounds)))
     analysis = analyze(
         files,
@@ -122,6 +125,7 @@ def report(
     _write(_Page(analysis, verdict, bounds, trace_url), form, output)
     if result is None:
         return
+    # On standard error, so that a report in a pipe stays what it is.
     for line in (*result.notes, *result.failures, *result.undecided):
         say(line)
     if result.status:
@@ -129,7 +133,7 @@ def report(
 
 
 def _gate(fail_under: list[str] | None, baseline: Path | None, max_errors: str | None, alpha: float) -> Gate | None:
-    """Return what is to be checked, or None for a report without checks."""
+    """Return the conditions to check, or None for a report without checks."""
     from rageval_hooks.offline.jobs.allowance import ErrorAllowance
     from rageval_hooks.offline.report import Gate, parse_bounds
 
@@ -146,6 +150,7 @@ def _gate(fail_under: list[str] | None, baseline: Path | None, max_errors: str |
 
 
 def _with_baseline(baseline: Path, files: list[Path]) -> list[Path]:
+    # A pattern such as "scores/*.jsonl" often includes the baseline.
     others = [file for file in files if not is_same_file(file, baseline)]
     if not others:
         raise ConfigurationError(f"{baseline} would be compared with itself: also name the file to check")
@@ -202,5 +207,6 @@ def _write(page: _Page, form: Format, output: Path | None) -> None:
         else:
             sys.stdout.write(for_stream(page.text(form), form.value, sys.stdout))
         sys.stdout.flush()
-    except BrokenPipeError:  # such as `| head`: the checks still decide on the exit status
+    except BrokenPipeError:
+        # The reader has gone, for example `| head`: the checks still decide the exit status.
         leave_stdout()

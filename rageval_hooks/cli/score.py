@@ -17,46 +17,52 @@ __all__ = ["score"]
 
 
 class Columns(StrEnum):
-    """How the columns of a CSV file are named."""
+    """The names of the columns of a CSV output."""
 
     native = "native"
     open_rag_eval = "open-rag-eval"
 
 
 def score(
-    file: Annotated[Path, typer.Argument(help="Turns: JSONL, JSON, CSV or Parquet; or traces (OTLP-JSON, Phoenix).")],
+    file: Annotated[Path, typer.Argument(help="Turns (JSONL, JSON, CSV, Parquet) or traces (OTLP-JSON, Phoenix).")],
     output: Annotated[
-        list[Path], typer.Option("--output", "-o", help="Where the scores go: .jsonl or .csv. May be given twice.")
+        list[Path], typer.Option("--output", "-o", help="The file for the scores: .jsonl or .csv. Repeatable.")
     ],
     metrics: Annotated[
         str | None,
-        typer.Option("--metrics", metavar="NAME,NAME", help="What to compute; by default all local defaults."),
+        typer.Option(
+            "--metrics", metavar="NAME,NAME", help="The metrics to compute. Default: the local default metrics."
+        ),
     ] = None,
     models: Annotated[
-        str | None, typer.Option("--models", help="'default', 'lexical', or a JSON object with the models' names.")
+        str | None, typer.Option("--models", help="'default', 'lexical', or a JSON object with model names.")
     ] = None,
     judge: Annotated[
         str | None, typer.Option("--judge", metavar="PROVIDER:MODEL", help="The judge, such as openai:gpt-5-mini.")
     ] = None,
     judge_options: Annotated[
         str | None,
-        typer.Option("--judge-options", metavar="NAME=VALUE", help="Such as base_url=http://localhost:8000/v1."),
+        typer.Option(
+            "--judge-options",
+            metavar="NAME=VALUE",
+            help="Options of the judge, such as base_url=http://localhost:8000/v1.",
+        ),
     ] = None,
     threshold: Annotated[
         list[str] | None,
         typer.Option(
             "--threshold",
             metavar="NAME=NUMBER",
-            help="The bound from which a score passes. NAME=none, or none: no label.",
+            help="The bound at which a score passes. NAME=none or none: no label.",
         ),
     ] = None,
     context: Annotated[
-        Path | None, typer.Option("--context", help="FILE is a conversation; this is what was retrieved for it.")
+        Path | None, typer.Option("--context", help="The retrieved passages of FILE, if FILE is a conversation.")
     ] = None,
     mapping: Annotated[
         list[str] | None,
         typer.Option(
-            "--map", metavar="FIELD=COLUMN", help="Column of a field, such as passages=contexts[].text. Repeatable."
+            "--map", metavar="FIELD=COLUMN", help="The column of a field, such as passages=contexts[].text. Repeatable."
         ),
     ] = None,
     encoding: Annotated[
@@ -66,25 +72,25 @@ def score(
         Path | None, typer.Option("--errors", help="File for rows that cannot be used. Default: next to the output.")
     ] = None,
     columns: Annotated[
-        Columns, typer.Option("--columns", help="How columns of a CSV file are named.")
+        Columns, typer.Option("--columns", help="The names of the columns of a CSV output.")
     ] = Columns.native,
     concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Turns at a time.")] = 8,
     max_calls: Annotated[
-        int | None, typer.Option("--max-calls", min=0, help="Most requests to the judge; then the rest is skipped.")
+        int | None, typer.Option("--max-calls", min=0, help="Maximum number of judge requests; the rest is skipped.")
     ] = None,
     max_cost: Annotated[
-        float | None, typer.Option("--max-cost", min=0, metavar="USD", help="Most money for the judge.")
+        float | None, typer.Option("--max-cost", min=0, metavar="USD", help="Maximum cost of the judge.")
     ] = None,
     restart: Annotated[
         bool, typer.Option("--restart", help="Ignore an interrupted run, and replace a finished output.")
     ] = False,
 ) -> None:
-    """Score the turns of a file. After an interruption, the same command goes on where it stopped.
+    """Score the turns of a file. After an interruption, the same command resumes.
 
-    A finished output is not replaced: the same command does nothing, and a longer FILE gets only its new rows scored.
+    A finished output is not replaced: the same command does nothing, and of a longer FILE only the new rows are scored.
 
-    Exit status: 0 when all rows were scored, 1 when some could not be used, 2 when nothing could be done, or
-    the judge does not work.
+    Exit status: 0 if all rows were scored, 1 if some could not be used, 2 if nothing could be scored or the judge
+    does not work.
     """
     from rageval_hooks.offline.jobs.progress import progress_bar
     from rageval_hooks.offline.records.mapping import ColumnMap
@@ -92,6 +98,7 @@ def score(
     from rageval_hooks.offline.scoring import build_pipeline, required_fields, score_file
 
     with resumable(output[0]):
+        # Errors in options are reported before the rows are counted, which takes a moment for a large file.
         pipeline = build_pipeline(metrics, models, judge, judge_options, threshold or [], concurrency)
         with progress_bar("scoring", count_rows(file)) as advance:
             scored = score_file(
@@ -113,8 +120,10 @@ def score(
             )
     for line in _summary(file, output, scored):
         typer.echo(line)
-    if columns is Columns.open_rag_eval and (missing := _without_place(scored)):
+    missing = _without_column(scored) if columns is Columns.open_rag_eval else []
+    if missing:
         typer.echo(f"not in the columns of open-rag-eval, only in .jsonl or native columns: {', '.join(missing)}")
+    # Without a single score the output is of no use; the reason of the first result explains it.
     if not scored.results["scored"]:
         typer.echo(f"rageval-hooks: no scores were produced; the first result: {scored.why_not}", err=True)
     elif scored.broken:
@@ -123,12 +132,13 @@ def score(
 
 
 def _status(scored: Scored) -> int:
+    # Continuous integration must not take a file without judgements for a finished one.
     if scored.broken or not scored.results["scored"]:
         return 2
     return 1 if scored.bad else 0
 
 
-def _without_place(scored: Scored) -> list[str]:
+def _without_column(scored: Scored) -> list[str]:
     from rageval_hooks.offline.records.tables.open_rag_eval import has_place
 
     return sorted(name for name in scored.names if not has_place(name))

@@ -11,27 +11,30 @@ __all__ = ["for_stream", "forgive_encodings", "leave_stdout"]
 
 
 def forgive_encodings() -> None:
-    """Have standard output show a question mark for what its encoding lacks, as standard error shows a code."""
+    """Print a question mark for a character that the encoding of a stream lacks, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
+        # A test or an editor may replace the streams by objects without an encoding.
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None and stream.errors in ("strict", "surrogateescape"):
             reconfigure(errors="replace")
 
 
 def for_stream(text: str, format: str, stream: TextIO) -> str:
-    """Return a document of which a stream's encoding loses nothing, where the format has a way to say it.
+    """Return a document in a form that the encoding of a stream can represent without loss, if its format allows it.
 
     Args:
         text: the document.
-        format: ``json`` and ``html`` have one.
-        stream: where it goes.
+        format: ``json`` and ``html`` can escape any character.
+        stream: the stream to write to.
     """
     if format == "json":
-        text = re.sub("[\x7f-\x9f]", _json_code, text)  # a terminal would obey them
+        # C1 control characters, such as "\x9b": JSON allows them, but a terminal would obey them.
+        text = re.sub("[\x7f-\x9f]", _json_code, text)
     try:
         text.encode(stream.encoding or "utf-8")
     except UnicodeEncodeError:
         if format == "json":
+            # Every character beyond ASCII, such as "é".
             return re.sub("[^\x00-\x7f]", _json_code, text)
         if format == "html":
             return text.encode("ascii", "xmlcharrefreplace").decode("ascii")
@@ -42,9 +45,10 @@ def _json_code(found: re.Match[str]) -> str:
     code = ord(found[0])
     if code < 0x10000:
         return f"\\u{code:04x}"
+    # JSON has four hexadecimal digits: a character beyond them is a pair of surrogates.
     return f"\\u{0xD7C0 + (code >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}"
 
 
 def leave_stdout() -> None:
-    """Let standard output go nowhere: its reader is gone, and flushing it at the end would be an error."""
+    """Redirect standard output to the null device: its reader is gone, and flushing it at exit would fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""A chain as LangChain's documentation builds it: store, retriever, prompt, model, text."""
+"""The demo application on LangChain, built as its documentation does: store, retriever, prompt, model, parser."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _PASSAGES = 4
 
 
 class SharedEmbeddings(Embeddings):
-    """The evaluation's own embedder, as LangChain wants it: one set of weights in memory.
+    """The embedder of the evaluation behind the interface of LangChain, so that its weights are loaded once.
 
     Args:
-        embedder: a sentence-transformers model that is loaded.
+        embedder: a loaded sentence-transformers model.
     """
 
     def __init__(self, embedder: Embedder) -> None:
@@ -50,12 +50,12 @@ class SharedEmbeddings(Embeddings):
         return [self.embed_query(text) for text in texts]
 
     def embed_query(self, text: str) -> list[float]:
-        """Return a text's vector."""
+        """Return the vector of a text."""
         return [float(value) for value in self._embedder.embed(text).vector]
 
 
 class ScoredRetriever(BaseRetriever):
-    """The nearest passages, each with its similarity in the metadata, where it is kept."""
+    """Retrieves the nearest passages, each with its similarity in the metadata."""
 
     store: VectorStore
 
@@ -68,7 +68,7 @@ class ScoredRetriever(BaseRetriever):
 
 
 class LexicalRetriever(BaseRetriever):
-    """The passages that share most words with the query: for ``--models lexical``."""
+    """Retrieves the passages that share most words with the query, for ``--models lexical``."""
 
     sections: list[Section]
 
@@ -84,7 +84,7 @@ class LexicalRetriever(BaseRetriever):
 
 
 class ExtractiveModel(BaseChatModel):
-    """No language model: it answers with the sentences of the passages that share most words with the question."""
+    """Stands in for a language model: answers with the sentences that share most words with the question."""
 
     @property
     def _llm_type(self) -> str:
@@ -109,6 +109,7 @@ class ExtractiveModel(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> Iterator[ChatGenerationChunk]:
+        # A word with the space after it, such as "pier ", is one chunk.
         for piece in re.findall(r"\S+\s*", _extract(messages)):
             chunk = ChatGenerationChunk(message=AIMessageChunk(content=piece))
             if run_manager:
@@ -117,15 +118,18 @@ class ExtractiveModel(BaseChatModel):
 
 
 def _extract(messages: Sequence[BaseMessage]) -> str:
-    return extract(str(messages[-1].content), str(messages[0].content).split("\n\n")[1:])
+    # The prompt has the passages in its system message, after the instruction.
+    passages = str(messages[0].content).split("\n\n")[1:]
+    return extract(str(messages[-1].content), passages)
 
 
 def answer_model() -> tuple[BaseChatModel, str]:
-    """Return the model that answers, and a line about it: an OpenAI-compatible endpoint if one is configured."""
+    """Return the chat model and a line that describes it: an OpenAI-compatible endpoint if one is configured."""
     if os.environ.get("OPENAI_API_KEY") or os.environ.get("OPENAI_BASE_URL"):
         from langchain_openai import ChatOpenAI
 
         name = os.environ.get("OPENAI_MODEL", "gpt-5-mini")
+        # Servers of one's own often need no key, but the client insists on one.
         key = os.environ.get("OPENAI_API_KEY", "none")
         return ChatOpenAI(
             model=name, api_key=lambda: key, stream_usage=True
@@ -142,9 +146,9 @@ def build_chain(
     """Build the chain.
 
     Args:
-        sections: what is searched.
-        embedder: how it is searched.
-        model: who answers.
+        sections: the passages to search.
+        embedder: the embedder for the search; a lexical one searches by shared words.
+        model: the chat model that answers.
     """
     sections = list(sections)
     retriever: BaseRetriever
@@ -164,7 +168,7 @@ def build_chain(
 
 
 def build_application(embedder: AnyEmbedder) -> tuple[Callable[[str], Any], str]:
-    """Return the application, from a question to an answer, and a line about who answers."""
+    """Return the application, a function from a question to an answer, and a line that describes its model."""
     model, about = answer_model()
     chain = build_chain(load_handbook(), embedder, model)
     return lambda question: chain.invoke({"question": question}), about

@@ -1,4 +1,4 @@
-"""The demo's stand-in for a language model, which copies sentences, and the error that the scores must find."""
+"""The stand-in for a language model in the demo, which copies sentences, and the error for the scores to find."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from rageval_hooks.text.words import STOP_WORDS, words
 __all__ = ["EXTRACTIVE", "content_words", "extract", "slip"]
 
 EXTRACTIVE = "extractive-demo"
-"""The name of the stand-in that answers without a language model."""
+"""The model name of the stand-in."""
 
 
 def extract(question: str, passages: Iterable[str], most: int = 2) -> str:
-    """Return the sentences of the passages that share most words with the question, in their order."""
+    """Return the sentences of the passages that share most words with the question, in their original order."""
     wanted = content_words(question)
     ranked: list[tuple[float, int, str]] = []
     for rank, passage in enumerate(passages):
         about = len(wanted & content_words(passage))
         for start, end in sentence_spans(passage):
             sentence = passage[start:end]
+            # A sentence of a passage about the question is worth more, and an earlier passage more than a later one.
             shared = len(wanted & content_words(sentence)) + 0.5 * about - 0.1 * rank
             ranked.append((shared, len(ranked), sentence))
     best = sorted(ranked, key=lambda item: (-item[0], item[1]))[:most]
@@ -29,12 +30,12 @@ def extract(question: str, passages: Iterable[str], most: int = 2) -> str:
 
 
 def content_words(text: str) -> set[str]:
-    """Return the words of a text that mean something."""
+    """Return the words of a text without stop words."""
     return {word.key for word in words(text) if word.key not in STOP_WORDS}
 
 
 def slip(asked: str, answer: str) -> str:
-    """Put the wrong number into the answer to the question that is there to show it."""
+    """Put a wrong number into the answer to the question that demonstrates it."""
     for question in QUESTIONS:
         if question.text == asked and question.slip is not None:
             right, wrong = question.slip

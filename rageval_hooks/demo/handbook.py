@@ -24,7 +24,7 @@ class Question:
     Attributes:
         text: the question.
         slip: a number in the answer and the wrong one that the demo puts in its place.
-        note: what its scores should show; empty for an ordinary question.
+        note: what the scores of the answer show; empty for an ordinary question.
     """
 
     text: str
@@ -44,7 +44,7 @@ QUESTIONS: tuple[Question, ...] = (
     ),
     Question(
         "Which hotels on Vaila have a swimming pool?",
-        note="the handbook has no answer: the passages are about something else",
+        note="the handbook has no answer: the passages are about other topics",
     ),
 )
 
@@ -53,7 +53,7 @@ def load_handbook() -> list[Section]:
     """Return the sections of the handbook, from the repository or from the installed package.
 
     Raises:
-        FileNotFoundError: neither is there.
+        FileNotFoundError: both are missing.
     """
     package = Path(__file__).resolve().parent
     for path in (package.parents[1] / "examples" / "handbook" / "passages.md", package / "passages.md"):
@@ -63,5 +63,6 @@ def load_handbook() -> list[Section]:
 
 
 def _sections(text: str) -> list[Section]:
+    # A heading such as "## ferries-3" names the section that follows.
     parts = re.split(r"^## (\S+)\n", text, flags=re.MULTILINE)[1:]
     return [Section(id=name, text=body.strip()) for name, body in zip(parts[::2], parts[1::2], strict=True)]

@@ -1,4 +1,4 @@
-"""A Phoenix server from its package, on this machine, that talks to nobody else; and the demo with it."""
+"""A local Phoenix server that makes no outside connections, and the demo with it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from rageval_hooks.errors import MissingDependencyError, RagevalError
 
 __all__ = ["Phoenix", "phoenix_installed", "serve_phoenix"]
 
+# Seconds; the first start on a slow machine takes half a minute.
 _START = 180.0
-"""Seconds; the first start on a slow machine takes half a minute."""
 
+# No connections but loopback: no usage statistics, no fonts or images from other hosts, no assistant.
 _QUIET = {
     "PHOENIX_TELEMETRY_ENABLED": "false",
     "PHOENIX_ALLOW_EXTERNAL_RESOURCES": "false",
@@ -31,17 +32,16 @@ _QUIET = {
     "PHOENIX_AGENTS_DISABLE_WEB_ACCESS": "true",
     "PHOENIX_ENABLE_MCP_SERVER": "false",
 }
-"""Nothing but loopback: no usage statistics, no fonts or pictures from elsewhere, no assistant."""
 
 
 @dataclass(frozen=True)
 class Phoenix:
-    """A server that runs.
+    """A running server.
 
     Attributes:
-        url: base URL of its pages, of REST and of OTLP over HTTP.
-        grpc_port: of OTLP over gRPC.
-        log: the file with what it prints.
+        url: base URL of its pages, its REST API and OTLP over HTTP.
+        grpc_port: port of OTLP over gRPC.
+        log: the file with its output.
     """
 
     url: str
@@ -50,8 +50,9 @@ class Phoenix:
 
 
 def phoenix_installed() -> bool:
-    """Whether the server's package is there; it is not imported for that, which takes seconds."""
-    spec = find_spec("phoenix")  # a namespace without an origin belongs to the client's package
+    """Return True if the package of the server is installed. It is not imported, which would take seconds."""
+    # A namespace package without an origin belongs to the client alone.
+    spec = find_spec("phoenix")
     return spec is not None and spec.origin is not None
 
 
@@ -59,16 +60,16 @@ def phoenix_installed() -> bool:
 def serve_phoenix(
     folder: Path, *, port: int | None = None, environment: Mapping[str, str] | None = None
 ) -> Iterator[Phoenix]:
-    """Run a server for the length of the block.
+    """Run a server while the block runs.
 
     Args:
-        folder: for its database and its log.
-        port: for HTTP; a free one by default.
-        environment: further variables for the server.
+        folder: the folder for its database and its log.
+        port: the port for HTTP; a free one by default.
+        environment: further environment variables for the server.
 
     Raises:
         MissingDependencyError: the server's package is not installed.
-        RagevalError: it does not start; the message has the end of its log.
+        RagevalError: the server does not start; the message has the end of its log.
     """
     if not phoenix_installed():
         raise MissingDependencyError("arize-phoenix", "demo-phoenix", "a Phoenix server")
@@ -88,7 +89,8 @@ def serve_phoenix(
             stdout=log,
             stderr=subprocess.STDOUT,
             env={**inherited, **_QUIET, **own, **(environment or {})},
-            start_new_session=True,  # Ctrl-C is for us, who then stop it
+            # Ctrl-C must reach this process only, which then stops the server.
+            start_new_session=True,
         )
         try:
             _wait_until_ready(phoenix, process)
@@ -116,7 +118,7 @@ def _wait_until_ready(phoenix: Phoenix, process: subprocess.Popen[bytes]) -> Non
 
 
 def _free_port(wanted: int = 0) -> int:
-    """Return a port that was free a moment ago: the wanted one if possible."""
+    """Return a free port: the wanted one if it is free."""
     with socket.socket() as probe:
         try:
             probe.bind(("127.0.0.1", wanted))
@@ -127,7 +129,7 @@ def _free_port(wanted: int = 0) -> int:
 
 
 def main() -> None:
-    """Start a server, run the demo, and go on serving until Ctrl-C. What came in is gone afterwards."""
+    """Start a server, run the demo, and serve until Ctrl-C. The data of the server is deleted at the end."""
     try:
         with tempfile.TemporaryDirectory(prefix="rageval-phoenix-") as folder:
             print("starting Phoenix …", file=sys.stderr, flush=True)  # noqa: T201

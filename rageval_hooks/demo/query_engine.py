@@ -1,4 +1,4 @@
-"""The demo's application on LlamaIndex: index, retriever, query engine."""
+"""The demo application on LlamaIndex: index, retriever, query engine."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PROMPT = PromptTemplate(
 
 
 class SharedEmbedding(BaseEmbedding):
-    """The evaluation's own embedder, as LlamaIndex wants it: one set of weights in memory."""
+    """The embedder of the evaluation behind the interface of LlamaIndex, so that its weights are loaded once."""
 
     embedder: Any
 
@@ -47,7 +47,7 @@ class SharedEmbedding(BaseEmbedding):
 
 
 class LexicalRetriever(BaseRetriever):
-    """The passages that share most words with the query: for ``--models lexical``."""
+    """Retrieves the passages that share most words with the query, for ``--models lexical``."""
 
     def __init__(self, sections: Iterable[Section]) -> None:
         super().__init__()
@@ -63,16 +63,17 @@ class LexicalRetriever(BaseRetriever):
 
 
 class ExtractiveLLM(CustomLLM):
-    """No language model: it answers with the sentences of the passages that share most words with the question."""
+    """Stands in for a language model: answers with the sentences that share most words with the question."""
 
     @property
     def metadata(self) -> LLMMetadata:
-        """Its name, and a window that holds every prompt of the demo."""
+        """The model name, and a context window that is large enough for every prompt of the demo."""
         return LLMMetadata(model_name=EXTRACTIVE, context_window=32_768)
 
     @llm_completion_callback()
     def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
         """Answer."""
+        # The prompt is the instruction, the passages and the question, with an empty line between them.
         before, _, question = prompt.rpartition(_QUESTION)
         return CompletionResponse(text=extract(question, before.split("\n\n")[1:]))
 
@@ -83,7 +84,7 @@ class ExtractiveLLM(CustomLLM):
 
 
 class Handbook(BaseQueryEngine):
-    """A query engine around another, that makes the slip that the scores must find."""
+    """Wraps a query engine and puts one wrong number into its answers, for the scores to find."""
 
     def __init__(self, engine: BaseQueryEngine) -> None:
         super().__init__(None)
@@ -104,9 +105,9 @@ def build_query_engine(sections: Iterable[Section], embedder: AnyEmbedder, llm: 
     """Build the query engine.
 
     Args:
-        sections: what is searched.
-        embedder: how it is searched.
-        llm: who answers.
+        sections: the passages to search.
+        embedder: the embedder for the search; a lexical one searches by shared words.
+        llm: the language model that answers.
     """
     retriever: BaseRetriever
     if isinstance(embedder, Embedder):
@@ -118,13 +119,13 @@ def build_query_engine(sections: Iterable[Section], embedder: AnyEmbedder, llm: 
 
 
 def build_application(embedder: AnyEmbedder) -> tuple[Callable[[str], Any], str]:
-    """Return the application, from a question to an answer, and a line about who answers."""
+    """Return the application, a function from a question to an answer, and a line that describes its model."""
     llm, about = _answer_model()
     return build_query_engine(load_handbook(), embedder, llm).query, about
 
 
 def _answer_model() -> tuple[LLM, str]:
-    """Return the model that answers, and a line about it: an OpenAI-compatible endpoint if one is configured."""
+    """Return the language model and a line that describes it: an OpenAI-compatible endpoint if one is configured."""
     if os.environ.get("OPENAI_API_KEY") or os.environ.get("OPENAI_BASE_URL"):
         try:
             from llama_index.llms.openai_like import OpenAILike

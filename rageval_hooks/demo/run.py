@@ -1,4 +1,4 @@
-"""Runs the demo and prints what an application would send to its tracing backend."""
+"""Runs the demo: asks the questions, and prints the spans and scores that an application sends to its backend."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ from rageval_hooks.turn import Turn
 
 __all__ = ["run_demo"]
 
+# Thresholds by tier of models. The default threshold of `context_relevance` is for one passage; in the demo the score
+# is a mean over four passages, of which one has the answer. These values separate the questions with an answer from
+# the one without, as the threshold of any application should.
 _THRESHOLDS = {"default": {"context_relevance": 0.45}, LEXICAL: {"context_relevance": 0.35}}
-"""For the labels, by tier of models, beside the defaults. The one of ``context_relevance`` is for one passage, and here
-the score is a mean over four of which one has the answer. These lie between the questions with an answer and the one
-without, as anybody's own would have to be set."""
 
+# A slow local model takes minutes for all judge calls of a turn.
 _JUDGE_SECONDS = 300.0
 _ROLES: tuple[Role, ...] = ("embedder", "cross_encoder", "nlp")
 
@@ -53,19 +54,20 @@ def run_demo(
 
     Args:
         as_json: print one JSON object per turn (``turn``, ``spans``, ``scores``) and nothing else.
-        otlp: address of an OTLP/HTTP endpoint that gets the spans too, such as ``http://localhost:6006``.
-        models: ``"default"`` for what is on this machine, ``"lexical"`` for the stand-ins without weights.
-        judge: who judges the answers too, such as ``"openai:gpt-5-mini"``.
-        framework: what the application is built with: ``"langchain"`` or ``"llama-index"``.
+        otlp: URL of an OTLP/HTTP endpoint that also gets the spans, such as ``http://localhost:6006``.
+        models: ``"default"`` for the models on this machine, ``"lexical"`` for stand-ins without weights.
+        judge: a judge for the answers, such as ``"openai:gpt-5-mini"``.
+        framework: the framework of the application: ``"langchain"`` or ``"llama-index"``.
 
     Raises:
-        ConfigurationError: there is no such judge, or it has no key.
+        ConfigurationError: the judge is unknown, or its key is missing.
         MissingDependencyError: the framework or the OTLP exporter is not installed.
-        ModelUnavailableError: the embedder cannot be had.
+        ModelUnavailableError: the embedder cannot be loaded.
         ExportError: the spans could not be sent.
     """
     build_application = _framework(framework)
-    logging.getLogger("rageval_hooks").setLevel(logging.ERROR)  # what is missing is said below, in the demo's own words
+    # The demo prints missing models itself, in fewer words.
+    logging.getLogger("rageval_hooks").setLevel(logging.ERROR)
     provider, spans, sent = _provider(otlp)
     notes = make_console(sys.stderr)
     settings, missing = _models(models)
@@ -82,6 +84,7 @@ def run_demo(
         exporters=["otel", PhoenixAutoExporter(otlp)] if otlp else ["otel"],
         thresholds=_THRESHOLDS[models],
         on_evaluation=evaluations.append,
+        # Long enough, also on a slow machine, for every local score to be on the spans of the turn.
         inline_budget_ms=60_000,
     ) as handle:
         console = make_console(sys.stdout)
@@ -117,7 +120,7 @@ def _framework(name: str) -> Callable[[AnyEmbedder], tuple[Callable[[str], Any],
 
 
 def _models(choice: str) -> tuple[ModelSettings, list[str]]:
-    """Return the models to use, and which of them a lexical stand-in replaces because it is not on this machine."""
+    """Return the models to use, and the roles whose models are not on this machine and have lexical stand-ins."""
     if choice == LEXICAL:
         return ModelSettings(embedder=LEXICAL, cross_encoder=LEXICAL, nlp=LEXICAL), []
     settings = ModelSettings()
@@ -132,7 +135,7 @@ def _models(choice: str) -> tuple[ModelSettings, list[str]]:
 
 
 class _Watched(SpanExporter):
-    """An exporter that remembers whether everything arrived."""
+    """An exporter that remembers whether any export failed."""
 
     def __init__(self, exporter: SpanExporter, endpoint: str) -> None:
         self._exporter = exporter
@@ -169,14 +172,14 @@ def _provider(otlp: str | None) -> tuple[TracerProvider, InMemorySpanExporter, _
 
 
 def _check_reachable(endpoint: str) -> None:
-    """Say at once what the exporter would say after a minute of retries."""
+    """Fail at once if nothing listens there; the exporter itself would retry for a minute."""
     try:
         address = urlsplit(endpoint)
         host, port = address.hostname, address.port or (443 if address.scheme == "https" else 80)
     except ValueError:
         host = None
     if not host or address.scheme not in ("http", "https"):
-        raise ConfigurationError(f"--otlp is an address such as http://localhost:4318, not {endpoint!r}")
+        raise ConfigurationError(f"--otlp is {endpoint!r}: give an address such as http://localhost:4318")
     try:
         socket.create_connection((host, port), timeout=5).close()
     except OSError as error:
@@ -185,7 +188,7 @@ def _check_reachable(endpoint: str) -> None:
 
 @contextmanager
 def _progress(console: Console, what: str) -> Iterator[None]:
-    """Show that something is going on: a spinner in a terminal, else a line with the time that it took."""
+    """Show progress: a spinner in a terminal, otherwise a line with the time that the block took."""
     started = time.monotonic()
     if console.is_terminal:
         with console.status(f"{what} …"):
@@ -220,7 +223,7 @@ def _print_ending(console: Console, otlp: str | None, annotated: int) -> None:
     if otlp:
         console.print(f"The same spans went to {otlp}, service rageval-demo.")
         if annotated:
-            console.print(f"It is a Phoenix: {annotated} scores are there as annotations, too.")
+            console.print(f"It is a Phoenix server: it also has {annotated} scores as annotations.")
     else:
         console.print("To see this in a tracing backend: rageval-hooks demo --otlp http://localhost:4318")
     console.print("In your own application: import rageval_hooks; rageval_hooks.instrument()")

@@ -74,7 +74,7 @@ class TestTheList:
         assert len(set(names)) == len(names)
 
     def test_only_trace_runs_by_itself_with_a_judge(self, everything: list[dict[str, Any]]) -> None:
-        """The others are named by whoever wants to pay for them."""
+        """Metrics that cost money have to be named."""
         assert [item["name"] for item in everything if item["asks_judge"] and item["default"]] == ["trace"]
 
     def test_piped_it_is_one_plain_line_per_score(self, everything: list[dict[str, Any]]) -> None:
@@ -180,8 +180,8 @@ class TestThePlan:
         [
             (("--plan", "trace,umbrella"), "Did you mean 'umbrela'?"),
             (("--plan", " , "), "--plan needs the names of metrics"),
-            (("--plan", "trace", "--markdown"), "--plan names its metrics itself"),
-            (("--plan", "trace", "umbrela"), "--plan names its metrics itself"),
+            (("--plan", "trace", "--markdown"), "--plan takes the names of its metrics itself"),
+            (("--plan", "trace", "umbrela"), "--plan takes the names of its metrics itself"),
             (("--plan", "trace", "--passages", "-1"), "Invalid value for '--passages'"),
             (("--json", "--markdown"), "choose one"),
             (("grounded",), "Did you mean 'groundedness'?"),

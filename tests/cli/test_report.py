@@ -109,7 +109,7 @@ class TestReport:
         assert before.read_bytes() == kept
 
     def test_names_of_documents_are_not_broken(self, run, tmp_path: Path) -> None:
-        """However many scores stand beside them."""
+        """Whatever the number of other scores."""
         scores = {f"trace.{name}": 0.5 for name in ("context_relevance", "context_utilization", "supported_share")}
         scores |= {"groundedness": 0.5, "unsupported_facts": 0.0}
         path = write(tmp_path / "s.jsonl", [record("q", document="handbook/harbour.md", scores=scores)])
@@ -289,7 +289,7 @@ class TestFailOnRegression:
         assert "n = 30, p = 4e-05 (one-sided, adjusted for 2 scores)" in line
 
     def test_better_answers(self, run, before: Path, after: Path) -> None:
-        """A change for the better is none for the worse."""
+        """An improvement is not a regression."""
         assert run("report", before, "--fail-on-regression", after).status == 0
 
     def test_the_same_file(self, run, before: Path, tmp_path: Path) -> None:
@@ -392,7 +392,7 @@ class TestFailOnRegression:
         assert "no question has a value of mrr in both files" in done.errors
 
     def test_turns_that_were_not_sampled_are_not_lost(self, run, tmp_path: Path) -> None:
-        """Each file has a sample of its own."""
+        """Each file has its own sample."""
         files = []
         for name, kept in (("old", range(30)), ("new", range(20, 40))):
             records = [
@@ -423,7 +423,7 @@ class TestFailOnRegression:
         assert (done.status, "t: groundedness is worse than in v1" in done.errors) == (1, True)
 
     def test_another_model_for_a_few_questions(self, run, tmp_path: Path) -> None:
-        """These are left out, and counted; with more than half of them it cannot be told."""
+        """These questions are excluded and counted; if they are more than half, a regression cannot be excluded."""
 
         def scored(name: str, moved: int, value: float) -> Path:
             made = [Score(name="mrr", value=value, version="1", model=f"m-{k < moved}") for k in range(30)]
@@ -452,7 +452,7 @@ class TestFailOnRegression:
         assert run("report", scored("none", 0), "--fail-on-regression", old).status == 2
 
     def test_a_column_of_numbers_that_is_named(self, run, tmp_path: Path) -> None:
-        """Is a score, with nothing beside it; one with a word in it is none."""
+        """A column of numbers is a score; a column with a word in it is not."""
         table = tmp_path / "t.csv"
         rows = [f"q{k},1,question q{k},an answer,0.5,{k},{'x' if k else 1}" for k in range(3)]
         table.write_text("\n".join(["id,run,query,response,mrr,mine,note", *rows]), encoding="utf-8")

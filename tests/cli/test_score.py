@@ -252,7 +252,7 @@ def server() -> Iterator[JudgeServer]:
 class TestJudged:
     @pytest.mark.parametrize("kind", [signal.SIGKILL, signal.SIGINT])
     def test_an_interrupted_run_goes_on(self, kind: signal.Signals, file: Path, server: JudgeServer) -> None:
-        """Whoever ended it: nothing that was judged is judged again, and the output is complete."""
+        """However it ended: nothing is judged twice, and the output is complete."""
         gate = threading.Event()
         server.then(*[answer(LABELS)] * 3)
         server.otherwise(held(answer(LABELS), gate))
@@ -280,7 +280,7 @@ class TestJudged:
         assert not scoring.journal.exists()
 
     def test_what_another_run_has_left(self, file: Path, server: JudgeServer) -> None:
-        """Is not gone on with: the message says how to begin anew."""
+        """It is not resumed: the message says how to start over."""
         server.then(answer(LABELS))
         server.otherwise(held(answer(LABELS), threading.Event()))
         scoring = Scoring(server, file, concurrency=1)
@@ -322,7 +322,7 @@ def test_a_terminal_shows_how_far_it_is(file: Path) -> None:
     )
     os.close(theirs)
     shown = b""
-    with contextlib.suppress(OSError):  # how a terminal says that nobody writes any more
+    with contextlib.suppress(OSError):  # A terminal reports this error when its other end is closed.
         while part := os.read(ours, 4096):
             shown += part
     os.close(ours)

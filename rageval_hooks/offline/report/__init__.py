@@ -10,10 +10,10 @@ from rageval_hooks.offline.report.comparison import Comparison, ScoreChange
 from rageval_hooks.offline.report.consistency import Consistency, consistency
 from rageval_hooks.offline.report.definitions import define_score, direction_of, metric_of
 from rageval_hooks.offline.report.derived import DERIVED, rank_scores
+from rageval_hooks.offline.report.details import check_trace_url
 from rageval_hooks.offline.report.gates import Gate, GateResult, check_gate, parse_bounds
 from rageval_hooks.offline.report.model import FileReport, Report, ScoreRow, Verdict
 from rageval_hooks.offline.report.statistics import Resampling
-from rageval_hooks.offline.report.trace_url import check_trace_url
 from rageval_hooks.offline.report.verdict import make_verdict
 
 __all__ = [

@@ -1,14 +1,13 @@
-"""BERTScore: how alike two texts are, by the tokens of an encoder that match best (arXiv 1904.09675).
+"""BERTScore: the similarity of two texts, from the best matches between the tokens of an encoder (arXiv 1904.09675).
 
-The formula stands here, on an encoder of transformers, and not the package ``bert-score``: its last release (0.3.13)
-fails on an empty text with transformers 5 (``build_inputs_with_special_tokens`` is gone), warns when it rescales with
-pandas 3, cuts long texts without saying so, and takes any local folder with "t5" in its path for a T5. Where it does
-work it gives the same numbers; a test compares them if it is installed.
+This module does not use the package ``bert-score``. Its last release (0.3.13) fails on an empty text with transformers
+5, warns with pandas 3 when it rescales, truncates long texts silently, and takes any local folder with "t5" in its path
+for a T5. A test compares both if the package is installed: the numbers are the same.
 
 For texts x and y with token vectors of one layer, scaled to length 1:
 
 - P = mean over the tokens of y of their best cosine with a token of x; R likewise the other way round;
-  the tokens that begin and end every text can be matched, and are not counted themselves;
+  the special tokens at the start and end of every text can be matched, but are not counted;
 - F1 = 2 P R / (P + R), 0 where that is not defined;
 - rescaled: (F1 - b) / (1 - b), where b is the F1 of unrelated sentences with this model, layer and language.
 """
@@ -31,6 +30,7 @@ __all__ = ["DEFAULT_MODEL", "BertScore", "load_bertscore"]
 
 DEFAULT_MODEL = "xlm-roberta-large"
 
+# The layer whose tokens agree best with human judgements, as the authors of the method found on WMT16.
 _LAYERS = {
     "bert-base-multilingual-cased": 9,
     "bert-base-uncased": 9,
@@ -41,15 +41,14 @@ _LAYERS = {
     "xlm-roberta-base": 9,
     "xlm-roberta-large": 17,
 }
-"""The layer whose tokens agree best with people's judgements, as the method's authors found on WMT16."""
 
+# F1 of unrelated sentences, as the authors of the method publish it. For other models see `load_bertscore`.
 _BASELINES = {("xlm-roberta-large", "en", 17): 0.8525485}
-"""F1 of unrelated sentences, as the method's authors publish it; more in files, see :func:`load_bertscore`."""
 
 
 @dataclass(frozen=True)
 class _Encoded:
-    """A text: unit vectors of its tokens, and which of them count."""
+    """An encoded text: unit vectors of its tokens, which of them count, and whether the text was truncated."""
 
     vectors: Any
     counts: Any
@@ -64,7 +63,7 @@ class BertScore:
         tokenizer: its tokenizer.
         layers: the layer whose vectors are compared; 0 is the embeddings.
         baseline: F1 of unrelated sentences; None for no rescaling.
-        name: the model's name, for the scores that it makes.
+        name: the name of the model, which the scores state.
 
     Raises:
         ConfigurationError: the model has no such layer.
@@ -75,7 +74,7 @@ class BertScore:
         if not 0 <= layers <= deepest:
             raise ConfigurationError(f"layers={layers}: {name} has layers 0 to {deepest}")
         if baseline is not None and not -1 < baseline < 1:
-            raise ConfigurationError(f"a baseline lies between -1 and 1, and {baseline} does not")
+            raise ConfigurationError(f"baseline={baseline}: it must be between -1 and 1")
         self._model = model
         self._tokenizer = tokenizer
         self._layers = layers
@@ -84,7 +83,8 @@ class BertScore:
         self.name = f"{name}, layer {layers}{'' if baseline is None else ', rescaled'}"
 
     def encode(self, texts: Sequence[str]) -> list[_Encoded | None]:
-        """Return each text's tokens; None for a text that has none. Each is read alone, whatever its neighbours are."""
+        """Return the tokens of each text; None for a text without any."""
+        # One text at a time: padding a batch would change the last digits, depending on the other texts.
         return [model_executor().submit(self._encode, text).result() for text in texts]
 
     def f1(self, one: _Encoded, other: _Encoded) -> float:
@@ -99,6 +99,7 @@ class BertScore:
         import torch
 
         tokenizer = self._tokenizer
+        # Tokenized twice, to know whether the text was truncated.
         full = tokenizer(text.strip(), truncation=False, verbose=False)["input_ids"]
         ids = tokenizer(text.strip(), truncation=True, max_length=self._limit)["input_ids"]
         counts = torch.tensor([token not in (tokenizer.cls_token_id, tokenizer.sep_token_id) for token in ids])
@@ -112,7 +113,7 @@ class BertScore:
 
 
 def _limit(config: Any, tokenizer: Any) -> int:
-    """Return how many tokens the model reads."""
+    """Return the number of tokens that the model can read."""
     positions = int(getattr(config, "max_position_embeddings", 512))
     if "roberta" in str(config.model_type):
         positions -= 2  # RoBERTa's positions begin after that of padding
@@ -132,26 +133,28 @@ def load_bertscore(
     """Load an encoder.
 
     Args:
-        model: a name of the hub, or a folder.
-        layers: the layer whose vectors are compared; None for the usual one of a model that is known by name.
-        language: of the texts; chooses the baseline.
-        rescale: rescale with a baseline if there is one; whether there was stands in the name of the model that the
-            scores carry.
-        baseline: the baseline itself, or a file as the package ``bert-score`` has it (columns LAYER and F). None for
-            what is known of the default model, else for that package's file, if it is installed.
-        download: whether a hub may be asked for a model that is not on this machine.
+        model: a model name on the Hugging Face Hub, or a folder.
+        layers: the layer whose vectors are compared; None for the default of a known model.
+        language: language of the texts, which selects the baseline.
+        rescale: rescale if a baseline is known. The name of the model that the scores state tells whether it was.
+        baseline: the baseline, or a file in the format of the package ``bert-score`` (columns LAYER and F). None for
+            the known baseline of the default model, or the file of that package if it is installed.
+        download: True to download a model that is not on this machine.
         device: torch device.
 
     Raises:
-        ConfigurationError: the layer has to be given, or the baseline's file cannot be read.
-        ModelUnavailableError: the model cannot be had.
+        ConfigurationError: the model is unknown and ``layers`` is missing, or the baseline file cannot be read.
+        ModelUnavailableError: the model cannot be loaded.
     """
+    # A folder with the name of a known model holds that model.
     known = Path(model).name if Path(model).name in _LAYERS else model
     if layers is None:
         layers = _LAYERS.get(known)
         if layers is None:
             names = ", ".join(sorted(_LAYERS))
-            raise ConfigurationError(f"layers: which layer of {model} is compared has to be given. Known: {names}")
+            raise ConfigurationError(
+                f"layers is required for {model}: give the layer to compare. Models with a default: {names}"
+            )
     value = _baseline(baseline, known, language, layers) if rescale else None
 
     def load(path: str, local: bool) -> tuple[Any, Any]:
@@ -174,9 +177,12 @@ def _baseline(given: str | os.PathLike[str] | float | None, model: str, language
     if given is not None:
         return _read_baseline(Path(given), layers)
     known = _BASELINES.get((model, language, layers))
-    spec = find_spec("bert_score") if known is None else None
-    if spec is None or spec.origin is None:
+    if known is not None:
         return known
+    # find_spec() does not import the package, which would take seconds.
+    spec = find_spec("bert_score")
+    if spec is None or spec.origin is None:
+        return None
     file = Path(spec.origin).parent / "rescale_baseline" / language / f"{model}.tsv"
     return _read_baseline(file, layers) if file.is_file() else None
 

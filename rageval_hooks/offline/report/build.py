@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from rageval_hooks.offline.report.details import ShownTurn, show_turn
 from rageval_hooks.offline.report.model import DocumentRow, FileReport, Missing, Ranks, Report, ScoreRow
 from rageval_hooks.offline.report.score_values import ScoreValues, describe_maker
 from rageval_hooks.offline.report.similarity import compare_answers
-from rageval_hooks.offline.report.statistics import Resampling, spread, variation
+from rageval_hooks.offline.report.statistics import Resampling, Spread, spread, variation
 from rageval_hooks.offline.report.tally import FileTally, Watch, check_names, read_tallies
 from rageval_hooks.runtime.jsonable import clean_text
 from rageval_hooks.text.wording import counted
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Analysis", "analyze", "build_report", "rank_table"]
 
+# The most frequent reasons explain nearly all skips and failures.
 _MOST_REASONS = 5
 
 
@@ -124,11 +125,11 @@ def analyze(
     tallies = read_tallies(given, watch=watch, scores={*metrics, *bounded})
     for tally in tallies:
         _check_has_scores(tally)
-        if on_problem:
-            for line in tally.bad_rows:
-                on_problem(line)
+        _report_bad_rows(tally, on_problem)
     metrics = _resolved(metrics, tallies)
-    check_names([*metrics, *([worst_by] if worst_by else [])], tallies)
+    check_names(metrics, tallies)
+    if worst_by:
+        check_names([worst_by], tallies)
     ordering = worst_by or _ordering_score(tallies, metrics)
     comparisons = _compare(tallies, metrics, ordering, lower, how, worst, on_problem) if compare else []
     files = [_file_report(tally, metrics, ordering, worst, lower, how, scorer) for tally in tallies]
@@ -148,6 +149,12 @@ def _check_has_scores(tally: FileTally) -> None:
         raise ConfigurationError(f"{tally.path} has no scores. Add them: rageval-hooks score {tally.path} --output OUT")
 
 
+def _report_bad_rows(tally: FileTally, on_problem: Callable[[str], None] | None) -> None:
+    if on_problem is not None:
+        for line in tally.bad_rows:
+            on_problem(line)
+
+
 def _resolved(metrics: Sequence[str], tallies: Sequence[FileTally]) -> list[str]:
     """Return the names of scores; ``no_answer`` is reported as ``answered``, which counts failed questions, too."""
     is_derived = any(ANSWERED in tally.values for tally in tallies)
@@ -155,8 +162,13 @@ def _resolved(metrics: Sequence[str], tallies: Sequence[FileTally]) -> list[str]
 
 
 def _ordering_score(tallies: Sequence[FileTally], metrics: Sequence[str]) -> str | None:
-    found = next((name for tally in tallies if (name := tally.headline())), None)
-    return metrics[0] if metrics and found not in metrics else found
+    found = None
+    for tally in tallies:
+        found = found or tally.headline()
+    # Turns are ordered by a score that the report shows.
+    if metrics and found not in metrics:
+        return metrics[0]
+    return found
 
 
 # --------------------------------------------------------------------------- comparisons
@@ -191,6 +203,7 @@ def _check_common_scores(first: FileTally, other: FileTally) -> None:
 
 
 def _why_missing(first: FileTally, other: FileTally) -> str:
+    # One example is enough: usually all scores are missing for the same reason.
     for name in first.values:
         skipped, failed = other.missing(name)
         if skipped or failed:
@@ -229,7 +242,9 @@ def _file_report(
     how: Resampling,
     scorer: BertScore | None,
 ) -> FileReport:
-    names = [name for name in file.names() if not metrics or name in metrics]
+    names = file.names()
+    if metrics:
+        names = [name for name in names if name in metrics]
     worst_rows = file.worst_rows(ordering, worst, lower) if ordering else []
     return FileReport(
         name=file.name,
@@ -274,9 +289,8 @@ def _score_row(file: FileTally, name: str, lower: Sequence[str], how: Resampling
     return row.model_copy(
         update={
             "spread": found,
-            # A score that no metric defines has no stated bound: its values suggest one.
-            "high": 1.0 if definition.high is None and not definition.unit and _within_unit(values) else row.high,
-            "binary": definition.binary or (not definition.description and found.binary and found.count > 1),
+            "high": _bound(definition, values),
+            "binary": definition.binary or _looks_binary(definition, found),
             "labelled": values.labelled,
             "passed": values.passed,
             "threshold": _default_threshold(definition, values),
@@ -293,8 +307,18 @@ def _makers(values: ScoreValues) -> tuple[str, ...]:
     return tuple(map(describe_maker, stated)) if len(stated) > 1 else ()
 
 
-def _within_unit(values: ScoreValues) -> bool:
-    return bool(((values.values >= 0) & (values.values <= 1)).all())
+def _bound(definition: ScoreDefinition, values: ScoreValues) -> float | None:
+    """Return the largest possible value; if no metric defines it, 1 if all values are between 0 and 1."""
+    if definition.high is not None or definition.unit:
+        return definition.high
+    within = (values.values >= 0) & (values.values <= 1)
+    return 1.0 if within.all() else None
+
+
+def _looks_binary(definition: ScoreDefinition, found: Spread) -> bool:
+    """Return True if a score that no metric defines has only the values 0 and 1."""
+    # A single 0 or 1 may be any number.
+    return not definition.description and found.binary and found.count > 1
 
 
 def _default_threshold(definition: ScoreDefinition, values: ScoreValues) -> float | None:
@@ -320,7 +344,9 @@ def rank_table(ranks: Counter[int | None], unknown: int = 0) -> Ranks | None:
     count = ranks.total()
     if not count:
         return None
-    found = {rank: ranks[rank] for rank in sorted(rank for rank in ranks if rank is not None)}
+    # Counter sorts its keys only without None, which stands for a miss.
+    known = sorted(rank for rank in ranks if rank is not None)
+    found = {rank: ranks[rank] for rank in known}
     matched = sum(found.values())
     return Ranks(
         count=count,
@@ -329,9 +355,14 @@ def rank_table(ranks: Counter[int | None], unknown: int = 0) -> Ranks | None:
         match=matched / count,
         misses=(count - matched) / count,
         mrr=sum(number / rank for rank, number in found.items()) / count,
-        hits={k: sum(number for rank, number in found.items() if rank <= k) / count for k in HITS},
+        hits={k: _within(found, k) / count for k in HITS},
         unknown=unknown,
     )
+
+
+def _within(found: Mapping[int, int], k: int) -> int:
+    """Return the number of turns with a rank of at most k."""
+    return sum(number for rank, number in found.items() if rank <= k)
 
 
 def _documents(file: FileTally, names: Sequence[str]) -> tuple[DocumentRow, ...]:
@@ -346,6 +377,7 @@ def _documents(file: FileTally, names: Sequence[str]) -> tuple[DocumentRow, ...]
     for name in names:
         values = file.values[name]
         owner = owners[values.rows]
+        # Records without a document belong to none of the rows.
         known = owner >= 0
         weight = np.bincount(owner[known], values.weights[known], number)
         total = np.bincount(owner[known], (values.weights * values.values)[known], number)

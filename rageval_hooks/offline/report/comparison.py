@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rageval_hooks.metrics.base import Direction
 from rageval_hooks.offline.report.definitions import direction_of, is_worse
-from rageval_hooks.offline.report.score_values import describe_maker
+from rageval_hooks.offline.report.derived import TARGET_RANK
+from rageval_hooks.offline.report.score_values import ScoreValues, describe_maker
 from rageval_hooks.offline.report.statistics import Paired, Resampling, holm, paired, sums
 from rageval_hooks.offline.report.tally import FileTally
 from rageval_hooks.runtime.jsonable import Data, clean_text
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ChangedTurn", "Comparison", "Loss", "OtherMakers", "ScoreChange", "compare_files"]
 
+# A score that was skipped for more than half of the questions says nothing about the whole.
 _MOST_SKIPPED = 0.5
-"""A score that was skipped for more than half of the questions says nothing about the whole."""
 
 
 class OtherMakers(Data):
@@ -51,6 +52,11 @@ class ScoreChange(Data):
     p_better: float | None = None
     makers: OtherMakers | None = None
     not_compared: int = 0
+
+    @property
+    def is_tested(self) -> bool:
+        """True if the score was tested, and the same makers made it in both files."""
+        return self.test is not None and self.makers is None
 
     @property
     def is_worse(self) -> bool:
@@ -140,18 +146,27 @@ class Comparison(Data):
     changed_by: str | None = None
     changed: tuple[ChangedTurn, ...] = ()
 
-    def describe_loss(self, loss: Loss) -> str:
-        """Return in words what the second file lacks."""
-        counts = ((loss.failed, "failed"), (loss.skipped, "skipped"))
-        why = " and ".join(f"{count} {word}" for count, word in counts if count) or "it was not computed"
-        if loss.reason:
-            why += f": {loss.reason}"
+    def describe_losses(self, losses: Iterable[Loss]) -> list[str]:
+        """Return in words what the second file lacks: one sentence per cause, with the names of its scores.
+
+        Scores that are missing for the same reason share a sentence. For example, a file without target passages lacks
+        the rank and all scores that follow from it.
+        """
+        names: dict[str, list[str]] = {}
+        for loss in losses:
+            names.setdefault(self._describe_lack(loss), []).append(loss.name)
+        sentences = []
+        for lack, members in names.items():
+            verb = "has" if len(members) == 1 else "have"
+            sentences.append(f"{', '.join(members)} {verb} {lack}")
+        return sentences
+
+    def _describe_lack(self, loss: Loss) -> str:
+        why = _describe_cause(loss)
         if not loss.values:
-            return f"{loss.name} has no value in {self.after} ({why})"
-        return (
-            f"{loss.name} has no value in {self.after} for {loss.lost} of the {loss.had} questions that have one in"
-            f" {self.before} ({why})"
-        )
+            return f"no value in {self.after} ({why})"
+        questions = f"{loss.lost} of the {loss.had} questions that have one in {self.before}"
+        return f"no value in {self.after} for {questions} ({why})"
 
     def describe_makers(self, change: ScoreChange) -> str:
         """Return in words who made a score in each file."""
@@ -169,6 +184,16 @@ class Comparison(Data):
             f"{change.name} is compared without {counted(change.not_compared, 'question')} for which another version or"
             f" model made it in {self.after} than in {self.before}"
         )
+
+
+def _describe_cause(loss: Loss) -> str:
+    counts = []
+    if loss.failed:
+        counts.append(f"{loss.failed} failed")
+    if loss.skipped:
+        counts.append(f"{loss.skipped} skipped")
+    why = " and ".join(counts) or "not computed"
+    return f"{why}: {loss.reason}" if loss.reason else why
 
 
 def compare_files(
@@ -191,8 +216,9 @@ def compare_files(
         how: seed, resamples, level.
         most: number of changed turns to show.
     """
-    names = [name for name in before.values if name in after.values and (not metrics or name in metrics)]
+    names = [name for name in _chosen(before.values, metrics) if name in after.values]
     shared = before.ids.keys() & after.ids.keys()
+    # Rows without an id have their number as the id: in another file it may be another question.
     same = {key for key in shared if before.asks_the_same(after, key)}
     changes: list[ScoreChange] = []
     changed: tuple[ChangedTurn, ...] = ()
@@ -306,11 +332,20 @@ def _made_differently(
     matches = mine.matching_makers(theirs)
     first, second = _makers_by_question(before, name), _makers_by_question(after, name)
     both = first.keys() & second.keys() & set(same)
-    different = {key for key in both if any(not second[key] <= matches[maker] for maker in first[key])}
-    if both and len(both) - len(different) >= _MOST_SKIPPED * len(both):
+    different = set()
+    for key in both:
+        # Every maker of the second file's values has to match every maker of the first file's.
+        allowed = frozenset.intersection(*(matches[maker] for maker in first[key]))
+        if not second[key] <= allowed:
+            different.add(key)
+    comparable = len(both) - len(different)
+    if both and comparable >= _MOST_SKIPPED * len(both):
         return different, None
-    described = [tuple(describe_maker(maker) for maker in values.makers) for values in (mine, theirs)]
-    return set(), OtherMakers(before=described[0], after=described[1])
+    return set(), OtherMakers(before=_described(mine), after=_described(theirs))
+
+
+def _described(values: ScoreValues) -> tuple[str, ...]:
+    return tuple(map(describe_maker, values.makers))
 
 
 def _makers_by_question(file: FileTally, name: str) -> dict[str, set[int]]:
@@ -322,19 +357,27 @@ def _makers_by_question(file: FileTally, name: str) -> dict[str, set[int]]:
 
 
 def _losses(before: FileTally, after: FileTally, metrics: Sequence[str], same: Collection[str]) -> tuple[Loss, ...]:
-    names = [name for name in before.values if not metrics or name in metrics]
-    losses = [_loss(before, after, name, same) for name in names]
-    return tuple(loss for loss in losses if loss.lost or not loss.values)
+    losses = []
+    for name in _chosen(before.values, metrics):
+        loss = _loss(before, after, name, same)
+        if loss.lost or not loss.values:
+            losses.append(loss)
+    return tuple(losses)
+
+
+def _chosen(names: Iterable[str], metrics: Collection[str]) -> list[str]:
+    """Return the names that a report is about; without a choice, all of them."""
+    return [name for name in names if name in metrics] if metrics else list(names)
 
 
 def _loss(before: FileTally, after: FileTally, name: str, same: Collection[str]) -> Loss:
     values = after.values.get(name)
     had = _ids_with_value(before, name).intersection(same)
     lost = had - _ids_with_value(after, name)
+    # A turn that was sampled out has no result at all; one that is skipped or failed has.
     if before.values[name].sampled or (values is not None and values.sampled):
         lost &= after.ids_without(name)
     skipped, failed = after.missing(name)
-    reasons = (failed or skipped).most_common(1)
     return Loss(
         name=name,
         had=len(had),
@@ -343,8 +386,18 @@ def _loss(before: FileTally, after: FileTally, name: str, same: Collection[str])
         values=len(values) if values is not None else 0,
         skipped=skipped.total(),
         failed=failed.total(),
-        reason=reasons[0][0] if reasons else "",
+        reason=_loss_reason(before, after, name),
     )
+
+
+def _loss_reason(before: FileTally, after: FileTally, name: str) -> str:
+    skipped, failed = after.missing(name)
+    # A failure explains more than a skip, which may be a consequence of it.
+    for reason, _ in (failed or skipped).most_common(1):
+        return reason
+    if before.values[name].metric == TARGET_RANK and not after.ranks:
+        return "its records have no target passages"
+    return ""
 
 
 def _ids_with_value(file: FileTally, name: str) -> set[str]:
@@ -359,21 +412,28 @@ def _adjusted(changes: Sequence[ScoreChange]) -> tuple[ScoreChange, ...]:
 
     A score with the same value for every question cannot show anything, so it does not count as one of them.
     """
-    tested = [change for change in changes if change.test is not None and change.test.changed]
-    worse, better = [], []
-    for change in tested:
-        assert change.test is not None  # noqa: S101 - filtered above
-        lower, higher = change.test.p_lower, change.test.p_higher
-        worse.append(lower if change.direction == "higher" else higher)
-        better.append(higher if change.direction == "higher" else lower)
-    names = [change.name for change in tested]
-    p_worse = dict(zip(names, holm(worse), strict=True))
-    p_better = dict(zip(names, holm(better), strict=True))
-    found = []
+    worse: dict[str, float] = {}
+    better: dict[str, float] = {}
     for change in changes:
-        if change.test is None:
-            found.append(change)
+        if change.test is None or not change.test.changed:
             continue
-        update = {"p_worse": p_worse.get(change.name, 1.0), "p_better": p_better.get(change.name, 1.0)}
-        found.append(change.model_copy(update=update))
-    return tuple(found)
+        lower, higher = change.test.p_lower, change.test.p_higher
+        if change.direction == "lower":
+            lower, higher = higher, lower
+        worse[change.name] = lower
+        better[change.name] = higher
+    p_worse = _adjusted_for_number(worse)
+    p_better = _adjusted_for_number(better)
+    return tuple(
+        change
+        if change.test is None
+        else change.model_copy(
+            # An unchanged score was not tested: nothing speaks for a change in either direction.
+            update={"p_worse": p_worse.get(change.name, 1.0), "p_better": p_better.get(change.name, 1.0)}
+        )
+        for change in changes
+    )
+
+
+def _adjusted_for_number(probabilities: dict[str, float]) -> dict[str, float]:
+    return dict(zip(probabilities, holm(list(probabilities.values())), strict=True))

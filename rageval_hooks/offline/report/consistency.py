@@ -1,4 +1,4 @@
-"""How alike the answers of repeated runs of one question are, and how much their scores vary (seed 004)."""
+"""Consistency: the similarity of repeated answers to one question, and the variation of their scores (seed 004)."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class PairMean(Data):
     """Means over pairs of answers.
 
     Attributes:
-        precision: share of the later answer that the earlier one has, 0..1.
-        recall: share of the earlier answer that the later one has, 0..1.
-        f1: their harmonic mean, which does not depend on the order.
+        precision: share of the later answer that is in the earlier one, 0..1.
+        recall: share of the earlier answer that is in the later one, 0..1.
+        f1: their harmonic mean, which does not depend on the order of the answers.
     """
 
     precision: float
@@ -48,14 +48,14 @@ class PairMean(Data):
 
 
 class RougeScores(Data):
-    """Overlap of words between the answers.
+    """ROUGE between the answers.
 
     Attributes:
-        rouge1: of single words.
-        rouge2: of pairs of words.
-        rougeL: of the longest common subsequence.
-        pairs: of how many pairs these are the means.
-        left_out: runs that did not end well, or whose answer has no words.
+        rouge1: overlap of single words.
+        rouge2: overlap of pairs of words.
+        rougeL: longest common subsequence.
+        pairs: number of pairs of answers that the means are over.
+        left_out: runs that failed, or whose answer has no words.
     """
 
     rouge1: PairMean
@@ -72,9 +72,9 @@ class BertScores(Data):
         f1: mean over pairs.
         values: F1 of each pair: (1, 2), (1, 3) … (2, 3) …, of the runs that have an answer.
         model: the encoder, its layer, and whether the values are rescaled.
-        rescaled: whether they are; if not, there is no baseline for the model, or none was wanted.
-        truncated: answers that are longer than the encoder reads, and were cut.
-        left_out: runs that did not end well, or whose answer has no words.
+        rescaled: False if the model has no baseline, or if rescaling is off.
+        truncated: answers that were truncated to the length that the encoder can read.
+        left_out: runs that failed, or whose answer has no words.
     """
 
     f1: float
@@ -86,16 +86,16 @@ class BertScores(Data):
 
 
 class ScoreVariation(Data):
-    """How much one score varies over the runs.
+    """The variation of one score over the runs.
 
     Attributes:
         name: the score.
-        mean: over the runs that have it.
+        mean: mean over the runs that have the score.
         variance: sample variance (divided by n - 1); None with one run.
-        coefficient: of variation: standard deviation / |mean|, lower is steadier; None where the mean is 0 or the
-            variance is not defined.
-        runs: how many runs have the score.
-        left_out: how many have not: skipped, failed, or not computed.
+        coefficient: coefficient of variation, standard deviation / |mean|; lower is more consistent. None if the mean
+            is 0 or the variance is undefined.
+        runs: number of runs that have the score.
+        left_out: number of runs without it: skipped, failed, or not computed.
     """
 
     name: Text
@@ -107,14 +107,14 @@ class ScoreVariation(Data):
 
 
 class Consistency(Data):
-    """What repeated runs of one question have in common.
+    """The consistency of repeated runs of one question.
 
     Attributes:
         id: the question.
-        runs: how many there are.
-        rouge: or why there is none.
-        bertscore: or why there is none.
-        variations: of every score that some run has, in the order of the first run.
+        runs: number of runs.
+        rouge: ROUGE between the answers, or the reason why it was skipped.
+        bertscore: BERTScore between the answers, or the reason why it was skipped.
+        variations: one per score that any run has, in the order of the first run.
     """
 
     id: Text
@@ -128,12 +128,12 @@ def consistency(records: Iterable[Record], *, scorer: BertScore | None = None, s
     """Compare the runs of each question. Two runs suffice.
 
     Args:
-        records: of any number of questions, in any order; those of one id with different ``run`` belong together.
-        scorer: for BERTScore, see :func:`rageval_hooks.offline.report.bertscore.load_bertscore`; None leaves that out.
-        stem: compare the stems of English words for ROUGE.
+        records: records of any questions, in any order. Records with the same id and different ``run`` are repetitions.
+        scorer: computes BERTScore, see :func:`rageval_hooks.offline.report.bertscore.load_bertscore`; None skips it.
+        stem: for ROUGE, compare the stems of English words.
 
     Returns:
-        One comparison per question, in the order in which they first come.
+        One item per question, in the order of first occurrence.
 
     Raises:
         ConfigurationError: one question has the same run twice.
@@ -141,6 +141,7 @@ def consistency(records: Iterable[Record], *, scorer: BertScore | None = None, s
     """
     found = []
     for name, runs in _by_question(records).items():
+        # A failed turn may have half an answer, which would look like an inconsistent one.
         answers = [record.turn.response if record.turn.status == "ok" else "" for record in runs]
         found.append(
             Consistency(
@@ -160,7 +161,7 @@ def _by_question(records: Iterable[Record]) -> dict[str, list[Record]]:
         runs = found.setdefault(record.id, {})
         if record.run in runs:
             raise ConfigurationError(
-                f"run {record.run} of {record.id!r} is there twice: give each repetition its number"
+                f"run {record.run} of {record.id!r} occurs twice: give each repetition its own run number"
             )
         runs[record.run] = record
     return {name: [runs[number] for number in sorted(runs)] for name, runs in found.items()}
@@ -171,12 +172,12 @@ def _no_scorer() -> Skipped:
 
 
 def rouge(answers: Sequence[str], *, stem: bool = False) -> RougeScores | Skipped:
-    """ROUGE-1, ROUGE-2 and ROUGE-L over all pairs of answers, by the package rouge-score.
+    """Return ROUGE-1, ROUGE-2 and ROUGE-L over all pairs of answers, computed by the package rouge-score.
 
-    It reads letters a to z and digits, in any case: an answer in another script has no words for it.
+    The package reads the letters a to z and digits only: an answer in another script has no words.
 
     Args:
-        answers: one per run; those without words are left out and counted.
+        answers: one per run; answers without words are excluded and counted.
         stem: compare the stems of English words.
 
     Raises:
@@ -205,10 +206,10 @@ def _pair_mean(scores: Sequence[Any]) -> PairMean:
 
 
 def bertscore(answers: Sequence[str], scorer: BertScore) -> BertScores | Skipped:
-    """BERTScore's F1 over all pairs of answers.
+    """Return the F1 of BERTScore over all pairs of answers.
 
     Args:
-        answers: one per run; those without words are left out and counted.
+        answers: one per run; answers without words are excluded and counted.
         scorer: the encoder.
     """
     usable = [encoded for encoded in scorer.encode(answers) if encoded is not None]
@@ -231,25 +232,33 @@ def _too_few(name: str, runs: int, what: str) -> Skipped:
 
 
 def variations(runs: Sequence[Record]) -> Iterator[ScoreVariation]:
-    """Yield mean, variance and coefficient of variation of every score of the whole turn, over the runs of a question.
+    """Yield the variation of every score of the whole turn over the runs of a question.
 
-    What was skipped or failed in a run does not enter: it is counted.
+    Skipped and failed results are excluded and counted.
 
     Args:
         runs: the records of one question.
     """
     values: dict[str, list[float]] = {}
     for record in runs:
+        # A record that has a score twice counts once, with the last value.
         for name, value in {score.name: score.value for score in record.scores()}.items():
             values.setdefault(name, []).append(value)
     for name, found in values.items():
-        mean = statistics.fmean(found)
-        variance = statistics.variance(found) if len(found) > 1 else None
-        yield ScoreVariation(
-            name=name,
-            mean=mean,
-            variance=variance,
-            coefficient=None if variance is None or mean == 0 else math.sqrt(variance) / abs(mean),
-            runs=len(found),
-            left_out=len(runs) - len(found),
-        )
+        yield _variation(name, found, len(runs))
+
+
+def _variation(name: str, values: Sequence[float], runs: int) -> ScoreVariation:
+    mean = statistics.fmean(values)
+    variance = statistics.variance(values) if len(values) > 1 else None
+    coefficient = None
+    if variance is not None and mean != 0:
+        coefficient = math.sqrt(variance) / abs(mean)
+    return ScoreVariation(
+        name=name,
+        mean=mean,
+        variance=variance,
+        coefficient=coefficient,
+        runs=len(values),
+        left_out=runs - len(values),
+    )

@@ -15,8 +15,8 @@ from rageval_hooks.offline.report.derived import DERIVED, DERIVED_GROUP
 
 __all__ = ["define_score", "direction_of", "group_of", "is_worse", "metric_of"]
 
+# A score without a definition is better when lower if its name has one of these words, such as "my_latency_ms".
 _LOWER_WORDS = ("hallucination", "latency", "tokens", "cost", "unsupported", "rmse", "error", "duration")
-"""A score without a definition is better when lower if its name has one of these words, such as ``my_latency_ms``."""
 
 _UNKNOWN_GROUP = "custom"
 
@@ -43,8 +43,12 @@ def define_score(name: str, metric: str | None = None) -> ScoreDefinition:
     known = _find(name, metric)
     if known is not None:
         return known
-    suggests_lower = any(word in name.lower() for word in _LOWER_WORDS)
-    return ScoreDefinition(name=name, description="", direction="lower" if suggests_lower else "higher", high=None)
+    return ScoreDefinition(name=name, description="", direction=_suggested_direction(name), high=None)
+
+
+def _suggested_direction(name: str) -> Direction:
+    words = name.lower()
+    return "lower" if any(word in words for word in _LOWER_WORDS) else "higher"
 
 
 def group_of(name: str, metric: str | None = None) -> str:
@@ -52,6 +56,7 @@ def group_of(name: str, metric: str | None = None) -> str:
     if name in DERIVED:
         return DERIVED_GROUP
     made_by = REGISTRY.builtin().get(metric_of(name) or metric or "")
+    # Metrics of other packages may name any family; a report groups only those that it knows.
     return made_by.family if made_by is not None else _UNKNOWN_GROUP
 
 
@@ -68,6 +73,7 @@ def is_worse(change: float, direction: Direction) -> bool:
 
 @cache
 def _find(name: str, metric: str | None) -> ScoreDefinition | None:
+    # The names of built-in scores are reserved, so the metric that made a score need not be asked.
     if name in _builtin():
         return _builtin()[name][1]
     if name in DERIVED:
@@ -75,7 +81,10 @@ def _find(name: str, metric: str | None) -> ScoreDefinition | None:
     made_by = _installed(metric)
     if made_by is None:
         return None
-    return next((definition for definition in made_by.scores if definition.name == name), None)
+    for definition in made_by.scores:
+        if definition.name == name:
+            return definition
+    return None
 
 
 def _installed(metric: str | None) -> Metric | None:
@@ -91,8 +100,8 @@ def _installed(metric: str | None) -> Metric | None:
 @cache
 def _builtin() -> dict[str, tuple[str, ScoreDefinition]]:
     """Return the built-in scores: name → (metric, definition)."""
-    return {
-        definition.name: (name, definition)
-        for name, metric in REGISTRY.builtin().items()
-        for definition in metric.scores
-    }
+    found = {}
+    for name, metric in REGISTRY.builtin().items():
+        for definition in metric.scores:
+            found[definition.name] = (name, definition)
+    return found

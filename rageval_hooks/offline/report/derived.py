@@ -18,17 +18,19 @@ __all__ = [
     "DERIVED_GROUP",
     "HITS",
     "NO_ANSWER",
+    "TARGET_RANK",
     "answered_score",
     "rank_scores",
     "rank_status",
 ]
 
 ANSWERED = "answered"
-NO_ANSWER = "no_answer"
-"""The metric that says whether a response attempts an answer: 1 if it does."""
 
+# The metric that says whether a response attempts an answer: 1 if it does.
+NO_ANSWER = "no_answer"
+
+# What the scores of ranks name as their metric.
 TARGET_RANK = "target_rank"
-"""What the scores of ranks name as their metric."""
 
 HITS = (1, 3, 5, 10)
 DERIVED_GROUP = "retrieval"
@@ -66,10 +68,10 @@ def answered_score(record: Record) -> Score | None:
     """
     if record.turn.status != "ok":
         return Score(name=ANSWERED, value=0.0, metric=NO_ANSWER)
-    found = next((score for score in record.scores() if score.name == NO_ANSWER), None)
-    if found is None:
-        return None
-    return found.model_copy(update={"name": ANSWERED, "metric": NO_ANSWER})
+    for score in record.scores():
+        if score.name == NO_ANSWER:
+            return score.model_copy(update={"name": ANSWERED, "metric": NO_ANSWER})
+    return None
 
 
 def rank_status(record: Record) -> tuple[bool, int | None]:
@@ -83,6 +85,7 @@ def rank_status(record: Record) -> tuple[bool, int | None]:
     rank = target_rank(record.target, record.target_text, record.turn.passages)
     if rank is not None:
         return True, rank
+    # A text that no passage contains was not retrieved.
     return record.target_text is not None and bool(record.turn.passages), None
 
 

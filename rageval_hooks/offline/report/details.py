@@ -1,4 +1,4 @@
-"""One turn as a report shows it: texts, scores, passages, and the evidence behind the scores sentence by sentence.
+"""One turn as a report shows it: texts, scores, passages, a link, and the evidence sentence by sentence.
 
 Evidence is read from a score's metadata by its shape, not by the score's name. A metric whose scores carry
 
@@ -11,9 +11,11 @@ gets its sentences highlighted in the answer and its missing facts listed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
+from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.targets import target_rank
 from rageval_hooks.offline.report.derived import answered_score, rank_scores, rank_status
@@ -22,15 +24,22 @@ from rageval_hooks.score import Score, is_about_turn
 from rageval_hooks.text.formatting import truncate
 from rageval_hooks.turn import Passage, Turn
 
-__all__ = ["Evidence", "Quote", "Sentence", "ShownPassage", "ShownScore", "ShownTurn", "show_turn"]
+__all__ = ["Evidence", "Quote", "Sentence", "ShownPassage", "ShownScore", "ShownTurn", "check_trace_url", "show_turn"]
 
 Support = Literal["supported", "weak", "unsupported"]
 
+# A sentence with at least the first support score is shown as supported, with less than the second as unsupported.
 _SUPPORTED, _WEAK = 0.6, 0.3
-"""Support scores from which a sentence is shown as supported, and below which as unsupported."""
 
+# Characters. A page with 10,000 questions has to open in a browser.
 _LONGEST = 2000
 _LONGEST_RESPONSE = 20_000
+
+# Where the address of a trace has its id.
+_PLACEHOLDER = "{trace_id}"
+
+# The beginning of an address that a browser opens: "https://phoenix.example.com/…".
+_HTTP = re.compile(r"https?://")
 
 
 class Quote(Data):
@@ -133,6 +142,22 @@ class ShownTurn(Data):
     trace_id: str | None = None
 
 
+def check_trace_url(url: str | None) -> None:
+    """Check the address of traces.
+
+    Raises:
+        ConfigurationError: it is not an http address with ``{trace_id}`` in it.
+    """
+    if url is None:
+        return
+    # The page makes it a link: an address such as "javascript:…" must not get there.
+    if not _HTTP.match(url) or _PLACEHOLDER not in url:
+        raise ConfigurationError(
+            f"--trace-url is {url[:200]!r}: give an http address with {_PLACEHOLDER} in it, such as"
+            f" http://localhost:6006/redirects/traces/{_PLACEHOLDER}"
+        )
+
+
 def show_turn(record: Record, name: str | None = None) -> ShownTurn:
     """Return what a report shows of a record.
 
@@ -163,15 +188,15 @@ def show_turn(record: Record, name: str | None = None) -> ShownTurn:
 
 
 def _all_scores(record: Record) -> dict[str, Score]:
-    """Return the record's own scores by name, then the derived ones for which it has none of its own."""
+    """Return the record's scores by name: its own, then the derived ones that it lacks."""
     scores = {score.name: score for score in record.scores()}
     is_known, rank = rank_status(record)
-    derived = list(rank_scores(rank)) if is_known else []
+    if is_known:
+        for score in rank_scores(rank):
+            scores.setdefault(score.name, score)
     answered = answered_score(record)
     if answered is not None:
-        derived.append(answered)
-    for score in derived:
-        scores.setdefault(score.name, score)
+        scores.setdefault(answered.name, answered)
     return scores
 
 
@@ -188,6 +213,7 @@ def _show_score(score: Score) -> ShownScore:
 def _error(turn: Turn) -> str | None:
     if turn.error is not None:
         return f"{turn.error.type}: {turn.error.message}"
+    # A turn may end badly without an exception, for example when its caller cancels it.
     return None if turn.status == "ok" else turn.status
 
 
@@ -199,6 +225,7 @@ def _missing(record: Record) -> dict[str, str]:
         if result.status == "skipped":
             missing[result.name] = f"skipped: {result.reason}"
         else:
+            # Some exceptions have no message, such as TimeoutError().
             missing[result.name] = f"failed: {result.error_type}: {result.message}".rstrip(": ")
     return missing
 
@@ -220,51 +247,63 @@ def _evidence(scores: Mapping[str, Score], turn: Turn) -> Iterator[Evidence]:
 def _items(score: Score, key: str) -> list[Mapping[str, Any]]:
     """Return a list of mappings from a score's metadata; anything else there is ignored."""
     given = score.metadata.get(key)
-    return [item for item in given if isinstance(item, Mapping)] if isinstance(given, list) else []
+    if not isinstance(given, list):
+        return []
+    return [item for item in given if isinstance(item, Mapping)]
 
 
 def _sentence(item: Mapping[str, Any], turn: Turn) -> Sentence:
+    # Judges give a verdict on each sentence, formulas a number.
     return _judged(item, turn) if "fully_supported" in item else _measured(item, turn)
 
 
 def _measured(item: Mapping[str, Any], turn: Turn) -> Sentence:
     """Return a sentence that a formula has given a number."""
     value = _number(item.get("score"))
-    missing = [str(word) for word in item.get("missing") or ()]
-    support: Support = "supported" if value >= _SUPPORTED else "weak" if value >= _WEAK else "unsupported"
+    missing = ", ".join(str(word) for word in item.get("missing") or ())
+    # With a support of 0 no passage is closer than any other.
     closest = _quote(item.get("passage"), None, turn) if value > 0 else None
     return Sentence(
         text=str(item.get("text", "")),
-        support=support,
+        support=_support_of(value),
         score=value,
-        note=f"no passage has: {', '.join(missing)}" if missing else "",
-        quotes=(closest,) if closest else (),
+        note=f"no passage has: {missing}" if missing else "",
+        quotes=() if closest is None else (closest,),
     )
+
+
+def _support_of(value: float) -> Support:
+    if value >= _SUPPORTED:
+        return "supported"
+    return "weak" if value >= _WEAK else "unsupported"
 
 
 def _judged(item: Mapping[str, Any], turn: Turn) -> Sentence:
     """Return a sentence that a judge has called supported or not, with the passages that it named."""
-    named = [given for given in item.get("support") or () if isinstance(given, Mapping)]
-    quotes = [_quote(given.get("passage"), given.get("text"), turn) for given in named]
-    unsupported: Support = "weak" if named else "unsupported"
-    return Sentence(
-        text=str(item.get("text", "")),
-        support="supported" if item.get("fully_supported") else unsupported,
-        note=str(item.get("explanation") or ""),
-        quotes=tuple(quote for quote in quotes if quote is not None),
-    )
+    quotes = []
+    support: Support = "unsupported"
+    for given in item.get("support") or ():
+        if not isinstance(given, Mapping):
+            continue
+        # The judge names passages for a sentence that they support in part.
+        support = "weak"
+        quote = _quote(given.get("passage"), given.get("text"), turn)
+        if quote is not None:
+            quotes.append(quote)
+    if item.get("fully_supported"):
+        support = "supported"
+    note = str(item.get("explanation") or "")
+    return Sentence(text=str(item.get("text", "")), support=support, note=note, quotes=tuple(quotes))
 
 
 def _quote(index: Any, text: Any, turn: Turn) -> Quote | None:
     """Return the given text of a passage, or the whole passage if there is no text."""
-    has_passage = isinstance(index, int) and 0 <= index < len(turn.passages)
-    passage = turn.passages[index] if has_passage else None
-    if passage is None and not text:
-        return None
     number = f"number {index + 1}" if isinstance(index, int) else "?"
-    name = passage.id if passage is not None and passage.id else number
-    whole = passage.text if passage is not None else ""
-    return Quote(passage=name, text=truncate(str(text or whole), _LONGEST))
+    # A judge may name a passage that the turn does not have; its quote is still evidence.
+    if not isinstance(index, int) or not 0 <= index < len(turn.passages):
+        return Quote(passage=number, text=truncate(str(text), _LONGEST)) if text else None
+    passage = turn.passages[index]
+    return Quote(passage=passage.id or number, text=truncate(str(text or passage.text), _LONGEST))
 
 
 def _passages(record: Record) -> Iterator[ShownPassage]:

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 
 from rageval_hooks.errors import ConfigurationError, UnknownNameError
 from rageval_hooks.offline.jobs.allowance import ErrorAllowance
-from rageval_hooks.offline.report.comparison import Comparison, ScoreChange
+from rageval_hooks.offline.report.comparison import Comparison, Loss, ScoreChange
 from rageval_hooks.offline.report.derived import ANSWERED, NO_ANSWER
-from rageval_hooks.offline.report.model import FileReport, Report
+from rageval_hooks.offline.report.model import FileReport, Report, ScoreRow
+from rageval_hooks.offline.report.statistics import Paired, Spread
 from rageval_hooks.text.formatting import show_value
 from rageval_hooks.text.wording import counted, listed
 
@@ -63,16 +64,24 @@ def parse_bounds(given: Iterable[str]) -> dict[str, float]:
         ConfigurationError: a bound does not have that form.
     """
     bounds = {}
-    for part in (part.strip() for text in given for part in text.split(",")):
-        name, _, number = part.rpartition("=")
-        try:
-            bound = float(number)
-        except ValueError:
-            bound = math.nan
-        if not name.strip() or not math.isfinite(bound):
-            raise ConfigurationError(f"{part!r} does not have the form score=number, such as groundedness=0.7")
+    parts = [part for text in given for part in text.split(",")]
+    for part in parts:
+        # The last equals sign separates: a name of a score may contain one, a number cannot.
+        name, _, number = part.strip().rpartition("=")
+        bound = _finite(number)
+        if bound is None or not name.strip():
+            raise ConfigurationError(f"{part.strip()!r} does not have the form score=number, such as groundedness=0.7")
         bounds[name.strip()] = bound
     return bounds
+
+
+def _finite(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    # float() also reads "nan" and "inf", which nothing could reach.
+    return number if math.isfinite(number) else None
 
 
 def check_gate(report: Report, gate: Gate) -> GateResult:
@@ -82,21 +91,26 @@ def check_gate(report: Report, gate: Gate) -> GateResult:
         ConfigurationError: a file has no value of a bounded score, or nothing in common with the baseline.
         UnknownNameError: no file has a score of that name.
     """
+    # The baseline passed its own checks when it was made; only the files after it are checked.
     checked = report.files[1:] if gate.has_baseline else report.files
-    failures = [line for file in checked for line in _too_many_errors(file, gate.max_errors)]
-    failures += [
-        line for name, bound in gate.bounds.items() for file in checked for line in _shortfall(file, name, bound)
-    ]
+    failures: list[str] = []
+    for file in checked:
+        failures += _too_many_errors(file, gate.max_errors)
+    for name, bound in gate.bounds.items():
+        for file in checked:
+            failures += _shortfall(file, name, bound)
     if not gate.has_baseline:
         return GateResult(failures=tuple(failures))
+
     undecided: list[str] = []
     notes: list[str] = []
-    for comparison, file in zip(report.comparisons, report.files[1:], strict=True):
-        found = _regressions(comparison, gate.alpha, gate.max_errors, file.questions)
-        failures += found.failures
-        undecided += found.undecided
-        notes += found.notes
-    notes += [line for file in report.files[1:] for line in _new_scores(report.files[0], file)]
+    for comparison, file in zip(report.comparisons, checked, strict=True):
+        check = _RegressionCheck(comparison, gate, file.questions)
+        failures += check.regressions()
+        undecided += check.undecided()
+        notes += check.notes()
+    for file in checked:
+        notes += _new_scores(report.files[0], file)
     return GateResult(failures=tuple(failures), undecided=tuple(undecided), notes=tuple(notes))
 
 
@@ -114,64 +128,149 @@ def _too_many_errors(file: FileReport, limit: ErrorAllowance) -> Iterator[str]:
 
 
 def _shortfall(file: FileReport, name: str, bound: float) -> Iterator[str]:
+    row = _bounded_row(file, name)
+    found = row.spread
+    if found is None:
+        reasons = [*row.failed.reasons, *row.skipped.reasons, "no reason is stated"]
+        raise ConfigurationError(
+            f"{file.path} has no value of {name}: {row.failed.count} failed, {row.skipped.count} skipped ({reasons[0]})"
+        )
+    if row.direction == "lower":
+        shortfall, side, limit = found.mean - bound, "above", "at most"
+    else:
+        shortfall, side, limit = bound - found.mean, "below", "at least"
+    if shortfall > 0:
+        yield (
+            f"{file.name}: {name} is {show_value(found.mean)}, {show_value(shortfall)} {side} the bound"
+            f" ({limit} {bound:g}; {_counts(row, found)})"
+        )
+
+
+def _bounded_row(file: FileReport, name: str) -> ScoreRow:
+    """Return the row of a score that has a bound.
+
+    Raises:
+        UnknownNameError: the file has no such score.
+    """
     row = file.score(name)
+    # A report shows `no_answer` as `answered`; a bound on either name means the same.
     if row is None and name == NO_ANSWER:
         row = file.score(ANSWERED)
     if row is None:
         valid = [row.name for row in file.scores if row.spread]
         raise UnknownNameError("score", name, valid, f"These are the scores of {file.path}.")
-    if row.spread is None:
-        reasons = [*row.failed.reasons, *row.skipped.reasons, "no reason is stated"]
-        raise ConfigurationError(
-            f"{file.path} has no value of {name}: {row.failed.count} failed, {row.skipped.count} skipped ({reasons[0]})"
-        )
-    mean = row.spread.mean
-    lower_is_better = row.direction == "lower"
-    shortfall = mean - bound if lower_is_better else bound - mean
-    if shortfall <= 0:
-        return
-    side, limit = ("above", "at most") if lower_is_better else ("below", "at least")
-    missing = [
-        f"{part.count} {word}" for part, word in ((row.skipped, "skipped"), (row.failed, "failed")) if part.count
-    ]
-    yield (
-        f"{file.name}: {name} is {show_value(mean)}, {show_value(shortfall)} {side} the bound"
-        f" ({limit} {bound:g}; {', '.join([counted(row.spread.count, 'value'), *missing])})"
-    )
+    return row
+
+
+def _counts(row: ScoreRow, found: Spread) -> str:
+    """Return how many values a mean has, and how many are missing: ``40 values, 2 skipped``."""
+    parts = [counted(found.count, "value")]
+    if row.skipped.count:
+        parts.append(f"{row.skipped.count} skipped")
+    if row.failed.count:
+        parts.append(f"{row.failed.count} failed")
+    return ", ".join(parts)
 
 
 # --------------------------------------------------------------------------- regressions
 
 
-def _regressions(comparison: Comparison, alpha: float, limit: ErrorAllowance, questions: int) -> GateResult:
-    """Look for scores that are significantly worse than in the baseline.
+class _RegressionCheck:
+    """Looks for scores of one file that are significantly worse than in the baseline.
 
     A regression can be neither found nor excluded for a score that has no value in the new file, that lost more than
     the allowed number of questions to failures or more than half to skips, or that different makers made.
+
+    Args:
+        comparison: the baseline with the file.
+        gate: what is checked.
+        questions: number of questions of the file.
+
+    Raises:
+        ConfigurationError: the files have nothing in common that could be compared.
     """
-    lost = {
-        loss.name
-        for loss in comparison.losses
-        if loss.is_too_much or not limit.allows(loss.lost_to_failures, questions)
-    }
-    tested = [change for change in comparison.scores if change.test is not None]
-    if not tested and not (lost and comparison.common):
+
+    def __init__(self, comparison: Comparison, gate: Gate, questions: int) -> None:
+        self._comparison = comparison
+        self._alpha = gate.alpha
+        self._lost: list[Loss] = []
+        self._partly_lost: list[Loss] = []
+        for loss in comparison.losses:
+            excused = gate.max_errors.allows(loss.lost_to_failures, questions) and not loss.is_too_much
+            (self._partly_lost if excused else self._lost).append(loss)
+        self._check_anything_in_common()
+        lost = {loss.name for loss in self._lost}
+        self._sound = [change for change in comparison.scores if change.is_tested and change.name not in lost]
+
+    def _check_anything_in_common(self) -> None:
+        comparison = self._comparison
+        if any(change.test is not None for change in comparison.scores):
+            return
+        # Common questions that lost all their scores are a finding, which `undecided` reports.
+        if self._lost and comparison.common:
+            return
         raise ConfigurationError(
             f"{comparison.before_path} and {comparison.after_path} have no questions in common that both have a"
             f" value for ({comparison.common} ids in common): nothing can be compared"
         )
-    sound = [change for change in tested if change.name not in lost and change.makers is None]
-    worse = [change for change in sound if change.is_worse and change.p_worse is not None and change.p_worse < alpha]
-    partly_lost = [loss for loss in comparison.losses if loss.name not in lost]
-    notes = [f"{comparison.after}: {comparison.describe_loss(loss)}" for loss in partly_lost]
-    notes += [f"{comparison.after}: {comparison.describe_excluded(change)}" for change in sound if change.not_compared]
-    return GateResult(
-        failures=tuple(_regression(comparison, change) for change in worse),
-        undecided=tuple(
-            f"{comparison.after}: a regression cannot be excluded: {line}" for line in _undecided(comparison, lost)
-        ),
-        notes=(*notes, *_too_few(comparison, sound, alpha)),
-    )
+
+    def regressions(self) -> Iterator[str]:
+        """Yield a line for each score that is significantly worse."""
+        for change in self._sound:
+            is_significant = change.p_worse is not None and change.p_worse < self._alpha
+            if change.is_worse and is_significant and change.test is not None:
+                yield self._regression(change, change.test)
+
+    def undecided(self) -> Iterator[str]:
+        """Yield a line for each cause that keeps a regression from being found or excluded."""
+        for line in (*self._comparison.describe_losses(self._lost), *self._not_comparable()):
+            yield f"{self._comparison.after}: a regression cannot be excluded: {line}"
+
+    def notes(self) -> Iterator[str]:
+        """Yield lines about the test itself."""
+        comparison = self._comparison
+        for line in comparison.describe_losses(self._partly_lost):
+            yield f"{comparison.after}: {line}"
+        for change in self._sound:
+            if change.not_compared:
+                yield f"{comparison.after}: {comparison.describe_excluded(change)}"
+        yield from self._too_few()
+
+    def _not_comparable(self) -> Iterator[str]:
+        with_loss = {loss.name for loss in self._comparison.losses}
+        for change in self._comparison.scores:
+            if change.makers is not None:
+                why = self._comparison.describe_makers(change)
+                yield f"{change.name}: {why}. Score both files with the same version and model"
+            # A loss has its own line, which also says why.
+            elif change.test is None and change.name not in with_loss:
+                yield f"no question has a value of {change.name} in both files"
+
+    def _regression(self, change: ScoreChange, test: Paired) -> str:
+        before, after = self._comparison.before, self._comparison.after
+        interval = f" [{test.interval.low:+.3g}, {test.interval.high:+.3g}]" if test.interval else ""
+        return (
+            f"{after}: {change.name} is worse than in {before}: {show_value(test.before)} → {show_value(test.after)},"
+            f" difference {test.difference:+.3g}{interval}, n = {test.count},"
+            f" p = {change.p_worse or 0.0:.2g} (one-sided, adjusted for {counted(self._tests(), 'score')})"
+        )
+
+    def _tests(self) -> int:
+        """Return the number of scores that the p-values are adjusted for; an unchanged score is no test."""
+        return sum(1 for change in self._comparison.scores if change.test is not None and change.test.changed)
+
+    def _too_few(self) -> Iterator[str]:
+        """Say if there are too few questions for any change to be significant."""
+        # If every one of n questions changes for the worse, p is 1 / 2^n; no change of n questions has a smaller p.
+        most = max((change.test.count for change in self._sound if change.test is not None), default=0)
+        scores = max(1, self._tests())
+        needed = math.floor(math.log2(scores / self._alpha)) + 1
+        if 0 < most < needed:
+            yield (
+                f"{self._comparison.after}: only {counted(most, 'question')} in common with {self._comparison.before}."
+                f" With {counted(scores, 'score')} and alpha = {self._alpha:g}, at least {needed} are needed to find"
+                " any change significant. Compare fewer scores: --metrics"
+            )
 
 
 def _new_scores(baseline: FileReport, file: FileReport) -> Iterator[str]:
@@ -179,47 +278,3 @@ def _new_scores(baseline: FileReport, file: FileReport) -> Iterator[str]:
     new = [row.name for row in file.scores if row.spread and row.name not in known]
     if new:
         yield f"{file.name}: {baseline.name} has no values of {', '.join(new)} to compare with"
-
-
-def _undecided(comparison: Comparison, lost: set[str]) -> Iterator[str]:
-    for loss in comparison.losses:
-        if loss.name in lost:
-            yield comparison.describe_loss(loss)
-    with_loss = {loss.name for loss in comparison.losses}
-    for change in comparison.scores:
-        if change.makers is not None:
-            why = comparison.describe_makers(change)
-            yield f"{change.name}: {why}. Score both files with the same version and model"
-        elif change.test is None and change.name not in with_loss:
-            yield f"no question has a value of {change.name} in both files"
-
-
-def _regression(comparison: Comparison, change: ScoreChange) -> str:
-    test = change.test
-    assert test is not None  # noqa: S101 - the caller has checked it
-    interval = f" [{test.interval.low:+.3g}, {test.interval.high:+.3g}]" if test.interval else ""
-    return (
-        f"{comparison.after}: {change.name} is worse than in {comparison.before}: {show_value(test.before)} →"
-        f" {show_value(test.after)}, difference {test.difference:+.3g}{interval}, n = {test.count},"
-        f" p = {change.p_worse or 0.0:.2g} (one-sided, adjusted for {counted(_tested(comparison), 'score')})"
-    )
-
-
-def _tested(comparison: Comparison) -> int:
-    return sum(1 for change in comparison.scores if change.test is not None and change.test.changed)
-
-
-def _too_few(comparison: Comparison, tested: list[ScoreChange], alpha: float) -> Iterator[str]:
-    """Say if not even a change of every question for the worse could be significant.
-
-    Such a change of n questions has the probability 1 / 2^n, and no change has a smaller one.
-    """
-    most = max((change.test.count for change in tested if change.test is not None), default=0)
-    scores = max(1, _tested(comparison))
-    needed = math.floor(math.log2(scores / alpha)) + 1
-    if 0 < most < needed:
-        yield (
-            f"{comparison.after}: only {counted(most, 'question')} in common with {comparison.before}. With"
-            f" {counted(scores, 'score')} and alpha = {alpha:g}, at least {needed} are needed to find any change"
-            " significant. Compare fewer scores: --metrics"
-        )

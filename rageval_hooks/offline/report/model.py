@@ -13,7 +13,18 @@ from rageval_hooks.offline.report.similarity import Similarity
 from rageval_hooks.offline.report.statistics import Resampling, Spread, Variation
 from rageval_hooks.runtime.jsonable import Data
 
-__all__ = ["DocumentRow", "FileReport", "Finding", "Missing", "Ranks", "Report", "ScoreRow", "Verdict"]
+__all__ = [
+    "DocumentRow",
+    "FileReport",
+    "Finding",
+    "FindingKind",
+    "Missing",
+    "Ranks",
+    "Report",
+    "ScoreRow",
+    "State",
+    "Verdict",
+]
 
 
 class Missing(Data):
@@ -40,12 +51,12 @@ class ScoreRow(Data):
         binary: True if the score is a yes or no.
         group: the family of its metric.
         headline: how well it sums up a turn; see :class:`ScoreDefinition`.
-        spread: of its values; None if there are none.
+        spread: of its values; None without values.
         skipped: results without an input.
         failed: results that failed.
         labelled: values with the label ``pass`` or ``fail``.
-        passed: share of these that pass; None if there are none.
-        threshold: the value from which the score passes by default; None if there is none.
+        passed: share of these that pass; None without labels.
+        threshold: the value from which the score passes by default, if it has a default.
         sampled: True if some values stand for more than one turn.
         makers: the versions and models that made it, in words, if there are several.
         repeats: how much it varies between answers to one question; None without repeats.
@@ -150,10 +161,14 @@ class FileReport(Data):
         return next((row for row in self.scores if row.name == name), None)
 
 
+FindingKind = Literal["good", "bad", "note"]
+State = Literal["ok", "warn", "fail"]
+
+
 class Finding(Data):
     """One sentence of the verdict, and whether it is good or bad news."""
 
-    kind: Literal["good", "bad", "note"]
+    kind: FindingKind
     text: str
 
 
@@ -169,7 +184,7 @@ class Verdict(Data):
         certainty: how sure the numbers are.
     """
 
-    state: Literal["ok", "warn", "fail"]
+    state: State
     headline: str
     quality: tuple[Finding, ...] = ()
     changes: tuple[Finding, ...] = ()

@@ -14,11 +14,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Maker", "ScoreValues", "as_numpy", "describe_maker", "out_of_range"]
 
+# Version and model of a score. "" if the file does not say; the model is None for a formula alone.
 Maker = tuple[str, str | None]
-"""Version and model of a score. ``""`` where the file does not say; the model is None for a formula alone."""
 
 _UNSTATED = ""
+
+# Beyond these bounds, sums of squares and of weights overflow or lose all digits.
 _LARGEST, _SMALLEST_PROBABILITY = 1e100, 1e-12
+
+# Their numbers are kept in one byte per value. A file with more of them is not comparable anyway.
 _MOST_MAKERS = 20
 
 
@@ -34,7 +38,9 @@ def out_of_range(score: Score) -> str | None:
 def describe_maker(maker: Maker) -> str:
     """Return a maker in words: ``version 2, gpt-5-mini``."""
     version, model = maker
-    parts = [f"version {version}"] if version else []
+    parts = []
+    if version:
+        parts.append(f"version {version}")
     if model != _UNSTATED:
         parts.append("no model" if model is None else model)
     return ", ".join(parts) or "not stated"
@@ -108,10 +114,9 @@ class ScoreValues:
 
     def is_comparable(self, other: ScoreValues) -> bool:
         """Return True if the same versions and models made both; what a file does not state counts as the same."""
-        for mine, theirs in zip(_parts(self), _parts(other), strict=True):
-            if mine != theirs and _UNSTATED not in mine | theirs:
-                return False
-        return True
+        versions = {version for version, _ in self.makers}, {version for version, _ in other.makers}
+        models = {model for _, model in self.makers}, {model for _, model in other.makers}
+        return _are_alike(*versions) and _are_alike(*models)
 
     def matching_makers(self, other: ScoreValues) -> list[frozenset[int]]:
         """Return, per maker, the numbers of the other file's makers with the same version and model.
@@ -136,6 +141,7 @@ def as_numpy(values: array[Any]) -> NDArray[Any]:
     """Return a copy of an array of numbers for numpy."""
     import numpy as np
 
+    # A copy, because an array cannot grow while numpy holds its buffer.
     return np.frombuffer(values, dtype=np.float64 if values.typecode == "d" else np.int64).copy()
 
 
@@ -148,13 +154,13 @@ def _maker_of(score: Score) -> Maker:
 
 
 def _is_same(one: Maker, other: Maker, share_one: bool) -> bool:
-    same_version = one[0] == other[0] or _UNSTATED in (one[0], other[0])
-    if not same_version:
+    if not _are_alike({one[0]}, {other[0]}):
         return False
-    if one[1] == other[1] or _UNSTATED in (one[1], other[1]):
+    if _are_alike({one[1]}, {other[1]}):
         return True
+    # None is a score that needed no model.
     return share_one and None in (one[1], other[1])
 
 
-def _parts(values: ScoreValues) -> tuple[set[str | None], set[str | None]]:
-    return {version for version, _ in values.makers}, {model for _, model in values.makers}
+def _are_alike(mine: set[str] | set[str | None], theirs: set[str] | set[str | None]) -> bool:
+    return mine == theirs or _UNSTATED in mine | theirs

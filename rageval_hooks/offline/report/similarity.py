@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rageval_hooks.errors import MissingDependencyError
-from rageval_hooks.offline.report.consistency import ROUGE, bertscore, rouge
+from rageval_hooks.offline.report.consistency import BertScores, RougeScores, bertscore, rouge
 from rageval_hooks.offline.report.statistics import Resampling, Spread, spread
 from rageval_hooks.runtime.jsonable import Data
-from rageval_hooks.score import Skipped
 
 if TYPE_CHECKING:
     from rageval_hooks.offline.report.bertscore import BertScore
@@ -17,11 +16,11 @@ if TYPE_CHECKING:
 
 __all__ = ["MEASURES", "MOST_QUESTIONS", "Similarity", "compare_answers"]
 
+# Of more questions, this many are drawn at random: comparing texts takes about a millisecond per pair.
 MOST_QUESTIONS = 2_000
-"""Of more questions, this many are drawn at random: comparing texts takes time."""
 
+# Names of the measures in a report, and in the literature.
 MEASURES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L", "bertscore": "BERTScore"}
-"""The measures, with their names in the literature."""
 
 
 class Similarity(Data):
@@ -55,29 +54,39 @@ def compare_answers(file: FileTally, how: Resampling, scorer: BertScore | None =
     rows, drawn = _rows_to_compare(file, how.seed)
     if not rows:
         return ()
-    values: dict[str, list[float]] = {name: [] for name in MEASURES if name in ROUGE or scorer is not None}
+    overlaps: list[RougeScores] = []
+    closeness: list[float] = []
     for answers in _answers(file, rows):
         try:
             overlap = rouge(answers)
         except MissingDependencyError as error:
             return (Similarity(name="rouge", reason=str(error)),)
-        if not isinstance(overlap, Skipped):
-            for name in ROUGE:
-                values[name].append(getattr(overlap, name).f1)
-        if scorer is not None:
-            close = bertscore(answers, scorer)
-            if not isinstance(close, Skipped):
-                values["bertscore"].append(close.f1)
-    return tuple(
-        Similarity(
-            name=name,
-            spread=_spread(found, how),
-            left_out=len(rows) - len(found),
-            reason="" if found else "no question has two answers with words",
-            drawn=drawn,
-            model=scorer.name if scorer is not None and name == "bertscore" else None,
-        )
-        for name, found in values.items()
+        if isinstance(overlap, RougeScores):
+            overlaps.append(overlap)
+        if scorer is None:
+            continue
+        close = bertscore(answers, scorer)
+        if isinstance(close, BertScores):
+            closeness.append(close.f1)
+    values = {
+        "rouge1": [overlap.rouge1.f1 for overlap in overlaps],
+        "rouge2": [overlap.rouge2.f1 for overlap in overlaps],
+        "rougeL": [overlap.rougeL.f1 for overlap in overlaps],
+    }
+    found = [_similarity(name, numbers, len(rows), how, drawn=drawn) for name, numbers in values.items()]
+    if scorer is not None:
+        row = _similarity("bertscore", closeness, len(rows), how, drawn=drawn)
+        found.append(row.model_copy(update={"model": scorer.name}))
+    return tuple(found)
+
+
+def _similarity(name: str, values: list[float], questions: int, how: Resampling, *, drawn: bool) -> Similarity:
+    return Similarity(
+        name=name,
+        spread=_spread(values, how),
+        left_out=questions - len(values),
+        reason="" if values else "no question has two answers with words",
+        drawn=drawn,
     )
 
 
@@ -89,6 +98,7 @@ def _rows_to_compare(file: FileTally, seed: int) -> tuple[list[list[int]], bool]
     repeated = np.flatnonzero(np.bincount(questions) > 1)
     drawn = len(repeated) > MOST_QUESTIONS
     if drawn:
+        # Sorted, because drawing leaves them in random order, and records are read from disk in the file's order.
         repeated = np.sort(np.random.default_rng(seed).choice(repeated, MOST_QUESTIONS, replace=False))
     rows: dict[int, list[int]] = {question: [] for question in repeated.tolist()}
     for row in np.flatnonzero(np.isin(questions, repeated)).tolist():
@@ -108,4 +118,5 @@ def _spread(values: list[float], how: Resampling) -> Spread | None:
 
     if not values:
         return None
+    # Each question has one value of equal weight.
     return spread(np.array(values), np.ones(len(values)), np.arange(len(values)), how)

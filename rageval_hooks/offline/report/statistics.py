@@ -24,19 +24,22 @@ if TYPE_CHECKING:
 
 __all__ = ["Interval", "Paired", "Resampling", "Spread", "Variation", "holm", "paired", "spread", "sums", "variation"]
 
+# More questions than this are resampled in random blocks: the same interval, in bounded time and memory.
 _MOST_UNITS = 2_000
-"""More questions than this are resampled in random blocks: the same interval, in bounded time and memory."""
 
+# Likewise for the signs of a permutation test.
 _MOST_FLIPPED = 500
-_PERMUTATIONS, _MORE_PERMUTATIONS = 9_999, 49_999
-"""With up to 13 questions scipy counts all patterns of signs (2^13 = 8,192); with more it draws the first number, and
-the second where a change is so rare that the first cannot tell how rare."""
 
-_FEW_HITS = 5
+# With up to 13 questions scipy counts all patterns of signs (2^13 = 8,192). With more it draws the first number of
+# permutations, and the second if a change is so rare that the first cannot tell how rare.
+_PERMUTATIONS, _MORE_PERMUTATIONS = 9_999, 49_999
 _EXACT_UP_TO = 13
 
+# With fewer permutations that are as extreme as the observed one, their share is too rough.
+_FEW_HITS = 5
+
+# Largest matrix of resamples that scipy holds at once: 16 MB.
 _BATCH_CELLS = 2_000_000
-"""Largest matrix of resamples that scipy holds at once: 16 MB."""
 
 
 class Interval(Data):
@@ -211,6 +214,7 @@ def variation(values: Floats, questions: Ints, how: Resampling) -> Variation | N
     if not repeated.any():
         return None
     means, variances = means[repeated], squares[repeated] / (counts[repeated] - 1)
+    # The coefficient of variation divides by the mean.
     defined = means != 0
     coefficients = np.sqrt(variances[defined]) / np.abs(means[defined])
     distribution = None
@@ -251,6 +255,7 @@ def sums(values: Floats, weights: Floats, questions: Ints) -> tuple[Floats, Floa
 def _deviation(values: Floats, weights: Floats, mean: float) -> float | None:
     if len(values) < 2:
         return None
+    # The correction n / (n - 1) makes it the sample variance if all weights are equal.
     variance = float((weights * (values - mean) ** 2).sum() / weights.sum())
     return math.sqrt(variance * len(values) / (len(values) - 1))
 

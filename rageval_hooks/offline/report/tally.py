@@ -21,6 +21,7 @@ from rageval_hooks.offline.report.score_values import ScoreValues, as_numpy, out
 from rageval_hooks.score import Failed, Result, Score, Skipped, is_about_turn
 from rageval_hooks.text.formatting import flat
 from rageval_hooks.text.words import fold
+from rageval_hooks.turn import Turn
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,8 +32,12 @@ __all__ = ["FileTally", "Watch", "check_names", "file_names", "read_tallies"]
 Watch = Callable[[Iterable[Record], Path], Iterable[Record]]
 """Wraps the records of a file, to show progress."""
 
+# Different reasons that are kept per score: a message with an id in it may differ in every row.
 _MOST_REASONS = 1000
+
 _MOST_BAD_ROWS_SHOWN = 5
+
+# An array of numbers has no None.
 _NO_DOCUMENT = -1
 
 
@@ -90,12 +95,9 @@ class FileTally:
         self.store.add(record)
         self._add_question(record)
         if record.turn.status != "ok":
-            self.errors[record.turn.error.type if record.turn.error else record.turn.status] += 1
-            self._failed_rows.append(row)
+            self._add_failure(record.turn, row)
         for result in record.results:
-            # A failed turn is unanswered, whatever became of the metric that would have told.
-            is_settled = result.name == NO_ANSWER and record.turn.status != "ok"
-            if is_about_turn(result) and not is_settled:
+            if _counts(result, record.turn):
                 self._add_result(result, row)
         self._add_derived(record, row)
 
@@ -106,7 +108,7 @@ class FileTally:
             self.bad_rows.append(f"{self.path}, line {bad.line}: {bad.reason}")
 
     def finish(self) -> None:
-        """Add the derived scores that the file has no score of its own for. Call it once, after the last record."""
+        """Add the derived scores that the file itself lacks. Call it once, after the last record."""
         # Ids that match for no question at all are ids of another store, and show no misses.
         if self._target_ids.comparable:
             for row in self._not_found:
@@ -115,7 +117,7 @@ class FileTally:
             self._without_passages.extend(self._not_found)
         self.unranked = len(self._without_passages)
         if NO_ANSWER in self.values and ANSWERED not in self.values:
-            # The same numbers without the failed turns would only stand next to it and confuse.
+            # The same numbers without the failed turns, next to it, would only confuse.
             del self.values[NO_ANSWER]
         elif not self._knows_answers():
             self._derived.pop(ANSWERED, None)
@@ -125,6 +127,11 @@ class FileTally:
     def _knows_answers(self) -> bool:
         """Return True if something tells which questions were answered: without it, failures alone would say 0%."""
         return ANSWERED in self.values or len(self._failed_rows) == len(self.store)
+
+    def _add_failure(self, turn: Turn, row: int) -> None:
+        kind = turn.error.type if turn.error else turn.status
+        self.errors[kind] += 1
+        self._failed_rows.append(row)
 
     def _add_question(self, record: Record) -> None:
         if record.id not in self.ids:
@@ -235,6 +242,7 @@ class FileTally:
         found = self.values.get(name)
         if found is None:
             return []
+        # A stable sort keeps the order of the file among equal values.
         sign = 1 if direction_of(name, found.metric, lower) == "higher" else -1
         order = np.argsort(sign * found.values, kind="stable")[:most]
         return [int(row) for row in found.rows[order]]
@@ -315,11 +323,20 @@ def check_names(names: Iterable[str], tallies: Iterable[FileTally]) -> None:
 
 def _short_name(index: int, parts: Sequence[tuple[str, ...]]) -> str | None:
     mine = parts[index]
-    others = [*parts[:index], *parts[index + 1 :]]
     for length in range(1, len(mine)):
-        if all(mine[-length:] != other[-length:] for other in others):
+        ends = [path[-length:] for path in parts]
+        if ends.count(mine[-length:]) == 1:
             return "/".join(mine[-length:])
-    return None  # the same file twice
+    # The same file was given twice: nothing tells them apart.
+    return None
+
+
+def _counts(result: Result, turn: Turn) -> bool:
+    """Return True if a result of a record enters its scores."""
+    # A failed turn is unanswered, whatever its metric returned: the derived score says so.
+    if result.name == NO_ANSWER and turn.status != "ok":
+        return False
+    return is_about_turn(result)
 
 
 def _add_value(table: dict[str, ScoreValues], score: Score, row: int) -> None:
@@ -331,6 +348,7 @@ def _add_value(table: dict[str, ScoreValues], score: Score, row: int) -> None:
 
 def _fingerprint(query: str) -> int:
     """Return a hash that equal questions share, ignoring white space and case; 0 for an empty question."""
+    # A hash of eight bytes per question, because the texts of 200,000 questions would not fit into memory twice.
     words = fold(query).split()
     return hash(" ".join(words)) if words else 0
 

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from rageval_hooks.offline.report.comparison import Comparison, ScoreChange
+from rageval_hooks.offline.report.comparison import Comparison
 from rageval_hooks.offline.report.gates import GateResult
-from rageval_hooks.offline.report.model import FileReport, Finding, Report, ScoreRow, Verdict
-from rageval_hooks.offline.report.statistics import Interval
+from rageval_hooks.offline.report.model import FileReport, Finding, FindingKind, Report, ScoreRow, State, Verdict
+from rageval_hooks.offline.report.statistics import Spread
 from rageval_hooks.text.formatting import format_interval, format_share, show_value, signed_value
 from rageval_hooks.text.wording import counted, listed
 
 __all__ = ["make_verdict"]
 
+# Without a bound, a score is good news if at least 90% of its answers pass, and bad news below 75%.
 _GOOD_SHARE, _BAD_SHARE = 0.9, 0.75
-"""Without a bound, a score is good news if at least 90% of its answers pass, and bad news below 75%."""
 
 _ALPHA = 0.05
-_FEW_QUESTIONS = 30
-"""With fewer questions an interval of a share is wider than ±15 points, so that most changes stay unnoticed."""
 
+# With fewer questions an interval of a share is wider than ±15 points, so that most changes stay unnoticed.
+_FEW_QUESTIONS = 30
+
+# A verdict is read first, so it stays short; the tables have every change.
 _MOST_CHANGES = 8
 
 
@@ -31,29 +33,35 @@ def make_verdict(report: Report, bounds: Mapping[str, float] | None = None, gate
         bounds: by score: what its mean has to reach.
         gate: the result of the checks; None if nothing was checked.
     """
-    quality = [
-        finding for file in report.files for finding in _quality(file, bounds or {}, several=len(report.files) > 1)
-    ]
-    changes = [finding for comparison in report.comparisons for finding in _changes(comparison)]
-    problems = [finding.text for finding in (*quality, *changes) if finding.kind == "bad"]
-    failed = gate is not None and gate.status != 0
-    if failed and gate is not None:
-        extra = [*gate.failures, *gate.undecided]
-        headline = f"The checks fail: {counted(len(extra), 'problem')}."
-        quality = [*(Finding(kind="bad", text=line) for line in extra), *quality]
-    elif problems:
-        headline = f"{counted(len(problems), 'problem')} found."
-    elif gate is not None:
-        headline = "All checks pass."
-    else:
-        headline = "No problems found."
+    several = len(report.files) > 1
+    quality: list[Finding] = []
+    for file in report.files:
+        quality += _quality(file, bounds or {}, several=several)
+    changes: list[Finding] = []
+    for comparison in report.comparisons:
+        changes += _changes(comparison)
+    problems = sum(finding.kind == "bad" for finding in (*quality, *changes))
+    missed = [] if gate is None else [*gate.failures, *gate.undecided]
+    # The conditions that fail come first: they decide the exit status.
+    quality = [*(Finding(kind="bad", text=line) for line in missed), *quality]
+    state, headline = _summary(problems, missed, is_checked=gate is not None)
     return Verdict(
-        state="fail" if failed else "warn" if problems else "ok",
+        state=state,
         headline=headline,
+        # One failed bound may be reported by the gate and by its file in the same words.
         quality=tuple(dict.fromkeys(quality)),
         changes=tuple(changes),
         certainty=tuple(_certainty(report)),
     )
+
+
+def _summary(problems: int, missed: list[str], *, is_checked: bool) -> tuple[State, str]:
+    """Return the state and the headline of a verdict."""
+    if missed:
+        return "fail", f"The checks fail: {counted(len(missed), 'problem')}."
+    if problems:
+        return "warn", f"{counted(problems, 'problem')} found."
+    return "ok", "All checks pass." if is_checked else "No problems found."
 
 
 def _quality(file: FileReport, bounds: Mapping[str, float], *, several: bool) -> Iterator[Finding]:
@@ -71,60 +79,76 @@ def _quality(file: FileReport, bounds: Mapping[str, float], *, several: bool) ->
 
 def _score_finding(row: ScoreRow, bound: float | None) -> Finding | None:
     if row.spread is None:
-        if row.failed.count:
-            reason = next(iter(row.failed.reasons), "")
-            return Finding(kind="bad", text=f"{row.name} has no value: {row.failed.count} failed ({reason}).")
-        return None
-    mean = f"{row.name} is {_mean(row)}{_of_mean(row.spread.interval, binary=row.binary)}"
+        return _without_value(row)
+    mean = f"{row.name} is {_in_words(row.spread, binary=row.binary)}"
     if bound is not None:
-        reached = row.spread.mean <= bound if row.direction == "lower" else row.spread.mean >= bound
-        limit = "at most" if row.direction == "lower" else "at least"
-        return Finding(kind="good" if reached else "bad", text=f"{mean}; required: {limit} {bound:g}.")
+        return _bound_finding(row, row.spread.mean, mean, bound)
     if row.passed is not None:
-        kind = "good" if row.passed >= _GOOD_SHARE else "bad" if row.passed < _BAD_SHARE else "note"
         text = f"{mean}; {format_share(row.passed)} of {counted(row.labelled, 'answer')} pass."
-        return Finding.model_validate({"kind": kind, "text": text})
+        return Finding(kind=_kind_of_share(row.passed), text=text)
+    # A score without a bound is neither good nor bad; only the headline scores are worth a line.
     return Finding(kind="note", text=f"{mean}.") if row.headline else None
 
 
-def _mean(row: ScoreRow) -> str:
-    assert row.spread is not None  # noqa: S101 - the caller has checked it
-    return format_share(row.spread.mean) if row.binary else show_value(row.spread.mean)
+def _without_value(row: ScoreRow) -> Finding | None:
+    # Skipped scores lack an input, which is often intended; failures are not.
+    if not row.failed.count:
+        return None
+    reason = next(iter(row.failed.reasons), "")
+    return Finding(kind="bad", text=f"{row.name} has no value: {row.failed.count} failed ({reason}).")
 
 
-def _of_mean(interval: Interval | None, *, binary: bool) -> str:
-    if interval is None:
-        return ""
-    return f" [{format_interval(interval.low, interval.high, style='share' if binary else 'value')}]"
+def _bound_finding(row: ScoreRow, value: float, mean: str, bound: float) -> Finding:
+    if row.direction == "lower":
+        is_reached, limit = value <= bound, "at most"
+    else:
+        is_reached, limit = value >= bound, "at least"
+    return Finding(kind="good" if is_reached else "bad", text=f"{mean}; required: {limit} {bound:g}.")
+
+
+def _kind_of_share(share: float) -> FindingKind:
+    if share >= _GOOD_SHARE:
+        return "good"
+    return "bad" if share < _BAD_SHARE else "note"
+
+
+def _in_words(found: Spread, *, binary: bool) -> str:
+    """Return a mean with its interval: ``0.812 [0.780 … 0.840]``."""
+    mean = format_share(found.mean) if binary else show_value(found.mean)
+    if found.interval is None:
+        return mean
+    interval = format_interval(found.interval.low, found.interval.high, style="share" if binary else "value")
+    return f"{mean} [{interval}]"
 
 
 def _changes(comparison: Comparison) -> Iterator[Finding]:
     """Yield what changed significantly, the worst first; else that nothing did."""
-    worse = [change for change in comparison.scores if _is_significant(change, change.p_worse)]
-    better = [change for change in comparison.scores if _is_significant(change, change.p_better)]
     pair = f"{comparison.before} → {comparison.after}"
+    worse = list(_significant(comparison, worse=True))
+    better = list(_significant(comparison, worse=False))
     for change in worse[:_MOST_CHANGES]:
-        yield Finding(kind="bad", text=f"{pair}: {_change_in_words(change)}: worse.")
+        yield Finding(kind="bad", text=f"{pair}: {change}: worse.")
     for change in better[:_MOST_CHANGES]:
-        yield Finding(kind="good", text=f"{pair}: {_change_in_words(change)}: better.")
+        yield Finding(kind="good", text=f"{pair}: {change}: better.")
     if not worse and not better:
         yield Finding(kind="note", text=f"{pair}: no score changed significantly over {comparison.common} questions.")
-    for loss in comparison.losses:
-        if loss.lost_to_failures:
-            yield Finding(kind="bad", text=f"{pair}: {comparison.describe_loss(loss)}.")
+    # Values that were skipped or not computed are in the notes of the tables; failures are bad news.
+    failed = [loss for loss in comparison.losses if loss.lost_to_failures]
+    for line in comparison.describe_losses(failed):
+        yield Finding(kind="bad", text=f"{pair}: {line}.")
 
 
-def _is_significant(change: ScoreChange, p: float | None) -> bool:
-    return change.makers is None and p is not None and p < _ALPHA
-
-
-def _change_in_words(change: ScoreChange) -> str:
-    test = change.test
-    assert test is not None  # noqa: S101 - a significant change has a test
-    return (
-        f"{change.name} {show_value(test.before)} → {show_value(test.after)}"
-        f" ({signed_value(test.difference)}, {counted(test.changed, 'question')} changed)"
-    )
+def _significant(comparison: Comparison, *, worse: bool) -> Iterator[str]:
+    """Yield the scores that changed significantly in one direction, in words."""
+    for change in comparison.scores:
+        p = change.p_worse if worse else change.p_better
+        test = change.test
+        if test is None or change.makers is not None or p is None or p >= _ALPHA:
+            continue
+        yield (
+            f"{change.name} {show_value(test.before)} → {show_value(test.after)}"
+            f" ({signed_value(test.difference)}, {counted(test.changed, 'question')} changed)"
+        )
 
 
 def _certainty(report: Report) -> Iterator[str]:

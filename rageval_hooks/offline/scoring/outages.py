@@ -24,9 +24,12 @@ __all__ = ["Outages", "is_answer", "is_outage"]
 
 _OUTAGE_KINDS = frozenset(error.kind for error in (JudgeUnavailableError, JudgeRejectedError, JudgeRateLimitedError))
 _ANSWER_KINDS = frozenset(error.kind for error in (JudgeAnswerError, JudgeRefusedError, JudgeTruncatedError))
+
+# So many records in a row without an answer are no accident.
 _MOST_HELD = 5
+
+# HTTP statuses with which a provider refuses one request, for its text or its size; it may accept others.
 _REQUEST_STATUSES = (400, 413, 422)
-"""With these a provider refuses one request, for its text or its size; others it may take."""
 
 
 def is_outage(result: Result) -> TypeGuard[Failed]:
@@ -73,18 +76,25 @@ class Outages:
         """
         outages = [result for result in judged if is_outage(result)]
         if any(map(is_answer, judged)):
+            # The judge works, so the records that wait failed for reasons of their own.
             self._has_answered = True
             self.release()
         elif outages:
             self._held.append((index, record))
             self._failures += outages
-            return outages[0] if len(self._held) >= _MOST_HELD else None
+            return outages[0] if self._is_full() else None
         self._write(index, record)
         return None
 
+    def _is_full(self) -> bool:
+        return len(self._held) >= _MOST_HELD
+
     def unanswered(self) -> Failed | None:
         """Return the first failure if the judge answered nothing, and not because of the requests themselves."""
-        if not self._failures or self._has_answered or any(map(_is_about_the_request, self._failures)):
+        if not self._failures or self._has_answered:
+            return None
+        # A judge that refuses a request for its text has read it: it works.
+        if any(map(_is_about_the_request, self._failures)):
             return None
         return self._failures[0]
 

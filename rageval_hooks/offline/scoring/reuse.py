@@ -25,7 +25,12 @@ def reusable_results(output: Path) -> dict[str, tuple[Result, ...]]:
     """
     if output.suffix.lower() != ".jsonl" or not output.exists():
         return {}
-    return {turn_key(record): record.results for record in read_records(output) if _is_complete(record)}
+    found = {}
+    for record in read_records(output):
+        # All results of a turn are reused or none: a metric that failed may share calls with the others.
+        if all(map(_is_final, record.results)):
+            found[turn_key(record)] = record.results
+    return found
 
 
 def turn_key(record: Record) -> str:
@@ -39,11 +44,8 @@ def count_missing(finished: Mapping[str, object], records: Iterable[Record]) -> 
     return len(finished.keys() - {turn_key(record) for record in records})
 
 
-def _is_complete(record: Record) -> bool:
-    return all(_is_final(result) for result in record.results)
-
-
 def _is_final(result: Result) -> bool:
     if isinstance(result, Score):
         return True
+    # A larger budget may allow what an earlier one prevented.
     return isinstance(result, Skipped) and _BUDGET_SPENT.fullmatch(result.reason) is None

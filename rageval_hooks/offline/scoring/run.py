@@ -17,6 +17,7 @@ from rageval_hooks.score import Evaluation, Failed, Result, Score
 
 __all__ = ["ScoringRun"]
 
+# Local models share the cores of one machine: more threads make each of them slower.
 _LOCAL_THREADS = 2
 
 
@@ -48,7 +49,8 @@ class ScoringRun:
         self._engine = pipeline.engine.with_judge(self._judge)
         self._judge_metrics = {metric.name for metric in pipeline.metrics if metric.asks_judge}
         self._names = {metric.name for metric in pipeline.metrics}
-        self._names |= {score.name for metric in pipeline.metrics for score in metric.scores}
+        for metric in pipeline.metrics:
+            self._names.update(score.name for score in metric.scores)
         answered_before = bool(self._judge_metrics) and journal.has_results(self._has_answer)
         self._outages = Outages(self._write, has_answered=answered_before)
         self._executor = DaemonExecutor(min(_LOCAL_THREADS, concurrency), "rageval-score")
@@ -72,7 +74,8 @@ class ScoringRun:
                 while len(running) >= self._concurrency:
                     running = await _first_done(running)
                 running.add(asyncio.create_task(self._score(index, record, advance)))
-                await asyncio.sleep(0)  # lets the task begin, and an interruption through
+                # Lets the task start, and lets an interruption through.
+                await asyncio.sleep(0)
             while running:
                 running = await _first_done(running)
             self._end()
@@ -85,8 +88,10 @@ class ScoringRun:
                 await self._judge.aclose()
 
     async def _score(self, index: int, record: Record, advance: Advance) -> None:
+        # What an interrupted run has paid for is in the journal, metric by metric.
         results: dict[str, tuple[Result, ...]] = self._journal.parts(index)
-        job = self._engine.job(record.turn, {metric.name for metric in self._pipeline.metrics} - results.keys())
+        wanted = [metric.name for metric in self._pipeline.metrics]
+        job = self._engine.job(record.turn, set(wanted) - results.keys())
 
         async def keep(part: Evaluation) -> None:
             for name in part.durations:
@@ -94,18 +99,28 @@ class ScoringRun:
                 results[name] = self._keep(index, name, found)
 
         await self._engine.evaluate(job, executor=self._executor, on_part=keep)
-        others = [result for result in record.results if not {result.metric, result.name} & self._names]
-        computed = [result for metric in self._pipeline.metrics for result in results[metric.name]]
-        done = record.model_copy(update={"results": (*others, *computed)})
-        judged = [result for result in done.results if result.metric in self._judge_metrics & set(job.names)]
-        outage = self._outages.add(index, done, judged)
+        computed: list[Result] = []
+        for name in wanted:
+            computed += results[name]
+        done = record.model_copy(update={"results": (*self._others(record), *computed)})
+        # Results from the journal say nothing about whether the judge works now.
+        asked = self._judge_metrics.intersection(job.names)
+        outage = self._outages.add(index, done, [result for result in computed if result.metric in asked])
         if outage is not None:
             raise self._unavailable(outage)
         advance(1)
 
+    def _others(self, record: Record) -> list[Result]:
+        """Return the results of a record that this run does not compute."""
+        return [result for result in record.results if not self._is_requested(result)]
+
+    def _is_requested(self, result: Result) -> bool:
+        return result.metric in self._names or result.name in self._names
+
     def _keep(self, index: int, name: str, found: tuple[Result, ...]) -> tuple[Result, ...]:
         """Return one metric's results as the record has them; usable answers of the judge go to the journal at once."""
         results = tuple(without_budget(result) for result in found)
+        # A result that changes here lacks calls that the budget prevented: the next run asks again.
         is_paid = name in self._judge_metrics and results == found
         if is_paid and not any(map(is_outage, found)):
             self._journal.part(index, name, results, self._budget.spent)
@@ -141,7 +156,7 @@ class ScoringRun:
         return self._journal.has_results(self._has_score)
 
     def _has_score(self, results: Iterable[Result]) -> bool:
-        return any(isinstance(result, Score) and {result.metric, result.name} & self._names for result in results)
+        return any(isinstance(result, Score) and self._is_requested(result) for result in results)
 
     def _has_answer(self, results: Iterable[Result]) -> bool:
         return any(is_answer(result) for result in results if result.metric in self._judge_metrics)

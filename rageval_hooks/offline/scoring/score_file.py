@@ -140,14 +140,16 @@ def _is_finished(earlier: EarlierResult, outputs: Sequence[Path]) -> bool:
     Raises:
         ConfigurationError: the outputs were made with other settings, and would be lost.
     """
+    # A longer input is welcome: its new rows are scored.
     changed = [name for name in earlier.changed if name != _INPUT]
     if changed:
         raise ConfigurationError(
             f"{outputs[0]} is a finished score file with other {', '.join(changed)}: name another output, or give"
             " --restart to replace it"
         )
-    is_complete = bool(earlier.work.get(_COMPLETE)) and all(output.exists() for output in outputs)
-    return is_complete and not earlier.changed
+    if earlier.changed or not earlier.work.get(_COMPLETE):
+        return False
+    return all(output.exists() for output in outputs)
 
 
 def _reusable(path: Path, output: Path, items: Iterable[tuple[int, Item]]) -> dict[str, tuple[Result, ...]]:
@@ -168,6 +170,7 @@ def _reusable(path: Path, output: Path, items: Iterable[tuple[int, Item]]) -> di
 
 def _usable(items: Iterable[tuple[int, Item]], errors: BadRows) -> Iterator[tuple[int, Record]]:
     """Yield the usable records with their positions; the other rows go to the file for bad rows."""
+    # Bad rows have no position, so that outputs have no gaps.
     index = 0
     for _, item in items:
         if isinstance(item, BadRow):
@@ -185,14 +188,18 @@ def _reused(
 ) -> Iterator[tuple[int, Record]]:
     """Yield records; those with results of a finished file go to the journal first, so that they are not scored."""
     for index, record in records:
-        if reusable and not journal.has(index):
-            results = reusable.get(turn_key(record))
-            if results is not None:
-                names = {result.name for result in results}
-                others = [result for result in record.results if result.name not in names]
-                journal.done(index, record.model_copy(update={"results": (*others, *results)}), journal.spent)
-                scored.reused += 1
+        # Hashing every turn takes time, and most runs have nothing to reuse.
+        results = reusable.get(turn_key(record)) if reusable else None
+        if results is not None and not journal.has(index):
+            journal.done(index, _with_results(record, results), journal.spent)
+            scored.reused += 1
         yield index, record
+
+
+def _with_results(record: Record, results: Sequence[Result]) -> Record:
+    names = {result.name for result in results}
+    others = [result for result in record.results if result.name not in names]
+    return record.model_copy(update={"results": (*others, *results)})
 
 
 def _no_rows(path: Path, errors: BadRows) -> TurnError:
@@ -207,7 +214,10 @@ def _no_rows(path: Path, errors: BadRows) -> TurnError:
 def _settings(pipeline: Pipeline, inputs: Sequence[Path]) -> Mapping[str, Any]:
     """Return what decides on the results, by the names that a user knows."""
     settings = pipeline.settings
-    patience = CallPolicy.model_fields  # retries and time-outs may change between runs
+    # Retries and time-outs do not change a score: they may change between runs.
+    patience = CallPolicy.model_fields
+    options = {name: value for name, value in settings.judge_options.items() if name not in patience}
+    # Models that no metric reads do not matter either.
     uses_models = any(metric.models for metric in pipeline.metrics)
     return {
         "command": "score",
@@ -216,6 +226,6 @@ def _settings(pipeline: Pipeline, inputs: Sequence[Path]) -> Mapping[str, Any]:
         "metrics": [f"{metric.name} {metric.version}" for metric in pipeline.metrics],
         "models": settings.models.model_dump(mode="json") if uses_models else None,
         "judge": None if pipeline.judge is None else str(pipeline.judge),
-        "judge options": {name: value for name, value in settings.judge_options.items() if name not in patience},
+        "judge options": options,
         "thresholds": settings.thresholds,
     }

@@ -1,4 +1,4 @@
-"""From the options of a command to the pipeline that it uses."""
+"""The pipeline of a command, built from its options."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rageval_hooks.settings import Settings
 
 __all__ = ["build_pipeline", "required_fields"]
 
+# Judges accept this many requests at a time by default; see `CallPolicy`.
 _USUAL_CONCURRENCY = 8
 
 
@@ -23,25 +24,26 @@ def build_pipeline(
     thresholds: Iterable[str],
     concurrency: int,
 ) -> Pipeline:
-    """Return a pipeline that exports nothing, and begin to load its models.
+    """Return a pipeline without exporters, and start loading its models.
 
     Args:
-        metrics: names with commas between them; None for the defaults.
-        models: a tier, or a JSON object.
+        metrics: names separated by commas; None for the defaults.
+        models: a tier such as ``lexical``, or a JSON object.
         judge: ``"provider:model"``.
-        judge_options: ``name=value`` with commas between, or a JSON object.
-        thresholds: ``name=number``, ``name=none`` or ``none``, each.
-        concurrency: turns at a time; so many requests at a time, at least, go to the judge.
+        judge_options: ``name=value`` separated by commas, or a JSON object.
+        thresholds: items of the form ``name=number``, ``name=none`` or ``none``.
+        concurrency: turns at a time. The judge gets at least as many requests at a time.
 
     Raises:
-        ConfigurationError: something is wrong; the message says what is valid.
+        ConfigurationError: an option is wrong; the message says what is valid.
     """
     bounds = ", ".join(thresholds)
     plain: dict[str, Any] = {
         "models": models,
         "judge_options": judge_options,
         "thresholds": bounds or None,
-        "sample_rate": 1.0,  # whatever the environment says of the application: every row is meant
+        # RAGEVAL_SAMPLE_RATE is meant for an application; a command scores every row.
+        "sample_rate": 1.0,
         "judge_sample_rate": {},
     }
     settings = Settings.build(judge=judge, **plain)
@@ -50,21 +52,21 @@ def build_pipeline(
         plain["judge_options"] = with_concurrency(named, settings.judge_options, concurrency)
     pipeline = Pipeline.build(metrics=metrics, judge=judge, exporters=[], **plain)
     if not pipeline.metrics:
-        raise ConfigurationError("no metrics: name some, or leave the option out for the local defaults")
+        raise ConfigurationError("no metrics: name some, or omit the option for the local defaults")
     pipeline.load_models()
     return pipeline
 
 
 def required_fields(pipeline: Pipeline, *, named: bool) -> tuple[str, ...]:
-    """Return the fields that a file must have a column for.
+    """Return the fields that need a column in the file.
 
     Args:
-        pipeline: its metrics say what they need.
-        named: whether the user has named the metrics: then the reference answer that one needs is meant to be there.
+        pipeline: the pipeline with its metrics.
+        named: True if the user named the metrics. If one of them needs a reference answer, a file without references
+            is then an error.
     """
-    needed = {field for metric in pipeline.metrics for field in metric.requires}
     # Metrics that need passages are skipped, with the reason, for files and turns without any.
     required = ["query", "response"]
-    if named and "reference" in needed:
+    if named and any("reference" in metric.requires for metric in pipeline.metrics):
         required.append("reference")
     return tuple(required)

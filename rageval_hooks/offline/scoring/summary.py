@@ -1,4 +1,4 @@
-"""What a run of `score` did, for its last lines and its exit status."""
+"""The result of a run of `score`, for its last lines and its exit status."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ __all__ = ["Scored"]
 
 @dataclass
 class Scored:
-    """What a run did.
+    """The result of a run.
 
     Attributes:
-        turns: how many turns have results.
-        resumed: how many of them are from an earlier run that was interrupted.
-        reused: how many of them are from a finished file that this run enlarged.
+        turns: number of turns with results.
+        resumed: how many of them an interrupted run had scored.
+        reused: how many of them have results from the finished output that this run extended.
         finished: True if the output was already complete, so that nothing was done.
-        bad: rows that could not be used.
-        first_bad: the first of them.
-        errors: the file that they are in.
+        bad: number of rows that could not be used.
+        first_bad: the first of these rows.
+        errors: the file that these rows were written to.
         results: number of results of each status.
-        spent: what the judge took, earlier runs included.
-        budget: why the judge got no more requests, if a budget was spent.
-        left_out: requests to the judge that were not sent for that reason.
-        why_not: why the first result without a score has none.
-        broken: what is wrong with the judge, if it answered nothing while other metrics made scores.
+        spent: requests and cost of the judge, earlier runs included.
+        budget: the budget that was used up, in words.
+        left_out: number of requests that were not sent because of the budget.
+        why_not: the reason of the first result that is not a score.
+        broken: the error of a judge that answered nothing, while other metrics made scores.
         names: names of the scores of whole turns.
     """
 
@@ -58,5 +58,6 @@ class Scored:
                 if is_about_turn(result):
                     self.names.add(result.name)
             elif self.why_not is None:
+                # One reason is shown if nothing was scored; the first is as good as any.
                 reason = result.reason if isinstance(result, Skipped) else f"{result.error_type}: {result.message}"
                 self.why_not = f"{result.name}: {reason.removeprefix(f'{result.name}: ')}"

@@ -282,7 +282,7 @@ def test_bertscore_is_that_of_its_package(scorer: BertScore, encoder: Path) -> N
 
 
 def test_empty_and_long_answers_are_counted(scorer: BertScore) -> None:
-    """An empty one is left out, and one longer than the model reads is cut, which is said."""
+    """An empty answer is excluded; one that is longer than the model can read is truncated and counted."""
     found = bertscore(["the pier", " \n", "the " * 100, "the pier"], scorer)
 
     assert isinstance(found, BertScores)
@@ -323,9 +323,9 @@ def test_the_default_model_has_its_baseline(encoder: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "layers: which layer of .* is compared has to be given"),
+        ({}, "layers is required for .*: give the layer to compare"),
         ({"layers": 3}, "layers=3: .* has layers 0 to 2"),
-        ({"layers": 2, "baseline": 1.0}, "a baseline lies between -1 and 1, and 1.0 does not"),
+        ({"layers": 2, "baseline": 1.0}, "baseline=1.0: it must be between -1 and 1"),
         ({"layers": 2, "baseline": "/no/such.tsv"}, "baseline: /no/such.tsv cannot be read: No such file"),
         ({"layers": 2, "baseline": __file__}, "baseline: .* has no row for layer 2, or is not a table"),
     ],
@@ -382,7 +382,7 @@ def test_bertscore_is_left_out_without_an_encoder() -> None:
 
 def test_the_same_run_twice_is_an_error() -> None:
     """It would count as two."""
-    with pytest.raises(ConfigurationError, match="run 1 of 'q1' is there twice: give each repetition its number"):
+    with pytest.raises(ConfigurationError, match="run 1 of 'q1' occurs twice: give each repetition its own run number"):
         consistency([record(1), record(1)])
 
 

@@ -119,6 +119,18 @@ class TestRanks:
         assert any("mrr is worse than in before: 1.000 → 0.250" in line for line in result.failures)
         assert any("rank is worse than in before: 1.000 → 4" in line for line in result.failures)
 
+    def test_a_file_without_targets_is_one_cause(self, tmp_path: Path) -> None:
+        """The six scores that follow from the rank of the target share a line of the gate, and say why."""
+        before = write(
+            tmp_path / "before.jsonl", [record(f"q{k}", target="t", rank=1, scores={"cost": 1}) for k in range(12)]
+        )
+        after = write(tmp_path / "after.jsonl", [record(f"q{k}", scores={"cost": 1}) for k in range(12)])
+        result = check_gate(build_report([before, after]), Gate(bounds={}, has_baseline=True))
+
+        [line] = result.undecided
+        assert line.startswith("after: a regression cannot be excluded: rank, mrr, hit@1, hit@3, hit@5, hit@10 have no")
+        assert line.endswith("value in after (not computed: its records have no target passages)")
+
 
 class TestVerdict:
     def test_failures_come_first(self, tmp_path: Path) -> None:

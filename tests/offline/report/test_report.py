@@ -191,7 +191,7 @@ class TestRanks:
         assert file.ranks.hits[10] == 0.75
 
     def test_a_turn_that_failed_before_retrieval_is_no_miss(self, tmp_path: Path) -> None:
-        """Nobody knows its rank; it is counted apart."""
+        """Its rank is unknown; it is counted separately."""
         [file] = report_of(
             tmp_path,
             record("q1", target="t", rank=2),

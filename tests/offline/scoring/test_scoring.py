@@ -185,7 +185,7 @@ class TestScores:
 
 
 class Interruption(BaseException):
-    """As if somebody had pressed Ctrl-C."""
+    """As if the user had pressed Ctrl-C."""
 
 
 def stopping(after: int) -> FakeJudge:
@@ -229,14 +229,14 @@ class TestResuming:
         scored, records = score(path, rest)
 
         assert (scored.resumed, len(records)) == (2, 6)
-        assert len(rest.calls) == 3  # the judgement of the third stands in a line before
+        assert len(rest.calls) == 3  # The judgement of the third question is in an earlier line.
 
     def test_what_one_metric_has_found_is_kept(self, path: Path) -> None:
         """Of a turn that two metrics ask about, one of them judged, only the other is asked."""
 
         @metric(requires=["response"])
         async def quick(turn: Any, judge: Any) -> float:
-            """Asks nobody, but is a metric with a judge."""
+            """A metric with a judge that makes no requests."""
             asked.append(turn.id)
             return 1.0
 
@@ -258,7 +258,7 @@ class TestResuming:
         ],
     )
     def test_something_else_does_not_go_on(self, change: dict[str, Any], named: str, path: Path) -> None:
-        """It says what is different, and how to begin anew."""
+        """The message says what is different, and how to start over."""
         self.interrupted(path)
         judge = FakeJudge(lambda _: LABELS, model=change.pop("model", "fake"))
         if "rows" in change:
@@ -292,7 +292,7 @@ class TestResuming:
             assert given.read_bytes() == before
 
     def test_bad_rows_of_another_output_stay(self, path: Path) -> None:
-        """Each output has a file of its own for them."""
+        """Each output has its own file for bad rows."""
         score(write_lines(path.parent / "half.jsonl", [*rows(1), "{"]))
         [errors] = path.parent.glob("*.errors.jsonl")
         score(path, output="out.csv")
@@ -437,7 +437,7 @@ class TestJudge:
 
     @pytest.mark.parametrize("kind", [JudgeAnswerError, JudgeRefusedError, JudgeTruncatedError])
     def test_an_answer_that_cannot_be_used(self, kind: type[Exception], path: Path) -> None:
-        """Is one: the judge works, and an outage beside it is a failure of its turn."""
+        """An unusable answer is an answer: the judge works, and an outage is a failure of its own turn."""
 
         def useless(call: FakeCall) -> Any:
             raise (JudgeUnavailableError if "pier 5" in call.prompt else kind)("no")

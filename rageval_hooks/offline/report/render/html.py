@@ -12,12 +12,12 @@ from typing import Any
 
 from rageval_hooks.errors import MissingDependencyError
 from rageval_hooks.offline.report.build import Analysis
+from rageval_hooks.offline.report.details import check_trace_url
 from rageval_hooks.offline.report.model import Verdict
 from rageval_hooks.offline.report.render.page_data import page_chunks, page_index
 from rageval_hooks.offline.report.render.panels import Panel, panels
 from rageval_hooks.offline.report.render.plots import Ink, draw, to_svg
 from rageval_hooks.offline.report.render.tables import Table, comparison_tables, file_tables
-from rageval_hooks.offline.report.trace_url import check_trace_url
 from rageval_hooks.text.formatting import shown
 from rageval_hooks.version import __version__
 
@@ -102,7 +102,7 @@ def _json(value: Any) -> str:
 
 
 def _inline(panel: Panel, level: float, number: int) -> str:
-    """Return a plot as an SVG element for a page: with ids of its own, and in the page's colours."""
+    """Return a plot as an SVG element for a page: with ids that no other plot has, and the page's colours."""
     svg = to_svg(draw([panel], level, heading=False, ink=_INK), _INK)
     svg = _NOT_INLINE.sub("", svg[svg.index("<svg") :])
     head, end, body = svg.partition(">")

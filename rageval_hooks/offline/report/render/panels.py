@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rageval_hooks.metrics.base import Direction
-from rageval_hooks.offline.report.model import FileReport, Report, ScoreRow
+from rageval_hooks.offline.report.model import Ranks, Report, ScoreRow
 from rageval_hooks.offline.report.similarity import MEASURES
 from rageval_hooks.offline.report.statistics import Spread
 from rageval_hooks.text.formatting import flat, format_share, short_value
@@ -16,6 +16,7 @@ __all__ = ["Kind", "Mark", "Panel", "panels"]
 
 Kind = Literal["all", "scores", "consistency"]
 
+# Retrievers rarely return more; later ranks share a bar.
 _MOST_RANKS = 10
 
 
@@ -26,7 +27,7 @@ class Mark:
     Attributes:
         label: the file, or in the overview the score.
         file: position of the file, which chooses the colour.
-        spread: the numbers; None if there are none.
+        spread: the numbers; None without values.
         as_share: True for a yes-or-no score, which is written and drawn as a share.
         shares: per bin of a rank panel, the share of turns.
         count: number of turns of a rank panel.
@@ -42,15 +43,19 @@ class Mark:
     @property
     def numbers(self) -> str:
         """The numbers of the row in words."""
+        # A histogram shows its numbers at the bars.
         if self.shares:
             return f"n = {self.count}"
-        found = self.spread
-        if found is None:
+        if self.spread is None:
             return "no values"
-        show = format_share if self.as_share else short_value
-        text = f"{'share' if self.as_share else 'mean'} {show(found.mean)}"
+        return self._of_values(self.spread)
+
+    def _of_values(self, found: Spread) -> str:
+        name, show = ("share", format_share) if self.as_share else ("mean", short_value)
+        text = f"{name} {show(found.mean)}"
         if found.interval is not None:
             text += f" [{show(found.interval.low)}, {show(found.interval.high)}]"
+        # The median of zeros and ones is 0 or 1, and says less than the share.
         if not self.as_share:
             text += f", median {show(found.median)}"
         return f"{text}, n = {found.count}"
@@ -119,105 +124,163 @@ def panels(
         similarity: also plot how similar the texts of repeated answers are.
         bounds: values to mark, by score; by default the thresholds that the scores themselves define.
     """
-    names = list(dict.fromkeys(row.name for file in report.files for row in file.scores))
-    rows = {name: [(place, file, file.score(name)) for place, file in enumerate(report.files)] for name in names}
     found: list[Panel | None] = []
     if kind != "consistency":
-        found.append(_overview(report))
-        found += [_score_panel(name, rows[name], (bounds or {}).get(name)) for name in names]
-        found.append(_rank_panel(report))
+        found += _score_panels(report, bounds or {})
     if kind != "scores":
-        found += [_variation_panel(name, rows[name]) for name in names]
-        found += [_similarity_panel(name, report) for name in MEASURES if similarity]
+        found += _consistency_panels(report, similarity=similarity)
+    # A score without values, or without repeats, has no plot.
     return [panel for panel in found if panel is not None]
 
 
-_Rows = Sequence[tuple[int, FileReport, ScoreRow | None]]
+def _score_panels(report: Report, bounds: Mapping[str, float]) -> Iterator[Panel | None]:
+    yield _overview(report)
+    for name in _score_names(report):
+        yield _score_panel(name, _rows(report, name), bounds.get(name))
+    yield _rank_panel(report)
+
+
+def _consistency_panels(report: Report, *, similarity: bool) -> Iterator[Panel | None]:
+    for name in _score_names(report):
+        yield _variation_panel(name, _rows(report, name))
+    if similarity:
+        for name in MEASURES:
+            yield _similarity_panel(name, report)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _FileRow:
+    """One score of one file: the file's position and name, and its row, if it has the score."""
+
+    place: int
+    file: str
+    row: ScoreRow | None
+
+
+def _score_names(report: Report) -> list[str]:
+    """Return the scores of all files, each once, in the order of the files."""
+    names: dict[str, None] = {}
+    for file in report.files:
+        names.update(dict.fromkeys(row.name for row in file.scores))
+    return list(names)
+
+
+def _rows(report: Report, name: str) -> list[_FileRow]:
+    """Return a score in every file: a file without it has an empty row, so that files stay in the same order."""
+    return [_FileRow(place=place, file=file.name, row=file.score(name)) for place, file in enumerate(report.files)]
+
+
+def _with_values(rows: Sequence[_FileRow]) -> list[ScoreRow]:
+    return [item.row for item in rows if item.row is not None and item.row.spread is not None]
 
 
 def _overview(report: Report) -> Panel | None:
     """Return the means of all scores between 0 and 1 on one axis: the picture to look at first."""
-    marks = [mark for name in _bounded_names(report) for mark in _overview_marks(report, name)]
+    marks: list[Mark] = []
+    for name in _score_names(report):
+        rows = _rows(report, name)
+        # Other scores, such as costs, have no place on the axis from 0 to 1.
+        if all(_is_share_of_one(row) for row in _with_values(rows)):
+            marks += _overview_marks(rows)
+    # One mark alone would repeat the plot of its score.
     if len(marks) < 2:
         return None
     return Panel(title="overview", kind="overview", high=1.0, marks=tuple(marks))
 
 
-def _bounded_names(report: Report) -> list[str]:
-    rows = [row for file in report.files for row in file.scores if row.spread is not None]
-    unbounded = {row.name for row in rows if row.high != 1 or row.low != 0}
-    return [name for name in dict.fromkeys(row.name for row in rows) if name not in unbounded]
+def _is_share_of_one(row: ScoreRow) -> bool:
+    return row.low == 0 and row.high == 1
 
 
-def _overview_marks(report: Report, name: str) -> Iterator[Mark]:
-    for place, file in enumerate(report.files):
-        row = file.score(name)
-        if row is not None and row.spread is not None:
-            arrow = " ↓" if row.direction == "lower" else ""
-            yield Mark(label=f"{flat(name)}{arrow}", file=place, spread=row.spread, as_share=row.binary)
+def _overview_marks(rows: Sequence[_FileRow]) -> Iterator[Mark]:
+    for item in rows:
+        row = item.row
+        if row is None or row.spread is None:
+            continue
+        label = flat(row.name)
+        if row.direction == "lower":
+            label += " ↓"
+        yield Mark(label=label, file=item.place, spread=row.spread, as_share=row.binary)
 
 
-def _score_panel(name: str, rows: _Rows, bound: float | None) -> Panel | None:
-    there = [row for _, _, row in rows if row is not None and row.spread is not None]
-    if not there:
+def _score_panel(name: str, rows: Sequence[_FileRow], bound: float | None) -> Panel | None:
+    found = _with_values(rows)
+    if not found:
         return None
-    is_share = all(row.binary for row in there)
-    highs = [row.high for row in there]
+    first = found[0]
+    is_share = all(row.binary for row in found)
+    marks = []
+    for item in rows:
+        spread = item.row.spread if item.row else None
+        marks.append(Mark(label=item.file, file=item.place, spread=spread, as_share=is_share))
     return Panel(
         title=flat(name),
         kind="share" if is_share else "box",
-        direction=there[0].direction,
-        low=there[0].low if there[0].low < 0 else 0.0,
-        high=None if None in highs else max(high for high in highs if high is not None),
-        unit=there[0].unit,
-        marks=tuple(
-            Mark(label=file.name, file=place, spread=row.spread if row else None, as_share=is_share)
-            for place, file, row in rows
-        ),
-        threshold=there[0].threshold if bound is None else bound,
+        direction=first.direction,
+        # Axes start at 0, so that a small difference does not look like a large one.
+        low=min(first.low, 0.0),
+        high=_common_high(found),
+        unit=first.unit,
+        marks=tuple(marks),
+        threshold=first.threshold if bound is None else bound,
     )
+
+
+def _common_high(rows: Sequence[ScoreRow]) -> float | None:
+    """Return the end of an axis for all files, or None if a file's values have no bound."""
+    highs = [row.high for row in rows if row.high is not None]
+    return max(highs) if len(highs) == len(rows) else None
 
 
 def _rank_panel(report: Report) -> Panel | None:
     """Return the share of turns by rank of the target passage."""
-    if not any(file.ranks for file in report.files):
+    tables = {place: file.ranks for place, file in enumerate(report.files) if file.ranks is not None}
+    if not tables:
         return None
-    last = max(max(file.ranks.counts, default=1) for file in report.files if file.ranks)
-    ranks = range(1, min(last, _MOST_RANKS) + 1)
-    has_rest = last > _MOST_RANKS
+    last = max(max(ranks.counts, default=1) for ranks in tables.values())
+    shown = min(last, _MOST_RANKS)
+    bins = [str(rank) for rank in range(1, shown + 1)]
+    if last > shown:
+        bins.append(f">{shown}")
     marks = []
-    for place, file in enumerate(report.files):
-        if file.ranks is None:
-            continue
-        counts = [file.ranks.counts.get(rank, 0) for rank in ranks]
-        if has_rest:
-            counts.append(file.ranks.count - file.ranks.missed - sum(counts))
-        counts.append(file.ranks.missed)
-        shares = tuple(count / file.ranks.count for count in counts)
-        marks.append(Mark(label=file.name, file=place, shares=shares, count=file.ranks.count))
-    bins = (*map(str, ranks), *([f">{_MOST_RANKS}"] if has_rest else []), "none")
-    return Panel(title="rank of the target passage", kind="ranks", high=1.0, marks=tuple(marks), bins=bins)
+    for place, ranks in tables.items():
+        shares = _rank_shares(ranks, shown, has_rest=last > shown)
+        marks.append(Mark(label=report.files[place].name, file=place, shares=shares, count=ranks.count))
+    return Panel(title="rank of the target passage", kind="ranks", high=1.0, marks=tuple(marks), bins=(*bins, "none"))
 
 
-def _variation_panel(name: str, rows: _Rows) -> Panel | None:
-    marks = tuple(
-        Mark(label=file.name, file=place, spread=row.repeats.coefficients if row and row.repeats else None)
-        for place, file, row in rows
-    )
-    if not any(mark.spread for mark in marks):
-        return None
+def _rank_shares(ranks: Ranks, shown: int, *, has_rest: bool) -> tuple[float, ...]:
+    """Return the share of each bar: the first ranks, all later ones together if there are any, and misses."""
+    counts = [ranks.counts.get(rank, 0) for rank in range(1, shown + 1)]
+    if has_rest:
+        counts.append(ranks.count - ranks.missed - sum(counts))
+    counts.append(ranks.missed)
+    return tuple(count / ranks.count for count in counts)
+
+
+def _variation_panel(name: str, rows: Sequence[_FileRow]) -> Panel | None:
+    marks = []
+    for item in rows:
+        repeats = item.row.repeats if item.row else None
+        marks.append(Mark(label=item.file, file=item.place, spread=repeats.coefficients if repeats else None))
     title = f"{flat(name)}: variation over repeats"
-    return Panel(title=title, kind="box", direction="lower", unit="CV", marks=marks)
+    return _box_panel(title, marks, direction="lower", unit="CV")
 
 
 def _similarity_panel(name: str, report: Report) -> Panel | None:
     marks = []
     for place, file in enumerate(report.files):
-        found = next((item.spread for item in file.similarity if item.name == name), None)
-        marks.append(Mark(label=file.name, file=place, spread=found))
-    if not any(mark.spread for mark in marks):
-        return None
+        spread = next((item.spread for item in file.similarity if item.name == name), None)
+        marks.append(Mark(label=file.name, file=place, spread=spread))
     # A rescaled BERTScore may be below 0, and a formula cannot bound it.
     high = None if name == "bertscore" else 1.0
     title = f"{MEASURES[name]} between repeated answers"
-    return Panel(title=title, kind="box", direction="higher", high=high, marks=tuple(marks))
+    return _box_panel(title, marks, direction="higher", high=high)
+
+
+def _box_panel(
+    title: str, marks: Sequence[Mark], *, direction: Direction, high: float | None = None, unit: str = ""
+) -> Panel | None:
+    if not any(mark.spread for mark in marks):
+        return None
+    return Panel(title=title, kind="box", direction=direction, high=high, unit=unit, marks=tuple(marks))

@@ -30,7 +30,7 @@ __all__ = ["Ink", "draw", "to_png", "to_svg"]
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
 _MOST_COLUMNS = 3
 
-# Inches.
+# Inches. Sizes are fixed, and the figure grows: a panel looks the same among three others and among thirty.
 _WIDTH = 4.4
 _GAP = 0.45
 _EDGE = 0.25
@@ -94,25 +94,42 @@ def draw(panels: Sequence[Panel], level: float, *, heading: bool = True, ink: In
     with _style(ink):
         from matplotlib.figure import Figure
 
-        wide = [panel for panel in panels if panel.kind == "overview"]
-        small = [panel for panel in panels if panel.kind != "overview"]
-        columns = max(1, min(_MOST_COLUMNS, len(small)))
-        width = max(columns * _WIDTH + (columns - 1) * _GAP, _OVERVIEW_WIDTH if wide else 0.0)
-        lines = [small[start : start + columns] for start in range(0, len(small), columns)]
+        width, lines = _layout(panels)
         top = _heading_height(panels, width, level) if heading else 0.0
-        heights = [_height(panel, width) for panel in wide]
-        heights += [max(_height(panel, _WIDTH) for panel in line) for line in lines]
+        # The figure is created with its final size: matplotlib places everything in shares of it.
+        heights = [_line_height(line, width) for line in lines]
         total = top + sum(heights) + _GAP * (len(heights) - 1)
         figure = Figure(figsize=(width + 2 * _EDGE, total + 2 * _EDGE))
         if heading:
             _draw_heading(figure, panels, width, level)
-        for line, height in zip([*([panel] for panel in wide), *lines], heights, strict=True):
+        for line, height in zip(lines, heights, strict=True):
             for place, panel in enumerate(line):
-                across = width if panel.kind == "overview" else _WIDTH
-                box = _Box(_EDGE + place * (_WIDTH + _GAP), _EDGE + top, across, height)
+                left = _EDGE + place * (_WIDTH + _GAP)
+                box = _Box(left, _EDGE + top, _panel_width(panel, width), height)
                 _draw_panel(figure, panel, box, ink)
             top += height + _GAP
     return figure
+
+
+def _layout(panels: Sequence[Panel]) -> tuple[float, list[list[Panel]]]:
+    """Return the width of a figure in inches without its edges, and its lines of panels."""
+    wide = [panel for panel in panels if panel.kind == "overview"]
+    small = [panel for panel in panels if panel.kind != "overview"]
+    columns = max(1, min(_MOST_COLUMNS, len(small)))
+    width = columns * _WIDTH + (columns - 1) * _GAP
+    if wide:
+        width = max(width, _OVERVIEW_WIDTH)
+    lines = [[panel] for panel in wide]
+    lines += [small[start : start + columns] for start in range(0, len(small), columns)]
+    return width, lines
+
+
+def _panel_width(panel: Panel, width: float) -> float:
+    return width if panel.kind == "overview" else _WIDTH
+
+
+def _line_height(line: Sequence[Panel], width: float) -> float:
+    return max(_height(panel, _panel_width(panel, width)) for panel in line)
 
 
 def to_svg(figure: Figure, ink: Ink | None = None) -> str:
@@ -157,7 +174,7 @@ def _inches(text: str, size: float, weight: str = "normal") -> float:
         return 0.0
     drawn = TextPath((0, 0), text, size=size, prop=FontProperties(weight=weight))
     # A character that the font lacks is drawn as a narrow box here, but may be wide in a browser.
-    least = size * 0.5 * width_of(text) if not text.isascii() else 0.0
+    least = 0.0 if text.isascii() else size * 0.5 * width_of(text)
     return max(float(drawn.get_extents().width), least) / 72
 
 
@@ -180,6 +197,7 @@ def _wrapped(text: str, width: float, size: float, weight: str = "normal") -> li
 def _broken(word: str, width: float, size: float, weight: str) -> list[str]:
     if _inches(word, size, weight) <= width:
         return [word]
+    # Names of scores are broken where their parts end, so that a reader still recognizes them.
     pieces = [""]
     for part in _PARTS.findall(word):
         # A part that is too long by itself is broken between any two characters.
@@ -340,7 +358,8 @@ def _draw_rows(figure: Figure, panel: Panel, box: _Box, ink: Ink) -> None:
     """Draw one box or bar per file, under its name and numbers."""
     rows = sum(len(_row_lines(panel, mark, box.width)) * _LINE + _BAR for mark in panel.marks)
     axes = _add_axes(figure, _Box(box.left, box.top, box.width, rows))
-    axes.set_ylim(rows, 0)  # inches from the top
+    # The axis counts inches from the top, as the texts do.
+    axes.set_ylim(rows, 0)
     down = 0.0
     for mark in panel.marks:
         lines = _row_lines(panel, mark, box.width)
@@ -406,6 +425,7 @@ def _draw_box(axes: Axes, y: float, found: Spread, colour: str, ink: Ink) -> Non
 
 
 def _draw_mean(axes: Axes, y: float, found: Spread, ink: Ink) -> None:
+    # Like the median, the interval has a light edge, and the diamond is light: both lie on the box.
     if found.interval is not None:
         ends = [found.interval.low, found.interval.high]
         for line, thick in ((ink.paper, 4.0), (ink.text, 1.8)):
@@ -436,12 +456,15 @@ def _finish_axis(axes: Axes, panel: Panel, ink: Ink) -> None:
 
 
 def _limits(panel: Panel) -> tuple[float, float]:
-    found = [mark.spread for mark in panel.marks if mark.spread is not None]
-    low = min([panel.low, *(item.minimum for item in found)])
-    if panel.high is not None:
-        return low, max([panel.high, *(item.maximum for item in found)])
-    high = max([0.0, *(item.maximum for item in found)])
-    if not math.isfinite(high - low) or high - low <= 0:
+    # Values beyond a stated bound are shown all the same: hiding them would hide a faulty metric.
+    low = panel.low
+    high = 0.0 if panel.high is None else panel.high
+    for mark in panel.marks:
+        if mark.spread is not None:
+            low = min(low, mark.spread.minimum)
+            high = max(high, mark.spread.maximum)
+    # All values are 0, or so large that their difference is infinite: an axis needs a length.
+    if not math.isfinite(high - low) or high <= low:
         return low, low + 1.0
     return low, high
 
@@ -468,10 +491,12 @@ def _draw_ranks(figure: Figure, panel: Panel, box: _Box, ink: Ink) -> None:
         where = [k - 0.4 + (place + 0.5) * thick for k in range(len(panel.bins))]
         colour = COLOURS[mark.file % len(COLOURS)]
         axes.bar(where, mark.shares, width=thick * 0.92, color=colour, edgecolor=ink.text, linewidth=0.6, zorder=3)
+        # With several files the bars are too narrow for numbers.
         if len(panel.marks) == 1:
             for x, share in zip(where, mark.shares, strict=True):
                 text = format_share(share).replace(".0%", "%")
                 axes.text(x, share + 0.02, text, ha="center", va="bottom", size=6, color=ink.text)
+    # Room for the number above a bar of 100%.
     axes.set_ylim(0, 1.1 if len(panel.marks) == 1 else 1.0)
     axes.set_yticks([0, 0.25, 0.5, 0.75, 1])
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0%}"))

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
 from rageval_hooks.offline.report.comparison import ChangedTurn, Comparison, ScoreChange
 from rageval_hooks.offline.report.details import ShownTurn
 from rageval_hooks.offline.report.model import DocumentRow, FileReport, Missing, Report, ScoreRow
 from rageval_hooks.offline.report.similarity import Similarity
-from rageval_hooks.offline.report.statistics import Interval, Variation
+from rageval_hooks.offline.report.statistics import Interval, Paired, Variation
 from rageval_hooks.text.formatting import (
     MISSING,
     flat,
@@ -29,9 +29,12 @@ from rageval_hooks.text.wording import counted
 
 __all__ = ["COMPARISON_SECTIONS", "FILE_SECTIONS", "Column", "Table", "comparison_tables", "file_tables", "to_tables"]
 
+# Tables stay short enough to read; the page and the JSON have everything.
 _MOST_DOCUMENTS = 20
 _MOST_DOCUMENT_SCORES = 5
 _MOST_RANKS = 10
+
+# Characters of a question or an answer: two of them and their id fit into a wide terminal.
 _LONGEST_TEXT = 90
 _LONGEST_NAME = 14
 
@@ -79,19 +82,25 @@ class Column(Generic[Row]):
 
 def to_tables(report: Report) -> list[Table]:
     """Return the tables of a report, in reading order."""
-    tables = [table for file in report.files for table in file_tables(file)]
-    tables += [table for comparison in report.comparisons for table in comparison_tables(comparison)]
+    tables: list[Table] = []
+    for file in report.files:
+        tables += file_tables(file)
+    for comparison in report.comparisons:
+        tables += comparison_tables(comparison)
     return tables
 
 
 def file_tables(file: FileReport) -> list[Table]:
     """Return the tables of one file."""
-    return [table for section in FILE_SECTIONS if (table := section(file)) is not None]
+    tables = [section(file) for section in FILE_SECTIONS]
+    # A section returns None if the file has nothing for it, such as ranks.
+    return [table for table in tables if table is not None]
 
 
 def comparison_tables(comparison: Comparison) -> list[Table]:
     """Return the tables of two files side by side."""
-    return [table for section in COMPARISON_SECTIONS if (table := section(comparison)) is not None]
+    tables = [section(comparison) for section in COMPARISON_SECTIONS]
+    return [table for table in tables if table is not None]
 
 
 def _make_table(
@@ -123,15 +132,10 @@ def _scores(file: FileReport) -> Table:
         Column("score", lambda row: _with_arrow(row.name, row.direction), is_text=True),
         Column("mean", _mean),
         Column("interval", _mean_interval),
-        Column(
-            "median", lambda row: MISSING if row.spread is None else "" if row.binary else show_value(row.spread.median)
-        ),
-        Column(
-            "spread",
-            lambda row: MISSING if row.spread is None else "" if row.binary else show_value(row.spread.deviation),
-        ),
+        Column("median", _median),
+        Column("spread", _deviation),
         Column("values", lambda row: f"{row.spread.count if row.spread else 0}"),
-        Column("passed", lambda row: "" if row.passed is None else format_share(row.passed), only_if_any=True),
+        Column("passed", _passed, only_if_any=True),
         Column("skipped", lambda row: _count(row.skipped)),
         Column("failed", lambda row: _count(row.failed)),
     )
@@ -152,6 +156,23 @@ def _mean_interval(row: ScoreRow) -> str:
     return _interval(row.spread.interval, style="share" if row.binary else "value")
 
 
+def _median(row: ScoreRow) -> str:
+    if row.spread is None:
+        return MISSING
+    # The median and the deviation of zeros and ones say nothing that their share does not say.
+    return "" if row.binary else show_value(row.spread.median)
+
+
+def _deviation(row: ScoreRow) -> str:
+    if row.spread is None:
+        return MISSING
+    return "" if row.binary else show_value(row.spread.deviation)
+
+
+def _passed(row: ScoreRow) -> str:
+    return "" if row.passed is None else format_share(row.passed)
+
+
 def _score_notes(file: FileReport) -> Iterator[str]:
     if any(row.direction == "lower" for row in file.scores):
         yield "↓ lower is better."
@@ -159,9 +180,7 @@ def _score_notes(file: FileReport) -> Iterator[str]:
         yield f"Up to {file.runs} answers to each question: intervals are over questions."
     if any(row.sampled for row in file.scores):
         yield "Scores of sampled turns are weighted by 1 / probability."
-    for row in file.scores:
-        if row.makers:
-            yield f"{row.name} was made by {' and '.join(row.makers)}: their values are not comparable."
+    yield from _maker_notes(file)
     if file.errors:
         errors = ", ".join(f"{number} {kind}" for kind, number in file.errors.items())
         yield f"Answers that failed: {errors}. They count as unanswered."
@@ -171,9 +190,16 @@ def _score_notes(file: FileReport) -> Iterator[str]:
         yield from _missing_notes(row)
 
 
+def _maker_notes(file: FileReport) -> Iterator[str]:
+    for row in file.scores:
+        if row.makers:
+            yield f"{row.name} was made by {' and '.join(row.makers)}: their values are not comparable."
+
+
 def _missing_notes(row: ScoreRow) -> Iterator[str]:
     for word, missing in (("skipped", row.skipped), ("failed", row.failed)):
         if missing.count:
+            # Reasons are sorted by how often they occur: the first one is enough for a note.
             reason, number = next(iter(missing.reasons.items()))
             share = "" if number == missing.count else f" ({number} of them)"
             yield f"{row.name}, {missing.count} {word}: {shorten(reason, 160)}{share}"
@@ -188,6 +214,7 @@ def _ranks(file: FileReport) -> Table | None:
         return None
     counts = list(ranks.counts.items())
     rows = [(f"{rank}", number) for rank, number in counts[:_MOST_RANKS]]
+    # A retriever that returns hundreds of passages would make the table as long.
     rest = sum(number for _, number in counts[_MOST_RANKS:])
     if rest:
         rows.append((f"beyond {counts[_MOST_RANKS - 1][0]}", rest))
@@ -231,10 +258,10 @@ def _similarity(file: FileReport) -> Table | None:
         return None
     columns: tuple[Column[Similarity], ...] = (
         Column("F1 between answers", lambda row: row.name, is_text=True),
-        Column("mean", lambda row: show_value(row.spread.mean if row.spread else None)),
+        Column("mean", lambda row: _of_spread(row, "mean")),
         Column("interval", lambda row: _interval(row.spread.interval if row.spread else None)),
-        Column("median", lambda row: show_value(row.spread.median if row.spread else None)),
-        Column("spread", lambda row: show_value(row.spread.deviation if row.spread else None)),
+        Column("median", lambda row: _of_spread(row, "median")),
+        Column("spread", lambda row: _of_spread(row, "deviation")),
         Column("questions", lambda row: f"{row.spread.count if row.spread else 0}"),
         Column("excluded", lambda row: f"{row.left_out or ''}", only_if_any=True),
     )
@@ -244,12 +271,15 @@ def _similarity(file: FileReport) -> Table | None:
     return _make_table(f"{file.name}: similarity of repeated answers", columns, file.similarity, notes)
 
 
+def _of_spread(row: Similarity, field: Literal["mean", "median", "deviation"]) -> str:
+    return MISSING if row.spread is None else show_value(getattr(row.spread, field))
+
+
 def _documents(file: FileReport) -> Table | None:
     if not file.documents:
         return None
     names = _document_scores(file)
-    ordering = file.worst_by if file.score(file.worst_by or "") else names[0] if names else None
-    order = _worst_documents(file, ordering)
+    order = _worst_documents(file, names[0] if names else None)
     columns = [
         Column[DocumentRow]("document", lambda row: row.document, is_text=True),
         Column[DocumentRow]("answers", lambda row: f"{row.records}"),
@@ -262,9 +292,10 @@ def _documents(file: FileReport) -> Table | None:
 
 def _document_scores(file: FileReport) -> list[str]:
     """Return the scores to show per document: the ordering one first, then those in the order of the file."""
-    there = [row.name for row in file.scores if row.spread is not None]
-    first = [name for name in there if name == file.worst_by]
-    return [*first, *(name for name in there if name not in first)][:_MOST_DOCUMENT_SCORES]
+    names = [row.name for row in file.scores if row.spread is not None]
+    # Sorting is stable: all but the first keep their order.
+    names.sort(key=lambda name: name != file.worst_by)
+    return names[:_MOST_DOCUMENT_SCORES]
 
 
 def _worst_documents(file: FileReport, ordering: str | None) -> list[DocumentRow]:
@@ -275,6 +306,7 @@ def _worst_documents(file: FileReport, ordering: str | None) -> list[DocumentRow
 
     def badness(document: DocumentRow) -> float:
         mean = document.means.get(row.name)
+        # A document without the score comes last.
         return float("inf") if mean is None else sign * mean
 
     return sorted(file.documents, key=badness)
@@ -296,21 +328,31 @@ def _worst(file: FileReport) -> Table | None:
 
 
 def _changes(comparison: Comparison) -> Table:
-    names = (comparison.before, comparison.after)
-    if max(map(len, names)) > _LONGEST_NAME:
-        names = ("before", "after")
+    before, after = comparison.before, comparison.after
+    # Long names would make columns of numbers wider than a terminal; the title has them.
+    if max(len(before), len(after)) > _LONGEST_NAME:
+        before, after = "before", "after"
     columns: tuple[Column[ScoreChange], ...] = (
         Column("score", lambda row: _with_arrow(row.name, row.direction), is_text=True),
-        Column(names[0], lambda row: show_value(row.test.before if row.test else None)),
-        Column(names[1], lambda row: show_value(row.test.after if row.test else None)),
-        Column("difference", lambda row: signed_value(row.test.difference) if row.test else MISSING),
-        Column("interval", lambda row: _interval(row.test.interval if row.test else None, style="signed")),
-        Column("p", lambda row: format_p_value(row.test.p) if row.test else MISSING),
+        Column(before, _if_tested(lambda test: show_value(test.before))),
+        Column(after, _if_tested(lambda test: show_value(test.after))),
+        Column("difference", _if_tested(lambda test: signed_value(test.difference))),
+        Column("interval", _if_tested(lambda test: _interval(test.interval, style="signed"))),
+        Column("p", _if_tested(lambda test: format_p_value(test.p))),
         Column("p (worse)", lambda row: MISSING if row.p_worse is None else format_p_value(row.p_worse)),
         Column("n", lambda row: f"{row.test.count if row.test else 0}"),
     )
     title = f"{comparison.before} → {comparison.after}"
     return _make_table(title, columns, comparison.scores, list(_comparison_notes(comparison)))
+
+
+def _if_tested(cell: Callable[[Paired], str]) -> Callable[[ScoreChange], str]:
+    """Return a cell that is empty for a score without values in both files."""
+
+    def show(row: ScoreChange) -> str:
+        return MISSING if row.test is None else cell(row.test)
+
+    return show
 
 
 def _comparison_notes(comparison: Comparison) -> Iterator[str]:
@@ -326,8 +368,8 @@ def _comparison_notes(comparison: Comparison) -> Iterator[str]:
         yield f"Not compared: {ids} that stand for different questions in the two files."
     if comparison.only_in_one:
         yield f"Scores that only one of them has: {', '.join(comparison.only_in_one)}."
-    for loss in comparison.losses:
-        yield f"{comparison.describe_loss(loss)}."
+    for line in comparison.describe_losses(comparison.losses):
+        yield f"{line}."
     for change in comparison.scores:
         if change.makers:
             yield f"{change.name}: {comparison.describe_makers(change)}."

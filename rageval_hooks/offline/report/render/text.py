@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rageval_hooks.offline.report.model import Report, Verdict
@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 __all__ = ["print_tables", "to_markdown", "to_plain_text"]
 
 _GAP = 2
-_LEAST_TEXT = 16
-"""Text columns wrap down to this width; then number columns are dropped, which the table says."""
 
+# Text columns wrap down to this width; then number columns are dropped, which the table says.
+_LEAST_TEXT = 16
+
+# Names in the first column up to this length are not broken.
 _WHOLE_NAME = 32
-"""Names in the first column up to this length are not broken."""
 
 _MARKS = {"good": "+", "bad": "-", "note": " "}
 
@@ -36,13 +37,22 @@ def to_markdown(report: Report, verdict: Verdict | None = None) -> str:
         lines += [f"- {_escaped(line.strip())}" for line in _verdict_lines(verdict)]
         lines.append("")
     for table in to_tables(report):
-        rules = ["---" if column in table.texts else "---:" for column in range(len(table.header))]
-        lines += [f"## {_escaped(table.title)}", "", _markdown_row(table.header), f"| {' | '.join(rules)} |"]
-        lines += [_markdown_row(row) for row in table.rows]
-        lines.append("")
-        for note in table.notes:
-            lines += [_escaped(note), ""]
+        lines += _markdown_table(table)
     return "\n".join(lines)
+
+
+def _markdown_table(table: Table) -> Iterator[str]:
+    yield f"## {_escaped(table.title)}"
+    yield ""
+    yield _markdown_row(table.header)
+    # A rule with a colon at its end aligns numbers to the right.
+    rules = ["---" if column in table.texts else "---:" for column in range(len(table.header))]
+    yield f"| {' | '.join(rules)} |"
+    yield from map(_markdown_row, table.rows)
+    yield ""
+    for note in table.notes:
+        yield _escaped(note)
+        yield ""
 
 
 def to_plain_text(report: Report, verdict: Verdict | None = None) -> str:
@@ -92,15 +102,17 @@ def _verdict_lines(verdict: Verdict) -> list[str]:
 
 def _aligned(table: Table) -> list[str]:
     rows = [table.header, *table.rows]
-    widths = [max(width_of(row[column]) for row in rows) for column in range(len(table.header))]
-    lines = []
-    for row in rows:
-        cells = []
-        for column, cell in enumerate(row):
-            room = " " * (widths[column] - width_of(cell))
-            cells.append(cell + room if column in table.texts else room + cell)
-        lines.append((" " * _GAP).join(cells).rstrip())
-    return lines
+    widths = [_natural_width(table, column) for column in range(len(table.header))]
+    return [_aligned_row(table, row, widths) for row in rows]
+
+
+def _aligned_row(table: Table, row: Sequence[str], widths: Sequence[int]) -> str:
+    cells = []
+    for column, cell in enumerate(row):
+        # str.ljust() counts characters, but a Chinese one takes two columns of a terminal.
+        room = " " * (widths[column] - width_of(cell))
+        cells.append(cell + room if column in table.texts else room + cell)
+    return (" " * _GAP).join(cells).rstrip()
 
 
 def _fitting(table: Table, width: int) -> tuple[list[int], list[int]]:
@@ -109,6 +121,7 @@ def _fitting(table: Table, width: int) -> tuple[list[int], list[int]]:
     dropped: list[int] = []
     while _least_width(table, kept) > width:
         numbers = [column for column in kept if column not in table.texts]
+        # One number stays even if the terminal has to break the line: a table of names alone says nothing.
         if len(numbers) <= 1:
             break
         kept.remove(numbers[-1])
@@ -120,8 +133,12 @@ def _least_width(table: Table, columns: Sequence[int]) -> int:
     return sum(_least_column_width(table, column) for column in columns) + _GAP * len(columns)
 
 
+def _natural_width(table: Table, column: int) -> int:
+    return max(width_of(row[column]) for row in (table.header, *table.rows))
+
+
 def _least_column_width(table: Table, column: int) -> int:
-    natural = max(width_of(row[column]) for row in (table.header, *table.rows))
+    natural = _natural_width(table, column)
     if column not in table.texts:
         return natural
     return min(natural, _WHOLE_NAME if column == 0 else _LEAST_TEXT)
@@ -133,11 +150,13 @@ def _rich_table(table: Table, columns: Sequence[int]) -> object:
 
     shown = RichTable(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
     for column in columns:
-        least = _least_column_width(table, column)
-        if column in table.texts:
-            shown.add_column(Text(table.header[column]), overflow="fold", min_width=least)
-        else:
-            shown.add_column(Text(table.header[column]), justify="right", overflow="fold", min_width=least)
+        # Text() keeps rich from reading square brackets in names as its markup.
+        shown.add_column(
+            Text(table.header[column]),
+            justify="left" if column in table.texts else "right",
+            overflow="fold",
+            min_width=_least_column_width(table, column),
+        )
     for row in table.rows:
         shown.add_row(*(Text(row[column]) for column in columns))
     return shown
