@@ -39,7 +39,7 @@ _LEXICAL: dict[Role, Any] = {
 
 
 class Models:
-    """The models that some settings name. Two of the same settings share them.
+    """The models that the settings name. Equal settings share their models.
 
     Args:
         settings: which models.
@@ -49,14 +49,14 @@ class Models:
         self.settings = settings
 
     def load(self, roles: Iterable[Role]) -> None:
-        """Begin to load some models in the background."""
+        """Start loading some models in the background."""
         for role in roles:
             value = self._value(role)
             if value is not None:
                 value.start()
 
     def state(self, role: Role) -> LoadState:
-        """Return how far a model is."""
+        """Return the state of a model."""
         value = self._value(role)
         return "ready" if value is None else value.state
 
@@ -73,15 +73,15 @@ class Models:
         return self._get("nlp", wait)  # type: ignore[no-any-return]
 
     def hhem(self, *, wait: bool = False) -> Hhem:
-        """Return HHEM; see :meth:`BackgroundValue.get`. No rule stands in for it."""
+        """Return HHEM; see :meth:`BackgroundValue.get`. The lexical tier has no replacement for it."""
         if self.settings.hhem == LEXICAL:
-            reason = "nothing stands in for it in the lexical tier: set models={'hhem': 'name or /path'}"
+            reason = "the lexical tier has no replacement for it: set models={'hhem': 'name or /path'}"
             raise ModelUnavailableError("hhem", reason)
         return self._get("hhem", wait)  # type: ignore[no-any-return]
 
     @property
     def cache(self) -> MemoryCache[AnyEmbedding]:
-        """What the embedder computed for passages, by text."""
+        """The embeddings of passages, by text."""
         return _shared.cache(self.settings)
 
     def _get(self, role: Role, wait: bool) -> Any:
@@ -93,7 +93,7 @@ class Models:
 
 
 class _Shared:
-    """What all :class:`Models` of the process share."""
+    """Models and caches of the process, shared by all :class:`Models`."""
 
     def __init__(self) -> None:
         self._values: dict[tuple[Any, ...], BackgroundValue[Any]] = {}
@@ -104,6 +104,7 @@ class _Shared:
         backend = (settings.backend, settings.onnx_file) if role in ("embedder", "cross_encoder") else ()
         key = (role, getattr(settings, role), backend, settings.device, settings.download, settings.load_timeout)
         value = self._values.get(key)
+        # The first look takes no lock, since every metric of every turn asks.
         if value is None:
             with self._lock:
                 value = self._values.get(key)

@@ -14,10 +14,10 @@ T = TypeVar("T")
 
 
 class MemoryCache(Generic[T]):
-    """Keeps what was used last, as long as it fits. Safe to use from any thread.
+    """Keeps the values that were used most recently. Thread-safe.
 
     Args:
-        capacity: bytes for all values together; 0 keeps nothing.
+        capacity: maximum size of all values together, in bytes; 0 disables the cache.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -29,7 +29,7 @@ class MemoryCache(Generic[T]):
         self._lock = ForkSafeLock()
 
     def get(self, key: Hashable) -> T | None:
-        """Return the value, or None."""
+        """Return the value of a key; None if it is not in the cache."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
@@ -40,7 +40,7 @@ class MemoryCache(Generic[T]):
             return entry[0]
 
     def put(self, key: Hashable, value: T, size: int) -> None:
-        """Keep a value of so many bytes; one that is larger than the whole cache is not kept."""
+        """Add a value. A value that is larger than the whole cache is not kept."""
         with self._lock:
             old = self._entries.pop(key, None)
             if old is not None:
@@ -54,5 +54,5 @@ class MemoryCache(Generic[T]):
                 self.size -= freed
 
     def __len__(self) -> int:
-        """How many values are kept."""
+        """Return the number of values."""
         return len(self._entries)

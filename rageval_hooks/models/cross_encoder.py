@@ -21,7 +21,7 @@ class Relevance:
 
     Attributes:
         probability: 0..1.
-        truncated: whether the pair was longer than the model reads.
+        truncated: True if the pair was longer than the model reads.
     """
 
     probability: float
@@ -29,18 +29,18 @@ class Relevance:
 
 
 _LONGEST = 100_000
-"""Characters of a text that are looked at: far more than the tokens that the model reads have."""
+"""Characters that are tokenized: far more than fit the model."""
 
 _SPECIAL_TOKENS = 8
-"""At least as many as a tokenizer adds to a pair of texts."""
+"""An upper bound of the tokens that a tokenizer adds to a pair of texts."""
 
 
 class CrossEncoder:
-    """Reads query and response together.
+    """Scores a query and a response that the model reads together.
 
     Args:
         model: a ``sentence_transformers.CrossEncoder`` with one output.
-        name: the model's name, for the scores that it makes.
+        name: the model's name, which is recorded with its scores.
     """
 
     def __init__(self, model: Any, name: str) -> None:
@@ -51,14 +51,14 @@ class CrossEncoder:
         self.name = name
 
     def relevance(self, query: str, response: str) -> Relevance:
-        """Return the sigmoid of the model's logit on the pair; what is too long is cut as the model's library does."""
+        """Return the sigmoid of the model's logit for the pair. The model's library truncates longer pairs."""
         return model_executor().submit(self._relevance, query[:_LONGEST], response[:_LONGEST]).result()
 
     def _relevance(self, query: str, response: str) -> Relevance:
         return Relevance(_sigmoid(self._logit(query, response)), truncated=self._is_cut(query, response))
 
     def _logit(self, query: str, response: str) -> float:
-        """Return what ``predict`` returns for the pair, without what it does for lists of pairs."""
+        """Return what ``predict`` returns for one pair, without its overhead for lists of pairs."""
         import torch
 
         model = self._model
@@ -74,13 +74,15 @@ class CrossEncoder:
 
     def _is_cut(self, query: str, response: str) -> bool:
         limit = getattr(self._model, "max_seq_length", None) or self._model.tokenizer.model_max_length
-        if not limit or len(query) + len(response) + _SPECIAL_TOKENS <= limit:  # a token has at least one character
+        # A token has at least one character, so most pairs need not be tokenized again.
+        if not limit or len(query) + len(response) + _SPECIAL_TOKENS <= limit:
             return False
         length = len(self._model.tokenizer(query, response, truncation=False, verbose=False)["input_ids"])
         return bool(length > limit)
 
 
 def _sigmoid(value: float) -> float:
+    # Two forms, so that exp never overflows.
     if value >= 0:
         return 1 / (1 + math.exp(-value))
     return math.exp(value) / (1 + math.exp(value))
@@ -90,7 +92,7 @@ def load_cross_encoder(settings: ModelSettings) -> CrossEncoder:
     """Load the cross-encoder that the settings name.
 
     Raises:
-        ModelUnavailableError: it cannot be had.
+        ModelUnavailableError: the model cannot be loaded.
     """
     try:
         from sentence_transformers import CrossEncoder as Model

@@ -23,31 +23,31 @@ if TYPE_CHECKING:
 __all__ = ["SHORT", "Embedder", "load_embedder"]
 
 SHORT = 240
-"""Characters of a text that is worth embedding together with others: about 60 tokens."""
+"""Maximum length of a text that is embedded in a batch with others, in characters: about 60 tokens."""
 
 _LONGEST_WINDOW = 512
 _LONGEST_WORD = 12
-"""Tokens that a cut may move to fall between words."""
+"""Maximum number of tokens by which a cut moves to be between words."""
 
 
 _ENCODED = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
-"""What models read → where the tokenizer has it."""
+"""Inputs of models, and the attributes of the tokenizer's output that have them."""
 
 
 def _go_on() -> None:
-    """Do not stop."""
+    """Continue."""
 
 
 class Embedder:
     """Embeds texts, one forward pass per window of text.
 
-    Windows are not put together into padded batches: on a CPU that is not faster (the padding costs what the batch
-    gains), and the numbers of one text would depend, in their last bits, on its neighbours. Only short texts of one
-    turn are (:meth:`embed_short`). See benchmarks/RESULTS.md, "Local scoring".
+    Windows are not batched: on a CPU the padding costs what a batch gains, and the last bits of a text's vectors would
+    depend on the other texts. Only the short texts of one turn are batched (:meth:`embed_short`). See
+    benchmarks/RESULTS.md, "Local scoring".
 
     Args:
         model: a ``sentence_transformers.SentenceTransformer`` with a fast tokenizer.
-        name: the model's name, for the scores that it makes.
+        name: the model's name, which is recorded with its scores.
     """
 
     def __init__(self, model: Any, name: str) -> None:
@@ -59,7 +59,8 @@ class Embedder:
         self.window_tokens = min(int(model.max_seq_length or _LONGEST_WINDOW), _LONGEST_WINDOW)
         self._names = [(name, _ENCODED[name]) for name in model.tokenizer.model_input_names if name in _ENCODED]
         self._padding = {"input_ids": model.tokenizer.pad_token_id or 0}
-        self._tokenizer = copy.deepcopy(model.tokenizer.backend_tokenizer)  # a call of the library's own sets it anew
+        # A copy, since every call of the library changes padding and truncation of its tokenizer.
+        self._tokenizer = copy.deepcopy(model.tokenizer.backend_tokenizer)
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(self.window_tokens)
 
@@ -78,9 +79,9 @@ class Embedder:
         return Embedding.of(windows)
 
     def embed_short(self, texts: Sequence[str], pause: Callable[[], None] = _go_on) -> list[Embedding]:
-        """Embed short texts in one forward pass, the shorter ones padded.
+        """Embed short texts in one padded forward pass.
 
-        Pays up to some dozens of tokens, where a pass takes about as long whatever it reads.
+        This is faster for texts of up to some dozens of tokens, since a pass has a fixed cost.
 
         Args:
             texts: each of at most :data:`SHORT` characters.
@@ -100,11 +101,11 @@ class Embedder:
         return embeddings
 
     def fits(self, text: str) -> bool:
-        """Return whether a text is read at once, in one window. Costs its tokens, no forward pass."""
+        """Return True if a text fits one window. The text is tokenized; there is no forward pass."""
         return model_executor().submit(lambda: not self._tokenizer.encode(text).overflowing).result()
 
     def _begin(self, text: str, pause: Callable[[], None]) -> tuple[list[_Window], list[_Features]]:
-        """Tokenize a text and embed its first window: one way to the model's thread and back for most texts.
+        """Tokenize a text and embed its first window, so that most texts need one call on the model's thread.
 
         Returns:
             The first window, if there is one, and what is still to be embedded.
@@ -123,7 +124,7 @@ class Embedder:
         return [part for a, b in pieces for part in self._features(self._tokenizer.encode(text[a:b]), a)]
 
     def _pieces(self, text: str) -> list[tuple[int, int]]:
-        """Cut a text into the fewest pieces that fit a window, about equally long, between words where that goes."""
+        """Cut a text into the fewest pieces that fit a window, about equally long, between words if possible."""
         whole = self._tokenizer.encode(text)
         return self._cut(text, whole) if whole.overflowing else [(0, len(text))]
 
@@ -141,7 +142,12 @@ class Embedder:
         return list(pairwise([0, *cuts, len(text)]))
 
     def _features(self, encoded: Any, base: int) -> list[_Features]:
-        """Return the windows of a tokenized text that have tokens, which begins at a character of a larger one."""
+        """Return the windows of a tokenized text that have tokens.
+
+        Args:
+            encoded: the tokenized text.
+            base: where the text begins in the whole text, in characters.
+        """
         return [
             (
                 {name: getattr(window, attribute) for name, attribute in self._names},
@@ -182,7 +188,7 @@ def _padded(values: list[int], length: int, padding: int) -> list[int]:
 
 
 def _between_words(offsets: list[tuple[int, int]], index: int) -> int:
-    """Return the character at which to cut before a token: the nearest gap between words before it, if there is one."""
+    """Return the character at which to cut before a token: the nearest gap between words before it, else the token."""
     for candidate in range(index, max(index - _LONGEST_WORD, 1), -1):
         if offsets[candidate][0] > offsets[candidate - 1][1]:
             return offsets[candidate][0]
@@ -193,7 +199,7 @@ def load_embedder(settings: ModelSettings) -> Embedder:
     """Load the embedder that the settings name.
 
     Raises:
-        ModelUnavailableError: it cannot be had.
+        ModelUnavailableError: the model cannot be loaded.
     """
     try:
         from sentence_transformers import SentenceTransformer

@@ -1,4 +1,4 @@
-"""What an embedder makes of a text: vectors of its windows and of its tokens."""
+"""The embedding of a text: vectors of its windows and of its tokens."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class TokenVectors:
     """Contextual token embeddings of a text: the model's last layer.
 
     Attributes:
-        starts: where each token begins in the text, in characters, in order; shape (t,).
-        ends: where it ends; shape (t,).
+        starts: the first character of each token, in order; shape (t,).
+        ends: the character after each token; shape (t,).
         vectors: rows of length 1, without special tokens; shape (t, d).
     """
 
@@ -36,7 +36,7 @@ class TokenVectors:
 
 @dataclass(frozen=True)
 class Embedding:
-    """A text as its model sees it.
+    """The embedding of a text.
 
     Attributes:
         windows: the embedding of each window, rows of length 1; shape (w, d), w = 0 for a text without tokens.
@@ -48,7 +48,7 @@ class Embedding:
 
     @classmethod
     def of(cls, windows: Sequence[tuple[FloatArray, TokenVectors]]) -> Embedding:
-        """Put windows together."""
+        """Combine the windows of one text."""
         import numpy as np
 
         if not windows:
@@ -66,7 +66,7 @@ class Embedding:
 
     @staticmethod
     def together(embeddings: Sequence[Embedding]) -> Embedding:
-        """Return all windows of several texts, as if they were one; without its tokens."""
+        """Return the windows of several texts as one embedding, without tokens."""
         import numpy as np
 
         parts = [embedding.windows for embedding in embeddings if len(embedding.windows)]
@@ -81,26 +81,26 @@ class Embedding:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the model read nothing in the text."""
+        """True if the text has no tokens."""
         return not len(self.windows)
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Memory in bytes."""
         tokens = self.tokens
         return self.windows.nbytes + tokens.starts.nbytes + tokens.ends.nbytes + tokens.vectors.nbytes
 
     def cosine(self, other: Embedding) -> float:
-        """Return the cosine with another text, each as a whole, -1..1; 0 if one of them has no tokens."""
+        """Return the cosine of the two whole texts, -1..1; 0 if one of them has no tokens."""
         return 0.0 if self.is_empty or other.is_empty else float(self.vector @ other.vector)
 
     def best_cosine(self, other: Embedding) -> float:
-        """Return the best cosine of a window of this text with another text as a whole, -1..1; 0 likewise."""
+        """Return the best cosine of a window with the other whole text, -1..1; 0 if one of them has no tokens."""
         return 0.0 if self.is_empty or other.is_empty else float((self.windows @ other.vector).max())
 
 
 def unit(vectors: FloatArray) -> FloatArray:
-    """Return the vectors, brought to length 1."""
+    """Return the vectors, scaled to length 1."""
     import numpy as np
 
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
@@ -108,9 +108,9 @@ def unit(vectors: FloatArray) -> FloatArray:
 
 
 def keep_words(text: str, embedding: Embedding) -> Embedding:
-    """Return the embedding without the tokens that are no words, the others in half precision: 0.8 kB a token.
+    """Return the embedding with the tokens of words only, in half precision: 0.8 kB per token.
 
-    What is compared with a passage are words, so nothing is lost, and twice as many passages fit a cache.
+    Only words are compared with a passage, so no score changes, and the cache holds twice as many passages.
     """
     import numpy as np
 
@@ -118,6 +118,7 @@ def keep_words(text: str, embedding: Embedding) -> Embedding:
     found = list(words(text))
     if not found:
         return Embedding.together([embedding])
+    # For each token, the last word that begins before the token's end; it is kept if the two overlap.
     starts = np.asarray([word.start for word in found])
     ends = np.asarray([word.end for word in found])
     word = np.maximum(np.searchsorted(starts, tokens.ends, side="left") - 1, 0)

@@ -1,7 +1,7 @@
-"""HHEM-2.1-Open, which says how probable it is that a source supports a text; loaded without running remote code.
+"""HHEM-2.1-Open: the probability that a source supports a text. No remote code is run.
 
-The model is ``vectara/hallucination_evaluation_model`` (Apache-2.0; 440 MB). What its public files say, and what stands
-for it here:
+The model is ``vectara/hallucination_evaluation_model`` (Apache-2.0; 440 MB). The table compares its
+public files with this module:
 
 ===============================================  =======================================================================
 published                                        here
@@ -14,7 +14,7 @@ weights ``t5.transformer.shared.weight``,        the same names without ``t5.``
 weights ``t5.classifier.weight`` and ``.bias``   ``classifier.weight``, ``classifier.bias``
 sizes: ``google/flan-t5-base``'s config          read off the shapes of the weights, and what all of Flan-T5 share:
                                                  distances up to 128, gated GELU, layer norms with 1e-6
-tokenizer: that of ``google/flan-t5-base``       ``tokenizer.json`` beside the weights, else that model's from the hub
+tokenizer: that of ``google/flan-t5-base``       ``tokenizer.json`` next to the weights, else from the hub
 prompt (see ``PROMPT``), one text per pair       the same
 softmax over both outputs at the first token     the same; 0 is *hallucinated*, 1 is *consistent*
 (``<pad>``), class 1
@@ -22,7 +22,7 @@ softmax over both outputs at the first token     the same; 0 is *hallucinated*, 
 
 Sources: the model's card, ``configuration_hhem_v2.py`` and ``modeling_hhem_v2.py``. The published class itself does not
 load with transformers 5 (it lacks ``all_tied_weights_keys``). Weights are read from safetensors only, and every one
-must be there by name and shape: with the prefix left on, others have scored with random weights and not noticed.
+must be there by name and shape: a loader that keeps the prefix silently scores with random weights.
 """
 
 from __future__ import annotations
@@ -45,26 +45,26 @@ FOUNDATION = "google/flan-t5-base"
 PROMPT = "<pad> Determine if the hypothesis is true given the premise?\n\nPremise: {text1}\n\nHypothesis: {text2}"
 
 WINDOW_TOKENS = 2048
-"""Of a source, read at once: about the 8,192 characters at which seed 004 cuts. T5 itself has no limit, but time and
-memory grow with the square."""
+"""Tokens of a source that are read at once: about the 8,192 characters at which seed 004 cuts. T5 has no limit, but
+time and memory grow with the square."""
 
 OVERLAP_TOKENS = 256
-"""That two neighbouring windows share, so that what is said at a border stands whole in one of them."""
+"""Tokens that two neighbouring windows share, so that a sentence at a border is complete in one of them."""
 
 RESPONSE_TOKENS = 1024
-"""Of a response, read at once."""
+"""Tokens of a response that are read at once."""
 
 _LONGEST_WORD = 12
-"""Tokens that a cut may move to fall between words."""
+"""Maximum number of tokens by which a cut moves to be between words."""
 
 
 class Hhem:
-    """Reads source and response together.
+    """Scores a source and a response that the model reads together.
 
     Args:
         model: a ``T5ForTokenClassification`` with two outputs.
         tokenizer: the tokenizer of its foundation.
-        name: the model's name, for the scores that it makes.
+        name: the model's name, which is recorded with its scores.
     """
 
     def __init__(self, model: Any, tokenizer: Tokenizer, name: str) -> None:
@@ -73,15 +73,15 @@ class Hhem:
         self.name = name
 
     def support(self, source: str, response: str) -> float:
-        """Return the probability that the source supports the response, in one pass over all of both."""
+        """Return the probability that the source supports the response, in one pass over both."""
         return model_executor().submit(self._support, source, response).result()
 
     def source_windows(self, source: str) -> list[str]:
-        """Return the windows in which a source is read: itself, if it fits one."""
+        """Return the windows in which a source is read; the source itself if it fits one."""
         return self._windows(source, WINDOW_TOKENS, OVERLAP_TOKENS)
 
     def response_pieces(self, response: str) -> list[str]:
-        """Return the pieces in which a response is read at most: itself, if it fits one pass."""
+        """Return the pieces in which a response is read; the response itself if it fits one pass."""
         return self._windows(response, RESPONSE_TOKENS, 0)
 
     def _support(self, source: str, response: str) -> float:
@@ -94,8 +94,9 @@ class Hhem:
             return float(torch.softmax(logits.float(), dim=-1)[1])
 
     def _windows(self, text: str, size: int, overlap: int) -> list[str]:
-        """Cut a text into the fewest windows of so many tokens, about equally long, between words where that goes."""
-        if len(text) < size:  # a token has at least one character
+        """Cut a text into the fewest windows of ``size`` tokens, about equally long, between words if possible."""
+        # A token has at least one character, so short texts need not be tokenized.
+        if len(text) < size:
             return [text]
         offsets = self._tokenizer.encode(text, add_special_tokens=False).offsets
         if len(offsets) <= size:
@@ -109,7 +110,7 @@ class Hhem:
 
 
 def _between_words(text: str, offsets: list[tuple[int, int]], index: int) -> int:
-    """Return the character at which to cut before a token: the nearest white space before it, if there is some."""
+    """Return the character at which to cut before a token: the nearest white space before it, else the token."""
     for candidate in range(index, max(index - _LONGEST_WORD, 1), -1):
         start = offsets[candidate][0]
         if text[start : start + 1].isspace() or text[start - 1 : start].isspace():
@@ -118,10 +119,10 @@ def _between_words(text: str, offsets: list[tuple[int, int]], index: int) -> int
 
 
 def load_hhem(settings: ModelSettings) -> Hhem:
-    """Load the model that the settings name: a folder, or a name of the hub.
+    """Load the model that the settings name: a folder, or a name on the hub.
 
     Raises:
-        ModelUnavailableError: it cannot be had.
+        ModelUnavailableError: the model cannot be loaded.
     """
     try:
         import torch  # noqa: F401
@@ -134,7 +135,8 @@ def load_hhem(settings: ModelSettings) -> Hhem:
 
     def load(path: str, local: bool) -> Hhem:
         if not local:
-            hub_file(path, "config.json", True)  # by which it is found again
+            # The hub cache finds a model by this file the next time.
+            hub_file(path, "config.json", True)
             path = os.path.dirname(hub_file(path, _WEIGHTS, True) or "")
         beside = os.path.join(path, _TOKENIZER)
         found = beside if os.path.isfile(beside) else hub_file(FOUNDATION, _TOKENIZER, settings.download)
@@ -142,7 +144,7 @@ def load_hhem(settings: ModelSettings) -> Hhem:
             raise ModelUnavailableError(
                 "hhem",
                 f"{name} is here, but the tokenizer of {FOUNDATION} is not, and may not be downloaded. Download it "
-                f"where there is a network (hf download {FOUNDATION} {_TOKENIZER}) and put it beside {_WEIGHTS}",
+                f"where there is a network (hf download {FOUNDATION} {_TOKENIZER}) and put it next to {_WEIGHTS}",
             )
         model = _build(_read_weights(os.path.join(path, _WEIGHTS)), name)
         tokenizer = Tokenizer.from_file(found)
@@ -164,23 +166,24 @@ _FEED_FORWARD = "transformer.encoder.block.0.layer.1.DenseReluDense"
 
 
 def _read_weights(path: str) -> dict[str, Any]:
-    """Return the weights by the names that transformers has for them."""
+    """Return the weights by the names that transformers uses."""
     from safetensors.torch import load_file
 
     if not os.path.isfile(path):
         raise FileNotFoundError(f"there is no {path}")
     weights = {key.removeprefix(_PREFIX): value for key, value in load_file(path).items()}
-    for one, other in ((_SHARED, _EMBEDDED), (_EMBEDDED, _SHARED)):  # the same matrix: files may have it once
+    # Both names are the same matrix, and some files have it once.
+    for one, other in ((_SHARED, _EMBEDDED), (_EMBEDDED, _SHARED)):
         if one in weights:
             weights.setdefault(other, weights[one])
     return weights
 
 
 def _build(weights: Mapping[str, Any], name: str) -> Any:
-    """Make the model that has exactly these weights.
+    """Build the model that has exactly these weights.
 
     Raises:
-        ModelUnavailableError: they are those of another kind of model.
+        ModelUnavailableError: the weights belong to another kind of model.
     """
     import torch
     from transformers import T5Config, T5ForTokenClassification
@@ -198,7 +201,8 @@ def _build(weights: Mapping[str, Any], name: str) -> Any:
         relative_attention_max_distance=128,
         layer_norm_epsilon=1e-6,
     )
-    with torch.device("meta"):  # without memory and random numbers: every weight is put in below
+    # The meta device needs no memory and no random numbers: every weight is loaded below.
+    with torch.device("meta"):
         model = T5ForTokenClassification(config)
     needed = {key: value.shape for key, value in model.state_dict().items()}
     given = {key: value.shape for key, value in weights.items()}
@@ -210,10 +214,10 @@ def _build(weights: Mapping[str, Any], name: str) -> Any:
 
 
 def _sizes(weights: Mapping[str, Any]) -> dict[str, int]:
-    """Read the sizes of the model off the shapes of its weights.
+    """Return the sizes of the model, read from the shapes of its weights.
 
     Raises:
-        KeyError: one of them is not there.
+        KeyError: a weight is missing.
     """
     vocabulary, width = weights[_SHARED].shape
     buckets, heads = weights[f"{_ATTENTION}.relative_attention_bias.weight"].shape
@@ -230,7 +234,7 @@ def _sizes(weights: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _check_tokenizer(tokenizer: Tokenizer, vocabulary: int, name: str) -> None:
-    """Refuse a tokenizer that belongs to another model."""
+    """Raise an error for a tokenizer that belongs to another model."""
     first = tokenizer.encode(PROMPT).tokens[:1]
     if first != ["<pad>"] or tokenizer.get_vocab_size() > vocabulary:
         raise ModelUnavailableError("hhem", f"{name} has a {_TOKENIZER} that is not the one of {FOUNDATION}")

@@ -1,10 +1,10 @@
-"""Stand-ins for the models that need no weights: words and rules. For tests, tiny machines and a first look."""
+"""The lexical tier: words and rules in place of models. For tests, small machines and a first try."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from rageval_hooks.models.cross_encoder import Relevance
 from rageval_hooks.models.nlp import Entity
@@ -46,12 +46,12 @@ class LexicalEmbedding:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the text has no content words."""
+        """True if the text has no content words."""
         return not self._counts
 
     @property
     def size(self) -> int:
-        """Bytes, about."""
+        """Approximate memory in bytes."""
         return 120 * len(self._counts)
 
     def cosine(self, other: LexicalEmbedding) -> float:
@@ -64,11 +64,14 @@ class LexicalEmbedding:
     def best_cosine(self, other: LexicalEmbedding) -> float:
         """Return the share of another, shorter text's words that occur in this one, 0..1."""
         total = sum(other._weights.values())
-        return sum(weight for key, weight in other._weights.items() if key in self._counts) / total if total else 0.0
+        if not total:
+            return 0.0
+        shared = sum(weight for key, weight in other._weights.items() if key in self._counts)
+        return shared / total
 
 
 class LexicalEmbedder:
-    """Stands in for the embedder."""
+    """Replaces the embedder."""
 
     name = NAME
 
@@ -79,18 +82,18 @@ class LexicalEmbedder:
 
 
 class LexicalRelevance:
-    """Stands in for the cross-encoder."""
+    """Replaces the cross-encoder."""
 
     name = NAME
 
     def relevance(self, query: str, response: str) -> Relevance | None:
-        """Return the share of the query's content words that the response takes up; None if it has none."""
+        """Return the share of the query's content words that the response has; None if the query has none."""
         asked = set(_keys(query))
         return Relevance(len(asked & set(_keys(response))) / len(asked)) if asked else None
 
 
 class LexicalNlp:
-    """Stands in for the spaCy pipeline."""
+    """Replaces the spaCy pipeline."""
 
     name = NAME
 
@@ -103,27 +106,29 @@ class LexicalNlp:
         """Return the runs of content words of a query."""
         pause()
         blanked = blank_marks(query)
+        found = [word for span in sentence_spans(query) for word in weighed_words(blanked, span)]
         runs: list[list[str]] = []
-        end = -2
-        for span in sentence_spans(query):
-            for word in weighed_words(blanked, span):
-                if not word.is_content or word.key in _FILLERS:
-                    continue
-                if word.start - end == 1 and runs:
-                    runs[-1].append(query[word.start : word.end])
-                else:
-                    runs.append([query[word.start : word.end]])
-                end = word.end
+        end: int | None = None
+        for word in found:
+            if not word.is_content or word.key in _FILLERS:
+                continue
+            # Words with one character between them are one concept: "pier opening".
+            if end is None or word.start != end + 1:
+                runs.append([])
+            runs[-1].append(query[word.start : word.end])
+            end = word.end
         return list(dict.fromkeys(" ".join(run) for run in runs))
 
 
 _KINDS = {"number": "CARDINAL", "date": "DATE", "code": "PRODUCT", "name": "ENTITY"}
+# Words that say how a question is asked, not what it is about; as keys, which are stemmed.
 _FILLERS = (
     frozenset("tell explain describ show giv say mention list know want need find look happen mean work".split())
     | STOP_WORDS
 )
 
 
-def _keys(text: str) -> Iterable[str]:
+def _keys(text: str) -> list[str]:
+    """Return the keys of the content words of a text."""
     blanked = blank_marks(text)
     return [word.key for span in sentence_spans(text) for word in weighed_words(blanked, span) if word.is_content]

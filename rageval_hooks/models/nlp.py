@@ -1,10 +1,11 @@
-"""Named entities and concepts by a spaCy pipeline."""
+"""Named entities and concepts, found by a spaCy pipeline."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import dropwhile, filterfalse
 from typing import Any, TypeVar
 
 from rageval_hooks.errors import MissingDependencyError, ModelUnavailableError
@@ -24,11 +25,12 @@ _FILLERS = frozenset(
 """Words that say how a question is asked, not what it is about."""
 
 _LONGEST_PIECE = 20_000
+"""Maximum length of a text that the pipeline reads at once, in characters."""
 
 
 @dataclass(frozen=True)
 class Entity:
-    """A named entity: its text as it stands there, and its kind as the pipeline names it."""
+    """A named entity: its text as it is written, and its kind as the pipeline names it."""
 
     text: str
     kind: str
@@ -39,7 +41,7 @@ class Nlp:
 
     Args:
         pipeline: a ``spacy.Language``.
-        name: the pipeline's name, for the scores that it makes.
+        name: the pipeline's name, which is recorded with its scores.
     """
 
     def __init__(self, pipeline: Any, name: str) -> None:
@@ -61,7 +63,7 @@ class Nlp:
         return self._read(text, pause, _entities)
 
     def concepts(self, query: str, pause: Callable[[], None] = lambda: None) -> list[str]:
-        """Return what a query asks for: its noun chunks without leading stop words, and its verbs; fillers left out.
+        """Return what a query asks for: its noun chunks without leading stop words, and its verbs, without fillers.
 
         Args:
             query: the query; read in pieces like a text of :meth:`entities`.
@@ -87,7 +89,7 @@ class Nlp:
         found: list[T] = []
         for piece in _pieces(text):
             pause()
-            # The zone frees the strings that this text adds to the vocabulary, which would grow for ever.
+            # The zone frees the strings that this text adds to the vocabulary. Without it memory grows without bound.
             with self._lock, self._pipeline.memory_zone():
                 found += extract(self._pipeline(piece))
         return found
@@ -100,22 +102,27 @@ def _entities(doc: Any) -> Iterator[Entity]:
 def _concepts(doc: Any) -> Iterator[str]:
     chunked: set[int] = set()
     for chunk in doc.noun_chunks:
-        words = [token for token in chunk if not token.is_punct and not token.is_space]
-        while words and _says_nothing(words[0]):
-            words.pop(0)
         chunked.update(token.i for token in chunk)
+        words = list(dropwhile(_is_filler, filterfalse(_is_blank, chunk)))
         if words:
             yield " ".join(token.text for token in words)
     for token in doc:
-        if token.pos_ == "VERB" and token.i not in chunked and not _says_nothing(token):
+        # A verb inside a noun chunk is part of that concept: "the opened pier".
+        if token.pos_ == "VERB" and token.i not in chunked and not _is_filler(token):
             yield token.text
 
 
-def _says_nothing(token: Any) -> bool:
+def _is_blank(token: Any) -> bool:
+    return bool(token.is_punct or token.is_space)
+
+
+def _is_filler(token: Any) -> bool:
+    """Return True for a stop word, and for a word such as "explain" that only says how a question is asked."""
     return token.is_stop or (token.lemma_ or token.text).lower() in _FILLERS
 
 
 def _pieces(text: str) -> Iterator[str]:
+    """Cut a text after lines, else before a space, else anywhere."""
     start = 0
     while len(text) - start > _LONGEST_PIECE:
         limit = start + _LONGEST_PIECE
@@ -130,7 +137,7 @@ def load_nlp(settings: ModelSettings) -> Nlp:
     """Load the spaCy pipeline that the settings name: an installed package or a path. Nothing is downloaded.
 
     Raises:
-        ModelUnavailableError: it cannot be had.
+        ModelUnavailableError: the pipeline cannot be loaded.
     """
     try:
         import spacy

@@ -1,4 +1,4 @@
-"""ONNX Runtime in place of PyTorch, for the forward passes of a model that PyTorch's libraries have loaded."""
+"""ONNX Runtime in place of PyTorch for the forward passes of a model that sentence-transformers has loaded."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ _OUTPUTS = {
     "embedder": {"last_hidden_state": "last_hidden_state", "token_embeddings": "last_hidden_state"},
     "cross_encoder": {"logits": "logits"},
 }
-"""What is read of a file's outputs, by its name there → its name among what transformers' models return."""
+"""By role, the outputs of ONNX files that are read, and the names that transformers' models have for them."""
 
 
 class OnnxGraph:
-    """A file of ONNX, ready to run on the thread that calls it.
+    """An ONNX file, ready to run.
 
-    On that thread alone: threads of its own would not be there in a forked process, which would wait for them for ever.
+    It runs on the calling thread. Threads of the runtime would be missing in a forked process, which would then wait
+    forever.
 
     Args:
         path: the file.
-        threads: how many threads compute.
+        threads: the number of threads that compute.
 
     Raises:
         ImportError: onnxruntime is not installed.
-        Exception: the file is not one that it reads.
+        Exception: onnxruntime cannot read the file.
     """
 
     def __init__(self, path: str, threads: int = 1) -> None:
@@ -43,22 +44,24 @@ class OnnxGraph:
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         options.use_deterministic_compute = True
-        options.enable_mem_pattern = False  # which keeps a plan of memory for each shape of the inputs
+        # Memory patterns keep a plan for each shape of the inputs, and every text has another shape.
+        options.enable_mem_pattern = False
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         self.inputs = [node.name for node in self._session.get_inputs()]
         self.outputs = [node.name for node in self._session.get_outputs()]
 
     def run(self, output: str, inputs: Mapping[str, Any]) -> Any:
-        """Return one output for numpy arrays by the names of the inputs; what the graph does not read is left out."""
+        """Return one output. Inputs are numpy arrays by name; those that the graph does not read are ignored."""
         [found] = self._session.run([output], {name: inputs[name] for name in self.inputs})
         return found
 
 
 def _without_telemetry() -> Any:
-    """Import onnxruntime, whose telemetry must be off when that happens.
+    """Import onnxruntime with its telemetry disabled.
 
-    It reports to its maker, and its thread makes forked processes hang, or abort, when they end.
+    The telemetry reports to the vendor, and its thread makes forked processes hang or abort when they end. It must be
+    disabled before the import.
     """
     variable = "ORT_DISABLE_TELEMETRY"
     before = os.environ.get(variable)
@@ -73,19 +76,19 @@ def _without_telemetry() -> Any:
 
 
 def use_onnx(role: str, model: Module, settings: ModelSettings, folder: str | None) -> str:
-    """Let a model of sentence-transformers compute by ONNX Runtime; tokens, pooling and the rest stay as they are.
+    """Replace the transformer inside a sentence-transformers model by ONNX Runtime. Tokens and pooling do not change.
 
     Args:
         role: ``embedder`` or ``cross_encoder``.
         model: the model; its PyTorch weights are dropped.
-        settings: which model, which file, and whether a hub may be asked for that.
-        folder: where its files are, if that is known.
+        settings: the model, the file, and whether it may be downloaded.
+        folder: the folder of the model, if it is known.
 
     Returns:
-        The model's name, for the scores that it makes; with the file's where that is not the usual one.
+        The model's name for its scores, with the file's name if that is not the default.
 
     Raises:
-        ModelUnavailableError: there is no such file, or it is not of this kind.
+        ModelUnavailableError: there is no such file, or it has another kind of model.
     """
     name = str(getattr(settings, role))
     path = _find(role, name, settings, folder)
@@ -121,12 +124,12 @@ def _find(role: str, name: str, settings: ModelSettings, folder: str | None) -> 
 
 
 def _replace(model: Module, graph: OnnxGraph, output: str, key: str) -> None:
-    """Put a graph where the model has its transformer."""
+    """Replace the transformer of a model by a graph."""
     import torch
     from transformers import PreTrainedModel
 
     class Transformer(torch.nn.Module):  # type: ignore[misc]
-        """Runs the graph, and answers as a model of transformers does."""
+        """Runs the graph and returns what a model of transformers returns."""
 
         def __init__(self, config: Any) -> None:
             super().__init__()
@@ -146,6 +149,6 @@ def _replace(model: Module, graph: OnnxGraph, output: str, key: str) -> None:
 
 
 class _Answer(dict[str, Any]):
-    """What a model of transformers returns: its fields are items and attributes."""
+    """The output of a model of transformers: its fields are items and attributes."""
 
     __getattr__ = dict.__getitem__

