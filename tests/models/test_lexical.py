@@ -127,7 +127,7 @@ print(json.dumps([result.model_dump(mode="json") for result in results]))
 
     results = json.loads(output)
     models = {result["name"]: result["model"] for result in results if result["status"] == "scored"}
-    assert {result["name"] for result in results if result["status"] != "scored"} == {"latency"}
+    assert {result["name"] for result in results if result["status"] != "scored"} == {"cost", "latency"}
     for name in (
         "answer_relevance",
         "concept_completeness",

@@ -108,7 +108,7 @@ def test_metrics_whose_model_cannot_be_had_are_skipped(
     evaluations = [rageval_hooks.evaluate(TURN, metrics=LOCAL, models={**lexical, **settings}) for _ in range(3)]
 
     for evaluation in evaluations:
-        assert skipped(evaluation) == NEEDS[role] | {"latency"}
+        assert skipped(evaluation) == NEEDS[role] | {"cost", "latency"}
         assert not evaluation.failed
         for result in evaluation.skipped:
             assert result.name == "latency" or result.reason.startswith(f"{role}: {reason}")
