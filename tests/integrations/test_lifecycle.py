@@ -186,7 +186,7 @@ def test_a_worker_that_was_started_within_a_turn(ask: Any) -> None:
 
 
 def test_a_late_model_call_is_no_turn() -> None:
-    """A task that nobody waits for, and that has not called the model when the turn ends: a part, not a question."""
+    """A task that is not awaited, and has not called the model when the turn ends: part of the turn, not a question."""
     exporter = InMemoryExporter()
 
     async def main() -> None:

@@ -53,8 +53,8 @@ def writer_of(response: str, calls: Sequence[T], text_of: Callable[[T], str]) ->
 
     Returns:
         The last call whose text equals the response, apart from case, white space and marks of Markdown and citations.
-        If there is none: the last call of all, if it shares most of its words with the response. If not: the call that
-        most of the response comes from. None if no call qualifies.
+        Without such a call: the last call of all, if it shares most of its words with the response. If not: the call
+        that most of the response comes from. None if no call qualifies.
     """
     wanted = _bare(response)
     if not wanted or not calls:

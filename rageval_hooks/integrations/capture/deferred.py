@@ -36,9 +36,9 @@ _pending: set[Future[Any]] = set()
 called by the garbage collector, when this very thread could hold a lock."""
 
 running_loop: Callable[[], AbstractEventLoop | None] = _get_running_loop
-"""Return the event loop that runs on the calling thread; None if there is none.
+"""Return the event loop that runs on the calling thread; None without a running loop.
 
-``asyncio.get_running_loop`` raises if there is none, which takes ten times as long.
+``asyncio.get_running_loop`` raises without a running loop, which takes ten times as long.
 """
 
 

@@ -18,7 +18,7 @@ variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", defau
 
 
 class WaitNotingPipeline:
-    """Returns an arrival that notes whether somebody waits for it."""
+    """Return an arrival that records whether it was awaited."""
 
     def __init__(self) -> None:
         self.waited = False

@@ -38,7 +38,7 @@ def kinds(turn: Turn) -> list[str]:
 
 
 class KeepFirst(BaseDocumentCompressor):
-    """Keeps the best document, with a score of its own."""
+    """Keep the best document, with a new score."""
 
     def compress_documents(self, documents: Any, query: str, callbacks: Any = None) -> list[Document]:
         first = documents[0]
@@ -58,7 +58,7 @@ class TestChains:
         assert kinds(turn) == ["retriever", "llm"]
 
     def test_two_retrievers_in_parallel(self, captured: Captured) -> None:
-        """Both contribute to the context; what both found stands there once."""
+        """Both retrievers contribute passages; a document that both found is one passage."""
         other = retriever([FACTS[0], Document(id="d3", page_content="Bus 14 runs to the quay.")])
         chain = (
             RunnableParallel(
@@ -158,7 +158,7 @@ class TestRetrieversWithinRetrievers:
         assert kinds(turn).count("retriever") == 3
 
     def test_multi_query(self, captured: Captured) -> None:
-        """The rewritten queries are kept beside the user's; the model that wrote them did not write the answer."""
+        """The rewritten queries are kept next to the user's; the model that wrote them did not write the answer."""
         rewriting = model("opening date of the pier\nyear when the pier opened")
         outer = MultiQueryRetriever.from_llm(retriever=retriever(), llm=rewriting)
         ({"context": outer | join, "question": RunnablePassthrough()} | PROMPT | model("In 2019.")).invoke(QUESTION)
@@ -192,7 +192,7 @@ class TestWhatTheModelWasShown:
         return captured.turn
 
     def test_all(self, captured: Captured) -> None:
-        """A passage whose whole text stands in the prompt was shown."""
+        """A passage whose whole text is in the prompt is marked as shown."""
         turn = self.run(captured, join)
 
         assert [(passage.in_prompt, passage.prompt_share) for passage in turn.passages] == [(True, 1.0)] * 3

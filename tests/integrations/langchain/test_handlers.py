@@ -27,7 +27,7 @@ def exporter() -> InMemoryExporter:
 
 @pytest.fixture
 def handler(exporter: InMemoryExporter) -> Iterator[CallbackHandler]:
-    """A handler of its own, without metrics."""
+    """Return a separate handler, without metrics."""
     handler = CallbackHandler(metrics=[], exporters=[exporter])
     yield handler
     assert handler.flush(10)
@@ -107,7 +107,7 @@ def test_a_handler_sees_what_the_process_has_sampled_out(handler: CallbackHandle
 
 
 def test_handlers_are_cheap_to_make(exporter: InMemoryExporter) -> None:
-    """One per request brings no thread of its own."""
+    """A handler per request starts no further thread."""
     before = set(threading.enumerate())
     for _ in range(50):
         lcel().invoke(QUESTION, {"callbacks": [CallbackHandler(metrics=[], exporters=[exporter])]})

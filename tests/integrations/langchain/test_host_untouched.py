@@ -308,7 +308,7 @@ assert (stats["turns"], stats["scored"], stats["internal_errors"]) == (2, 2, 0),
 
 
 def test_a_sync_call_in_a_nested_loop_does_not_wait_for_scores() -> None:
-    """As in a notebook, with nest_asyncio; in a process of its own, because nest_asyncio patches asyncio."""
+    """As in a notebook, with nest_asyncio; in a subprocess, because nest_asyncio patches asyncio."""
     run_script(NESTED_LOOP)
 
 
@@ -350,7 +350,7 @@ def test_a_sync_call_in_a_loop_starts_no_threads(captured: Captured) -> None:
         before = set(threading.enumerate())
         for _ in range(20):
             straight_chain().invoke(QUESTION)
-        # LangChain runs the parts of a parallel step on threads of its own, which are gone by now.
+        # LangChain runs the parts of a parallel step on further threads, which have ended by now.
         return {thread.name for thread in set(threading.enumerate()) - before}
 
     assert asyncio.run(main()) == set()

@@ -47,7 +47,7 @@ def test_what_the_application_changes_afterwards_does_not_count() -> None:
 
 
 def test_also_deep_inside() -> None:
-    """Blocks of content, dictionaries of other classes, metadata within metadata, lists that stand in two places."""
+    """Blocks of content, dictionaries of other classes, metadata within metadata, lists that are in two places."""
     messages = [HumanMessage([{"type": "text", "text": "When?"}])]
     given = OrderedDict(deep={"within": {"what": messages}}, messages=messages)
     documents = [Document(page_content="The pier.", id="1", metadata={"source": {"file": "a"}})]

@@ -89,7 +89,7 @@ QUESTIONS: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize(("given", "query"), QUESTIONS.values(), ids=QUESTIONS.keys())
 def test_the_question_is_not_the_one_before(captured: Captured, given: Any, query: str) -> None:
-    """A history that ends with an answer has been answered: the question stands beside it."""
+    """A history that ends with an answer has been answered: the question is next to it."""
     chain: Any = RunnableLambda(lambda _: "search terms") | retriever() | RunnableLambda(lambda _: ANSWER)
     chain.invoke(given)
 
@@ -137,7 +137,7 @@ ASSIGNED: dict[str, tuple[Any, str]] = {
 def test_an_answer_that_is_added_to_what_was_passed_through(
     captured: Captured, key: str, change: Any, response: str
 ) -> None:
-    """What stands in the input already is no answer: neither the question nor a history's."""
+    """Text that was in the input already is not an answer: neither the question nor an answer in the history."""
     chain = RunnablePassthrough.assign(final=(lambda given: given["question"]) | lcel() | change)
     chain.invoke({"question": QUESTION, key: EARLIER})
 
@@ -306,7 +306,7 @@ def test_the_answer_of_an_earlier_turn_is_none_of_one_that_waits(captured: Captu
 
 
 def test_a_graph_that_is_to_stop_before_a_node_has_no_answer(captured: Captured) -> None:
-    """LangGraph does not say that it waits, but the question that stands in its state is not taken for an answer."""
+    """LangGraph does not say that it waits, but the question in its state is not taken for an answer."""
 
     def find(state: Chat) -> Any:
         return {"context": retriever().invoke(state["message"])}
@@ -449,7 +449,7 @@ def test_an_object_that_the_application_changes_afterwards() -> None:
 
 
 def test_an_agent_with_a_structured_response(captured: Captured) -> None:
-    """It stands beside the messages, the last of which is none for a reader."""
+    """The answer is next to the messages, the last of which is not for a reader."""
 
     @tool
     def search(query: str) -> str:

@@ -110,7 +110,7 @@ BATCHES: dict[str, Callable[[Any, list[str]], Any]] = {
 @pytest.mark.parametrize("way", BATCHES)
 @pytest.mark.parametrize("sample_rate", [0.3, 1.0])
 def test_each_turn_of_a_batch_is_decided_for_itself(way: str, sample_rate: float) -> None:
-    """LangChain prepares all of them before the first begins. Each has a span of its own."""
+    """LangChain prepares all of them before the first begins. Each has its own span."""
     with watched(sample_rate) as process:
         BATCHES[way](lcel(), [f"{QUESTION} {number}" for number in range(300)])
 

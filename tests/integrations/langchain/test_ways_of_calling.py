@@ -98,7 +98,7 @@ def test_an_answer_that_is_not_streamed_has_none(captured: Captured) -> None:
 
 
 def test_a_batch_is_as_many_turns_as_inputs(captured: Captured) -> None:
-    """Every input of a batch is a turn of its own."""
+    """Every input of a batch becomes a separate turn."""
     lcel(lambda messages: f"answer to {messages[-1].content}").batch([f"question {number}" for number in range(8)])
 
     assert {(turn.query, turn.response) for turn in captured.turns} == {

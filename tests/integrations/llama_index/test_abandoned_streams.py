@@ -1,4 +1,4 @@
-"""Streams that nobody reads to their end: the garbage collector closes them, at any time and in any context."""
+"""Streams that are not read to their end: the garbage collector closes them, at any time and in any context."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def test_an_agent_with_a_query_engine(captured: Captured, kind: str, streaming: 
 
 
 def test_an_agent_with_a_retriever(captured: Captured) -> None:
-    """The passages stand in the prompt as the tool's output."""
+    """The passages are in the prompt as the tool's output."""
     run(FunctionAgent(tools=[retriever_tool()], llm=calls_then(ANSWER, "find")))
 
     turn = captured.turn

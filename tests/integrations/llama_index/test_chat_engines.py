@@ -137,7 +137,7 @@ def test_the_turn_is_not_over_before_the_answer_is_complete(captured: Captured) 
 
 
 def test_a_conversation(captured: Captured) -> None:
-    """Every message is a turn of its own."""
+    """Every message becomes a separate turn."""
     engine = chat_engine("condense_plus_context", llm(script))
     for question in ("first", "second"):
         engine.chat(question)

@@ -141,7 +141,7 @@ def test_session_and_user_from_openinference(captured: Captured) -> None:
 
 
 def test_session_and_user_from_instrument_tags(captured: Captured) -> None:
-    """LlamaIndex's own way to attach things; they come before what stands in OpenTelemetry's context."""
+    """LlamaIndex's own way to attach things; they take precedence over OpenTelemetry's context."""
     with using_attributes(session_id="other"), instrument_tags({"session_id": "s2", "user_id": 7, "tier": "gold"}):
         engine().query(QUESTION)
 
@@ -163,7 +163,7 @@ def test_a_turn_that_is_not_selected() -> None:
 
 
 def test_a_worker_that_was_started_within_a_sampled_out_turn() -> None:
-    """It has the context of that turn, but what it asks after the end of the turn is a turn of its own."""
+    """It has the context of that turn, but a question that it asks after the end of the turn becomes a new turn."""
     contexts = []
 
     def remembering(messages: Any) -> str:

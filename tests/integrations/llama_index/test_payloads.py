@@ -148,7 +148,7 @@ def test_the_prompt(prompt: Any, messages: list[tuple[str, str]] | None) -> None
 
 
 def test_nodes() -> None:
-    """Of every kind, with what the store says; a score that is no number is none."""
+    """Nodes of every kind, with the store's metadata; a score that is not a number becomes None."""
     nodes = [
         NodeWithScore(node=TextNode(id_="a", text="one", metadata={"page": 3}), score=0.5),
         NodeWithScore(node=TextNode(id_="b", text="two"), score=float("nan")),

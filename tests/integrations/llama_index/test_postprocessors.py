@@ -153,7 +153,7 @@ def test_one_that_asks_a_model(captured: Captured) -> None:
 
 
 class Reranking(CustomQueryEngine):
-    """Reranks in a function of its own and reports that by events only."""
+    """Rerank in a separate function, reported by events only."""
 
     retriever: Any
     model: Any

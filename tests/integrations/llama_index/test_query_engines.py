@@ -113,7 +113,7 @@ def test_a_retriever_and_a_synthesizer_by_hand(captured: Captured, asynchronous:
 
 
 def test_a_function_of_the_applications_own(captured: Captured) -> None:
-    """A function with a span of its own around it all is the turn."""
+    """A function with its own span around everything is the turn."""
     retriever = index().as_retriever(similarity_top_k=2)
     synthesizer = get_response_synthesizer(llm=llm())
 
@@ -191,7 +191,7 @@ def test_a_router_that_asks_several_engines(captured: Captured) -> None:
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["query", "aquery"])
 def test_sub_questions_are_one_turn(captured: Captured, asynchronous: bool) -> None:
-    """The user's question is the query, the sub-questions are beside it; their answers are no context."""
+    """The user's question is the query; sub-questions are retrieval queries, and their answers are not passages."""
 
     def script(messages: Any) -> str:
         text = messages[-1].content

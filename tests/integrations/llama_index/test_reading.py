@@ -58,7 +58,7 @@ class Judged(Workflow):
     "changed", [str, lambda text: {"answer": f"{text}\n\nSource: d1.md"}], ids=["as it is", "more"]
 )
 def test_a_model_that_judges_the_answer_has_not_written_it(captured: Captured, changed: Any) -> None:
-    """The prompt is the one of the call whose text the answer is, and what stands in it was shown."""
+    """The prompt is the one of the call whose text the answer is, and the passages in it are marked as shown."""
 
     async def main() -> None:
         workflow = Judged()

@@ -67,7 +67,7 @@ def test_cached_and_thought_tokens_are_counted(raw: Any, shape: Any) -> None:
     ids=["ollama", "additional_kwargs", "usage in additional_kwargs", "raw without"],
 )
 def test_other_places(given: Any) -> None:
-    """At the top of the raw response, or beside it."""
+    """At the top of the raw response, or next to it."""
     usage = usage_of(given)
 
     assert usage is not None

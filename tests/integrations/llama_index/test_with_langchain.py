@@ -104,7 +104,7 @@ def test_a_chain_over_nodes(captured: Captured) -> None:
 
 
 class NodeRetriever(LangChainRetriever):
-    """LangChain's retriever over one of LlamaIndex, with documents of its own making."""
+    """LangChain's retriever over one of LlamaIndex, with documents that it makes itself."""
 
     def _get_relevant_documents(self, query: str, *, run_manager: CallbackManagerForRetrieverRun) -> list[Document]:
         found = llama_index.ScriptedRetriever(nodes).retrieve(QueryBundle(query))
@@ -129,7 +129,7 @@ def test_a_retriever_around_a_retriever(captured: Captured, asynchronous: bool) 
 
 
 def test_a_retriever_beside_a_query_engine(captured: Captured) -> None:
-    """What a task of its own retrieves is not taken for a part of what another retrieves at the time."""
+    """A retrieval in a separate task is not taken for a part of another retrieval at the same time."""
 
     async def both(question: str) -> str:
         documents, answer = await asyncio.gather(
