@@ -73,11 +73,11 @@ class Score(Data):
 
 
 class Skipped(Data):
-    """A metric that had nothing to work on: an input is missing, or its model is not available.
+    """A metric that could not run: an input is missing, or its model is not available.
 
     Attributes:
         name: the metric's name, or that of one of its scores.
-        reason: why. Quotes none of the turn's texts: it is shown where those are hidden.
+        reason: why. It never quotes the turn's texts, because it is shown where those are hidden.
         metric: the metric.
     """
 
@@ -88,15 +88,15 @@ class Skipped(Data):
 
 
 class Failed(Data):
-    """A metric that went wrong.
+    """A metric that failed with an error.
 
     Attributes:
         name: the metric's name, or that of one of its scores.
         error_type: the exception's class name, or the judge's kind of failure.
         message: what happened.
-        annotator: who failed.
+        annotator: CODE for a formula or a small model, LLM for a judge.
         metric: the metric.
-        metadata: details; a judge's usage, for one.
+        metadata: details, for example a judge's token usage.
     """
 
     status: Literal["failed"] = "failed"
@@ -112,7 +112,7 @@ Result = Annotated[Union[Score, Skipped, Failed], Field(discriminator="status")]
 
 
 def is_about_turn(result: Result) -> bool:
-    """Whether a result is about the whole turn, and not about a passage or a sentence of it."""
+    """Return True if a result is about the whole turn, not about one of its passages or sentences."""
     return not isinstance(result, Score) or result.target.kind == "turn"
 
 
@@ -122,8 +122,8 @@ class Evaluation(Data):
     Attributes:
         turn: what was evaluated.
         results: one or several per metric, in the order of the metrics.
-        stage: ``inline`` for what was computed before the call returned (delivered exactly once, perhaps empty),
-            ``background`` for everything later.
+        stage: ``inline`` for the local metrics that ran when the turn ended (exactly one evaluation per turn, perhaps
+            empty), ``background`` for all later results.
         duration: seconds that the stage took.
         durations: seconds per metric, by the metric's name.
     """
@@ -141,12 +141,12 @@ class Evaluation(Data):
 
     @property
     def skipped(self) -> tuple[Skipped, ...]:
-        """The metrics that had nothing to work on."""
+        """The metrics that could not run."""
         return tuple(result for result in self.results if isinstance(result, Skipped))
 
     @property
     def failed(self) -> tuple[Failed, ...]:
-        """The metrics that went wrong."""
+        """The metrics that failed with an error."""
         return tuple(result for result in self.results if isinstance(result, Failed))
 
     def score(self, name: str) -> Score | None:

@@ -1,4 +1,4 @@
-"""Settings: keyword argument, else environment variable (``RAGEVAL_*``), else default. All plain data."""
+"""Settings as plain data: a keyword argument, else the environment (``RAGEVAL_*``), else the default."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ __all__ = ["EVERY", "LEXICAL", "MINILM", "ONNX_FILE", "ModelSettings", "Settings
 _logger = logging.getLogger(__name__)
 
 LEXICAL = "lexical"
-"""In place of a model's name: token and rule-based stand-ins that need no weights."""
+"""Given as a model's name: replacements that use tokens and rules, and need no weights."""
 
 ONNX_FILE = "onnx/model.onnx"
-"""Where a model's folder has what ONNX Runtime reads, as on the hubs."""
+"""The usual path of the ONNX file in a model's folder or hub repository."""
 
 MINILM = ("sentence-transformers/all-MiniLM-L6-v2", "all-MiniLM-L6-v2")
 """The names of the default embedder."""
 
 EVERY = "*"
-"""In place of a score's name in ``thresholds``: every score that is not named there."""
+"""Given as a score's name in ``thresholds``: every score that is not named there."""
 
 
 def _number(value: Any) -> Any:
@@ -61,7 +61,7 @@ Rates = Annotated[
 ]
 SpanSelection = Literal["rag", "all", "none"]
 
-# What is valid, for messages: each stands as the field's description.
+# Field descriptions: error messages quote them to say what is valid.
 _MODEL_NAME = f"a model's name, an existing path, or {LEXICAL!r}"
 _NAMES = "a list of names, or names with commas between them"
 _YES_OR_NO = "true or false"
@@ -70,20 +70,19 @@ _MAY_HOLD_SECRETS = ("judge_options", "phoenix_endpoint")
 
 
 class ModelSettings(Data):
-    """Which local models are used. Each is a hub name, a package name, a local path, or ``"lexical"``.
+    """The local models. Each is a hub name, a package name, a local path, or ``"lexical"``.
 
     Attributes:
-        embedder: a sentence-transformers model; its token vectors are used too.
+        embedder: a sentence-transformers model. Its token vectors are used too.
         cross_encoder: a sentence-transformers cross-encoder for (query, response) pairs.
         nlp: a spaCy pipeline with a parser and an entity recogniser.
-        hhem: a model of the layout of HHEM-2, for the metric ``hhem``; it has no lexical stand-in.
-        download: whether a hub may be asked, in the background, for a model that is not on this machine.
+        hhem: a model with the layout of HHEM-2, for the metric ``hhem``. It has no lexical replacement.
+        download: True to download models that are not on this machine, in the background.
         load_timeout: seconds after which a model that is still loading counts as not available.
-        backend: what computes the embedder and the cross-encoder: ``"torch"``, or ``"onnx"`` for ONNX Runtime, on the
-            CPU.
-        onnx_file: what ONNX Runtime reads of a model's folder or hub repository; the same for both models.
+        backend: runs the embedder and the cross-encoder: ``"torch"``, or ``"onnx"`` for ONNX Runtime on the CPU.
+        onnx_file: the ONNX file in a model's folder or hub repository; the same for both models.
         device: torch device for the models, such as ``"cpu"`` or ``"cuda:0"``.
-        cache_mb: memory for what was computed for passages, in MiB.
+        cache_mb: memory for computed values of passages, in MiB.
     """
 
     embedder: str = Field(default=MINILM[0], description=_MODEL_NAME)
@@ -120,7 +119,7 @@ class ModelSettings(Data):
 
 
 def looks_like_path(name: str) -> bool:
-    """Whether a model's name can only be meant as a path on this machine."""
+    """Return True if a model's name can only be a path on this machine."""
     return name.startswith((".", "~", "/", os.sep)) or os.path.isabs(name)
 
 
@@ -131,40 +130,42 @@ _TIERS: dict[str, dict[str, str]] = {
 
 
 class Settings(BaseSettings):
-    """Everything that can be set and is plain data; each also as ``RAGEVAL_<NAME>`` in the environment.
+    """All settings that are plain data. Each can also be set as ``RAGEVAL_<NAME>`` in the environment.
 
     Attributes:
         enabled: False turns everything off: nothing is attached, captured or evaluated.
-        metrics: names of the metrics; None for all that need nothing but local models.
+        metrics: names of the metrics; None for all that need only local models.
         models: ``"default"``, ``"lexical"``, or the fields of :class:`ModelSettings`.
-        exporters: where evaluations go: names, or ``"package.module:Class"``. By default spans, and annotations too if
-            the spans go to a Phoenix.
-        sample_rate: share of turns that are evaluated, 0..1; decided from the trace id.
-        judge: who judges, such as ``"openai:gpt-5-mini"``; None for no judge.
-        judge_options: keyword arguments for the judge: ``base_url``, ``timeout`` … No key: that comes from the
-            environment (``OPENAI_API_KEY``).
-        judge_sample_rate: share of turns that are judged, 0..1, at most ``sample_rate``; or such a share by the name of
-            a metric, for any metric. The judged turns are among the evaluated ones. None for all that are evaluated.
-        thresholds: score name → bound for the label ``pass``; at least, or at most where lower is better. None for no
-            label; the name ``"*"`` for every score that is not named. ``"none"`` is short for ``{"*": None}``. What is
-            not named has the bound that was measured for it and its model, if there is one: see docs/metrics.md.
-        cost_rate: a fixed price of 1,000 tokens, read or written, in USD, for the score ``cost``. None for the known
+        exporters: where evaluations go: names, or ``"package.module:Class"``. The default writes spans, and annotations
+            too if the spans go to a Phoenix server.
+        sample_rate: share of turns that are evaluated, 0..1. The trace id decides.
+        judge: the judge, such as ``"openai:gpt-5-mini"``; None for no judge.
+        judge_options: keyword arguments for the judge: ``base_url``, ``timeout`` … The key comes from the environment
+            (``OPENAI_API_KEY``), not from here.
+        judge_sample_rate: share of turns that are judged, 0..1, at most ``sample_rate``; or a share for each metric, by
+            name, judged or local. Judged turns are a part of the evaluated turns. None to judge every evaluated turn.
+        thresholds: score name → bound for the label ``pass``: the least value, or the greatest where lower is better.
+            None means no label; the name ``"*"`` means every score that is not named. ``"none"`` is short for
+            ``{"*": None}``. Other scores have the bound that was measured for their model, if there is one: see
+            docs/metrics.md.
+        cost_rate: a fixed price of 1,000 input or output tokens, in USD, for the score ``cost``. None for the known
             prices of the models, from the package genai-prices (``pip install "rageval-hooks[prices]"``).
-        inline_budget_ms: the longest that a call of the application waits for local scores. Scores that are ready by
-            then are on the turn's span; the others follow as EVALUATOR spans. 0 means that calls never wait.
-        capture_content: False keeps questions, passages and answers off spans, and out of what the exporters
-            ``console``, ``jsonl`` and ``phoenix`` write; True overrides
-            ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT``; None leaves it to that variable.
-        spans: ``rag`` for the turn, its retrievers, rerankers, model calls and tools; ``all`` for every prompt and
-            parser too; ``none`` for the turn's span alone.
-        evaluate_unsampled: evaluate turns inside traces that are not recorded, too.
-        evaluate_without_retrieval: evaluate runs in which nothing was retrieved, too.
+        inline_budget_ms: the longest that a call of the application waits for local scores, in milliseconds. Scores
+            that are ready by then are on the turn's span; the others follow as EVALUATOR spans. With 0, calls never
+            wait.
+        capture_content: False removes questions, passages and answers from spans and from the output of the exporters
+            ``console``, ``jsonl`` and ``phoenix``. True overrides
+            ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT``; None follows that variable.
+        spans: ``rag`` for the turn, its retrievers, rerankers, model calls and tools; ``all`` to add every prompt and
+            parser; ``none`` for the turn's span only.
+        evaluate_unsampled: also evaluate turns inside traces that are not recorded.
+        evaluate_without_retrieval: also evaluate runs without retrieval.
         search_tools: names of LangChain tools that return search results as text. The text is taken as one passage.
-        queue_size: turns that may wait for evaluation in the background; beyond it the newest is not evaluated, which
-            is counted and said on its trace.
+        queue_size: turns that may wait for evaluation in the background. When the queue is full, new turns are not
+            evaluated; they are counted, and their traces say so.
         drain_timeout: the longest that the process exit may take for pending work, in seconds.
         jsonl_path: where the exporter ``jsonl`` writes.
-        phoenix_endpoint: base URL of a Phoenix server; by default wherever the spans go.
+        phoenix_endpoint: base URL of a Phoenix server; by default the server that receives the spans.
     """
 
     model_config = SettingsConfigDict(
@@ -291,7 +292,7 @@ def _parse_pairs(text: str) -> dict[str, str]:
     pairs = {}
     for place, part in enumerate(filter(None, (part.strip() for part in text.split(","))), 1):
         name, equals, number = part.partition("=")
-        if not equals:  # which may be a key: its place must do, and settings without secrets are quoted anyway
+        if not equals:  # the part may be a key, so the message gives its position only
             raise ValueError(f"part {place} is not of the form name=value")
         pairs[name.strip()] = number.strip()
     return pairs
@@ -315,14 +316,14 @@ def _explain(error: ValidationError, settings: type[BaseSettings]) -> str:
             lines.append(f"{field}: there is no such setting. Valid: {valid}")
             continue
         message = f"{field}: {item['msg'].removeprefix('Value error, ').rstrip('.')}{_given(item)}"
-        if not isinstance(item.get("ctx", {}).get("error"), UnknownNameError):  # which lists what is valid
+        if not isinstance(item.get("ctx", {}).get("error"), UnknownNameError):  # its message lists what is valid
             message += f". Valid: {_valid(item['loc'], settings)}"
         lines.append(message)
     return "; ".join(lines)
 
 
 def _given(item: ErrorDetails) -> str:
-    """Return what was given, for a message; nothing where it may hold a key or a password."""
+    """Return the given value, for a message; nothing for settings that may hold a key or a password."""
     if item["loc"][0] in _MAY_HOLD_SECRETS:
         return ""
     given = repr(item.get("input"))

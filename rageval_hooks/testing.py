@@ -52,7 +52,7 @@ class InMemoryExporter(Exporter):
 
 
 class SequentialIds(IdGenerator):
-    """Trace ids and span ids 1, 2, 3 …, for traces that can be compared with what is expected."""
+    """Trace ids and span ids 1, 2, 3 …, so that a test knows them in advance."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -73,7 +73,7 @@ class SequentialIds(IdGenerator):
 
 
 class ManualClock:
-    """A clock that only moves when it is told to.
+    """A clock that moves only when a test advances it.
 
     Args:
         now: the time, in any unit.

@@ -1,4 +1,4 @@
-"""A turn: one question, what was retrieved for it, and the answer. Plain data; to JSON and back without loss."""
+"""A turn: one question, what was retrieved for it, and the answer. Plain data that round-trips through JSON."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class SpanReference(Data):
         parent_span_id: 16 hex digits of the application's span around the turn, if there is one.
         parent_is_remote: True if that span is in another process.
         trace_state: the W3C tracestate header of the trace.
-        baggage: the OpenTelemetry baggage of the turn; values that are no strings are not kept.
+        baggage: the OpenTelemetry baggage of the turn. Values that are not strings are dropped.
         external: True if another tracer made the turn's span. Then only evaluation spans are added.
     """
 
@@ -104,7 +104,7 @@ class ErrorInfo(Data):
 
     @classmethod
     def of(cls, error: BaseException) -> ErrorInfo:
-        """Return what is to be known of an exception."""
+        """Return an exception as data."""
         return cls(type=type(error).__name__, message=string_of(error))
 
 
@@ -114,9 +114,9 @@ class Usage(Data):
     Attributes:
         input_tokens: tokens read, cached ones included.
         output_tokens: tokens written.
-        cache_read_tokens: of the input, those that the provider served from its cache; None if it does not say.
-        source: who counted: the provider, tiktoken (an estimate for models of other makers) or a rule of thumb over
-            characters.
+        cache_read_tokens: input tokens that the provider served from its cache; None if it does not report them.
+        source: who counted: the provider, tiktoken (an estimate for models that are not OpenAI's), or the number of
+            characters (a rough estimate).
     """
 
     input_tokens: int = Field(ge=0)
@@ -131,17 +131,19 @@ class Usage(Data):
 
     @classmethod
     def sum(cls, parts: Iterable[Usage | None]) -> Usage | None:
-        """Add up several counts; the sum is as exact as its least exact part, and None if there are none."""
+        """Add up several counts; the sum is as exact as its least exact part. None without any count."""
         known = [part for part in parts if part is not None]
         if not known:
             return None
         cached = [part.cache_read_tokens for part in known if part.cache_read_tokens is not None]
         sources = {part.source for part in known}
+        # From the least exact to the most exact.
+        ordered: tuple[UsageSource, ...] = ("characters", "tiktoken", "provider")
         return cls(
             input_tokens=sum(part.input_tokens for part in known),
             output_tokens=sum(part.output_tokens for part in known),
             cache_read_tokens=sum(cached) if cached else None,
-            source="characters" if "characters" in sources else "tiktoken" if "tiktoken" in sources else "provider",
+            source=next(source for source in ordered if source in sources),
         )
 
     @property
@@ -151,7 +153,7 @@ class Usage(Data):
 
 
 class Timing(Data):
-    """How long a turn took. Seconds; None where there was no such part.
+    """How long a turn took, in seconds. None for a part that the turn did not have.
 
     Attributes:
         started_at: nanoseconds since the epoch.
@@ -205,20 +207,20 @@ class Passage(Data):
     def seen_by_model(self) -> bool:
         """True if the answering model saw the passage.
 
-        A passage of which no prompt was captured counts as seen, and so does one that was cut to half or more.
+        A passage counts as seen if no prompt was captured, or if at least half of it is in the prompt.
         """
-        # The model read what is left of a cut passage: to ignore it would call answers from it unsupported.
+        # The model did read the rest of a cut passage; without it, a correct answer would look unsupported.
         mostly_shown = (self.prompt_share or 0.0) >= _SEEN_SHARE
         return self.in_prompt is not False or mostly_shown
 
 
 class Step(Data):
-    """One operation inside a turn; becomes a child span.
+    """One operation inside a turn. It becomes a child span.
 
     Attributes:
         id: unique within the turn.
-        parent_id: the step around it; None directly under the turn.
-        kind: what it did.
+        parent_id: the enclosing step; None directly under the turn.
+        kind: the kind of operation.
         name: the component's own name.
         started_at: nanoseconds since the epoch.
         ended_at: nanoseconds since the epoch.
@@ -226,15 +228,15 @@ class Step(Data):
         output: what came out, as text.
         messages: a model call's prompt.
         passages: what a retriever or reranker returned.
-        model: name of the model, as the provider reported it, else as it was asked for.
-        request_model: name of the model that the application asked for, if it is known.
+        model: name of the model as the provider reported it, else as the application requested it.
+        request_model: name of the model that the application requested, if it is known.
         response_id: the provider's id of the completion.
-        provider: who served the model.
+        provider: the company or server that ran the model, for example ``openai``.
         usage: the model call's tokens.
         time_to_first_token: seconds from the start of this model call to its first token, when it was streamed.
         error: the exception that ended it.
-        complete: False when the turn was over before this step had ended.
-        span_id: 16 hex digits of the span that another tracer made for this step.
+        complete: False if the turn ended before this step did.
+        span_id: 16 hex digits: the span that another tracer created for this step.
     """
 
     id: Text
@@ -264,26 +266,25 @@ class Turn(Data):
     Attributes:
         id: unique; the framework's own run id where there is one.
         query: the user's question.
-        passages: the context: what the outermost retrievers returned, in their order.
-        response: the answer; empty when there is none.
-        retrieval_queries: queries that retrievers ran with and that differ from the user's (rewritten ones).
+        passages: the retrieved passages, in the order of the prompt or of the retriever.
+        response: the answer; empty without one.
+        retrieval_queries: queries of retrievers that differ from the user's question, for example rewritten ones.
         reference: a known good answer, for offline evaluation.
-        prompt: the final prompt that the answering model got.
+        prompt: the final prompt of the model call that wrote the answer.
         usage: tokens of all model calls of the turn together.
         model: the model that wrote the answer.
         timing: how long it took.
-        span: where it stands in a trace.
+        span: its place in a trace.
         steps: the retrievers, model calls and tools inside it, by start time.
-        status: how it ended; ``cancelled`` covers a stream that its reader closed early.
-        complete: False when the response is only the beginning of the answer: the model was stopped before its end.
-            Metrics of the response are skipped.
+        status: how it ended; ``cancelled`` includes a stream that its reader closed early.
+        complete: False if the response is only the beginning of the answer. Metrics of the response are then skipped.
         first_half_missing: True if the turn resumes a graph that had waited for a person, and what the graph did before
             is not known: it ran in another process, or too long ago.
         error: the exception that ended it.
         name: name of the chain, agent or query engine.
         framework: ``langchain``, ``llama_index`` or None.
-        session_id: the conversation that it belongs to.
-        user_id: the user, as the application named him.
+        session_id: the id of the conversation.
+        user_id: the application's id of the user.
         metadata: whatever else the application attached.
     """
 
@@ -319,26 +320,26 @@ class Turn(Data):
 
     @property
     def has_retrieval(self) -> bool:
-        """Whether passages were retrieved, or at least looked for."""
+        """True if a retriever ran, with or without a result."""
         return bool(self.passages) or any(step.kind in _RETRIEVAL_KINDS for step in self.steps)
 
     @property
     def is_rag(self) -> bool:
-        """Whether an answer was asked for on the ground of what was retrieved: not for a bare retriever's run."""
+        """True if an answer was to be written from retrieved passages. A retriever that runs alone is not RAG."""
         if self.first_half_missing and self.response:
             return True  # the first half may have retrieved something: metrics say what they lack
         if not self.has_retrieval:
             return False
-        # What lies between does not tell: those steps are there with spans="all" only.
+        # Chains, prompts and parsers say nothing, and are recorded with spans="all" only.
         kinds = {step.kind for step in self.steps}.difference(_PLUMBING_KINDS)
         only_retrieval = bool(kinds) and kinds.issubset(_RETRIEVAL_KINDS)
         return bool(self.response) or self.status != "ok" or not only_retrieval
 
     def step_span_id(self, step: Step) -> str | None:
-        """Return the id of a step's span as 16 hex digits; None if the step has no span that is known.
+        """Return the id of a step's span as 16 hex digits; None if no span of the step is known.
 
-        It is the id that another tracer gave to the step. Where the spans are ours, it follows from the ids of the
-        turn's span and of the step, so that everything that has the turn can name the span.
+        If another tracer created the span, it is that tracer's id. Ids of our own spans are derived from the ids of
+        the turn's span and of the step, so that any process that has the turn can name the span.
         """
         if step.span_id is not None:
             return step.span_id

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, ClassVar, TextIO
 
 from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.exporters.content import ContentPolicy
-from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped
+from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped, is_about_turn
 from rageval_hooks.settings import Settings
 from rageval_hooks.text.formatting import format_value
-from rageval_hooks.turn import Passage, Step, Turn, Usage
+from rageval_hooks.turn import ErrorInfo, Passage, Step, Timing, Turn, Usage
 
 if TYPE_CHECKING:
     from typing import Self
@@ -53,6 +53,7 @@ class ConsoleExporter(Exporter):
 
     def export(self, evaluation: Evaluation) -> None:
         """Print the turn's tree with its local scores, or a table of late ones."""
+        # At the first turn: an application may replace sys.stderr after it has attached us.
         if self._console is None:
             self._console = make_console(self._stream or sys.stderr)
         if evaluation.stage == "inline":
@@ -67,6 +68,7 @@ def make_console(stream: TextIO) -> Console:
     """Return a console for a stream; without colours and of fixed width unless it is a terminal."""
     from rich.console import Console
 
+    # A pipe has no width, and rich would wrap at 80 columns.
     width = None if stream.isatty() else _WIDTH_WHEN_PIPED
     return Console(file=stream, width=width, soft_wrap=False, highlight=False, emoji=False, markup=False)
 
@@ -85,37 +87,49 @@ def turn_tree(turn: Turn, policy: ContentPolicy, results: Iterable[Result] = ())
     head.append("  " + "  ".join(_turn_facts(turn, results)), style="default")
     tree = Tree(head)
     tree.add(_line("question", policy.quote(turn.query, policy.inputs)))
-    branches = {step.id: step for step in turn.steps}
-    nodes: dict[str, Tree] = {}
+    nodes: dict[str | None, Tree] = {}
     for step in turn.steps:
-        around = nodes.get(step.parent_id or "") if step.parent_id in branches else None
-        node = (around or tree).add(_text("  ".join(_step_facts(step))))
+        # Steps come by start time, so a step's parent is there before it; without one, it goes below the turn.
+        node = nodes.get(step.parent_id, tree).add(_text("  ".join(_step_facts(step))))
         nodes[step.id] = node
-        for passage in step.passages:
-            node.add(_passage_line(passage, policy))
-        if step.error is not None:
-            node.add(_line(step.error.type, policy.quote(step.error.message, policy.everything)))
+        _add_step_details(node, step, policy)
     if turn.error is not None:
-        tree.add(_line(turn.error.type, policy.quote(turn.error.message, policy.everything)))
+        tree.add(_error_line(turn.error, policy))
     else:
         tree.add(_line("answer", policy.quote(turn.response, policy.outputs)))
     return tree
+
+
+def _add_step_details(node: Tree, step: Step, policy: ContentPolicy) -> None:
+    for passage in step.passages:
+        node.add(_passage_line(passage, policy))
+    if step.error is not None:
+        node.add(_error_line(step.error, policy))
+
+
+def _error_line(error: ErrorInfo, policy: ContentPolicy) -> RenderableType:
+    return _line(error.type, policy.quote(error.message, policy.everything))
 
 
 def _turn_facts(turn: Turn, results: Iterable[Result]) -> Iterable[str]:
     if turn.status != "ok":
         yield turn.status
     if turn.timing is not None:
-        yield _seconds(turn.timing.total)
-        if turn.timing.time_to_first_token is not None:
-            yield f"first token {_seconds(turn.timing.time_to_first_token)}"
+        yield from _times(turn.timing)
     if turn.usage is not None:
         yield _tokens(turn.usage)
-    for result in results:
-        if isinstance(result, Score) and result.name == "cost":
-            yield f"{result.value:.6f} USD"
+    costs = [result for result in results if result.name == "cost"]
+    for cost in costs:
+        if isinstance(cost, Score):
+            yield f"{cost.value:.6f} USD"
     if turn.span is not None:
         yield f"trace {turn.span.trace_id}"
+
+
+def _times(timing: Timing) -> Iterable[str]:
+    yield _seconds(timing.total)
+    if timing.time_to_first_token is not None:
+        yield f"first token {_seconds(timing.time_to_first_token)}"
 
 
 def _step_facts(step: Step) -> Iterable[str]:
@@ -131,14 +145,21 @@ def _step_facts(step: Step) -> Iterable[str]:
 
 def _passage_line(passage: Passage, policy: ContentPolicy) -> RenderableType:
     score = "" if passage.score is None else f"{passage.score:.3f} "
-    shown = {None: "", True: "", False: " (not in the prompt)"}[passage.in_prompt]
-    if passage.prompt_share is not None and 0 < passage.prompt_share < 1:
-        shown = f" ({passage.prompt_share:.0%} of it in the prompt)"
+    name = f"[{passage.id}]" if passage.id else "passage"
     text = policy.quote(passage.text, policy.documents)
-    return _line(f"{score}[{passage.id}]{shown}" if passage.id else f"{score}passage{shown}", text)
+    return _line(f"{score}{name}{_prompt_note(passage)}", text)
+
+
+def _prompt_note(passage: Passage) -> str:
+    share = passage.prompt_share
+    if share is not None and 0 < share < 1:
+        return f" ({share:.0%} of it in the prompt)"
+    # None means that no prompt is known, which says nothing about the passage.
+    return " (not in the prompt)" if passage.in_prompt is False else ""
 
 
 def _line(head: str, text: str | None) -> RenderableType:
+    # A passage may have many lines; the tree has one per passage.
     flat = " ".join((text or "").split())
     if len(flat) > _LONGEST_LINE:
         flat = flat[: _LONGEST_LINE - 1] + "…"
@@ -161,17 +182,21 @@ def score_table(results: Sequence[Result], policy: ContentPolicy) -> Table:
     table.add_column("value", justify="right", no_wrap=True)
     table.add_column("label", no_wrap=True)
     table.add_column("why", overflow="fold", ratio=1)
-    for result in results:
-        if isinstance(result, Score):
-            if result.target.kind == "turn":
-                why = policy.quote(result.explanation or "", policy.everything) or ""
-                table.add_row(_text(result.name), format_value(result.value), _text(result.label or ""), _text(why))
-        elif isinstance(result, Skipped):
-            table.add_row(_text(result.name), "-", "skipped", _text(result.reason))
-        elif isinstance(result, Failed):
-            why = f"{result.error_type}: {policy.quote(result.message, policy.everything)}"
-            table.add_row(_text(result.name), "-", "failed", _text(why))
+    # Scores of passages and sentences would fill the screen; files and traces have them.
+    for result in filter(is_about_turn, results):
+        value, label, why = _row(result, policy)
+        table.add_row(_text(result.name), value, _text(label), _text(why))
     return table
+
+
+def _row(result: Result, policy: ContentPolicy) -> tuple[str, str, str]:
+    """Return value, label and reason of a result."""
+    if isinstance(result, Skipped):
+        return "-", "skipped", result.reason
+    if isinstance(result, Failed):
+        return "-", "failed", f"{result.error_type}: {policy.quote(result.message, policy.everything)}"
+    why = policy.quote(result.explanation, policy.everything)
+    return format_value(result.value), result.label or "", why or ""
 
 
 def _seconds(value: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
+from typing import overload
 
 from rageval_hooks.exporters.semconv import REDACTED
 from rageval_hooks.runtime.jsonable import Data
@@ -18,6 +19,15 @@ _GENAI_SWITCH = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 _GENAI_SHOWN = frozenset({"span_only", "span_and_event", "true", "1", "yes", "on"})
 _GENAI_HIDDEN = frozenset({"no_content", "event_only", "false", "0", "no", "off"})
 _HIDE = "OPENINFERENCE_HIDE_"
+_HIDEABLE = (
+    "INPUTS",
+    "INPUT_MESSAGES",
+    "INPUT_TEXT",
+    "OUTPUTS",
+    "OUTPUT_MESSAGES",
+    "OUTPUT_TEXT",
+    "RETRIEVAL_DOCUMENTS",
+)
 _PLUMBING = frozenset[StepKind]({"chain", "agent", "prompt", "parser"})
 
 
@@ -49,35 +59,48 @@ class ContentPolicy(Data):
                 hides, also with ``capture_content=True``.
         """
         environment = os.environ if environment is None else environment
-        if capture_content is False or (capture_content is None and not _genai_shows(environment)):
+        shown = _genai_shows(environment) if capture_content is None else capture_content
+        if not shown:
             return cls(inputs=False, outputs=False, input_messages=False, output_messages=False, documents=False)
-
-        def hidden(*names: str) -> bool:
-            return any(environment.get(_HIDE + name, "").strip().lower() in ("true", "1") for name in names)
-
+        hidden = {name for name in _HIDEABLE if _is_on(environment.get(_HIDE + name, ""))}
         return cls(
-            inputs=not hidden("INPUTS"),
-            outputs=not hidden("OUTPUTS"),
-            input_messages=not hidden("INPUTS", "INPUT_MESSAGES", "INPUT_TEXT"),
-            output_messages=not hidden("OUTPUTS", "OUTPUT_MESSAGES", "OUTPUT_TEXT"),
-            documents=not hidden("RETRIEVAL_DOCUMENTS"),
+            inputs="INPUTS" not in hidden,
+            outputs="OUTPUTS" not in hidden,
+            # The wider switch hides the narrower ones too, as in OpenInference.
+            input_messages=hidden.isdisjoint({"INPUTS", "INPUT_MESSAGES", "INPUT_TEXT"}),
+            output_messages=hidden.isdisjoint({"OUTPUTS", "OUTPUT_MESSAGES", "OUTPUT_TEXT"}),
+            documents="RETRIEVAL_DOCUMENTS" not in hidden,
         )
 
     @property
     def everything(self) -> bool:
         """True if nothing is hidden. Explanations, error messages and metadata may quote any text: shown only then."""
-        return self.inputs and self.outputs and self.input_messages and self.output_messages and self.documents
+        return all((self.inputs, self.outputs, self.input_messages, self.output_messages, self.documents))
 
     def shows(self, step: Step) -> tuple[bool, bool]:
-        """Return True or False for a step's input and for its output: whether each may be shown.
-
-        Chains, prompts and parsers pass on the texts of other steps, so theirs may be of any kind.
-        """
+        """Return two flags: True if a step's input may be shown, and True if its output may."""
+        # Chains, prompts and parsers pass on the texts of other steps, so theirs may be of any kind.
         if step.kind in _PLUMBING:
             return self.everything, self.everything
         if step.kind == "llm":
-            return self.inputs and self.input_messages, self.outputs and self.output_messages
+            return self.shows_prompts, self.shows_completions
         return self.inputs, self.outputs
+
+    @property
+    def shows_prompts(self) -> bool:
+        """True if prompts may be shown."""
+        return self.inputs and self.input_messages
+
+    @property
+    def shows_completions(self) -> bool:
+        """True if what a model wrote may be shown."""
+        return self.outputs and self.output_messages
+
+    @overload
+    def quote(self, text: str, shown: bool) -> str: ...
+
+    @overload
+    def quote(self, text: str | None, shown: bool) -> str | None: ...
 
     def quote(self, text: str | None, shown: bool) -> str | None:
         """Return the text, or a placeholder if it is hidden."""
@@ -86,10 +109,15 @@ class ContentPolicy(Data):
         return text if shown else REDACTED
 
 
+def _is_on(value: str) -> bool:
+    return value.strip().lower() in ("true", "1")
+
+
 def _genai_shows(environment: Mapping[str, str]) -> bool:
     value = environment.get(_GENAI_SWITCH, "").strip().lower()
     if not value or value in _GENAI_SHOWN:
         return True
+    # An unknown value hides: a typing error must not publish what the user meant to keep.
     if value not in _GENAI_HIDDEN:
         _logger.warning(
             "rageval-hooks: %s=%r is not known; content is kept off spans. Valid: %s",

@@ -39,6 +39,7 @@ class JsonlExporter(Exporter):
     def __init__(self, path: str | os.PathLike[str] = "rageval.jsonl", *, policy: ContentPolicy | None = None) -> None:
         self.path = Path(path)
         self._policy = policy or ContentPolicy()
+        # Opened once at the start: a path that cannot be written is an error now, not in the background.
         with open(self.path, "ab"):
             pass
 

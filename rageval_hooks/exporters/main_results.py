@@ -16,11 +16,10 @@ def main_results(results: Iterable[Result]) -> list[Result]:
     """Return the results about the whole turn that matter most, in the order of their importance.
 
     A failing label comes first, then metrics that failed, then scores with other labels, the judge's scores, and the
-    remaining scores of quality. Left out are skipped metrics, usage, and scores of passages and sentences.
+    remaining scores of quality. Skipped metrics, usage, and scores of passages and sentences are not among them.
     """
-    ranked = [(rank, result) for result in results if (rank := _rank(result)) is not None]
-    ranked.sort(key=lambda item: item[0])  # stable: the order of the metrics within a rank
-    return [result for _, result in ranked]
+    # Sorting is stable: within a rank, the order of the metrics stays.
+    return sorted(filter(_is_main, results), key=_rank)
 
 
 def main_scores(results: Iterable[Result]) -> list[Score]:
@@ -28,13 +27,17 @@ def main_scores(results: Iterable[Result]) -> list[Score]:
     return [result for result in main_results(results) if isinstance(result, Score)]
 
 
-def _rank(result: Result) -> int | None:
-    if isinstance(result, Failed):
+def _is_main(result: Result) -> bool:
+    if isinstance(result, Score):
+        return result.target.kind == "turn" and result.unit not in _USAGE_UNITS
+    return isinstance(result, Failed)
+
+
+def _rank(result: Result) -> int:
+    """Return the place of a main result in the order of importance, from 0."""
+    if not isinstance(result, Score):
         return 1
-    if not isinstance(result, Score) or result.target.kind != "turn" or result.unit in _USAGE_UNITS:
-        return None
-    if result.label == "fail":
-        return 0
     if result.label is not None:
-        return 2
+        return 0 if result.label == "fail" else 2
+    # Judges see what word overlap and embeddings miss.
     return 3 if result.annotator == "LLM" else 4

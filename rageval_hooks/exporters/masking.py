@@ -62,6 +62,7 @@ def _messages(messages: Iterable[Message], policy: ContentPolicy) -> tuple[Messa
 
 
 def _passages(passages: Iterable[Passage], policy: ContentPolicy) -> tuple[Passage, ...]:
+    # Metadata may contain a title or the text itself.
     hidden: dict[str, Any] = {} if policy.documents else {"metadata": {}}
     return tuple(
         passage.model_copy(update={"text": policy.quote(passage.text, policy.documents), **hidden})

@@ -37,6 +37,7 @@ def passage_place(turn: Turn, index: int | None, spans: SpanSelection) -> Passag
         index: position of the passage in the turn.
         spans: which steps of a turn become spans. Spans of other tracers are found all the same.
     """
+    # A metric of the user may give a score a position that the turn does not have.
     if index is None or index >= len(turn.passages):
         return None
     located = turn.locate_passage(index)
@@ -46,4 +47,6 @@ def passage_place(turn: Turn, index: int | None, spans: SpanSelection) -> Passag
     if step.span_id is None and not has_span(step, spans):
         return None
     span_id = turn.step_span_id(step)
-    return None if span_id is None else PassagePlace(span_id, position)
+    if span_id is None:
+        return None
+    return PassagePlace(span_id, position)

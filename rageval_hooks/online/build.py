@@ -61,11 +61,13 @@ def resolve_parts(
     Raises:
         ConfigurationError: something is wrong or contradictory; the message says what is valid.
     """
+    # Wrong arguments must fail at the line that gives them, not later on a background thread.
     if on_evaluation is not None and not callable(on_evaluation):
         raise ConfigurationError(f"on_evaluation must be a function of an Evaluation, not {on_evaluation!r}")
     for name, value in (("metrics", metrics), ("exporters", exporters)):
         if value is not None and not isinstance(value, Iterable):
             raise ConfigurationError(f"{name} must be a list of names, classes or instances, not {value!r}")
+    # Settings take text; lists of classes and instances are resolved below.
     settings = Settings.build(
         metrics=metrics if isinstance(metrics, str) else None,
         exporters=exporters if isinstance(exporters, str) else None,
@@ -76,6 +78,7 @@ def resolve_parts(
     made_exporters = _resolve_exporters(named_exporters, settings, tracer_provider)
     named_metrics = settings.metrics if metrics is None or isinstance(metrics, str) else metrics
     made_judge = _resolve_judge(judge, settings, plain)
+    # The judge comes before the metrics: which defaults run depends on it.
     running = resolve_metrics(named_metrics, made_judge, settings)
     thresholds = resolve_thresholds(running, settings, own=plain.get("thresholds") is not None)
     return Parts(settings=settings, metrics=running, exporters=made_exporters, judge=made_judge, thresholds=thresholds)
@@ -85,6 +88,7 @@ def _resolve_exporters(
     given: Iterable[Exporter | type[Exporter] | str], settings: Settings, tracer_provider: TracerProvider | None
 ) -> list[Exporter]:
     made = [shared_exporters.get(exporter, settings, tracer_provider) for exporter in given]
+    # A provider that nothing uses is a mistake: the user expects spans there.
     if tracer_provider is not None and not any(exporter.traces for exporter in made):
         raise ConfigurationError(
             "a tracer_provider is given, but no exporter uses it: add 'otel' to exporters, or omit tracer_provider"
@@ -117,12 +121,14 @@ def resolve_metrics(given: Iterable[AnyMetric] | None, judge: Judge | None, sett
         ConfigurationError: a name is unknown, two metrics compute the same score, a metric needs a judge and there is
             none, or there is a judge and no metric needs it.
     """
+    # Defaults adapt to the judge. Metrics that the user names do not: a missing judge is an error then.
     if given is None:
         defaults = [kind.from_settings(settings) for kind in REGISTRY.builtin().values() if kind.default]
         return [metric for metric in defaults if judge is not None or not metric.asks_judge]
     metrics: list[Metric] = []
     for item in given:
         metric = REGISTRY.create(item, make=lambda kind: kind.from_settings(settings))
+        # The same metric twice, for example by name and as a class, is computed once.
         if not any(type(metric) is type(other) and metric.name == other.name for other in metrics):
             metrics.append(metric)
     _check_scores(metrics)
@@ -134,6 +140,7 @@ def _check_scores(metrics: Iterable[Metric]) -> None:
     owners: dict[str, Metric] = {}
     for metric in metrics:
         for definition in metric.scores:
+            # Two values under one name could not be told apart in any backend.
             other = owners.setdefault(definition.name, metric)
             if other is not metric:
                 raise ConfigurationError(f"two metrics compute a score {definition.name!r}: {other!r} and {metric!r}")
@@ -144,6 +151,7 @@ def _check_judge(metrics: Iterable[Metric], judge: Judge | None) -> None:
     if asking and judge is None:
         need = "needs" if len(asking) == 1 else "need"
         raise ConfigurationError(f"{', '.join(asking)} {need} a judge: name one (judge), such as 'openai:gpt-5-mini'")
+    # A judge that is never asked usually means that a metric was forgotten.
     if judge is not None and not asking:
         raise ConfigurationError("a judge is given, but no metric asks it: add 'trace' to metrics, or omit the judge")
 
@@ -163,6 +171,7 @@ def resolve_thresholds(metrics: Iterable[Metric], settings: Settings, *, own: bo
     """
     known = {definition.name: definition for metric in metrics for definition in metric.scores}
     given = settings.thresholds
+    # Creating every metric takes a while, so it happens only when a name is still unknown.
     if not own and any(name not in known for name in given if name != EVERY):
         known = {**_all_definitions(settings), **known}
     for name, threshold in given.items():

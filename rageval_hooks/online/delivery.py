@@ -52,9 +52,11 @@ class Delivery:
     def export(self, evaluation: Evaluation) -> None:
         """Hand an evaluation to every exporter; on the background thread."""
         for exporter in self._exporters:
+            # Only an exporter that was used has something to deliver at exit.
             EXIT_DRAIN.add(exporter.shutdown, "export")
             try:
                 exporter.export(evaluation)
+            # One exporter that fails must not keep the others from their evaluation.
             except (Exception, SystemExit) as error:
                 self._counters.add("export_errors")
                 self._log.warn(f"export {exporter.name}", "the exporter %s failed", exporter.name, error=error)

@@ -94,6 +94,7 @@ class ThreadDispatcher:
         done = self.flush(timeout)
         self._closed = True
         if not done:
+            # Counted before cancelling: afterwards nothing is pending.
             undone = self._lane.pending
             self._counters.add("undone", undone)
             _logger.warning("rageval-hooks: shut down with %d turns not fully evaluated", undone)
@@ -106,6 +107,7 @@ class ThreadDispatcher:
 
     async def _evaluate(self, job: Job, analysis: TurnAnalysis | None) -> None:
         """Evaluate a job, unless a shutdown has passed its deadline."""
+        # The job runs as a task with its own context, so the suppression ends with it.
         suppress()
         task = asyncio.current_task()
         if task is not None:

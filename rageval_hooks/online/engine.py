@@ -104,13 +104,16 @@ class Engine:
         """
         started = self.clock()
         analysis = self.analyze(job.turn) if analysis is None else analysis
+        # No caller waits here, so models may take their time to load.
         analysis.patient()
         local, judged = self.split(job)
         work: list[Coroutine[None, None, Evaluation]] = []
         if local.metrics:
             work.append(self._run_local(local, analysis, stage, executor, on_part))
+        # All judge metrics of a turn share one prompt prefix, which the provider can then cache.
         case = None if self.judge is None else JudgedTurn(job.turn, self.judge, map(self._metric, judged.metrics))
         work += [self._ask(job.turn, spec, case, stage, on_part) for spec in judged.metrics]
+        # Local and judge metrics overlap: a judge mostly waits for the network.
         parts = await asyncio.gather(*work)
         results = [result for part in parts for result in part.results]
         durations = {name: seconds for part in parts for name, seconds in part.durations.items()}
@@ -145,6 +148,7 @@ class Engine:
         results: list[Result] = []
         durations: dict[str, float] = {}
         remaining: list[str] = []
+        # A metric of the user may call a chain; that is not a turn of the application.
         with suppressed():
             for spec in job.metrics:
                 began = self.clock()
@@ -175,6 +179,7 @@ class Engine:
             metric = self._metric(spec)
         except ConfigurationError as error:
             return [Skipped(name=spec.name, reason=str(error), metric=spec.name)]
+        # A judge takes seconds: its metrics always become a job.
         if metric.asks_judge:
             return None
         if analysis.deadline is not None and self.clock() >= analysis.deadline:
@@ -227,6 +232,7 @@ class Engine:
             ConfigurationError: this process cannot create it.
         """
         own = self._own.get(spec.name)
+        # Options may differ between processes, so an equal name is not enough.
         if own is not None and _is_same(own.spec, spec):
             return own.metric
         key = spec.model_dump_json(exclude={"probability"})
@@ -240,6 +246,7 @@ class Engine:
             result = result.model_copy(update={"metric": spec.name})
         if not isinstance(result, Score):
             return result
+        # A metric that samples by itself has already set a lower probability, which stays.
         if spec.probability < result.probability:
             result = result.model_copy(update={"probability": spec.probability})
         return self._thresholds.label(result, metric)

@@ -38,6 +38,7 @@ class SharedExporters:
         def make(kind: type[Exporter]) -> Exporter:
             return kind.from_settings(settings, tracer_provider)
 
+        # An instance belongs to the user: it is neither shared nor closed for others.
         if not isinstance(given, (str, type)):
             return REGISTRY.create(given, make)
         key = (
@@ -64,6 +65,7 @@ class SharedExporters:
         with self._lock:
             if not any(exporter is made for made in self._made.values()):
                 return True
+            # The last user closes an exporter. Users are weak references: a handler that was dropped counts no more.
             users = self._users.get(id(exporter), weakref.WeakSet())
             users.discard(pipeline)
             if users:

@@ -42,6 +42,7 @@ class Arrival:
 
     def finish(self) -> None:
         """Wake all who wait."""
+        # Under the lock, so that no callback is added after the list was taken.
         with self._lock:
             self._signal.set()
             callbacks, self._callbacks = self._callbacks, []
@@ -145,6 +146,7 @@ class InlineStage:
         return _wait_for(list(self._open), timeout)
 
     def _run(self, evaluate: Callable[[float], None], arrival: Arrival, deadline: float) -> None:
+        # A callback that flushes on this thread must not wait for the evaluation that it is part of.
         _here.evaluates = True
         try:
             evaluate(deadline)

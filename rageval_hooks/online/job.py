@@ -66,6 +66,7 @@ class Job(Data):
 
     def metric_key(self, metric: MetricSpec) -> str:
         """Return the idempotency key of one metric's results for this turn."""
+        # Sorted: the order in which options were given must not change the key.
         options = json.dumps(metric.options, sort_keys=True)
         return _digest(_turn_identity(self.turn), metric.name, metric.version, options)
 

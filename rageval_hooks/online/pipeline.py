@@ -222,6 +222,7 @@ class Pipeline:
         timeout = self.settings.drain_timeout if timeout is None else timeout
         end = time.monotonic() + timeout
         done = self._stages.stop(timeout * _FLUSH_SHARE)
+        # Half of what is left: a judge that hangs must not take the exporters' time.
         self.close_judge(remaining(end) / 2)
         done = self._stages.delivery.shutdown(remaining(end), self) and done
         EXIT_DRAIN.release(self)

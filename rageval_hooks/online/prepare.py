@@ -77,6 +77,7 @@ class Preparer:
             query: the retriever's query, which usually is the user's question.
             texts: the passages' texts.
         """
+        # Preparation saves time but is never needed, so it is the first thing to give up under load.
         if not self._steps or len(_open) >= _MAX_OPEN:
             return None
         passages = tuple(Passage(text=text) for text in texts)
@@ -95,6 +96,7 @@ def _steps(metrics: Sequence[Metric]) -> list[Callable[[TurnAnalysis], object]]:
     steps: list[Callable[[TurnAnalysis], object]] = []
     if not any("passages" in metric.requires for metric in metrics):
         return steps
+    # Embeddings take most of the time, so they start first: a short answer leaves little of it.
     if "embedder" in roles:
         steps += [lambda analysis: analysis.passage_embeddings, lambda analysis: analysis.context_embedding]
     steps.append(lambda analysis: analysis.passage_indexes)

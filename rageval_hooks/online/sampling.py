@@ -38,6 +38,7 @@ class TraceSampler:
 
     def keeps(self, trace_id: int) -> bool:
         """Return True if this trace is kept."""
+        # Most applications evaluate every turn: no hash for them.
         rate = self.rate
         if rate >= 1:
             return True
@@ -67,9 +68,10 @@ class MetricSampler:
 
     def names(self, trace_id: int | None) -> tuple[str, ...]:
         """Return the names of the metrics that run for a turn; all for a turn without a trace."""
-        if trace_id is None or not self._samplers:
+        if trace_id is None:
             return self._names
-        return tuple(name for name in self._names if name not in self._samplers or self._samplers[name].keeps(trace_id))
+        dropped = {name for name, sampler in self._samplers.items() if not sampler.keeps(trace_id)}
+        return tuple(name for name in self._names if name not in dropped)
 
 
 def _rates(metrics: Iterable[Metric], names: tuple[str, ...], settings: Settings) -> dict[str, float]:
@@ -77,11 +79,13 @@ def _rates(metrics: Iterable[Metric], names: tuple[str, ...], settings: Settings
     given = settings.judge_sample_rate
     if given is None:
         return {}
+    # A single rate is for judges, because they cost money; local metrics keep the rate of the turns.
     judged = [metric.name for metric in metrics if metric.asks_judge]
     rates = dict(given) if isinstance(given, dict) else dict.fromkeys(judged, given)
     for name, rate in rates.items():
         if name not in names:
             raise UnknownNameError("metric in judge_sample_rate", name, names, "These metrics run.")
+        # A metric runs only for turns that were captured, so a higher rate could not be reached.
         if rate > settings.sample_rate:
             raise ConfigurationError(
                 f"judge_sample_rate ({name}: {rate:g}) is higher than sample_rate ({settings.sample_rate:g}): judged "

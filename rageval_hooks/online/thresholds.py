@@ -32,6 +32,7 @@ class Thresholds:
         definition = next((definition for definition in metric.scores if definition.name == score.name), None)
         if definition is None:
             return score
+        # A metric may return a score without a definition; nothing is known about its range then.
         threshold = self._threshold(score, definition)
         return score if threshold is None else definition.label(score, threshold)
 

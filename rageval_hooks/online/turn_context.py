@@ -122,6 +122,7 @@ class TurnSelector:
             trace_id, parent_span_id = provider.ids.generate_trace_id(), 0
             sampled = provider.records(context, trace_id)
             flags = int(sampled)
+        # Decided before any work, so that a turn that is sampled out costs almost nothing.
         selected = enabled and (self._selects(trace_id, sampled) if selected is None else selected)
         span_id = 0
         if selected:

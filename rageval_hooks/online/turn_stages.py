@@ -119,6 +119,7 @@ class TurnStages:
             self._failed("a turn could not be built from what was recorded", error)
             return
         try:
+            # Here and not at capture: counting tokens is work, and the caller should not wait for it.
             turn = with_estimated_usage(turn)
             evaluable = self._is_evaluable(turn)
             self._counters.add("evaluated" if evaluable else "without_retrieval")
@@ -127,6 +128,7 @@ class TurnStages:
             trace_id = None if context is None else context.trace_id
             job = self._engine.job(turn, self._metric_sampler.names(trace_id) if evaluable else ())
             analysis = self._engine.analyze(turn, deadline)
+            # What was computed while the model wrote is taken over, and not computed twice.
             for preparation in [] if context is None else context.preparations:
                 preparation.cancel()
                 analysis.adopt(preparation.analysis)
@@ -134,6 +136,7 @@ class TurnStages:
             if evaluable:
                 self._notify(evaluation)
             self.delivery.submit(partial(self._deliver, self._counters.counted(evaluation), rest, analysis))
+            # Such a process may end without notice once its function has returned.
             if is_multiprocessing_child():
                 self._worker.flush(deadline - time.perf_counter())
         except Exception as error:
@@ -155,6 +158,7 @@ class TurnStages:
         """Deliver late results."""
         self._counters.counted(evaluation)
         if self._on_evaluation is not None:
+            # A callback of the user may block, and must not stop the event loop of all other turns.
             await self._worker.in_thread(lambda: self._notify(evaluation))
         self.delivery.export(evaluation)
 

@@ -39,6 +39,7 @@ class CallThreads:
 
     async def run(self, call: Callable[[], T]) -> T:
         """Make a call in the caller's context. A cancelled call continues on its thread; its result is dropped."""
+        # Threads do not survive a fork.
         if self._pid != os.getpid():
             self._start()
         return await asyncio.get_running_loop().run_in_executor(self._executor, partial(copy_context().run, call))

@@ -34,4 +34,5 @@ class RandomIds(RandomIdGenerator):
 
 def ids_like(ids: object) -> IdGenerator:
     """Return a provider's own id generator; ours if the provider has OpenTelemetry's default."""
+    # A custom generator may follow rules of a backend, for example AWS X-Ray's time-based ids.
     return ids if isinstance(ids, IdGenerator) and type(ids) is not RandomIdGenerator else RandomIds()

@@ -32,6 +32,7 @@ def import_named(name: str, option: str) -> Any:
     if not colon or not module_name or not path:
         raise ConfigurationError(f"{option} must have the form package.module:object, not {name!r}")
     here = os.getcwd()
+    # As `python -m` does: the user's module usually lies in the current directory.
     if here not in sys.path:
         sys.path.insert(0, here)
     found: Any = _module(module_name, option)
@@ -73,6 +74,7 @@ def _missing(holder: Any, attribute: str, module: str, option: str) -> str:
 
 def _is_own(value: Any, module: str) -> bool:
     """Return True if an object was defined in the module, not imported into it."""
+    # `from __future__ import annotations` leaves a variable in each module.
     if type(value).__module__ == "__future__":
         return False
     if inspect.isclass(value) or inspect.isroutine(value):

@@ -27,6 +27,7 @@ def clean_text(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
+        # Only for texts with surrogates, for example "\\ud83d" without its second half.
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
 
@@ -37,6 +38,7 @@ def plain_value(value: Any, depth: int = 0) -> Any:
     Dates become ISO strings, bytes are decoded, NaN and infinities become strings, and any other object becomes its
     ``str``. Objects that raise when inspected, such as unbound proxies, are shown by their class.
     """
+    # The frequent types come first: this runs for every value of every document.
     if value is None or value is True or value is False:
         return value
     kind = type(value)
@@ -46,6 +48,7 @@ def plain_value(value: Any, depth: int = 0) -> Any:
         return _number(value)
     if kind is float:
         return value if math.isfinite(value) else str(value)
+    # Deeper values are rare, and cycles have no end.
     if depth >= _MAX_DEPTH:
         return string_of(value)
     try:
@@ -128,6 +131,7 @@ def _number(number: int) -> int | str:
 
 
 def _other(value: Any) -> Any:
+    # Subclasses, such as enums with values, become the plain type.
     if isinstance(value, bool):
         return bool(value)
     if isinstance(value, int):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
 from rageval_hooks.exporters.delivery.item import Item
 
-__all__ = ["BATCH", "Parcel", "batches", "count_items", "halves", "pack"]
+__all__ = ["BATCH", "Parcel", "all_bodies", "batches", "by_age", "by_target", "count_items", "halves", "pack"]
 
 BATCH = 200
 """Items in a request. A Phoenix server stores about 500 a second and should not be blocked for longer than that."""
@@ -53,6 +53,7 @@ class Parcel:
 
 def pack(items: Iterable[Item], now: float) -> list[Parcel]:
     """Group items by route and target."""
+    # groupby needs equal keys next to each other.
     by_place = groupby(sorted(items, key=_place), key=_place)
     return [Parcel(route, target, [item.body for item in group], now) for (route, target), group in by_place]
 
@@ -62,8 +63,34 @@ def count_items(parcels: Iterable[Parcel]) -> int:
     return sum(len(parcel.bodies) for parcel in parcels)
 
 
+def all_bodies(parcels: Iterable[Parcel]) -> list[Mapping[str, Any]]:
+    """Return the items of several parcels, as the API expects them."""
+    return [body for parcel in parcels for body in parcel.bodies]
+
+
+def by_target(parcels: Iterable[Parcel], targets: Container[str]) -> tuple[list[Parcel], list[Parcel]]:
+    """Return the parcels about some targets, and the others."""
+    inside: list[Parcel] = []
+    outside: list[Parcel] = []
+    for parcel in parcels:
+        chosen = inside if parcel.target in targets else outside
+        chosen.append(parcel)
+    return inside, outside
+
+
+def by_age(parcels: Iterable[Parcel], now: float, seconds: float) -> tuple[list[Parcel], list[Parcel]]:
+    """Return the parcels that have waited for longer than some seconds, and the others."""
+    old: list[Parcel] = []
+    young: list[Parcel] = []
+    for parcel in parcels:
+        chosen = old if now - parcel.queued_at > seconds else young
+        chosen.append(parcel)
+    return old, young
+
+
 def batches(parcels: Iterable[Parcel]) -> Iterator[list[Parcel]]:
     """Yield the parcels of one request each: one route, and at most :data:`BATCH` items unless one parcel is larger."""
+    # Oldest first, because these are closest to being given up.
     ordered = sorted(parcels, key=lambda parcel: (parcel.route, parcel.queued_at))
     for _, group in groupby(ordered, key=lambda parcel: parcel.route):
         batch: list[Parcel] = []
@@ -79,6 +106,7 @@ def halves(parcels: list[Parcel]) -> tuple[list[Parcel], list[Parcel]]:
     """Split a rejected request in two, down to single items."""
     if len(parcels) > 1:
         return parcels[: len(parcels) // 2], parcels[len(parcels) // 2 :]
+    # One parcel with several items: its items are separated.
     [parcel] = parcels
     middle = len(parcel.bodies) // 2
     first = Parcel(parcel.route, parcel.target, parcel.bodies[:middle], parcel.queued_at)

@@ -11,7 +11,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from rageval_hooks.errors import RagevalError
-from rageval_hooks.exporters.delivery.batches import BATCH, Parcel, batches, count_items, halves, pack
+from rageval_hooks.exporters.delivery.batches import (
+    BATCH,
+    Parcel,
+    all_bodies,
+    batches,
+    by_age,
+    by_target,
+    count_items,
+    halves,
+    pack,
+)
 from rageval_hooks.exporters.delivery.destination import (
     Destination,
     DestinationAbsentError,
@@ -93,8 +103,10 @@ class DeliveryQueue:
         parcels = pack(items, now)
         amount = count_items(parcels)
         with self._changed:
+            # Without a server nothing is kept: the queue would fill for nothing.
             if not amount or now < self._absent_until:
                 return
+            # The newest are dropped, since the oldest are closest to delivery.
             if self._closed or self._queued + amount > self._capacity:
                 self._counts["dropped"] += amount
                 why = "it was shut down" if self._closed else f"{self._queued} are waiting"
@@ -122,6 +134,7 @@ class DeliveryQueue:
             True if everything since the last flush was delivered or handed over within the timeout.
         """
         with self._changed:
+            # Counted and not a flag: several threads may flush at the same time.
             self._flushes += 1
             self._changed.notify_all()
             try:
@@ -162,6 +175,7 @@ class DeliveryQueue:
         """Start the thread. While the interpreter exits none can be started, and the items count as lost."""
         if self._thread is not None and self._thread.is_alive():
             return
+        # The thread lives for long: it must not keep the spans and variables of the turn that started it.
         context = quiet_context()
         name = f"rageval-{self._name.lower()}"
         thread = threading.Thread(target=lambda: context.run(self._run), name=name, daemon=True)
@@ -187,10 +201,10 @@ class DeliveryQueue:
     def _take(self) -> list[Parcel]:
         """Return the parcels of the next request; under the lock."""
         now = time.monotonic()
-        due = [parcel for parcel in self._waiting if self._due(parcel) <= now]
-        if not due or now < self._pause_end():
+        if now < self._pause_end():
             return []
-        batch = next(batches(due))
+        due = [parcel for parcel in self._waiting if self._due(parcel) <= now]
+        batch = next(batches(due), [])
         taken = set(map(id, batch))
         self._waiting = [parcel for parcel in self._waiting if id(parcel) not in taken]
         return batch
@@ -229,13 +243,11 @@ class DeliveryQueue:
             self._changed.notify_all()
 
     def _post(self, destination: Destination, parcels: list[Parcel], *, confirmed: bool) -> None:
-        bodies = [body for parcel in parcels for body in parcel.bodies]
         try:
-            destination.post(parcels[0].route, bodies, confirmed=confirmed)
+            destination.post(parcels[0].route, all_bodies(parcels), confirmed=confirmed)
         except TargetsMissingError as error:
             self._failures = 0
-            missing = [parcel for parcel in parcels if parcel.target in error.targets]
-            present = [parcel for parcel in parcels if parcel.target not in error.targets]
+            missing, present = by_target(parcels, error.targets)
             if present:
                 self._post(destination, present, confirmed=confirmed)
             self._wait_for_targets(destination, missing)
@@ -262,26 +274,29 @@ class DeliveryQueue:
 
     def _wait_for_targets(self, destination: Destination, parcels: list[Parcel]) -> None:
         now = time.monotonic()
-        late = [parcel for parcel in parcels if now - parcel.queued_at > self._patience and not self._closed]
+        # While the queue closes, all of them wait for the last attempts of `_finish`.
+        patience = math.inf if self._closed else self._patience
+        late, early = by_age(parcels, now, patience)
         with self._changed:
-            for parcel in parcels:
+            for parcel in early:
                 parcel.postpone(now)
-            self._waiting += [parcel for parcel in parcels if parcel not in late]
-        if late:
-            self._limited_log.warn(
-                "late",
-                "after %.0f seconds %s does not have the spans of %d scores; its own queue gets them. Are the spans "
-                "sent elsewhere, or sampled out on their way?",
-                now - late[0].queued_at,
-                self._name,
-                count_items(late),
-            )
-            self._post(destination, late, confirmed=False)
+            self._waiting += early
+        if not late:
+            return
+        self._limited_log.warn(
+            "late",
+            "after %.0f seconds %s does not have the spans of %d scores; its own queue gets them. Are the spans "
+            "sent elsewhere, or sampled out on their way?",
+            now - late[0].queued_at,
+            self._name,
+            count_items(late),
+        )
+        self._post(destination, late, confirmed=False)
 
     def _pause(self, destination: Destination, parcels: list[Parcel], error: UnavailableError) -> None:
         """Put parcels back until the server is better. Those that have waited for too long are lost."""
         now = time.monotonic()
-        old = [parcel for parcel in parcels if now - parcel.queued_at > _KEPT]
+        old, young = by_age(parcels, now, _KEPT)
         backoff = min(_LONGEST_PAUSE, 2.0 ** min(self._failures, 10))
         backoff *= RANDOM.uniform(0.8, 1.2)  # many processes share one server
         asked = min(_LONGEST_PAUSE, error.retry_after or 0.0)
@@ -291,7 +306,7 @@ class DeliveryQueue:
             self._failed_at = now + max(0.0, asked - _HURRIED_PAUSE)
             self._failures += 1
             self._counts["errors"] += 1
-            self._waiting += [parcel for parcel in parcels if parcel not in old]
+            self._waiting += young
         self._limited_log.warn("server", "%r %s. Scores wait; the spans have them too", destination, error)
         if old:
             self._settle("lost", old)
@@ -312,6 +327,7 @@ class DeliveryQueue:
             self._deliver_all(confirmed=True)
             time.sleep(pause if self._waiting else 0)  # a server stores new spans within a moment
         self._deliver_all(confirmed=False)
+        # On this thread, because HTTP clients are not always safe to close from another.
         if self._destination is not None:
             self._destination.close()
 

@@ -28,6 +28,7 @@ class Attributes(dict[str, Value]):
         """Return at most ``limit`` attributes; if some do not fit, one of these says how many."""
         if limit is None or len(self) <= limit:
             return self
+        # The SDK would drop the oldest entries, which are the important ones.
         kept = dict(list(self.items())[: max(0, limit - 1)])
         kept[semconv.DROPPED_ATTRIBUTES] = len(self) - len(kept)
         return kept
@@ -37,7 +38,7 @@ def error_event(error: ErrorInfo, policy: ContentPolicy) -> dict[str, Value]:
     """Return the attributes of the event for an exception. Its message may quote any text."""
     return {
         semconv.EXCEPTION_TYPE: error.type,
-        semconv.EXCEPTION_MESSAGE: policy.quote(error.message, policy.everything) or "",
+        semconv.EXCEPTION_MESSAGE: policy.quote(error.message, policy.everything),
     }
 
 

@@ -106,6 +106,7 @@ class OtelExporter(Exporter):
         Returns:
             False if spans of our own provider were lost or rejected since the last flush.
         """
+        # Taken first: a second call then has nothing to do.
         own, self._own = self._own, None
         if own is None:
             return True
@@ -150,6 +151,7 @@ class OtelExporter(Exporter):
         if provider is None:
             return None
         self._flush_thread.start()
+        # Applications set their provider late, and tests replace it.
         if provider is not self._provider:
             self._provider = provider
             tracer = provider.get_tracer(_SCOPE, __version__, semconv.SCHEMA_URL)

@@ -23,6 +23,7 @@ def add_input_messages(attributes: Attributes, messages: Iterable[Message]) -> N
     inputs = []
     for message in messages:
         part = {"type": "text", "content": message.content}
+        # The conventions keep instructions apart from the conversation.
         if message.role in _INSTRUCTION_ROLES:
             instructions.append(part)
         else:

@@ -113,6 +113,7 @@ class CountedSpanProcessor(BatchSpanProcessor):
         if span.context is None or not span.context.trace_flags.sampled:
             return
         with self._lock:
+            # Our own limit, because the SDK's queue drops its oldest spans and does not say so.
             accepted = self._queued < self._capacity
             if accepted:
                 self._queued += 1
@@ -124,6 +125,7 @@ class CountedSpanProcessor(BatchSpanProcessor):
     def settle(self, fate: Fate, amount: int) -> None:
         """Count what became of queued spans."""
         with self._lock:
+            # After `give_up` an answer may still come for spans that were counted as lost.
             amount = min(amount, self._queued)
             self._queued -= amount
             self._counts[fate] += amount
@@ -150,12 +152,14 @@ class _ReportingExporter(SpanExporter):
     def __init__(self, exporter: SpanExporter, response: LastResponse | None, processor: CountedSpanProcessor) -> None:
         self._exporter = exporter
         self._response = response
+        # The processor owns this exporter; a cycle would keep both alive until a full collection.
         self._processor = weakref.proxy(processor)
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         response = self._response
         if response is not None:
             response.clear()
+        # Reported even if the exporter raises: spans of unknown fate would never leave the count.
         result = SpanExportResult.FAILURE
         try:
             result = self._exporter.export(spans)

@@ -13,7 +13,7 @@ from rageval_hooks.exporters.otel.attributes import Attributes, Value, indexed, 
 from rageval_hooks.exporters.span_places import passage_place
 from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped, is_about_turn
 from rageval_hooks.settings import SpanSelection
-from rageval_hooks.turn import Turn
+from rageval_hooks.turn import Step, Turn
 
 __all__ = [
     "evaluated_response_id",
@@ -33,8 +33,14 @@ _EVALUATION_FIELDS = (("name", "score", "label", "explanation"), ("annotator_kin
 
 def evaluation_name(results: Sequence[Result]) -> str:
     """Return the name of an evaluation's span: with the metric if it is one, else without, so that names are few."""
+    metric = _only_metric(results)
+    return "evaluate" if metric is None else f"evaluate {metric}"
+
+
+def _only_metric(results: Sequence[Result]) -> str | None:
+    """Return the metric that all results come from; None for several metrics."""
     metrics = {result.metric or result.name for result in results}
-    return f"evaluate {metrics.pop()}" if len(metrics) == 1 else "evaluate"
+    return metrics.pop() if len(metrics) == 1 else None
 
 
 def evaluation_attributes(evaluation: Evaluation, policy: ContentPolicy) -> Attributes:
@@ -45,9 +51,8 @@ def evaluation_attributes(evaluation: Evaluation, policy: ContentPolicy) -> Attr
         policy: what may be shown.
     """
     results = evaluation.results
-    scores = [result for result in results if isinstance(result, Score)]
-    about_turn = [score for score in scores if score.target.kind == "turn"]
-    metrics = {result.metric or result.name for result in results}
+    scores = evaluation.scores
+    about_turn = [score for score in scores if is_about_turn(score)]
     attributes = Attributes()
     attributes[semconv.SPAN_KIND] = "EVALUATOR"
     attributes[semconv.STAGE] = evaluation.stage
@@ -55,21 +60,16 @@ def evaluation_attributes(evaluation: Evaluation, policy: ContentPolicy) -> Attr
     attributes[semconv.DURATION] = sum(evaluation.durations.values()) or evaluation.duration
     attributes[semconv.EVALUATED_AT] = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
     # Readers of a single result per span get the one that matters most. Langfuse drops spans without any of these.
-    leading = next(iter([*main_scores(results), *about_turn, *results]))
+    leading = [*main_scores(results), *about_turn, *results][0]
     attributes.update(_event(leading, policy, evaluated_response_id(evaluation.turn)))
-    if len(metrics) == 1:
-        attributes[semconv.METRIC] = next(iter(metrics))
-        _add_single_metric(attributes, results)
-    for result in results:
-        if is_about_turn(result):
-            attributes.update(score_attributes(result, policy))
+    _add_single_metric(attributes, results, scores)
+    for result in filter(is_about_turn, results):
+        attributes.update(score_attributes(result, policy))
     if scores:
         attributes[semconv.PROBABILITY] = min(score.probability for score in scores)
     _add_judge(attributes, results, policy)
     _add_passage_scores(attributes, scores, len(evaluation.turn.passages))
-    for fields in _EVALUATION_FIELDS:
-        for index, score in enumerate(about_turn):
-            _add_evaluation(attributes, index, score, fields, policy)
+    _add_evaluations(attributes, about_turn, policy)
     return attributes
 
 
@@ -87,18 +87,22 @@ def score_attributes(result: Result, policy: ContentPolicy) -> dict[str, Value]:
     return attributes
 
 
-def _add_single_metric(attributes: Attributes, results: Sequence[Result]) -> None:
-    """Add what differs between metrics: annotator and version."""
-    score = next((result for result in results if isinstance(result, Score)), None)
-    if score is not None:
-        attributes[semconv.ANNOTATOR] = score.annotator
-        attributes[semconv.SCORE_VERSION] = score.version
+def _add_single_metric(attributes: Attributes, results: Sequence[Result], scores: Sequence[Score]) -> None:
+    """Add what differs between metrics, if all results come from one: its name, annotator and version."""
+    metric = _only_metric(results)
+    if metric is None:
+        return
+    attributes[semconv.METRIC] = metric
+    if scores:
+        attributes[semconv.ANNOTATOR] = scores[0].annotator
+        attributes[semconv.SCORE_VERSION] = scores[0].version
 
 
 def _add_judge(attributes: Attributes, results: Iterable[Result], policy: ContentPolicy) -> None:
     """Add the judge's usage, under names of our own: a backend must not add it to the application's tokens."""
+    # All results of a stage share one judgement, so the first one that has details has them all.
+    details: Mapping[str, Any] = next(filter(None, map(_judge_details, results)), {})
     shown = (str, bool, int, float) if policy.everything else (bool, int, float)
-    details = next((found for result in results if (found := _judge_details(result))), {})
     for name, value in details.items():
         if isinstance(value, shown) or name in _JUDGE_IDS:
             attributes[semconv.JUDGE.format(name=name)] = value
@@ -116,8 +120,9 @@ def _add_passage_scores(attributes: Attributes, scores: Iterable[Score], passage
     """
     by_name: dict[str, dict[int, float]] = {}
     for score in scores:
-        if score.target.kind == "passage" and score.target.index is not None:
-            by_name.setdefault(score.name, {})[score.target.index] = score.value
+        index = score.target.index
+        if score.target.kind == "passage" and index is not None:
+            by_name.setdefault(score.name, {})[index] = score.value
     for name, values in by_name.items():
         places = sorted(values)
         attributes[semconv.PASSAGE_SCORES.format(name=name)] = json_string([values[place] for place in places])
@@ -125,20 +130,26 @@ def _add_passage_scores(attributes: Attributes, scores: Iterable[Score], passage
             attributes[semconv.SCORED_PASSAGES.format(name=name)] = json_string(places)
 
 
-def _add_evaluation(
-    attributes: Attributes, index: int, score: Score, fields: Iterable[str], policy: ContentPolicy
-) -> None:
-    values: dict[str, Value | None] = {
+def _add_evaluations(attributes: Attributes, scores: Sequence[Score], policy: ContentPolicy) -> None:
+    """Add the scores as a list, the way OpenInference numbers the items of lists: ``evaluations.0.evaluation.name``."""
+    rows = [_evaluation_fields(score, policy) for score in scores]
+    for fields in _EVALUATION_FIELDS:
+        for index, row in enumerate(rows):
+            for field in fields:
+                attributes.put(indexed(semconv.EVALUATION, index, field), row[field])
+
+
+def _evaluation_fields(score: Score, policy: ContentPolicy) -> dict[str, Value | None]:
+    metadata = score.metadata if policy.everything else {}
+    return {
         "name": score.name,
         "score": score.value,
         "label": score.label,
         "explanation": policy.quote(score.explanation, policy.everything),
         "annotator_kind": score.annotator,
         "identifier": score.model,
-        "metadata": json_string(score.metadata) if score.metadata and policy.everything else None,
+        "metadata": json_string(metadata) if metadata else None,
     }
-    for field in fields:
-        attributes.put(indexed(semconv.EVALUATION, index, field), values[field])
 
 
 # --------------------------------------------------------------------------- events
@@ -200,8 +211,15 @@ def _target(result: Result, turn: Turn, spans: SpanSelection) -> Iterator[tuple[
 
 def evaluated_response_id(turn: Turn) -> str | None:
     """Return the provider's id of the completion that became the answer; None if it is not known."""
-    calls = [step for step in turn.steps if step.kind == "llm" and step.response_id is not None]
+    calls = [step for step in turn.steps if step.response_id is not None]
     # A later call may have nothing to do with the answer, such as one that suggests follow-up questions.
-    answering = [step for step in calls if step.output and turn.response and step.output.strip() in turn.response]
-    found = answering or calls
-    return found[-1].response_id if found else None
+    answering = [step for step in calls if _wrote(step, turn.response)]
+    for step in reversed(answering or calls):
+        return step.response_id
+    return None
+
+
+def _wrote(step: Step, response: str) -> bool:
+    """Return True if a model call's text is the answer or a part of it."""
+    text = (step.output or "").strip()
+    return bool(text) and text in response

@@ -29,6 +29,7 @@ class PresetIds(IdGenerator):
 
     def __init__(self, ids: IdGenerator) -> None:
         self._ids = ids
+        # Several threads may start spans with one tracer.
         self._preset = threading.local()
 
     def preset(self, trace_id: int, span_id: int) -> None:

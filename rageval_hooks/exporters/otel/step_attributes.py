@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rageval_hooks.exporters import semconv
 from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.exporters.otel.attributes import Attributes, indexed, is_json, json_string
@@ -49,21 +51,16 @@ def step_attributes(step: Step, turn: Turn, policy: ContentPolicy) -> Attributes
     if not step.complete:
         attributes[semconv.STEP_INCOMPLETE] = True
     attributes.put(semconv.SESSION_ID, turn.session_id)
-    if step.kind == "llm":
-        _add_model_call(attributes, step, policy)
-    else:
-        input_shown, output_shown = policy.shows(step)
-        _add_value(attributes, semconv.INPUT_VALUE, semconv.INPUT_MIME_TYPE, step.input, policy, input_shown)
-        _add_value(attributes, semconv.OUTPUT_VALUE, semconv.OUTPUT_MIME_TYPE, step.output, policy, output_shown)
-    if step.kind == "tool":
-        _add_tool(attributes, step, policy)
-    if step.kind == "retriever":
-        _add_retrieval(attributes, step, policy)
-    if step.kind == "reranker":
-        attributes.put(semconv.RERANKER_QUERY, policy.quote(step.input, policy.inputs))
-    if step.passages:
-        _add_documents(attributes, step, policy)
+    add = _BY_KIND.get(step.kind, _add_values)
+    add(attributes, step, policy)
+    _add_documents(attributes, step, policy)
     return attributes
+
+
+def _add_values(attributes: Attributes, step: Step, policy: ContentPolicy) -> None:
+    input_shown, output_shown = policy.shows(step)
+    _add_value(attributes, semconv.INPUT_VALUE, semconv.INPUT_MIME_TYPE, step.input, policy, input_shown)
+    _add_value(attributes, semconv.OUTPUT_VALUE, semconv.OUTPUT_MIME_TYPE, step.output, policy, output_shown)
 
 
 def _add_value(
@@ -71,11 +68,12 @@ def _add_value(
 ) -> None:
     if text is None:
         return
-    attributes[name] = policy.quote(text, shown) or ""
+    attributes[name] = policy.quote(text, shown)
     attributes[mime_name] = semconv.JSON if shown and is_json(text) else semconv.TEXT
 
 
 def _add_tool(attributes: Attributes, step: Step, policy: ContentPolicy) -> None:
+    _add_values(attributes, step, policy)
     attributes[semconv.TOOL_NAME] = step.name
     attributes[semconv.GEN_AI_TOOL_NAME] = step.name
     input_shown, output_shown = policy.shows(step)
@@ -86,10 +84,17 @@ def _add_tool(attributes: Attributes, step: Step, policy: ContentPolicy) -> None
 
 
 def _add_retrieval(attributes: Attributes, step: Step, policy: ContentPolicy) -> None:
+    _add_values(attributes, step, policy)
     if policy.inputs:
         attributes.put(semconv.RETRIEVAL_QUERY_TEXT, step.input)
+    # Ids and scores quote no text, so they are shown even where content is hidden.
     documents = [{"id": passage.id, "score": passage.score} for passage in step.passages]
     attributes[semconv.RETRIEVAL_DOCUMENTS] = json_string(documents)
+
+
+def _add_reranking(attributes: Attributes, step: Step, policy: ContentPolicy) -> None:
+    _add_values(attributes, step, policy)
+    attributes.put(semconv.RERANKER_QUERY, policy.quote(step.input, policy.inputs))
 
 
 def _add_model_call(attributes: Attributes, step: Step, policy: ContentPolicy) -> None:
@@ -121,10 +126,10 @@ def _add_completion(attributes: Attributes, step: Step, policy: ContentPolicy) -
     if step.output is None:
         return
     _, shown = policy.shows(step)
-    attributes[semconv.OUTPUT_VALUE] = policy.quote(step.output, shown) or ""
+    attributes[semconv.OUTPUT_VALUE] = policy.quote(step.output, shown)
     attributes[semconv.OUTPUT_MIME_TYPE] = semconv.TEXT
     attributes[indexed(semconv.LLM_OUTPUT_MESSAGE, 0, "role")] = "assistant"
-    text = policy.quote(step.output, policy.output_messages) or ""
+    text = policy.quote(step.output, policy.output_messages)
     attributes[indexed(semconv.LLM_OUTPUT_MESSAGE, 0, "content")] = text
     if shown:
         add_output_message(attributes, step.output, complete=step.complete and step.error is None)
@@ -134,20 +139,29 @@ def _add_prompt(attributes: Attributes, step: Step, policy: ContentPolicy) -> No
     if not step.messages:
         return
     shown, _ = policy.shows(step)
-    attributes[semconv.INPUT_VALUE] = policy.quote(step.messages[-1].content, shown) or ""
+    attributes[semconv.INPUT_VALUE] = policy.quote(step.messages[-1].content, shown)
     attributes[semconv.INPUT_MIME_TYPE] = semconv.TEXT
     if shown:
         add_input_messages(attributes, step.messages)
     for index, message in enumerate(step.messages):
         attributes[indexed(semconv.LLM_INPUT_MESSAGE, index, "role")] = message.role
-        text = policy.quote(message.content, policy.input_messages) or ""
+        text = policy.quote(message.content, policy.input_messages)
         attributes[indexed(semconv.LLM_INPUT_MESSAGE, index, "content")] = text
 
 
+_BY_KIND: dict[StepKind, Callable[[Attributes, Step, ContentPolicy], None]] = {
+    "llm": _add_model_call,
+    "tool": _add_tool,
+    "retriever": _add_retrieval,
+    "reranker": _add_reranking,
+}
+
+
 def _add_documents(attributes: Attributes, step: Step, policy: ContentPolicy) -> None:
+    # Each kind has its own names: backends draw a reranker's documents next to those that went in.
     template = semconv.RERANKER_OUTPUT_DOCUMENT if step.kind == "reranker" else semconv.RETRIEVAL_DOCUMENT
     for index, passage in enumerate(step.passages):
-        attributes[indexed(template, index, "content")] = policy.quote(passage.text, policy.documents) or ""
+        attributes[indexed(template, index, "content")] = policy.quote(passage.text, policy.documents)
         attributes.put(indexed(template, index, "id"), passage.id)
         attributes.put(indexed(template, index, "score"), passage.score)
         if policy.documents:

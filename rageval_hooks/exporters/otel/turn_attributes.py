@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from rageval_hooks.exporters import semconv
@@ -11,7 +12,7 @@ from rageval_hooks.exporters.otel.attributes import Attributes, json_string
 from rageval_hooks.exporters.otel.messages import add_input_messages, add_output_message
 from rageval_hooks.exporters.otel.result_attributes import score_attributes
 from rageval_hooks.score import Result, Score
-from rageval_hooks.turn import Message, Turn
+from rageval_hooks.turn import Message, Timing, Turn, Usage
 
 __all__ = ["turn_attributes"]
 
@@ -39,13 +40,13 @@ def turn_attributes(turn: Turn, results: Iterable[Result], policy: ContentPolicy
     if turn.retrieval_queries and policy.inputs:
         attributes[semconv.RETRIEVAL_QUERIES] = json_string(turn.retrieval_queries)
     if turn.metadata:
-        attributes[semconv.METADATA] = policy.quote(json_string(turn.metadata), policy.everything) or ""
+        attributes[semconv.METADATA] = policy.quote(json_string(turn.metadata), policy.everything)
     return attributes
 
 
 def _add_operation(attributes: Attributes, turn: Turn) -> None:
     # A turn with tool calls is an agent's: a plain chain calls its retriever and its model itself.
-    agent = any(step.kind in ("agent", "tool") for step in turn.steps)
+    agent = not {"agent", "tool"}.isdisjoint(step.kind for step in turn.steps)
     attributes[semconv.SPAN_KIND] = "AGENT" if agent else "CHAIN"
     attributes[semconv.OPERATION_NAME] = "invoke_agent" if agent else "invoke_workflow"
     attributes[semconv.AGENT_NAME if agent else semconv.WORKFLOW_NAME] = turn.name
@@ -53,9 +54,9 @@ def _add_operation(attributes: Attributes, turn: Turn) -> None:
 
 
 def _add_content(attributes: Attributes, turn: Turn, policy: ContentPolicy) -> None:
-    attributes[semconv.INPUT_VALUE] = policy.quote(turn.query, policy.inputs) or ""
+    attributes[semconv.INPUT_VALUE] = policy.quote(turn.query, policy.inputs)
     attributes[semconv.INPUT_MIME_TYPE] = semconv.TEXT
-    attributes[semconv.OUTPUT_VALUE] = policy.quote(turn.response, policy.outputs) or ""
+    attributes[semconv.OUTPUT_VALUE] = policy.quote(turn.response, policy.outputs)
     attributes[semconv.OUTPUT_MIME_TYPE] = semconv.TEXT
 
 
@@ -63,10 +64,12 @@ def _add_main_scores(attributes: Attributes, results: list[Result], policy: Cont
     free = MOST_SCORE_ATTRIBUTES
     for result in main_results(results):
         new = score_attributes(result, policy)
+        # A value without its label would mislead, so a result goes in whole or not at all.
         if len(new) <= free:
             attributes.update(new)
             free -= len(new)
     probabilities = [result.probability for result in results if isinstance(result, Score)]
+    # Without sampling the probability is 1 and says nothing.
     if probabilities and min(probabilities) < 1:
         attributes[semconv.PROBABILITY] = min(probabilities)
 
@@ -82,27 +85,36 @@ def _add_identity(attributes: Attributes, turn: Turn) -> None:
 def _add_figures(attributes: Attributes, turn: Turn) -> None:
     if turn.has_retrieval:
         attributes[semconv.PASSAGES] = len(turn.passages)
-    known = [passage.in_prompt for passage in turn.passages if passage.in_prompt is not None]
-    if known:
-        attributes[semconv.PASSAGES_IN_PROMPT] = sum(known)
-    timing = turn.timing
-    if timing is not None:
-        attributes.put(semconv.TIMING.format(name="retrieval"), timing.retrieval)
-        attributes.put(semconv.TIMING.format(name="generation"), timing.generation)
-        attributes.put(semconv.TIMING.format(name="time_to_first_token"), timing.time_to_first_token)
-        attributes.put(semconv.TIMING.format(name="waiting"), timing.waiting)
+    seen = Counter(passage.in_prompt for passage in turn.passages)
+    # None stands for passages of which no prompt is known. A count of those would say that the model saw none of them.
+    if seen.keys() - {None}:
+        attributes[semconv.PASSAGES_IN_PROMPT] = seen[True]
+    if turn.timing is not None:
+        _add_timing(attributes, turn.timing)
     if turn.usage is not None:
-        # Under our own names: a backend adds up the tokens of the model calls below, and must not count them twice.
-        attributes[semconv.TOTAL_TOKENS.format(name="input")] = turn.usage.input_tokens
-        attributes[semconv.TOTAL_TOKENS.format(name="output")] = turn.usage.output_tokens
-        attributes[semconv.USAGE_SOURCE] = turn.usage.source
+        _add_usage(attributes, turn.usage)
+
+
+def _add_timing(attributes: Attributes, timing: Timing) -> None:
+    attributes.put(semconv.TIMING.format(name="retrieval"), timing.retrieval)
+    attributes.put(semconv.TIMING.format(name="generation"), timing.generation)
+    attributes.put(semconv.TIMING.format(name="time_to_first_token"), timing.time_to_first_token)
+    attributes.put(semconv.TIMING.format(name="waiting"), timing.waiting)
+
+
+def _add_usage(attributes: Attributes, usage: Usage) -> None:
+    # Under our own names: a backend adds up the tokens of the model calls below, and must not count them twice.
+    attributes[semconv.TOTAL_TOKENS.format(name="input")] = usage.input_tokens
+    attributes[semconv.TOTAL_TOKENS.format(name="output")] = usage.output_tokens
+    attributes[semconv.USAGE_SOURCE] = usage.source
 
 
 def _add_messages(attributes: Attributes, turn: Turn, policy: ContentPolicy) -> None:
     """Add the conversation as a reader of the trace sees it: the user's question, not the prompt made of it."""
-    if policy.inputs and policy.input_messages:
-        instructions = [message for message in turn.prompt if message.role == "system"]
-        question = [Message(role="user", content=turn.query)] if turn.query else []
-        add_input_messages(attributes, [*instructions, *question])
-    if policy.outputs and policy.output_messages and turn.response:
+    if policy.shows_prompts:
+        messages = [message for message in turn.prompt if message.role == "system"]
+        if turn.query:
+            messages.append(Message(role="user", content=turn.query))
+        add_input_messages(attributes, messages)
+    if policy.shows_completions and turn.response:
         add_output_message(attributes, turn.response, complete=turn.status == "ok")

@@ -29,7 +29,7 @@ from rageval_hooks.exporters.otel.step_attributes import step_attributes, step_n
 from rageval_hooks.exporters.otel.turn_attributes import turn_attributes
 from rageval_hooks.exporters.span_places import has_span, passage_place
 from rageval_hooks.runtime.tracers import sdk_tracer
-from rageval_hooks.score import Evaluation, Score
+from rageval_hooks.score import Evaluation
 from rageval_hooks.settings import SpanSelection
 from rageval_hooks.turn import ErrorInfo, SpanReference, Step, StepKind, Turn
 
@@ -64,10 +64,9 @@ class SpanWriter:
     def write_turn(self, turn: Turn, evaluation: Evaluation) -> None:
         """Write the span of a turn and those of its steps."""
         timing = turn.timing
-        ids = None if turn.span is None else (int(turn.span.trace_id, 16), int(turn.span.span_id, 16))
         span = start_span(
             self._tracer,
-            ids,
+            None if turn.span is None else _preset_ids(turn.span, turn.span.span_id),
             f"rag {turn.name}" if turn.is_rag else turn.name,
             context=_parent_context(turn),
             kind=SpanKind.INTERNAL,
@@ -86,6 +85,7 @@ class SpanWriter:
         """Write the span of a stage's results, as a child of the turn's span."""
         turn = evaluation.turn
         judged = self._written.get(turn.id) or _span_context(turn.span)
+        # A turn without results has nothing to show, and an empty span would look like a failure.
         if judged is None or not evaluation.results:
             return
         started_at, ended_at = _evaluation_interval(turn)
@@ -114,25 +114,22 @@ class SpanWriter:
             return
         surrounding = _surrounding_context(turn.span)
         parents = {step.id: step.parent_id for step in turn.steps}
+        shown = [step for step in turn.steps if has_span(step, self._selection)]
         spans: dict[str | None, Span] = {None: root}
-        for step in turn.steps:
-            if not has_span(step, self._selection):
-                continue
+        for step in shown:
             parent_id = step.parent_id
-            while parent_id is not None and parent_id not in spans:  # steps in between may have no span
-                parent_id = parents.get(parent_id)
+            while parent_id not in spans:  # steps in between may have no span
+                parent_id = parents.get(parent_id or "")
             context = trace.set_span_in_context(spans[parent_id], surrounding)
             spans[step.id] = self._start_step(context, step, turn)
-        for step in turn.steps:
-            if step.id in spans:
-                spans[step.id].end(end_time=step.ended_at)
+        # Spans end after all have started: a processor may look for a child's parent among the open ones.
+        for step in shown:
+            spans[step.id].end(end_time=step.ended_at)
 
     def _start_step(self, context: Context, step: Step, turn: Turn) -> Span:
-        span_id = turn.step_span_id(step)
-        ids = None if turn.span is None or span_id is None else (int(turn.span.trace_id, 16), int(span_id, 16))
         span = start_span(
             self._tracer,
-            ids,
+            None if turn.span is None else _preset_ids(turn.span, turn.step_span_id(step)),
             step_name(step),
             context=context,
             kind=SpanKind.CLIENT if step.kind in _CLIENT_STEPS else SpanKind.INTERNAL,
@@ -146,13 +143,21 @@ class SpanWriter:
     def _links(self, evaluation: Evaluation, judged: SpanContext) -> list[Link]:
         """Return a link to the turn's span, then one to each span whose passages have scores."""
         links = [Link(judged)]
-        turn = evaluation.turn
-        targets = (result.target for result in evaluation.results if isinstance(result, Score))
-        places = [passage_place(turn, target.index, self._selection) for target in targets if target.kind == "passage"]
-        for span_id in dict.fromkeys(place.span_id for place in places if place is not None):
+        for span_id in self._retriever_span_ids(evaluation):
             context = SpanContext(judged.trace_id, int(span_id, 16), False, judged.trace_flags, judged.trace_state)
             links.append(Link(context, {semconv.LINK_TARGET: "passages"}))
         return links
+
+    def _retriever_span_ids(self, evaluation: Evaluation) -> list[str]:
+        """Return the ids of the spans that list the scored passages, each once."""
+        found: dict[str, None] = {}
+        for score in evaluation.scores:
+            if score.target.kind != "passage":
+                continue
+            place = passage_place(evaluation.turn, score.target.index, self._selection)
+            if place is not None:
+                found[place.span_id] = None
+        return list(found)
 
     def _record_error(self, span: Span, error: ErrorInfo, at: int | None) -> None:
         event = error_event(error, self._policy)
@@ -163,6 +168,7 @@ class SpanWriter:
         """Keep the context of a span that has other ids than were preset, or that the provider does not record."""
         expected = _span_context(turn.span)
         same = expected is not None and _ids(expected) == _ids(context)
+        # Usually the ids are those that were preset, so there is nothing to remember.
         if same and context.trace_flags.sampled:
             return
         self._written[turn.id] = context
@@ -171,6 +177,11 @@ class SpanWriter:
 
 
 _NO_LIMITS = SpanLimits(max_span_attributes=SpanLimits.UNSET, max_events=SpanLimits.UNSET)
+
+
+def _preset_ids(turn_span: SpanReference, span_id: str | None) -> tuple[int, int] | None:
+    """Return the trace id and the span id as numbers; None for ids that the provider makes."""
+    return None if span_id is None else (int(turn_span.trace_id, 16), int(span_id, 16))
 
 
 def _ids(context: SpanContext) -> tuple[int, int]:
@@ -213,6 +224,7 @@ def _parent_context(turn: Turn) -> Context:
     if span is None or span.parent_span_id is None:
         return surrounding
     current = trace.get_current_span(surrounding).get_span_context()
+    # The live span knows more than the ids, for example whether it is recorded.
     if f"{current.span_id:016x}" == span.parent_span_id:
         return surrounding
     parent = SpanContext(

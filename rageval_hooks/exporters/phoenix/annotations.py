@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 from rageval_hooks.exporters.content import ContentPolicy
@@ -32,17 +33,18 @@ def annotate(
         scores: the main results about the turn, or all of them. Scores of passages are always annotated.
     """
     span = evaluation.turn.span
+    # Spans that were not sampled never reach a server, so their annotations would wait there in vain.
     if span is None or not span.sampled:
         return [], len(evaluation.results)
     main = main_results(evaluation.results)[:_MOST_MAIN]
-    chosen = main if scores == "main" else [result for result in evaluation.results if not _is_about_passage(result)]
+    about_passages = [score for score in evaluation.scores if _is_about_passage(score)]
+    others = [result for result in evaluation.results if not _is_about_passage(result)]
+    chosen = others if scores == "all" else main
     items = [_of_turn(result, span, policy) for result in chosen]
     # The trace's header and the chart of trace scores read annotations of the trace.
     items += [_of_trace(result, span, policy) for result in main]
-    passage_scores = [result for result in evaluation.scores if _is_about_passage(result)]
-    of_passages = [_of_passage(score, evaluation.turn, spans, policy) for score in passage_scores]
-    placed = [item for item in of_passages if item is not None]
-    return items + placed, len(of_passages) - len(placed)
+    items += _of_passages(about_passages, evaluation.turn, spans, policy)
+    return items, len(chosen) + len(main) + len(about_passages) - len(items)
 
 
 def _is_about_passage(result: Result) -> bool:
@@ -64,17 +66,18 @@ def _of_trace(result: Result, span: SpanReference, policy: ContentPolicy) -> Ite
     return Item(route="trace_annotations", target=span.trace_id, body=body)
 
 
-def _of_passage(score: Score, turn: Turn, spans: SpanSelection, policy: ContentPolicy) -> Item | None:
-    place = passage_place(turn, score.target.index, spans)
-    if place is None:
-        return None
-    body = {"span_id": place.span_id, "document_position": place.position, **_body(score, policy)}
-    return Item(route="document_annotations", target=place.span_id, body=body)
+def _of_passages(scores: Iterable[Score], turn: Turn, spans: SpanSelection, policy: ContentPolicy) -> Iterator[Item]:
+    """Yield the annotations of passages that a known span lists."""
+    for score in scores:
+        place = passage_place(turn, score.target.index, spans)
+        if place is not None:
+            body = {"span_id": place.span_id, "document_position": place.position, **_body(score, policy)}
+            yield Item(route="document_annotations", target=place.span_id, body=body)
 
 
 def _body(result: Result, policy: ContentPolicy) -> dict[str, Any]:
     if isinstance(result, Skipped):
-        # Phoenix takes an annotation without a score: it shows the label and leaves it out of means.
+        # Phoenix takes an annotation without a score: it shows the label and does not count it in means.
         return {
             "name": result.name,
             "annotator_kind": "CODE",
@@ -88,14 +91,15 @@ def _body(result: Result, policy: ContentPolicy) -> dict[str, Any]:
             "result": {"label": "failed", "explanation": f"{result.error_type}: {message}"},
             "metadata": result.metadata if policy.everything else {},
         }
+    # Metadata may quote any text, so it is shown only if everything is.
+    metadata = dict(result.metadata) if policy.everything else {}
+    metadata.update(version=result.version, probability=result.probability)
+    if result.model is not None:
+        metadata["model"] = result.model
     explanation = policy.quote(result.explanation, policy.everything)
-    details = {"model": result.model, "version": result.version, "probability": result.probability}
     return {
         "name": result.name,
         "annotator_kind": result.annotator,
         "result": {"score": result.value, "label": result.label, "explanation": explanation},
-        "metadata": {
-            **(result.metadata if policy.everything else {}),
-            **{name: value for name, value in details.items() if value is not None},
-        },
+        "metadata": metadata,
     }

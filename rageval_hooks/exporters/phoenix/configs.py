@@ -25,6 +25,7 @@ class AnnotationConfigs:
     def note(self, results: Iterable[Result]) -> None:
         """Remember the configs of new scores."""
         for result in results:
+            # Checked without the lock first: after the first turns every name is known.
             if not isinstance(result, Score) or result.name in self._names or len(self._names) >= _MOST_NAMES:
                 continue
             with self._lock:

@@ -14,7 +14,8 @@ from rageval_hooks.runtime.tracers import sdk_provider
 
 __all__ = ["DEFAULT_PLACE", "is_phoenix", "phoenix_places", "project_of"]
 
-DEFAULT_PLACE = "http://localhost:6006"
+_DEFAULT_PORT = "6006"
+DEFAULT_PLACE = f"http://localhost:{_DEFAULT_PORT}"
 
 _VARIABLES = (
     "PHOENIX_ENDPOINT",
@@ -43,22 +44,34 @@ def phoenix_places(
         environment: the environment variables; those of the process by default.
     """
     environment = os.environ if environment is None else environment
-    given = [setting] if setting else [environment.get(name, "").strip() for name in _VARIABLES]
-    if not setting:
-        given += _endpoints(provider)
     port = environment.get("PHOENIX_PORT", "").strip()
-    bases = (_base_url(address, port if port.isdecimal() else "6006") for address in given if address)
-    return list(dict.fromkeys(base for base in bases if base is not None))
+    if not port.isdecimal():
+        port = _DEFAULT_PORT
+    if setting:
+        addresses = [setting]
+    else:
+        addresses = [environment.get(name, "").strip() for name in _VARIABLES]
+        addresses += _endpoints(provider)
+    bases = [_base_url(address, port) for address in filter(None, addresses)]
+    # Several variables often name the same server; a dictionary keeps the order.
+    return list(dict.fromkeys(filter(None, bases)))
 
 
 def project_of(provider: object) -> str:
     """Return the name of the project that Phoenix puts the provider's spans in."""
     resource = getattr(sdk_provider(provider), "resource", None)
     name = getattr(resource, "attributes", {}).get(_PROJECT)
-    if not name:
-        pairs = (part.split("=", 1) for part in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "").split(","))
-        name = next((pair[1].strip() for pair in pairs if len(pair) == 2 and pair[0].strip() == _PROJECT), None)
-    return str(name or "default")
+    # A provider that is not the SDK's shows no resource; most of them read the variable too.
+    return str(name or _resource_variable().get(_PROJECT) or "default")
+
+
+def _resource_variable() -> dict[str, str]:
+    """Return the resource attributes of the environment, for example ``service.name=shop,team=search``."""
+    attributes: dict[str, str] = {}
+    for part in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "").split(","):
+        name, _, value = part.partition("=")
+        attributes.setdefault(name.strip(), value.strip())
+    return attributes
 
 
 def is_phoenix(url: str, timeout: float = 3.0) -> bool | None:
@@ -79,15 +92,23 @@ def is_phoenix(url: str, timeout: float = 3.0) -> bool | None:
 
 
 def _base_url(address: str, port: str) -> str | None:
+    """Return the base URL of an address; None if it is not one of HTTP.
+
+    Example:
+        ``"phoenix:4317"`` becomes ``"http://phoenix:6006"``, ``"https://host/v1/traces"`` becomes ``"https://host"``.
+    """
+    # gRPC exporters have addresses without a scheme.
+    url = address if "://" in address else f"http://{address}"
     try:
-        parts = urlsplit(address if "://" in address else f"http://{address}")
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            return None
-        netloc = parts.netloc
-        if parts.port == _GRPC_PORT:  # REST is on the other port
-            netloc = f"{netloc.rpartition(':')[0]}:{port}"
-    except ValueError:
+        parts = urlsplit(url)
+        parts_port = parts.port
+    except ValueError:  # for example a port that is not a number
         return None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return None
+    netloc = parts.netloc
+    if parts_port == _GRPC_PORT:  # REST is on the other port
+        netloc = f"{netloc.rpartition(':')[0]}:{port}"
     path = parts.path.rstrip("/").removesuffix("/v1/traces").rstrip("/")
     return urlunsplit((parts.scheme, netloc, path, "", ""))
 
@@ -107,6 +128,8 @@ def _endpoint_in(thing: object, depth: int = 0) -> str | None:
         return endpoint
     if depth >= _DEEPEST:
         return None
-    inner = (getattr(thing, name, None) for name in _NESTED)
-    found = (_endpoint_in(part, depth + 1) for part in inner if part is not None)
-    return next((endpoint for endpoint in found if endpoint is not None), None)
+    for name in _NESTED:
+        found = _endpoint_in(getattr(thing, name, None), depth + 1)
+        if found is not None:
+            return found
+    return None

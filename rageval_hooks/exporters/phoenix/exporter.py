@@ -152,6 +152,7 @@ class PhoenixAutoExporter(PhoenixExporter):
         """Queue the results of a stage, if it is known where spans go."""
         if self._places():
             super().export(evaluation)
+        # Once: an application without Phoenix should not read it with every turn.
         elif not self._told:
             self._told = True
             _logger.info(
@@ -165,6 +166,7 @@ class PhoenixAutoExporter(PhoenixExporter):
     def _connect(self) -> PhoenixServer:
         answers = []
         for place in self._places():
+            # None means no answer: the server may still be starting.
             answers.append(is_phoenix(place))
             if not answers[-1]:
                 continue

@@ -33,6 +33,7 @@ _logger = logging.getLogger(__name__)
 # Ids in the text of an error: 16 hex digits of a span, 32 of a trace.
 _ID = re.compile(r"\b(?:[0-9a-f]{32}|[0-9a-f]{16})\b")
 _MOST_READ = 1 << 20
+_LONGEST_REASON = 200
 _BUSY = frozenset({408, 425, 429})
 _FAULTY_DATA = frozenset({400, 413, 422})
 
@@ -98,14 +99,7 @@ class PhoenixServer:
         missing = targets.intersection(_ID.findall(text))
         if status == 404 and missing:
             raise TargetsMissingError(frozenset(missing))
-        if status in (401, 403):
-            raise UnavailableError(f"answers {status}: set PHOENIX_API_KEY (or PHOENIX_CLIENT_HEADERS) to a valid key")
-        if status in _FAULTY_DATA:
-            reason = " ".join(text.split())[:200]
-            raise RejectedError(f"answers {status}: {reason}" if reason else f"answers {status}")
-        if status >= 500 or status in _BUSY:
-            raise UnavailableError(f"answers {status}", retry_after)
-        raise UnavailableError(f"answers {status}: is this the address of a Phoenix?")
+        raise _refusal(status, text, retry_after)
 
     def _send(
         self, path: str, bodies: Sequence[Mapping[str, Any]], params: dict[str, str]
@@ -117,11 +111,7 @@ class PhoenixServer:
         httpx = require_httpx()
         try:
             with self._http.stream("POST", path, json={"data": list(bodies)}, params=params) as response:
-                content = b""
-                for chunk in response.iter_bytes():
-                    content += chunk
-                    if len(content) >= _MOST_READ:
-                        break
+                content = _beginning(response.iter_bytes())
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             # Only a connection error's own message: others may quote a header.
             why = f": {error}" if isinstance(error, httpx.ConnectError) else ""
@@ -134,6 +124,7 @@ class PhoenixServer:
 
     def _register_configs(self, names: Iterable[str]) -> None:
         """Register the configs of new scores. They only add colours, so a failure is not worth a warning."""
+        # Only after a post succeeded, so that the project exists.
         if self._configs is None:
             return
         for config in self._configs.take(names):
@@ -147,6 +138,19 @@ class PhoenixServer:
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
+
+
+def _refusal(status: int, text: str, retry_after: float | None) -> RejectedError | UnavailableError:
+    """Return the error for a status other than 200."""
+    if status in _FAULTY_DATA:
+        reason = " ".join(text.split())[:_LONGEST_REASON]
+        return RejectedError(f"answers {status}: {reason}" if reason else f"answers {status}")
+    # Anything else may be repaired, by waiting or by the user: the scores are kept for a while.
+    if status in (401, 403):
+        return UnavailableError(f"answers {status}: set PHOENIX_API_KEY (or PHOENIX_CLIENT_HEADERS) to a valid key")
+    if status >= 500 or status in _BUSY:
+        return UnavailableError(f"answers {status}", retry_after)
+    return UnavailableError(f"answers {status}: is this the address of a Phoenix?")
 
 
 def _seconds(header: str | None) -> float | None:
@@ -170,16 +174,33 @@ def require_httpx() -> ModuleType:
     return httpx
 
 
+def _beginning(chunks: Iterable[bytes]) -> bytes:
+    """Return the first part of an answer: a server that sends without end must not fill the memory."""
+    content = b""
+    for chunk in chunks:
+        content += chunk
+        if len(content) >= _MOST_READ:
+            break
+    return content
+
+
 def _headers(api_key: str | None, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the headers as Phoenix's own client has them: ``PHOENIX_CLIENT_HEADERS``, then ``PHOENIX_API_KEY``."""
+    headers = _header_variable(environment.get("PHOENIX_CLIENT_HEADERS", ""))
+    if api_key:
+        headers["authorization"] = f"Bearer {api_key.strip()}"
+    elif key := environment.get("PHOENIX_API_KEY", "").strip():
+        headers.setdefault("authorization", f"Bearer {key}")
+    return headers
+
+
+def _header_variable(text: str) -> dict[str, str]:
+    """Return headers by name, for example of ``"api_key=abc,X-Team=search%20team"``."""
     headers: dict[str, str] = {}
-    for number, part in enumerate(environment.get("PHOENIX_CLIENT_HEADERS", "").split(","), 1):
+    for number, part in enumerate(text.split(","), 1):
         name, equals, value = part.partition("=")
         if equals and name.strip():
             headers[unquote(name).strip().lower()] = unquote(value).strip()
-        elif part.strip():  # which may be a key: its place must do
+        elif part.strip():  # it may be a key, so the message gives its place only
             _logger.warning("rageval-hooks: PHOENIX_CLIENT_HEADERS: part %d is not of the form name=value", number)
-    key = (api_key or environment.get("PHOENIX_API_KEY", "")).strip()
-    if key and (api_key or "authorization" not in headers):
-        headers["authorization"] = f"Bearer {key}"
     return headers

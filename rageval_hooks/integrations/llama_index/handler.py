@@ -169,6 +169,8 @@ def _start(pipeline: Pipeline, span_id: str, parent_id: str | None, bound_args: 
 def _end(run: Run, result: Any) -> None:
     if run.kind in ("retriever", "reranker") and run.details is not None:
         run.details["nodes_after"] = snapshot(result)
+    if run.kind == "retriever":
+        look_for_foreign_span(run)
     if run.kind == "llm" and is_generator(result):
         keep_model_open(run, result)
         return

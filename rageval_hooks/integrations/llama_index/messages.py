@@ -19,12 +19,14 @@ __all__ = [
     "messages_of",
     "model_of",
     "requested_model_in",
+    "response_id_of",
     "role_of",
     "tool_calls_of",
 ]
 
 _ROLES = {"chatbot": "assistant", "model": "assistant", "developer": "system", "function": "tool"}
 _MODEL_KEYS = ("model", "model_version", "modelId")
+_RESPONSE_ID_KEYS = ("id", "response_id", "responseId")
 
 
 @or_else(False)
@@ -79,11 +81,23 @@ def _prompt_message(message: Any) -> Message:
 @or_else(None)
 def model_of(response: Any) -> str | None:
     """Return the model's name as the provider reported it in ``raw``, an object or a mapping."""
+    name = _reported(response, _MODEL_KEYS)
+    return None if name == "unknown" else name
+
+
+@or_else(None)
+def response_id_of(response: Any) -> str | None:
+    """Return the provider's id of a completion, for example ``chatcmpl-…``."""
+    return _reported(response, _RESPONSE_ID_KEYS)
+
+
+def _reported(response: Any, keys: tuple[str, ...]) -> str | None:
+    """Return the first text under some keys of the provider's own response, an object or a mapping."""
     raw = getattr(response, "raw", None)
-    for key in _MODEL_KEYS:
-        name = raw.get(key) if isinstance(raw, Mapping) else getattr(raw, key, None)
-        if name and is_a(name, str):
-            return None if name == "unknown" else str(name)
+    for key in keys:
+        value = raw.get(key) if isinstance(raw, Mapping) else getattr(raw, key, None)
+        if value and is_a(value, str):
+            return str(value)
     return None
 
 

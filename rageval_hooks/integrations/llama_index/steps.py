@@ -9,7 +9,7 @@ from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.run_facts import detail_of, seconds_to_first_token, step_frame
 from rageval_hooks.integrations.llama_index.calls import generated_text, model_name, requested_model, tokens_used
 from rageval_hooks.integrations.llama_index.kinds import provider_of
-from rageval_hooks.integrations.llama_index.messages import messages_of
+from rageval_hooks.integrations.llama_index.messages import messages_of, response_id_of
 from rageval_hooks.integrations.llama_index.nodes import Made, passages_of
 from rageval_hooks.integrations.llama_index.payloads import answer_of, arguments_of, query_of, tool_input
 from rageval_hooks.integrations.llama_index.retrieval import Marks, nodes_after, with_mark
@@ -56,6 +56,7 @@ def steps_of(
         was_stopped = type(run.error).__name__ in _NO_ERRORS
         step = Step(
             kind=_KINDS.get(run.kind, "chain"),
+            span_id=detail_of(run, "span_id"),
             **step_frame(run, ids, ended_at, was_stopped),
             **_fields(run, runs, marks, made),
         )
@@ -105,6 +106,7 @@ def _model_fields(call: Run, runs: Sequence[Run]) -> dict[str, Any]:
         "output": generated_text(call),
         "model": model_name(call),
         "request_model": requested_model(call),
+        "response_id": response_id_of(call.output),
         "provider": provider_of(detail_of(call, "instance")),
         "usage": tokens_used(call, runs),
         "time_to_first_token": seconds_to_first_token(call, call.started_at),

@@ -133,10 +133,17 @@ def _submit(recording: Recording) -> None:
 
 
 def look_for_foreign_span(run: Run) -> None:
-    """Remember the span that another instrumentation has for the root, if there is one by now."""
+    """Remember the spans that another instrumentation has for the root and for a retriever, if they exist by now.
+
+    The other handler may be called before ours or after it, so a retriever's end looks again.
+    """
     recording = _recorder.recording(run.id)
-    if recording is not None and recording.external_span is None and recording.root.framework is FRAMEWORK:
+    if recording is None or recording.root.framework is not FRAMEWORK:
+        return
+    if recording.external_span is None:
         recording.external_span = foreign_span(recording.root.id)
+    if run.kind == "retriever" and (found := foreign_span(run.id)) is not None:
+        run.details = {**(run.details or {}), "span_id": f"{found[1]:016x}"}
 
 
 def log_failure(run_id: Hashable, error: BaseException) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from langchain_core.messages import AIMessage
 
 from tests.integrations.langchain.conftest import Captured
 from tests.integrations.langchain.fakes import lcel
@@ -115,3 +116,12 @@ def test_tokens_that_no_provider_counted_are_estimated_and_marked(captured: Capt
     assert usage.estimated
     assert usage.input_tokens > 10
     assert usage.output_tokens > 3
+
+
+def test_a_model_call_names_the_requested_model_and_the_response(captured: Captured) -> None:
+    """The model that was asked for, the one that answered, and the provider's id of the completion."""
+    reported = {"model_name": "m-2026", "id": "chatcmpl-1"}
+    lcel(lambda messages: AIMessage(ANSWER, response_metadata=reported), model_name="m").invoke(QUESTION)
+
+    [call] = [step for step in captured.turn.steps if step.kind == "llm"]
+    assert (call.request_model, call.model, call.response_id) == ("m", "m-2026", "chatcmpl-1")

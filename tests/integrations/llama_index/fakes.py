@@ -57,7 +57,8 @@ class ScriptedLLM(FunctionCallingLLM):
         return ChatResponse(message=message, raw=self._raw())
 
     def _raw(self) -> dict[str, Any]:
-        return {"model": "scripted-1-2026", **({} if self.usage is None else {"usage": self.usage})}
+        usage = {} if self.usage is None else {"usage": self.usage}
+        return {"id": "completion-1", "model": "scripted-1-2026", **usage}
 
     def _chunks(self, messages: Sequence[ChatMessage]) -> Iterator[ChatResponse]:
         whole = self._response(messages).message

@@ -42,6 +42,13 @@ def rageval(provider: TracerProvider) -> Iterator[None]:
         assert len(shared_recorder()) == 0
 
 
+@contextmanager
+def relevance(provider: TracerProvider) -> Iterator[None]:
+    with rageval_hooks.instrument(metrics=["context_relevance"], models="lexical", tracer_provider=provider) as handle:
+        yield
+        assert handle.flush(10)
+
+
 def ask(way: str) -> None:
     async def main() -> None:
         await engine().aquery(QUESTION)
@@ -97,3 +104,21 @@ def test_their_spans_are_as_without_us(order: str) -> None:
 
     both = (openinference, rageval) if order == "ours last" else (rageval, openinference)
     assert names(*both) == names(openinference)
+
+
+@pytest.mark.parametrize("order", ["ours last", "ours first"])
+def test_scores_of_passages_name_the_retrievers_span(order: str) -> None:
+    """Their retriever span has ended: the event has its id and the passage's position, and a link leads there."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    first, second = (openinference, relevance) if order == "ours last" else (relevance, openinference)
+    with first(provider), second(provider):
+        ask("query")
+
+    spans = {span.name: span for span in exporter.get_finished_spans()}
+    retriever, evaluation = spans["ScriptedRetriever.retrieve"], spans["evaluate context_relevance"]
+    event = dict(evaluation.events[-1].attributes)
+    assert event["rageval.target.span_id"] == f"{retriever.context.span_id:016x}"
+    assert event["rageval.target.document_position"] == 0
+    assert evaluation.links[-1].context.span_id == retriever.context.span_id

@@ -63,6 +63,14 @@ def test_a_query_is_a_turn(captured: Captured, mode: str, asynchronous: bool) ->
     assert turn.timing.retrieval + turn.timing.generation <= turn.timing.total
 
 
+def test_a_model_call_names_the_requested_model_and_the_response(captured: Captured) -> None:
+    """The model that was asked for, the one that answered, and the provider's id of the completion."""
+    index().as_query_engine(llm=llm()).query(QUESTION)
+
+    [call] = [step for step in captured.turn.steps if step.kind == "llm"]
+    assert (call.request_model, call.model, call.response_id) == ("scripted-1", "scripted-1-2026", "completion-1")
+
+
 def test_summarizing_in_several_calls(captured: Captured) -> None:
     """What no single prompt has room for is shown over several: all of them count, not only the last one."""
     engine = index().as_query_engine(llm=llm("2019"), similarity_top_k=3, response_mode="tree_summarize")
