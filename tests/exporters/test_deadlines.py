@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -173,11 +174,13 @@ class TestProviderOfTheApplication:
     def test_only_the_deadline_is_known(self) -> None:
         """A processor that blocks is left behind; the SDK's own timeout would not stop it."""
         provider = TracerProvider(shutdown_on_exit=False)
-        provider.force_flush = lambda timeout_millis=0: time.sleep(3)  # type: ignore[method-assign, assignment]
+        released = threading.Event()
+        provider.force_flush = lambda timeout_millis=0: released.wait(30)  # type: ignore[method-assign]
         exporter = OtelExporter(provider)
         exporter.export(EVALUATION)
 
         done, late = timed(exporter.flush, 0.2)
+        released.set()
 
         assert not done
         assert late < GRACE

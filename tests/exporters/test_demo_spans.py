@@ -101,7 +101,7 @@ def test_each_turn_has_one_evaluation_of_the_inline_stage_and_one_of_the_judge(s
 
 
 def test_every_result_is_an_event_on_its_evaluation(spans: list[Span]) -> None:
-    """With a number, or with the reason why there is none."""
+    """With a number, or with the reason for its absence."""
     for span in spans:
         if not span.name.startswith("evaluate"):
             assert not span.events

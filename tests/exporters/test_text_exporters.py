@@ -109,7 +109,7 @@ class TestConsole:
         assert max(map(len, text.splitlines())) <= 120
 
     def test_the_table(self) -> None:
-        """A number, or the reason why there is none."""
+        """A number, or the reason for its absence."""
         lines = [line.split() for line in printed(EVALUATION).splitlines()]
 
         assert ["groundedness", "0.250", "fail", "missing:", "2019"] in lines

@@ -222,7 +222,7 @@ class TestSampling:
         assert {s.probability for e in late(evaluations) for s in e.scores} == {0.2}
 
     def test_a_rate_for_each_metric(self) -> None:
-        """Any metric can have one of its own."""
+        """Any metric can have its own rate."""
         evaluations, _ = judged(
             FakeJudge(lambda call: LABELS), turns=200, judge_sample_rate={"trace": 0.1, "latency": 0.5}
         )

@@ -179,7 +179,7 @@ os.waitpid(pid, 0)
         assert sorted(questions(evaluations)) == sorted(["child"] + [f"question {number}" for number in range(20)])
 
     def test_models_work_in_the_children(self, tmp_path: Path) -> None:
-        """Loaded and used before the fork; the libraries' own thread pools do not survive it, ours is made anew."""
+        """Loaded and used before the fork; the libraries' own thread pools do not survive it, ours is created again."""
         pytest.importorskip("sentence_transformers")
         evaluations, _ = run(
             """
@@ -237,22 +237,19 @@ class TestEventLoops:
         """A slow metric holds up its own answer only."""
         evaluations, _ = run(
             """
-ticks = []
-started = threading.Event()
+started, ticked = threading.Event(), threading.Event()
 @rageval_hooks.metric
 def slow(turn):
     "Takes as long as the loop needs for ten ticks."
     started.set()
-    while len(ticks) < 10:
-        time.sleep(0.001)
+    assert ticked.wait(30)
     return 1.0
 
 async def tick():
-    while not started.is_set():
-        await asyncio.sleep(0.001)
-    while len(ticks) < 10:
-        ticks.append(1)
-        await asyncio.sleep(0.001)
+    await asyncio.to_thread(started.wait, 30)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    ticked.set()
 
 async def main():
     with rageval_hooks.instrument(metrics=[slow]):

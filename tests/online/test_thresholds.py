@@ -1,4 +1,4 @@
-"""Labels: from where on a score passes, by default and as the user sets it, wherever scores go."""
+"""Labels: thresholds by default and as the user sets them, in every exporter."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class TestDefaults:
         assert passage_labels(evaluation, "context_relevance") == [None, None]
 
     def test_no_other_score_has_one(self) -> None:
-        """Nobody has measured a threshold that holds for them."""
+        """No threshold was measured for them."""
         assert set(labels(evaluate(GOOD, models=LEXICAL))) == {"groundedness", "unsupported_facts"}
 
     def test_a_default_is_within_the_range_of_its_score(self) -> None:
@@ -181,7 +181,7 @@ GRADES = {"intent": "", "grades": [{"passage": n, "grade": grade} for n, grade i
 
 class TestScoresOfOtherKinds:
     def test_each_grade_of_umbrela(self) -> None:
-        """It has no score of the turn under that name; its mean has a threshold of its own."""
+        """It has no score of the turn under that name; its mean has its own threshold."""
         judge = FakeJudge([GRADES])
         found = evaluate(GOOD, metrics=["umbrela"], judge=judge, thresholds={"umbrela": 2, "umbrela.mean": 2.5})
 

@@ -35,7 +35,7 @@ def test_a_lock_keeps_others_out() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
 def test_a_lock_is_free_in_a_forked_child() -> None:
-    """Whoever held it in the parent is not there to give it back."""
+    """The thread that held it exists in the parent only."""
     output = run_script(
         """
 import os, threading

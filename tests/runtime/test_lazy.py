@@ -142,7 +142,7 @@ def test_a_load_that_fails_is_not_tried_again(
 
 
 def test_a_load_past_its_deadline_counts_as_failed(load: Load, caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody waits any longer, patient or not; the log says so once."""
+    """Callers stop waiting, patient ones too; the log says so once."""
     value = background(load, timeout=0.01)
 
     for wait in (True, True, False):

@@ -66,7 +66,7 @@ def test_coroutines_run_side_by_side(worker: Worker) -> None:
 
 
 def test_blocking_work_does_not_hold_up_the_loop(worker: Worker) -> None:
-    """It runs on a thread beside it."""
+    """It runs on another thread."""
     lane, gate, order = Lane("x", 10), threading.Event(), []
 
     async def blocking() -> None:
