@@ -24,7 +24,7 @@ BAD = GOOD.model_copy(update={"response": "The bridge was opened in 1978 by Carl
 
 @pytest.fixture
 def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
-    """Run tests that somebody wrote, with the lexical models."""
+    """Run the tests of an application, with the lexical models."""
     monkeypatch.setenv("RAGEVAL_MODELS", "lexical")
 
     def run(code: str, conftest: str = "", ini: str = "") -> pytest.RunResult:
@@ -83,7 +83,7 @@ def test_it(assert_scores):
 
 
 def test_a_score_that_is_none_fails_with_its_reason(run) -> None:
-    """Skipped, failed, or not there: never passed over."""
+    """Skipped, failed or absent: the test fails."""
     result = run(
         """
 from rageval_hooks import Evaluation, Failed, Score
@@ -110,7 +110,7 @@ def test_absent(assert_scores):
 
 
 def test_a_wrong_name_is_an_error_that_lists_the_right_ones(run) -> None:
-    """And no score of a turn that is worse."""
+    """The message lists the valid names."""
     result = run(
         """
 def test_it(assert_scores):
@@ -121,7 +121,7 @@ def test_it(assert_scores):
 
 
 def test_metrics_of_ones_own(run) -> None:
-    """Are given to the fixture."""
+    """They are arguments of the fixture."""
     run(
         """
 from rageval_hooks import metric
@@ -137,7 +137,7 @@ def test_it(rageval, assert_scores):
 
 
 def test_a_judge_of_ones_own(run) -> None:
-    """Is what a session fixture returns; the judge's score is asked for by name."""
+    """A session fixture returns it; the test names the score of the judge."""
     run(
         """
 def test_it(assert_scores):

@@ -22,7 +22,7 @@ from tests.offline.scored import record, write
 
 
 class Result:
-    """What a command left: its exit status, what it printed, what it complained of."""
+    """The result of a command: its exit status, its output and its errors."""
 
     def __init__(self, status: int, output: str, errors: str) -> None:
         self.status = status
@@ -90,7 +90,7 @@ class TestReport:
     def test_the_name_of_the_output_says_the_format(
         self, run, before: Path, tmp_path: Path, name: str, start: str
     ) -> None:
-        """And that it was written is said, off standard output."""
+        """The name of the written file goes to standard error."""
         done = run("report", before, "--output", tmp_path / name)
 
         assert (done.status, done.output) == (0, "")
@@ -98,7 +98,7 @@ class TestReport:
         assert "is written" in done.errors
 
     def test_an_output_of_another_kind(self, run, before: Path, tmp_path: Path) -> None:
-        """Is an error that says which are known, unless the format is given; a file that is read is not replaced."""
+        """An unknown suffix is an error unless the format is given; an input file is not replaced."""
         done = run("report", before, "--output", tmp_path / "r.csv")
         assert (done.status, (tmp_path / "r.csv").exists()) == (2, False)
         assert ".txt, .md, .markdown, .json, .html" in done.errors
@@ -226,7 +226,7 @@ class TestFailUnder:
         assert (done.status, done.errors) == (0, "")
 
     def test_a_mean_below_its_bound(self, run, after: Path) -> None:
-        """Which, by how much, of how many."""
+        """The message names the score, the shortfall and the number of values."""
         done = run("report", after, "--fail-under", "groundedness=0.7")
         assert done.status == 1
         assert "after: groundedness is 0.655, 0.045 below the bound (at least 0.7; 30 values)" in done.errors, (
@@ -252,7 +252,7 @@ class TestFailUnder:
         assert "no value of latency: 0 failed, 30 skipped (the turn was not timed)" in done.errors
 
     def test_what_failed_is_not_in_the_mean_but_is_said(self, run, tmp_path: Path) -> None:
-        """A judge's failure is no 0."""
+        """A failed judgement is not 0."""
         failed = Failed(name="trace", error_type="unavailable", metric="trace")
         path = write(tmp_path / "s.jsonl", [record("q1", scores={"trace.adherence": 0.5}), record("q2", 1, failed)])
         assert run("report", path, "--fail-under", "trace.adherence=0.5").status == 0
@@ -272,7 +272,7 @@ class TestFailUnder:
 
     @pytest.mark.parametrize("bound", ["groundedness", "=0.5", "groundedness=high", "groundedness=nan"])
     def test_a_bound_that_is_none(self, run, after: Path, bound: str) -> None:
-        """What one looks like is said."""
+        """The message shows a valid bound."""
         done = run("report", after, "--fail-under", bound)
         assert done.status == 2
         assert "does not have the form score=number, such as groundedness=0.7" in done.errors
@@ -280,7 +280,7 @@ class TestFailUnder:
 
 class TestFailOnRegression:
     def test_worse_answers(self, run, before: Path, after: Path) -> None:
-        """Which score, from what to what, how sure; a cost that is the same on average is no regression."""
+        """The message has the score, both means and p; a cost with the same mean is not a regression."""
         done = run("report", after, "--fail-on-regression", before)
 
         assert done.status == 1
@@ -316,7 +316,7 @@ class TestFailOnRegression:
         assert run("report", new, "--fail-on-regression", old, "--alpha", "0.1").status == 1
 
     def test_scores_that_did_not_change_do_not_count(self, run, tmp_path: Path) -> None:
-        """What is found significant is not said to be impossible to find."""
+        """There is no note about too few questions if a change is significant."""
         same = {f"same{k}": 0.5 for k in range(5)}
         old = write(tmp_path / "old.jsonl", [record(f"q{k}", scores={**same, "mrr": 1.0}) for k in range(5)])
         new = write(tmp_path / "new.jsonl", [record(f"q{k}", scores={**same, "mrr": 0.5}) for k in range(5)])
@@ -342,14 +342,14 @@ class TestFailOnRegression:
         assert (done.status, "cost is worse" in done.errors) == (1, True)
 
     def test_a_score_that_is_new(self, run, before: Path, tmp_path: Path) -> None:
-        """Is no regression; that it was not compared is said."""
+        """A new score is not a regression; a note says that it was not compared."""
         new = write(tmp_path / "new.jsonl", [record(f"q{k}", scores={"cost": 0.1, "ap@3": 0.1}) for k in range(30)])
         done = run("report", new, "--fail-on-regression", before, "--metrics", "cost,ap@3")
         assert done.status == 0
         assert "new: before has no values of ap@3 to compare with" in done.errors
 
     def test_the_only_score_has_vanished(self, run, before: Path, tmp_path: Path) -> None:
-        """The same."""
+        """A single lost score has the same result."""
         skipped = Skipped(name="groundedness", reason="no passages", metric="groundedness")
         gone = write(tmp_path / "gone.jsonl", [record(f"q{k}", 1, skipped) for k in range(30)])
         done = run("report", gone, "--fail-on-regression", before)
@@ -358,7 +358,7 @@ class TestFailOnRegression:
 
     @pytest.mark.parametrize(("missing", "status"), [(16, 2), (15, 0)])
     def test_values_that_were_lost(self, run, before: Path, tmp_path: Path, missing: int, status: int) -> None:
-        """Of more than half: status 2. Of fewer: it is said."""
+        """If more than half are lost, the status is 2; if fewer, a note says so."""
         skipped = Skipped(name="groundedness", reason="the response is empty", metric="groundedness")
         records = [
             record(f"q{k}", 1, skipped) if k < missing else record(f"q{k}", scores={"groundedness": 0.9})
@@ -373,13 +373,13 @@ class TestFailOnRegression:
         assert said in done.output.replace("\n", " ")
 
     def test_questions_that_were_not_asked_again_are_not_lost(self, run, before: Path, tmp_path: Path) -> None:
-        """A part of the questions is a comparison, too."""
+        """A subset of the questions can be compared."""
         part = write(tmp_path / "part.jsonl", [record(f"q{k}", scores={"groundedness": 0.9}) for k in range(8)])
         done = run("report", part, "--fail-on-regression", before, "--metrics", "groundedness")
         assert (done.status, done.errors) == (0, "")
 
     def test_a_score_that_no_question_has_twice(self, run, tmp_path: Path) -> None:
-        """Status 2, though another one can be compared."""
+        """The status is 2, although another score can be compared."""
         files = [
             write(
                 tmp_path / f"{name}.jsonl",
@@ -403,7 +403,7 @@ class TestFailOnRegression:
         assert (done.status, done.errors) == (0, "")
 
     def test_other_versions_and_models(self, run, tmp_path: Path) -> None:
-        """Their means do not compare: status 2. What a table does not say is no difference."""
+        """Their means are not comparable: status 2. A table that does not state them makes no difference."""
         files = []
         for version, model, value in (("1", "lexical", 0.9), ("2", "MiniLM", 0.5)):
             score = Score(name="groundedness", value=value, version=version, model=model)
@@ -440,7 +440,7 @@ class TestFailOnRegression:
         assert (done.status, "the means are not comparable" in done.errors) == (2, True)
 
     def test_a_score_for_which_nobody_had_to_be_asked(self, run, tmp_path: Path) -> None:
-        """Compares with what a model has made, if the files have the model in common."""
+        """It is comparable with the values of a model that both files have in common."""
 
         def scored(name: str, asked: int) -> Path:
             made = [Score(name="mrr", value=0.9, version="2", model="m" if k < asked else None) for k in range(30)]
@@ -479,7 +479,7 @@ class TestFailOnRegression:
         assert len(done.errors.splitlines()) == 11
 
     def test_other_questions_under_the_same_ids(self, run, tmp_path: Path) -> None:
-        """Are not compared; how many is said. Case and white space make no other question."""
+        """They are counted and not compared. Case and white space make no difference."""
         ids = range(20)
         old = write(tmp_path / "old.jsonl", [record(f"q{k}", scores={"mrr": 0.9}) for k in ids])
         some = [record(f"q{k}", query=f" Question  q{k + (k > 14)}", scores={"mrr": 0.9}) for k in ids]
@@ -501,7 +501,7 @@ class TestFailOnRegression:
         assert "no questions in common" in done.errors
 
     def test_a_baseline_that_is_the_file_itself(self, run, before: Path) -> None:
-        """Is a mistake."""
+        """Comparing a file with itself is an error."""
         assert run("report", before, "--fail-on-regression", before).status == 2
 
 
@@ -517,7 +517,7 @@ class TestPlot:
         assert "cost" not in text
 
     def test_control_characters_in_names(self, run, tmp_path: Path) -> None:
-        """The SVG is one all the same."""
+        """The SVG is still valid XML."""
         records = [record(f"q{k}", scores={"gro\x0bund\uffff": k / 10, "a\x01b": 0.2}) for k in range(5)]
         path = write(tmp_path / "s\x01.jsonl", records)
         done = run("plot", path, write(tmp_path / "t.jsonl", records), "--output", tmp_path / "p.svg")
@@ -537,7 +537,7 @@ class TestPlot:
     def test_what_cannot_be_drawn(
         self, run, before: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
     ) -> None:
-        """Is said in one line, with status 2, and nothing is written."""
+        """The error is one line, the exit status 2, and nothing is written."""
         monkeypatch.chdir(tmp_path)
         done = run("plot", before, *arguments)
         assert done.status == 2

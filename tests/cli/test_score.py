@@ -48,7 +48,7 @@ def values(path: Path) -> list[dict[str, float]]:
 
 class TestFiles:
     def test_local_scores_of_json_lines(self, file: Path) -> None:
-        """Every default; the labels of thresholds; plain text that says what was done."""
+        """All defaults, with labels, and a summary in plain text."""
         output = file.parent / "out.jsonl"
         result = run("score", str(file), *LEXICAL, "-o", str(output), "--threshold", "groundedness=0.7")
         records = list(read_records(output))
@@ -61,7 +61,7 @@ class TestFiles:
         assert sorted(item.name for item in file.parent.iterdir()) == ["in.jsonl", "out.jsonl", "out.jsonl.done.jsonl"]
 
     def test_labels_are_there_by_default(self, file: Path) -> None:
-        """In both kinds of files, and the report counts them; ``none`` leaves them out."""
+        """In both kinds of files; the report counts them; ``none`` removes them."""
         outputs = [file.parent / "out.csv", file.parent / "out.jsonl"]
         arguments = ("score", str(file), *LEXICAL, "-o", str(outputs[0]), "-o", str(outputs[1]))
         run(*arguments)
@@ -83,7 +83,7 @@ class TestFiles:
         assert {name for name in table(outputs[0])[0] if name.endswith(".label")} == {"unsupported_facts.label"}
 
     def test_the_environment_may_name_scores_of_others(self, file: Path) -> None:
-        """It is the application's; an option is for this command."""
+        """Metrics in the environment are those of an application; the option applies to the command."""
         output = file.parent / "out.jsonl"
         arguments = ("score", str(file), *LEXICAL, "--metrics", "groundedness", "-o", str(output))
         run(*arguments, RAGEVAL_THRESHOLDS="trace.adherence=1,groundedness=1")
@@ -93,7 +93,7 @@ class TestFiles:
         assert "unknown score in thresholds 'trace.adherence'. Valid: groundedness." in done.stderr
 
     def test_a_table_to_two_tables(self, tmp_path: Path) -> None:
-        """Ragas' columns in, ours and JSON Lines out."""
+        """From the columns of Ragas to a table and JSON Lines."""
         given = [{"question": "When?", "answer": "In 2019.", "contexts": '["It was in 2019."]', "ground_truth": "2019"}]
         file = write_csv(tmp_path / "in.csv", given)
         outputs = [tmp_path / "out.csv", tmp_path / "out.jsonl"]
@@ -103,7 +103,7 @@ class TestFiles:
         assert float(row["groundedness"]) == values(outputs[1])[0]["groundedness"]
 
     def test_a_conversation_and_its_context(self, tmp_path: Path) -> None:
-        """Seed 001's pair of files."""
+        """Chat messages, and the passages in a second file (seed 001)."""
         chat, context = tmp_path / "chat.txt", tmp_path / "context.json"  # a conversation may have any name
         turns = [
             {"turn": 1, "role": "User", "message": "When was the pier opened?"},
@@ -120,7 +120,7 @@ class TestFiles:
         assert values(output) == [{"groundedness": 1.0}]
 
     def test_columns_of_open_rag_eval(self, tmp_path: Path) -> None:
-        """With runs side by side."""
+        """Repeated runs are in columns side by side."""
         file = write_lines(tmp_path / "in.jsonl", [{**rows(1)[0], "id": "q", "run": number} for number in (1, 2)])
         output = tmp_path / "out.csv"
         said = run("score", str(file), *LEXICAL, "--columns", "open-rag-eval", "-o", str(output)).stdout
@@ -133,7 +133,7 @@ class TestFiles:
 
 class TestWhatIsWrong:
     def test_some_rows_are_bad(self, tmp_path: Path) -> None:
-        """The status says so, and the output where they are."""
+        """The exit status is 1, and the output names the file with the bad rows."""
         file = write_lines(tmp_path / "in.jsonl", [*rows(1), "{", *rows(1)])
         output, errors = tmp_path / "out.jsonl", tmp_path / "bad.jsonl"
         arguments = (
@@ -162,7 +162,7 @@ class TestWhatIsWrong:
         ],
     )
     def test_a_wrong_option(self, arguments: tuple[str, ...], reason: str, file: Path) -> None:
-        """One line, before anything is done, and status 2."""
+        """One line and status 2, before any work."""
         given = [str(file.parent / part) if part.startswith("out.") else part for part in arguments]
         result = run("score", str(file), *LEXICAL, *given, status=2)
 
@@ -171,7 +171,7 @@ class TestWhatIsWrong:
         assert [item.name for item in file.parent.iterdir()] == ["in.jsonl"]
 
     def test_a_missing_column(self, tmp_path: Path) -> None:
-        """Which one, what is accepted, what there is."""
+        """The message has the field, the accepted names and the columns of the file."""
         file = write_lines(tmp_path / "in.jsonl", [{"query": "When?", "passages": ["In 2019."]}])
         errors = run("score", str(file), *LEXICAL, "-o", str(tmp_path / "out.jsonl"), status=2).stderr
 
@@ -179,7 +179,7 @@ class TestWhatIsWrong:
         assert "query" in errors
 
     def test_a_column_that_no_metric_needs(self, tmp_path: Path) -> None:
-        """May be missing."""
+        """It may be missing."""
         turn = {"query": "When was the pier opened?", "response": "The pier was opened in 2019."}
         file = write_lines(tmp_path / "in.jsonl", [turn])
         output = tmp_path / "out.jsonl"
@@ -187,7 +187,7 @@ class TestWhatIsWrong:
         assert list(values(output)[0]) == ["answer_relevance"]
 
     def test_no_score_at_all(self, file: Path) -> None:
-        """Is said with a reason, and the status says that nothing came of it."""
+        """The message has a reason, and the exit status is 2."""
         output = str(file.parent / "out.jsonl")
         result = run("score", str(file), *LEXICAL, "--metrics", "hhem", "-o", output, status=2)
 
@@ -195,14 +195,14 @@ class TestWhatIsWrong:
         assert result.stderr.startswith("rageval-hooks: no scores were produced; the first result: hhem: ")
 
     def test_a_judge_that_knows_no_answer(self, file: Path) -> None:
-        """It stops, and says that it goes on later."""
+        """The command stops, and says how to resume."""
         with JudgeServer() as server:
             result = Scoring(server, file).run(status=2)
         assert "the judge openai:judge-model does not work" in result.stderr
         assert "give the same command again to go on" in result.stderr
 
     def test_a_judge_that_knows_no_answer_beside_local_scores(self, tmp_path: Path) -> None:
-        """These are written; the status says that the judge does not work."""
+        """Local scores are written; the exit status is 2 because the judge does not work."""
         file = write_lines(tmp_path / "in.jsonl", rows(1))
         with JudgeServer() as server:
             result = Scoring(server, file).run(status=2)
@@ -295,7 +295,7 @@ class TestJudged:
         assert "scored 2 turns" in run(*scoring.arguments, "--restart", OPENAI_API_KEY="sk-test").stdout
 
     def test_a_budget(self, file: Path, server: JudgeServer) -> None:
-        """Reached, it is said at the end; local scores are there for all."""
+        """The summary says that it is used up; every turn has its local scores."""
         server.otherwise(answer(LABELS))
         scoring = Scoring(server, file, "--max-calls", "4", concurrency=3)
         output = scoring.run().stdout
@@ -312,7 +312,7 @@ class TestJudged:
 
 
 def test_a_terminal_shows_how_far_it_is(file: Path) -> None:
-    """On standard error, with the number of turns and an estimate; what is piped stays plain."""
+    """Progress goes to standard error, with the number of turns and an estimate; piped output stays plain."""
     import pty
 
     ours, theirs = pty.openpty()
@@ -322,7 +322,8 @@ def test_a_terminal_shows_how_far_it_is(file: Path) -> None:
     )
     os.close(theirs)
     shown = b""
-    with contextlib.suppress(OSError):  # A terminal reports this error when its other end is closed.
+    # A terminal reports this error when its other end is closed.
+    with contextlib.suppress(OSError):
         while part := os.read(ours, 4096):
             shown += part
     os.close(ours)

@@ -1,4 +1,4 @@
-"""What a report says of files of scored records."""
+"""Reports on files of scored records."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TestScores:
         assert (row.failed.count, row.failed.reasons) == (1, {"ValueError: odd": 1})
 
     def test_a_metric_that_failed_counts_for_each_of_its_scores(self, tmp_path: Path) -> None:
-        """A judge that was not reached gave neither adherence nor completeness."""
+        """If the judge was unavailable, both adherence and completeness are missing."""
         [file] = report_of(
             tmp_path,
             record("q1", scores={"trace.adherence": 1.0, "trace.completeness": 0.5}),
@@ -51,7 +51,7 @@ class TestScores:
         ]
 
     def test_a_file_that_does_not_name_the_metrics(self, tmp_path: Path) -> None:
-        """As CSV files do not: the built-in ones are known."""
+        """A CSV file does not name them; the built-in metrics are known by their scores."""
         [file] = report_of(
             tmp_path,
             record("q1", 1, Score(name="trace.adherence", value=1.0)),
@@ -60,7 +60,7 @@ class TestScores:
         assert [(row.name, row.failed.count) for row in file.scores] == [("trace.adherence", 1)]
 
     def test_a_score_that_was_never_made_is_shown_without_numbers(self, tmp_path: Path) -> None:
-        """With the reason."""
+        """The row shows the reason instead."""
         report = report_of(tmp_path, record("q1", 1, Skipped(name="latency", reason="not timed", metric="latency")))
         [row] = report.files[0].scores
 
@@ -81,7 +81,7 @@ class TestScores:
         assert row.spread.mean == pytest.approx(0.8)
 
     def test_scores_of_passages_are_not_those_of_turns(self, tmp_path: Path) -> None:
-        """Only what is about the whole turn counts."""
+        """Only scores of the whole turn count."""
         passage = Score.model_validate(
             {"name": "context_relevance", "value": 0.1, "target": {"kind": "passage", "index": 0}}
         )
@@ -222,7 +222,7 @@ def test_each_document_has_its_means(tmp_path: Path) -> None:
 
 
 def test_repeats_show_how_consistent_the_system_is(tmp_path: Path) -> None:
-    """And do not pass for more questions."""
+    """Repeats do not count as further questions."""
     records = [
         record(f"q{k}", run, scores={"groundedness": value}) for k in range(3) for run, value in ((1, 0.4), (2, 0.6))
     ]
@@ -246,13 +246,13 @@ def test_the_number_of_a_run_is_no_count(tmp_path: Path) -> None:
 
 
 def test_one_file_may_be_given_alone(tmp_path: Path) -> None:
-    """Its path as a text, too."""
+    """The path may be a string."""
     path = write(tmp_path / "a.jsonl", [record(scores={"cost": 1})])
     assert build_report(str(path)) == build_report(path) == build_report([path])
 
 
 def test_values_of_several_models_in_one_file(tmp_path: Path) -> None:
-    """Their mean says little; the models are named."""
+    """Their mean says little, so the models are named."""
     scores = [Score(name="hhem", value=0.5, model=model) for model in ("one", "two")]
     report = report_of(tmp_path, *(record(f"q{k}", 1, score) for k, score in enumerate(scores)))
     assert "hhem was made by version 1, one and version 1, two" in to_markdown(report)
@@ -278,13 +278,13 @@ def test_how_alike_repeated_answers_are(tmp_path: Path) -> None:
 
 class TestWorst:
     def test_the_worst_turns_come_first(self, tmp_path: Path) -> None:
-        """No more than were asked for, by the score that says most."""
+        """At most the requested number, ordered by the score with the highest headline."""
         records = [record(f"q{k}", scores={"cost": k, "groundedness": k / 10}) for k in range(10)]
         [file] = report_of(tmp_path, *records, worst=3).files
         assert (file.worst_by, [turn.id for turn in file.worst]) == ("groundedness", ["q0", "q1", "q2"])
 
     def test_of_a_score_where_lower_is_better_the_highest_are_the_worst(self, tmp_path: Path) -> None:
-        """As one would say."""
+        """The highest values are the worst."""
         records = [record(f"q{k}", scores={"hallucination": k / 10}) for k in range(10)]
         [file] = report_of(tmp_path, *records, worst=2, worst_by="hallucination").files
         assert [turn.id for turn in file.worst] == ["q9", "q8"]
@@ -322,7 +322,7 @@ class TestWorst:
         assert [(quote.passage, quote.text) for quote in judge.sentences[0].quotes] == [("p0", "It was 1987.")]
 
     def test_strange_metadata_does_no_harm(self, tmp_path: Path) -> None:
-        """A file may come from anywhere."""
+        """Unknown metadata of other tools is ignored."""
         strange = [{"text": None, "score": "high", "passage": 99, "missing": None}, 3, {"passage": "x"}]
         score = Score(name="groundedness", value=0.2, metadata={"sentences": strange})
         [file] = report_of(tmp_path, record("q1", 1, score)).files
@@ -373,7 +373,7 @@ class TestComparison:
         assert (test.count, test.before, test.after) == (4, 2.0, 5.0)
 
     def test_files_with_no_score_in_common(self, tmp_path: Path) -> None:
-        """What each has is said."""
+        """The message lists the scores of both files."""
         files = [
             write(tmp_path / "a.jsonl", [record(scores={"cost": 1})]),
             write(tmp_path / "b.jsonl", [record(scores={"mrr": 1})]),
@@ -391,7 +391,7 @@ class TestComparison:
         assert (comparison.common, comparison.scores[0].test, comparison.changed) == (0, None, ())
 
     def test_files_of_one_name_are_told_apart(self, tmp_path: Path) -> None:
-        """By their folders."""
+        """Their folders are part of the names."""
         paths = []
         for folder in ("old", "new"):
             (tmp_path / folder).mkdir()
@@ -401,17 +401,17 @@ class TestComparison:
 
 class TestBadInput:
     def test_an_unknown_score(self, tmp_path: Path) -> None:
-        """Those that are there are listed."""
+        """The message lists the valid scores."""
         with pytest.raises(UnknownNameError, match=r"unknown score 'cots'. Did you mean 'cost'\? Valid: cost, mrr"):
             report_of(tmp_path, record(scores={"cost": 1, "mrr": 1}), metrics=["cots"])
 
     def test_no_scores(self, tmp_path: Path) -> None:
-        """What would add them is said."""
+        """The message names the command that adds scores."""
         with pytest.raises(ConfigurationError, match="has no scores"):
             report_of(tmp_path, record())
 
     def test_no_file(self, tmp_path: Path) -> None:
-        """Its name is said."""
+        """The message has the path."""
         with pytest.raises(ConfigurationError, match=r"there is no file .*nothing\.jsonl"):
             build_report([tmp_path / "nothing.jsonl"])
 

@@ -96,7 +96,7 @@ class TestScores:
         assert not journal_path(path.parent / "out.jsonl").exists()
 
     def test_so_many_turns_at_a_time(self, path: Path) -> None:
-        """And no more."""
+        """The limit is reached and not exceeded."""
         running = most = 0
 
         async def count(call: FakeCall) -> Any:
@@ -121,7 +121,7 @@ class TestScores:
         assert [(result.name, result.value) for result in twice.scores()] == [("other", 0.5), ("words", 5.0)]
 
     def test_thresholds_give_labels(self, path: Path) -> None:
-        """As online."""
+        """Offline thresholds work as online."""
         _, records = score(path, thresholds={"words": 6.0})
         assert {score.label for record in records for score in record.scores()} == {"fail"}
 
@@ -143,14 +143,14 @@ class TestScores:
         assert not errors.exists()
 
     def test_a_file_for_bad_rows_that_was_asked_for(self, path: Path) -> None:
-        """Is there even if it is empty."""
+        """It is written even if it is empty."""
         errors = path.parent / "bad.jsonl"
         errors.write_text("of an earlier run")
         score(path, errors=errors)
         assert errors.read_text() == ""
 
     def test_no_row_at_all(self, tmp_path: Path) -> None:
-        """Is an error, which says what is wrong with the first; nothing is written, nothing overwritten."""
+        """The error explains the first bad row; nothing is written or overwritten."""
         path = write_lines(tmp_path / "in.jsonl", ["{", "["])
         (tmp_path / "out.jsonl").write_text("precious")
         with pytest.raises(TurnError, match=r"no row of .* can be used: line 1: not JSON"):
@@ -176,7 +176,7 @@ class TestScores:
     def test_wrong_options_are_said_before_anything_is_done(
         self, options: dict[str, Any], reason: str, path: Path
     ) -> None:
-        """And leave nothing behind."""
+        """They leave no files behind."""
         if "errors" in options:
             options = {"errors": path.parent / options["errors"]}
         with pytest.raises(ConfigurationError, match=reason):
@@ -271,7 +271,7 @@ class TestResuming:
         assert scored.resumed == 0
 
     def test_a_strange_file_is_not_taken_for_a_journal(self, path: Path) -> None:
-        """Nor overwritten."""
+        """It is not overwritten either."""
         journal = journal_path(path.parent / "out.jsonl")
         journal.write_text('{"something": "else"}\n')
         with pytest.raises(ConfigurationError, match="is not a journal"):
@@ -299,19 +299,19 @@ class TestResuming:
         assert errors.exists()
 
     def test_a_place_for_bad_rows_that_is_not_there(self, path: Path) -> None:
-        """Is said before any work, not at the first bad row."""
+        """The error comes before any work, not at the first bad row."""
         with pytest.raises(ConfigurationError, match="--errors: there is no folder"):
             score(path, errors=path.parent / "none" / "bad.jsonl")
         assert [item.name for item in path.parent.iterdir()] == ["in.jsonl"]
 
     @pytest.mark.parametrize(("name", "message"), [("", "is a folder"), ("none.jsonl", "there is no file")])
     def test_an_input_that_is_no_file(self, tmp_path: Path, name: str, message: str) -> None:
-        """Is said in words."""
+        """The message says what is wrong."""
         with pytest.raises(ConfigurationError, match=message):
             score_file(tmp_path / name, [tmp_path / "out.jsonl"], pipeline())
 
     def test_two_processes_do_not_write_the_same(self, path: Path) -> None:
-        """The second is told."""
+        """The second process fails with a message."""
         import fcntl
 
         journal = journal_path(path.parent / "out.jsonl")
@@ -364,7 +364,7 @@ class TestJudge:
         assert scored.spent.calls == 4
 
     def test_a_failed_judgement_is_no_reason_to_stop(self, path: Path) -> None:
-        """It is reported in its place."""
+        """It becomes a failed result of its turn."""
         answers = iter([LABELS, JudgeUnavailableError("down", attempts=1), LABELS, LABELS, LABELS, LABELS])
         scored, records = score(path, FakeJudge(lambda _: next(answers)), concurrency=1)
 
@@ -406,7 +406,7 @@ class TestJudge:
         assert all(isinstance(adherence(record), Score) for record in records)
 
     def test_local_scores_are_not_lost_with_the_judge(self, tmp_path: Path) -> None:
-        """They are written, and it is said that the judge does not work."""
+        """They are written, and the result says that the judge does not work."""
         path = write_lines(tmp_path / "in.jsonl", rows(2))
 
         def refuse(call: FakeCall) -> Any:
@@ -447,7 +447,7 @@ class TestJudge:
         assert all(isinstance(adherence(record), Failed) for record in records)
 
     def test_a_question_that_the_judge_does_not_take(self, tmp_path: Path) -> None:
-        """Is a failed score, also where it is the only one."""
+        """It is a failed score, even if it is the only one."""
         path = write_lines(tmp_path / "in.jsonl", rows(1))
 
         def refuse(call: FakeCall) -> Any:
