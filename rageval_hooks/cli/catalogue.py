@@ -74,7 +74,7 @@ def print_metrics(names: Sequence[str], form: str) -> None:
         _print_table(metrics)
     else:
         # A pipe gets one line per score, which grep and cut can read.
-        rows = [_COLUMNS]
+        rows: list[tuple[str, ...]] = [_COLUMNS]
         for metric in metrics:
             rows += [_cells(metric, score) for score in _scores(metric)]
         _print_columns(rows)
