@@ -111,7 +111,7 @@ def test_metrics_whose_model_cannot_be_had_are_skipped(
         assert skipped(evaluation) == NEEDS[role] | {"cost", "latency"}
         assert not evaluation.failed
         for result in evaluation.skipped:
-            assert result.name == "latency" or result.reason.startswith(f"{role}: {reason}")
+            assert result.name in ("cost", "latency") or result.reason.startswith(f"{role}: {reason}")
     [line] = logged(caplog)
     assert line.startswith(f"rageval-hooks: {role}: {reason}")
     assert line.endswith("Metrics that need it are skipped.")
@@ -158,7 +158,7 @@ def test_metrics_of_a_pipeline_without_entities_are_skipped(tiny_nlp: Path, tmp_
 
     evaluation = rageval_hooks.evaluate(TURN, metrics=LOCAL, models=settings)
 
-    assert skipped(evaluation) == {"entity_consistency", "factual_accuracy", "hallucination", "latency"}
+    assert skipped(evaluation) == {"cost", "entity_consistency", "factual_accuracy", "hallucination", "latency"}
     assert evaluation["concept_completeness"] == 0.5
 
 
