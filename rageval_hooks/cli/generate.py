@@ -1,4 +1,4 @@
-"""``rageval-hooks generate``."""
+"""The options of ``rageval-hooks generate``. What it does is in ``generate_body``, imported when it runs."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def generate(
     the judge are reused. Exit status: 0 when all went well; 1 when a file could not be read, or the judge or the budget
     failed for a chunk; 2 when nothing could be done.
     """
-    from rageval_hooks.cli.generating import GenerateOptions, run_generate
+    from rageval_hooks.cli.generate_body import GenerateOptions, run_generate
 
     options = GenerateOptions(
         sources=tuple(sources),

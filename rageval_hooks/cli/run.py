@@ -1,4 +1,4 @@
-"""``rageval-hooks run``."""
+"""The options of ``rageval-hooks run``. What it does is in ``run_body``, which is imported when the command runs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def run(
     Exit status: 0 when all questions were answered, but for --max-errors; 1 when more failed; 2 when nothing could be
     done.
     """
-    from rageval_hooks.cli.running import RunOptions, run_app
+    from rageval_hooks.cli.run_body import RunOptions, run_app
 
     options = RunOptions(
         data=data,

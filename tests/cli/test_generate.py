@@ -41,7 +41,7 @@ def test_from_documents_to_a_test_set(documents: Path, tmp_path: Path) -> None:
 
     assert done.stdout.splitlines() == [
         "3 of 3 chunks of 2 documents",
-        "3 questions, 0 left out",
+        "3 questions, 0 rejected",
         f"wrote {output}",
     ]
     assert done.stderr == ""

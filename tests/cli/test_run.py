@@ -115,7 +115,7 @@ def test_a_wrong_app_is_one_line(folder: Path) -> None:
 
 
 def test_an_app_that_changes_the_directory(folder: Path) -> None:
-    """The files stand where they were meant to be."""
+    """The files are written to the paths that were given."""
     (folder / "elsewhere").mkdir()
     (folder / "moving.py").write_text("import os\n\nos.chdir('elsewhere')\n\n\ndef ask(question):\n    return 'x'\n")
     done = run(folder, "run", "set.csv", "--app", "moving:ask", "-o", "out.jsonl")

@@ -54,7 +54,7 @@ def make():
 '''
 
 ENGINE = '''
-"""Knows the same facts under ids of its own, and always says the same."""
+"""The application has the same facts under other ids, and always gives the same answer."""
 
 import json
 from pathlib import Path
@@ -136,7 +136,7 @@ def test_from_documents_to_a_decision(run: Run) -> None:
         "generate", "documents", "--judge", "openai:x", "--chunk-size", 70, "-o", "set.jsonl", "-o", "set.csv"
     )
     assert (status, errors) == (0, "")
-    assert output.splitlines()[:2] == ["3 of 3 chunks of 2 documents", "3 questions, 0 left out"]
+    assert output.splitlines()[:2] == ["3 of 3 chunks of 2 documents", "3 questions, 0 rejected"]
     assert [row["chunk"] for row in rows("set.jsonl")] == FACTS
 
     for app, name in (("workflow_chain:make", "chain"), ("workflow_engine:engine", "engine")):

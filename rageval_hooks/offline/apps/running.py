@@ -65,7 +65,7 @@ async def _ask_one(
     question: GoldenQuestion, run: int, app: App, journal: KeyedJournal, capture: Capture, timeout: float
 ) -> None:
     started = time.time_ns()
-    # A task of its own: what the application sets in the context does not reach the next question.
+    # A separate task: what the application sets in the context does not reach the next question.
     asked = await asyncio.ensure_future(ask(app, question.question, capture, timeout))
     record = record_of(question, run, app, asked, started)
     journal.append(_key(question, run), record.model_dump(mode="json"))

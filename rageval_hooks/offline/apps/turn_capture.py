@@ -118,7 +118,7 @@ def _all_passages(turns: Sequence[Turn], last: Turn) -> tuple[Passage, ...]:
     from rageval_hooks.integrations.capture.passages import mark_shown, unique_passages
 
     passages = unique_passages(passage for turn in turns for passage in turn.passages)
-    # A retriever that was called directly has no prompt of its own: it is the model's.
+    # A retriever that was called directly has no prompt: its passages are in that of the model.
     if last.prompt and any(passage.in_prompt is None for passage in passages):
         return mark_shown(passages, "\n".join(message.content for message in last.prompt))
     return passages

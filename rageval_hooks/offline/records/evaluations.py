@@ -18,7 +18,7 @@ __all__ = ["is_evaluation", "read_evaluations"]
 
 
 def is_evaluation(row: Mapping[str, Any]) -> bool:
-    """Return True if a row is an evaluation. It has a turn like a record, but no id beside the turn's."""
+    """Return True if a row is an evaluation. It has a turn like a record, but no id except the turn's."""
     return holds_turn(row) and "id" not in row
 
 

@@ -35,14 +35,14 @@ class Generated:
 
     Attributes:
         questions: the accepted questions, in the order of their chunks.
-        left_out: number of rejected questions by reason, a key of :data:`REASONS`.
+        rejected: number of rejected questions by reason, a key of :data:`REASONS`.
         failures: number of chunks without an answer of the judge, by error message.
         undone: chunks for which the budget was not sufficient.
         resumed: chunks that were done when it began.
     """
 
     questions: list[GoldenQuestion] = field(default_factory=list)
-    left_out: Counter[str] = field(default_factory=Counter)
+    rejected: Counter[str] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
     undone: int = 0
     resumed: int = 0
@@ -54,11 +54,11 @@ class Generated:
 
     def lines(self) -> Iterator[str]:
         """Yield what the user is told, line by line."""
-        count = sum(self.left_out.values())
-        yield f"{counted(len(self.questions), 'question')}, {count} left out{':' if count else ''}"
+        count = sum(self.rejected.values())
+        yield f"{counted(len(self.questions), 'question')}, {count} rejected{':' if count else ''}"
         for reason, text in REASONS.items():
-            if self.left_out[reason]:
-                yield f"  {self.left_out[reason]} {text}"
+            if self.rejected[reason]:
+                yield f"  {self.rejected[reason]} {text}"
         for reason, number in self.failures.most_common(5):
             yield f"  {counted(number, 'chunk')} without an answer of the judge: {reason}"
         if self.undone:
@@ -208,13 +208,13 @@ def _collect(places: Sequence[_Place], journal: KeyedJournal, result: Generated)
         if place.look not in journal:
             continue
         pairs, reasons = journal[place.draft]["pairs"], journal[place.look]["reasons"]
-        result.left_out["missing"] += len(place.styles) - len(pairs)
+        result.rejected["missing"] += len(place.styles) - len(pairs)
         for pair, reason in zip(pairs, reasons, strict=True):
             asked = " ".join(fold(pair["question"]).split())
             if reason is None and asked in seen:
                 reason = "duplicate"
             if reason is not None:
-                result.left_out[reason] += 1
+                result.rejected[reason] += 1
                 continue
             seen.add(asked)
             result.questions.append(_question(pair, place.chunk))

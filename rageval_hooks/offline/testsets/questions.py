@@ -25,8 +25,8 @@ __all__ = [
     "second_look",
 ]
 
-PROMPTS_VERSION = "1"
-"""Changes with the prompts, and makes journals of older ones void."""
+PROMPTS_VERSION = "2"
+"""Changes with the prompts. Answers to older prompts are not reused."""
 
 REASONS = {
     "missing": "not written by the judge",
@@ -37,7 +37,7 @@ REASONS = {
     "unjudged": "passed over in the second look",
     "duplicate": "asked before",
 }
-"""Why a question is left out."""
+"""Why a question is rejected."""
 
 
 class Pair(BaseModel):
@@ -59,7 +59,7 @@ class Verdict(BaseModel):
     number: int = Described(description="the question's number")
     answered: bool = Described(description="whether the passage alone answers the question, all of it")
     self_contained: bool = Described(
-        description="whether somebody who has never seen the passage understands what is asked"
+        description="whether a reader who has never seen the passage understands what is asked"
     )
     answer_supported: bool = Described(description="whether the passage supports everything that the answer claims")
     reason: str = Described(default="", description="where one of these is false: why, in a few words")
@@ -91,7 +91,7 @@ For each of them:
 
 _CHECKER = """\
 You check test questions for a system that answers users' questions from a collection of documents.
-You are given one passage of the collection, and questions with answers that somebody has written about it. Be strict.
+You are given one passage of the collection, and questions about it with their answers. Be strict.
 
 {notice}"""
 
@@ -99,7 +99,7 @@ _CHECK = """\
 Task: say of each question above, by its number,
 - answered: whether the passage alone answers the question, every part of it. False if the answer is only to be guessed
   or known from elsewhere.
-- self_contained: whether somebody who has never seen the passage understands what is asked. False if the question
+- self_contained: whether a reader who has never seen the passage understands what is asked. False if the question
   speaks of a text, passage, document, section, table or author, or points at something with "this", "above" or
   "mentioned" that it does not name.
 - answer_supported: whether the passage supports everything that the given answer claims, and the answer is one to the
@@ -136,7 +136,7 @@ async def second_look(judge: Judge, chunk: Chunk, pairs: Sequence[Mapping[str, s
     """Have the judge look at questions again.
 
     Returns:
-        For each question why it is left out, a key of :data:`REASONS`; None for a good one.
+        For each question why it is rejected, a key of :data:`REASONS`; None for a good one.
 
     Raises:
         JudgeError: there is no usable answer.
@@ -157,7 +157,7 @@ async def second_look(judge: Judge, chunk: Chunk, pairs: Sequence[Mapping[str, s
 
 
 def _reason(verdicts: Sequence[Verdict]) -> str | None:
-    """Return why a question is left out; judged twice, the stricter verdict holds."""
+    """Return why a question is rejected; if it was judged twice, the stricter verdict holds."""
     if not verdicts:
         return "unjudged"
     for name, reason in (("answered", "unanswered"), ("self_contained", "refers"), ("answer_supported", "unsupported")):

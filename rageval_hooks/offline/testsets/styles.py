@@ -14,7 +14,7 @@ STYLES: dict[str, str] = {
         "asks for one fact that the passage states, in other words than the passage's own: synonyms, another sentence "
         "structure; only names and numbers stay"
     ),
-    "multi-part": "asks, in one sentence, for two facts that stand in different sentences of the passage",
+    "multi-part": "asks, in one sentence, for two facts from different sentences of the passage",
     "keyword": "is two to six words as one types them into a search field: no sentence, no question mark",
     "reasoning": "needs a step of thought: a comparison, a sum or a consequence of things that the passage says",
     "yes-no": "can be answered by yes or no; the reference answer says which, and why",

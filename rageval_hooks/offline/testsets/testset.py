@@ -42,7 +42,7 @@ class GoldenQuestion(Data):
     Attributes:
         id: the same whenever question and chunk are the same.
         question: the question.
-        reference: an answer that is known to be good; None if there is none.
+        reference: an answer that is known to be good; None if the test set has no such answer.
         chunk_id: id of the chunk that holds the answer; None if it is not known.
         document: source document of the chunk.
         style: how the question is asked.
@@ -72,7 +72,7 @@ class GoldenQuestion(Data):
 
 
 def question_id(question: str, chunk_id: str | None) -> str:
-    """Return the id of a question that has none of its own."""
+    """Return the id of a question for which the test set has no id."""
     return blake2b(f"{chunk_id or ''}\n{question}".encode(), digest_size=8).hexdigest()
 
 
@@ -87,8 +87,8 @@ def read_questions(
         encoding: of a text file; None to detect it.
 
     Returns:
-        The questions in their order, each with an id of its own, and the rows without a question. A question of which
-        the file has several runs is returned once.
+        The questions in their order, each with a unique id, and the rows without a question. A question of which the
+        file has several runs is returned once.
 
     Raises:
         ConfigurationError: there is no such file, its format is not known, or there is no question in it.

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import rageval_hooks
-from rageval_hooks.cli.running import RunOptions, run_app
+from rageval_hooks.cli.run_body import RunOptions, run_app
 from rageval_hooks.errors import ConfigurationError, TurnError
 from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.offline.jobs.journal import file_hash, journal_path
@@ -274,7 +274,7 @@ class TestWhatIsCaptured:
 class TestManyAtATime:
     @pytest.mark.parametrize("kind", ["langchain", "langchain, async", "llama_index", "llama_index, async"])
     def test_every_question_has_its_own_turn(self, bench: Bench, kind: str) -> None:
-        """Each answer and each passage names its question: none is mixed up, whatever runs beside it."""
+        """Each answer and each passage names its question: they are not mixed up, whatever runs at the same time."""
         numbers = range(24)
         bench.write([{"question": f"question {n}?", "chunk_id": f"chunk {n}"} for n in numbers])
         gate = threading.Barrier(4, timeout=5)

@@ -60,7 +60,7 @@ def test_retries_count(server: JudgeServer, at_once: bool) -> None:
 
 
 def test_a_repair_counts(server: JudgeServer) -> None:
-    """Without a request left for it there is none."""
+    """A request that does not fit into the budget is not sent."""
     server.otherwise(answer("nonsense"))
 
     assert ask(budgeted(server, Budget(max_calls=3)), 3) == ["invalid_answer", "invalid_answer", "budget"]

@@ -376,7 +376,7 @@ class TestWhatIsWrong:
 
 class TestOpenRagEval:
     def test_rows_by_passage_become_turns(self, tmp_path: Path) -> None:
-        """As its connectors write them: the answer stands in the first row only; markers say why there is none."""
+        """As its connectors write them: only the first row has the answer; markers say why an answer is missing."""
 
         def row(query: str, run: int, passage: int, answer: str = "") -> dict[str, Any]:
             return {
@@ -405,7 +405,7 @@ class TestOpenRagEval:
         assert (third.turn.status, third.turn.passages) == ("error", ())
 
     def test_its_scores_are_read_as_turns(self, tmp_path: Path) -> None:
-        """One record for each run that stands in the row."""
+        """A row becomes one record for each run in it."""
         row = {"query_id": "q", "query": QUERY}
         for run in (1, 2):
             row[f"run_{run}_retrieved_passages"] = json.dumps({"[1]": PASSAGE})

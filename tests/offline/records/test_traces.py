@@ -147,7 +147,7 @@ class TestTraces:
         suffix: str,
         tmp_path: Path,
     ) -> None:
-        """With question, answer, passages and times; whoever has traced it, however it was exported."""
+        """Turns have question, answer, passages and times, whatever traced and exported them."""
         trace = make()
         rows = export(trace)
         path = tmp_path / f"a.{suffix}"
@@ -168,7 +168,7 @@ class TestTraces:
             assert [score.name for score in record.scores()] == ["groundedness", "context_relevance"]
 
     def test_traces_whose_spans_are_mixed(self, tmp_path: Path) -> None:
-        """Spans of several traces stand in any order, as they ended."""
+        """Spans of several traces may be in any order."""
         one, other = ours(), ours()
         rows = [row for pair in zip(phoenix(one), phoenix(other), strict=True) for row in pair]
         records, bad = read(write_lines(tmp_path / "a.jsonl", rows))

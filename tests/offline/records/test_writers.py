@@ -166,7 +166,7 @@ class TestNative:
         assert "too slow" in second.turn.error.message
 
     def test_scores_of_other_metrics_are_read_back(self, tmp_path: Path) -> None:
-        """By the column beside them, whatever their names."""
+        """Scores are recognized by the column next to them, whatever their names."""
         path = tmp_path / "a.csv"
         results = (
             Score(name="year", value=3.0),
@@ -213,7 +213,7 @@ class TestOpenRagEval:
         assert json.loads(row["retrieved_passages"]) == {"p1": "In 2019.", "2": "In May."}
 
     def test_runs_stand_side_by_side(self, tmp_path: Path) -> None:
-        """One row per question, wherever its runs stand in the file."""
+        """A question has one row, wherever its runs are in the file."""
         path = tmp_path / "a.csv"
         declined = (Score(name="no_answer", value=0.0), Skipped(name="hhem", reason="no model"))
         records = [record(results=RESULTS), record(id="q2", results=RESULTS), record(run=2, results=declined)]
@@ -229,7 +229,7 @@ class TestOpenRagEval:
 
     @pytest.mark.parametrize("runs", [1, 2])
     def test_its_plots_loader_reads_it(self, runs: int, tmp_path: Path) -> None:
-        """By its rules: numbers of a column with the plain name or that of the first run, empty cells left out; the
+        """By its rules: numbers of a column with the plain name or that of the first run, empty cells ignored; the
         share of questions answered from the objects in the column of the no-answer score."""
         import pandas
 
@@ -298,4 +298,4 @@ PLOTTED = {
     "generation_score_hallucination_score": 0.9,
     "generation_score_citation_f1_score": 0.8,
 }
-"""What its plot shows by default, beside the questions answered."""
+"""The plot shows these by default, in addition to the number of answered questions."""

@@ -141,7 +141,7 @@ class TestFiles:
         assert list(library.skipped_lines()) == ["skipped 1: .png is not read (e.png)"]
 
     def test_folders_are_read_at_any_depth(self, tmp_path: Path) -> None:
-        """Named by their path below the folder; hidden ones are left out."""
+        """Documents are named by their path below the folder; hidden files are ignored."""
         for name in ("b/x.md", "a.md", ".git/y.md", "b/.hidden.md"):
             (tmp_path / name).parent.mkdir(exist_ok=True)
             (tmp_path / name).write_text("Text.")
@@ -235,7 +235,7 @@ class TestChunks:
 
     @given(st.text(alphabet="ab \n.#A?-", max_size=400), st.integers(min_value=10, max_value=60))
     def test_nothing_is_lost(self, text: str, size: int) -> None:
-        """Whatever the text: no piece is too long, and all characters stand in them, in order."""
+        """For any text, no piece is too long, and the pieces have all characters in order."""
         pieces = list(cut(text, size))
 
         assert all(0 < len(piece) <= size for piece in pieces)

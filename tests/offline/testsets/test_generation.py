@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rageval_hooks.cli.generating import GenerateOptions, run_generate
+from rageval_hooks.cli.generate_body import GenerateOptions, run_generate
 from rageval_hooks.errors import ConfigurationError, JudgeRejectedError, UnknownNameError
 from rageval_hooks.offline.testsets.testset import read_questions
 from tests.judges.server import JudgeServer, Received, Reply, answer, error, held
@@ -127,7 +127,7 @@ class TestTheTestSet:
         assert rows[0]["style"] == "factual"
         assert len({row["chunk_id"] for row in rows}) == 3
         assert len(bench.server.requests) == 6
-        assert bench.said == ["3 of 3 chunks of 2 documents", "3 questions, 0 left out", f"wrote {bench.output}"]
+        assert bench.said == ["3 of 3 chunks of 2 documents", "3 questions, 0 rejected", f"wrote {bench.output}"]
         assert not bench.journal.exists()
 
     def test_csv(self, bench: Bench) -> None:
@@ -197,16 +197,16 @@ class TestTheSecondLook:
             ({"answer_supported": False}, "  1 with a reference answer that the chunk does not support"),
         ],
     )
-    def test_bad_questions_are_left_out_and_counted(self, bench: Bench, verdict: dict[str, bool], line: str) -> None:
+    def test_bad_questions_are_rejected_and_counted(self, bench: Bench, verdict: dict[str, bool], line: str) -> None:
         """By their reason."""
         bench.server.otherwise(writer(lambda question: {**GOOD, **(verdict if "ferry" in question else {})}))
         assert bench() == 0
 
         assert [row["chunk"] for row in bench.rows] == [FACTS[0], FACTS[2]]
-        assert bench.said[1:3] == ["2 questions, 1 left out:", line]
+        assert bench.said[1:3] == ["2 questions, 1 rejected:", line]
 
-    def test_what_it_passes_over_is_left_out(self, bench: Bench) -> None:
-        """No verdict is none in favour; of two, the stricter holds."""
+    def test_what_it_passes_over_is_rejected(self, bench: Bench) -> None:
+        """A question without a verdict is rejected; of two verdicts, the stricter holds."""
 
         def reply(request: Received) -> Reply:
             if is_draft(request):
@@ -215,14 +215,14 @@ class TestTheSecondLook:
             return answer({"verdicts": verdicts if "ferry" in request.prompt else []})
 
         bench.server.otherwise(reply)
-        with pytest.raises(ConfigurationError, match=r"no question was accepted:\n0 questions, 3 left out:") as caught:
+        with pytest.raises(ConfigurationError, match=r"no question was accepted:\n0 questions, 3 rejected:") as caught:
             bench()
 
         assert "  1 not answered by the chunk\n  2 passed over in the second look" in str(caught.value)
         assert not bench.output.exists()
 
     def test_empty_missing_and_repeated_questions(self, bench: Bench) -> None:
-        """Are left out as well, and need no second look."""
+        """Empty questions are rejected without a second look."""
 
         def reply(request: Received) -> Reply:
             if not is_draft(request):
@@ -238,7 +238,7 @@ class TestTheSecondLook:
 
         assert [row["question"] for row in bench.rows] == ["How  long?"]
         assert bench.said[1:5] == [
-            "1 question, 5 left out:",
+            "1 question, 5 rejected:",
             "  1 not written by the judge",
             "  1 without a question or an answer",
             "  3 asked before",
@@ -297,7 +297,7 @@ class TestWhatGoesWrong:
         assert bench.warned[0].startswith("not read: broken.pdf: it is not a readable PDF")
 
     def test_a_test_set_among_the_documents(self, bench: Bench) -> None:
-        """What stands there of this work is no document; a document is not written over."""
+        """Outputs in a folder of documents are not read as documents, and documents are not overwritten."""
         folder = bench.folder / "documents"
         output = folder / "set.jsonl"
         bench.server.then(writer(), writer(), error(400))
@@ -341,7 +341,7 @@ class TestWhatGoesWrong:
     def test_wrong_options_are_said_before_any_work(
         self, bench: Bench, options: dict[str, Any], kind: type[Exception], message: str
     ) -> None:
-        """Nobody is asked, nothing is written."""
+        """The judge is not asked, and nothing is written."""
         with pytest.raises(kind, match=re.escape(message)):
             bench(*options.pop("outputs", ()), **options)
 
@@ -368,7 +368,7 @@ class TestWhatGoesWrong:
         assert bench.warned[0].startswith("1 chunk id, such as '0', with several texts each")
 
     def test_a_store_that_changes_the_directory(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The test set stands where it was meant to be."""
+        """The test set is written to the path that was given."""
         monkeypatch.chdir(bench.folder)
         monkeypatch.syspath_prepend(bench.folder)
         (bench.folder / "moving_store.py").write_text(f"import os\n\nos.chdir('documents')\ntexts = {FACTS!r}\n")
@@ -423,7 +423,7 @@ class TestFinishedTestSets:
         assert len(bench.rows) == 1
 
     def test_a_file_of_something_else_is_kept(self, bench: Bench) -> None:
-        """Nobody is asked."""
+        """The judge is not asked."""
         bench.output.write_text("my notes")
         with pytest.raises(ConfigurationError, match="would be overwritten"):
             bench()

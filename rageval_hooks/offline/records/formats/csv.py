@@ -58,7 +58,7 @@ class Csv(FileFormat):
             line = reader.line_num + 1
 
     def write(self, file: IO[bytes], rows: Iterable[OutputRow], columns: Sequence[str]) -> None:
-        """Write a header and a line per row; values without a column are left out."""
+        """Write a header and a line per row; values without a column are not written."""
         text = io.TextIOWrapper(file, encoding="utf-8", newline="")
         writer = csv.DictWriter(text, columns, restval="", extrasaction="ignore", lineterminator="\n")
         writer.writeheader()

@@ -16,7 +16,7 @@ _HEADERS = ("Subject", "From", "To", "Date")
 
 
 class Mail(DocumentReader):
-    """Messages in files of their own. Attachments are left out."""
+    """Files with one message each. Attachments are ignored."""
 
     suffixes = (".eml",)
 

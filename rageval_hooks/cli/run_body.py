@@ -1,4 +1,4 @@
-"""The command ``run``: asks an application the questions of a test set."""
+"""What ``rageval-hooks run`` does. The options are in ``run``, so that ``--help`` does not import this."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ class _Run:
             yield from read_records(self._options.output)
 
     def _reusable(self, work: Mapping[str, Any]) -> EarlierResult | None:
-        """Return the finished run in the output whose answers are kept; None if there is none.
+        """Return the finished run in the output whose answers are kept; None if there is no such run.
 
         Raises:
             ConfigurationError: the output would lose answers.

@@ -1,4 +1,4 @@
-"""The command ``generate``: makes a test set from documents."""
+"""What ``rageval-hooks generate`` does. The options are in ``generate``, so that ``--help`` does not import this."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _chunks(options: GenerateOptions, say: Say, warn: Say) -> tuple[list[Chunk],
     """Return the chunks to ask about, and whether every source could be read.
 
     Raises:
-        ConfigurationError: there are none.
+        ConfigurationError: no source has a chunk.
     """
     chunks, problems = _read_sources(options, warn)
     for problem in problems:
