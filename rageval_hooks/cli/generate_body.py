@@ -18,12 +18,22 @@ from rageval_hooks.offline.jobs.judging import with_concurrency
 from rageval_hooks.offline.jobs.keyed_journal import KeyedJournal
 from rageval_hooks.offline.jobs.progress import progress_bar
 from rageval_hooks.offline.records.writers import check_output
-from rageval_hooks.offline.testsets.chunks import Chunk, chunks_of, shared_ids, spread, unique_chunks
-from rageval_hooks.offline.testsets.documents import read_documents
-from rageval_hooks.offline.testsets.generation import Generated, Plan, generate, plan_of, work_of
-from rageval_hooks.offline.testsets.stores import chunks_of_store
-from rageval_hooks.offline.testsets.styles import resolve_styles
-from rageval_hooks.offline.testsets.testset import write_questions
+from rageval_hooks.offline.testsets import (
+    Chunk,
+    Generated,
+    Plan,
+    chunks_of,
+    chunks_of_store,
+    generate,
+    plan_of,
+    read_documents,
+    resolve_styles,
+    shared_ids,
+    spread,
+    unique_chunks,
+    work_of,
+    write_questions,
+)
 from rageval_hooks.settings import Settings
 from rageval_hooks.text.wording import counted
 from rageval_hooks.turn import Usage

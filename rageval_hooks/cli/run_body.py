@@ -12,9 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.offline.apps.loading import adapt, load
-from rageval_hooks.offline.apps.running import count_waiting, keep_answers, records_of, run_questions
-from rageval_hooks.offline.apps.summary import RunSummary, summarize
+from rageval_hooks.offline.apps import (
+    RunSummary,
+    adapt,
+    count_waiting,
+    keep_answers,
+    load,
+    records_of,
+    run_questions,
+    summarize,
+)
 from rageval_hooks.offline.jobs import (
     BadRows,
     EarlierResult,
@@ -34,7 +41,7 @@ from rageval_hooks.offline.records.mapping import ColumnMap
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.rows import BadRow
 from rageval_hooks.offline.records.writers import check_output
-from rageval_hooks.offline.testsets.testset import GoldenQuestion, read_questions
+from rageval_hooks.offline.testsets import GoldenQuestion, read_questions
 from rageval_hooks.text.wording import counted
 
 __all__ = ["RunOptions", "run_app"]

@@ -9,6 +9,7 @@ from typing import Any
 
 from rageval_hooks.errors import RagevalError
 from rageval_hooks.integrations.offline_support import installed_support
+from rageval_hooks.offline.records.cells import field_of, first_present, is_number, is_text, mapping_or_empty
 from rageval_hooks.text.wording import with_article
 from rageval_hooks.turn import Passage, Turn
 
@@ -69,29 +70,52 @@ def read_answer(result: Any) -> Answer:
     if isinstance(result, Turn):
         return Answer(result.response, result.passages, turn=result)
     if isinstance(result, str):
-        return Answer(str.__str__(result))
-    if isinstance(result, tuple) and len(result) == 2:
-        return Answer(_text(result[0]), _passages(result[1]))
+        return Answer(_plain(result))
+    if _is_pair(result):
+        answer, passages = result
+        return Answer(_text(answer), _passages(passages))
+    return _answer_in_fields(result)
+
+
+def _answer_in_fields(result: Any) -> Answer:
+    """Return the answer of a mapping, a message or a response object."""
     text = _text(result)
-    named = [_field(result, name) for name in _PASSAGE_KEYS]
-    found = next((value for value in named if _is_list(value)), None)
-    context = next((value for value in named if isinstance(value, str) and value.strip()), None)
-    return Answer(text, None if found is None else _passages(found), context)
+    named = [field_of(result, name) for name in _PASSAGE_KEYS]
+    lists = [value for value in named if _is_list(value)]
+    passages = _passages(lists[0]) if lists else None
+    # A chain that formats its documents returns the whole context as one text.
+    contexts = [value for value in named if isinstance(value, str) and value.strip()]
+    return Answer(text, passages, contexts[0] if contexts else None)
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, tuple) and len(value) == 2
+
+
+def _plain(text: str) -> str:
+    """Return a text without what a subclass adds, such as the metadata of LangChain's message texts."""
+    return str.__str__(text)
 
 
 def _text(result: Any) -> str:
     if isinstance(result, str):
-        return str.__str__(result)
+        return _plain(result)
     for name in _ANSWER_KEYS:
-        value = _field(result, name)
+        value = field_of(result, name)
         if isinstance(value, str):
-            return str.__str__(value)
-        if value is not None and isinstance(_field(value, "content"), str):  # a message
-            return str(_field(value, "content"))
-    found = (
-        f"a mapping with {', '.join(map(str, result)) or 'nothing'}" if isinstance(result, Mapping) else _kind(result)
-    )
-    raise UnreadableAnswerError(f"the application returned {found}; an answer is {_FORMS}")
+            return _plain(value)
+        # The answer may be a message: `{"answer": AIMessage(content="...")}`.
+        content = field_of(value, "content")
+        if isinstance(content, str):
+            return _plain(content)
+    raise UnreadableAnswerError(f"the application returned {_described(result)}; an answer is {_FORMS}")
+
+
+def _described(result: Any) -> str:
+    if not isinstance(result, Mapping):
+        return _kind(result)
+    names = ", ".join(map(str, result))
+    return f"a mapping with {names or 'nothing'}"
 
 
 def _kind(value: Any) -> str:
@@ -118,28 +142,24 @@ def _passage(item: Any, number: int) -> Passage:
         return item
     if isinstance(item, str):
         return Passage(text=item)
-    score = _field(item, "score")
-    if isinstance(item, tuple) and len(item) == 2:  # a document and its score
+    score = field_of(item, "score")
+    # `similarity_search_with_score` of LangChain returns pairs.
+    if _is_pair(item):
         item, score = item
-    item = getattr(item, "node", item)
-    text = next((value for name in _TEXT_KEYS if isinstance(value := _field(item, name), str)), None)
+    # LlamaIndex's NodeWithScore has the node inside.
+    return _document(getattr(item, "node", item), score, number)
+
+
+def _document(item: Any, score: Any, number: int) -> Passage:
+    texts = [field_of(item, name) for name in _TEXT_KEYS]
+    text = next(filter(is_text, texts), None)
     if text is None:
         raise UnreadableAnswerError(f"the application's passage {number} is {_kind(item)} without a text")
-    identifier = next((value for name in _ID_KEYS if (value := _field(item, name)) not in (None, "")), None)
-    metadata = _field(item, "metadata")
+    identifier = first_present(item, _ID_KEYS)
     return Passage(
         text=text,
         id=None if identifier is None else str(identifier),
-        score=float(score) if _is_finite(score) else None,
-        metadata=dict(metadata) if isinstance(metadata, Mapping) else {},
+        # A score of infinity, which some stores give an exact match, is not JSON.
+        score=float(score) if is_number(score) and math.isfinite(score) else None,
+        metadata=dict(mapping_or_empty(field_of(item, "metadata"))),
     )
-
-
-def _is_finite(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _field(value: Any, name: str) -> Any:
-    if isinstance(value, Mapping):
-        return value.get(name)
-    return None if callable(found := getattr(value, name, None)) else found

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
+from typing import Any
 
 from rageval_hooks.offline.apps.answers import Answer, UnreadableAnswerError, read_answer
 from rageval_hooks.offline.apps.asking import Asked
@@ -10,7 +12,7 @@ from rageval_hooks.offline.apps.loading import App
 from rageval_hooks.offline.apps.turn_capture import joined
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.testsets.testset import GoldenQuestion
-from rageval_hooks.turn import ErrorInfo, Passage, Timing, Turn
+from rageval_hooks.turn import ErrorInfo, Passage, SpanReference, Timing, Turn, TurnStatus
 
 __all__ = ["record_of"]
 
@@ -36,11 +38,9 @@ def record_of(question: GoldenQuestion, run: int, app: App, asked: Asked, starte
 
 
 def _turn(question: GoldenQuestion, app: App, asked: Asked, started: int) -> Turn:
-    seen = joined(asked.turns)
-    answer, error = _answer(app, asked, seen)
-    turn = answer.turn or seen or Turn(name="app")
-    # A step that failed and was retried is no failure of the question: only the application's own exception is.
-    status = "ok" if turn.status == "error" else turn.status
+    captured = joined(asked.turns)
+    answer, error = _answer(app, asked, captured)
+    turn = answer.turn or captured or Turn(name="app")
     return turn.model_copy(
         update={
             "id": turn.id or question.id,
@@ -50,12 +50,31 @@ def _turn(question: GoldenQuestion, app: App, asked: Asked, started: int) -> Tur
             "retrieval_queries": tuple(query for query in turn.retrieval_queries if query != question.question),
             "reference": turn.reference if question.reference is None else question.reference,
             "timing": turn.timing or Timing(started_at=started, ended_at=time.time_ns()),
-            "span": turn.span if turn.span is not None and turn.span.external else None,
-            "status": status if error is None else "error",
+            "span": _external_span(turn),
+            "status": _status(turn, error),
             "error": error,
-            "metadata": {**turn.metadata, **({"style": question.style} if question.style else {})},
+            "metadata": _metadata(question, turn),
         }
     )
+
+
+def _external_span(turn: Turn) -> SpanReference | None:
+    # A span that this package would have written does not exist: nothing is exported during a run.
+    is_external = turn.span is not None and turn.span.external
+    return turn.span if is_external else None
+
+
+def _status(turn: Turn, error: ErrorInfo | None) -> TurnStatus:
+    if error is not None:
+        return "error"
+    # A step that failed and was retried is no failure of the question: only the application's own exception is.
+    return "ok" if turn.status == "error" else turn.status
+
+
+def _metadata(question: GoldenQuestion, turn: Turn) -> dict[str, Any]:
+    if not question.style:
+        return turn.metadata
+    return {**turn.metadata, "style": question.style}
 
 
 def _answer(app: App, asked: Asked, seen: Turn | None) -> tuple[Answer, ErrorInfo | None]:
@@ -77,16 +96,20 @@ def _has_outcome(seen: Turn) -> bool:
 
 def _response(app: App, answer: Answer, turn: Turn) -> str:
     """Return the answer's text. The integration knows a framework's answers best; a function's result is its answer."""
-    captured, returned = turn.response, answer.text
-    return (captured or returned or "") if app.framework else (returned or captured or "")
+    captured = turn.response or ""
+    returned = answer.text or ""
+    return captured or returned if app.framework else returned or captured
 
 
 def _passages(answer: Answer, turn: Turn) -> tuple[Passage, ...]:
     """Return the passages that the application returned, or else those that were captured."""
-    if answer.passages is None:
-        if turn.passages or answer.context is None:
-            return turn.passages
+    if answer.passages is not None:
+        # Captured passages have ids and scores as well, so they are preferred if they are the same ones.
+        return turn.passages if _texts(answer.passages) == _texts(turn.passages) else answer.passages
+    if not turn.passages and answer.context is not None:
         return (Passage(text=answer.context),)
-    # Captured passages have ids and scores as well, so they are preferred if they are the same ones.
-    same = [passage.text for passage in answer.passages] == [passage.text for passage in turn.passages]
-    return turn.passages if same else answer.passages
+    return turn.passages
+
+
+def _texts(passages: Iterable[Passage]) -> list[str]:
+    return [passage.text for passage in passages]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import chain
 
 from opentelemetry import context as otel_context
 
@@ -110,37 +111,47 @@ def _start(turn: Turn) -> int:
 def _answering(turns: Sequence[Turn]) -> Turn:
     """Return the last turn with an answer, if possible one that a model wrote."""
     answered = [turn for turn in turns if turn.response]
+    # The output of a parser or a router is an answer too, but seldom the one that the user reads.
     written = [turn for turn in answered if turn.prompt or turn.model]
-    return (written or answered or list(turns))[-1]
+    candidates = written or answered or turns
+    return candidates[-1]
 
 
 def _all_passages(turns: Sequence[Turn], last: Turn) -> tuple[Passage, ...]:
     from rageval_hooks.integrations.capture.passages import mark_shown, unique_passages
 
-    passages = unique_passages(passage for turn in turns for passage in turn.passages)
+    passages = unique_passages(chain.from_iterable(turn.passages for turn in turns))
+    if not last.prompt:
+        return passages
     # A retriever that was called directly has no prompt: its passages are in that of the model.
-    if last.prompt and any(passage.in_prompt is None for passage in passages):
-        return mark_shown(passages, "\n".join(message.content for message in last.prompt))
-    return passages
+    if all(passage.in_prompt is not None for passage in passages):
+        return passages
+    return mark_shown(passages, "\n".join(message.content for message in last.prompt))
 
 
 def _queries(turns: Sequence[Turn]) -> tuple[str, ...]:
     """Return what retrievers were asked, each once."""
-    found: dict[str, None] = {}
+    found: list[str] = []
     for turn in turns:
-        asked = turn.query if turn.passages else ""
-        found.update(dict.fromkeys(query for query in (asked, *turn.retrieval_queries) if query))
-    return tuple(found)
+        # The turn of a bare retriever has what it was asked as its question.
+        if turn.passages:
+            found.append(turn.query)
+        found += turn.retrieval_queries
+    return tuple(dict.fromkeys(filter(None, found)))
 
 
 def _timing(timings: Sequence[Timing]) -> Timing | None:
     if not timings:
         return None
-    retrieval = [timing.retrieval for timing in timings if timing.retrieval is not None]
-    generation = [timing.generation for timing in timings if timing.generation is not None]
     return Timing(
         started_at=min(timing.started_at for timing in timings),
         ended_at=max(timing.ended_at for timing in timings),
-        retrieval=sum(retrieval) if retrieval else None,
-        generation=sum(generation) if generation else None,
+        retrieval=_sum(timing.retrieval for timing in timings),
+        generation=_sum(timing.generation for timing in timings),
     )
+
+
+def _sum(seconds: Iterable[float | None]) -> float | None:
+    """Return the sum of what is known; None if nothing is known, which is not 0 seconds."""
+    known = [value for value in seconds if value is not None]
+    return sum(known) if known else None

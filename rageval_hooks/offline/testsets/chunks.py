@@ -17,7 +17,10 @@ from rageval_hooks.text.words import words
 __all__ = ["Chunk", "chunks_of", "cut", "shared_ids", "spread", "unique_chunks"]
 
 _LEAST_WORDS = 5
+_BETWEEN_BLOCKS = "\n\n"
+# Blank lines between paragraphs: "one\n \ntwo" has two blocks.
 _BLOCKS = re.compile(r"\n\s*\n")
+# A heading of Markdown, or the underline of one: "## Fares", "=====", "-----".
 _HEADING = re.compile(r"#{1,6}\s|={3,}|-{3,}")
 
 
@@ -48,11 +51,15 @@ def chunks_of(documents: Iterable[Document], size: int) -> Iterator[Chunk]:
             yield Chunk(id=document.id, text=document.text, document=document.name)
             continue
         seen: Counter[str] = Counter()
-        for text in cut(document.text, size):
-            if sum(1 for _ in islice(words(text), _LEAST_WORDS)) < _LEAST_WORDS:
-                continue
+        for text in filter(_has_enough_words, cut(document.text, size)):
+            # The same text may occur twice in a document, for example a notice.
             seen[text] += 1
             yield Chunk(id=chunk_id(document.name, text, seen[text]), text=text, document=document.name)
+
+
+def _has_enough_words(text: str) -> bool:
+    """Return True if there is enough to ask about: page numbers and captions are not."""
+    return len(list(islice(words(text), _LEAST_WORDS))) == _LEAST_WORDS
 
 
 def chunk_id(document: str, text: str, occurrence: int = 1) -> str:
@@ -74,36 +81,49 @@ def cut(text: str, size: int) -> Iterator[str]:
     piece = ""
     for part, joint in _parts(text, size):
         new = f"{piece}{joint}{part}" if piece else part
-        heading = _HEADING.match(part) is not None and len(piece) * 2 >= size
-        if piece and (len(new) > size or heading):
-            piece, left = _without_heading(piece)
+        if piece and (len(new) > size or _begins_section(part, piece, size)):
+            piece, heading = _without_heading(piece)
             yield piece
-            new = f"{left}\n\n{part}" if left and len(left) + 2 + len(part) <= size else part
+            new = _below_heading(heading, part, size)
         piece = new
     if piece:
         yield piece
 
 
+def _begins_section(part: str, piece: str, size: int) -> bool:
+    """Return True for a heading after a piece that is half full: a short section before it would stay a small piece."""
+    return _HEADING.match(part) is not None and len(piece) * 2 >= size
+
+
+def _below_heading(heading: str, part: str, size: int) -> str:
+    with_heading = f"{heading}\n\n{part}" if heading else part
+    # A heading that does not fit is dropped: a piece is never longer than the judge expects.
+    return with_heading if len(with_heading) <= size else part
+
+
 def _without_heading(piece: str) -> tuple[str, str]:
     """Split a heading without text below it from the end of a piece."""
     before, gap, last = piece.rpartition("\n\n")
-    return (before, last) if gap and _HEADING.match(last) and "\n" not in last else (piece, "")
+    is_heading = _HEADING.match(last) is not None and "\n" not in last
+    return (before, last) if gap and is_heading else (piece, "")
 
 
 def _parts(text: str, size: int) -> Iterator[tuple[str, str]]:
     """Yield the parts that are never cut, each with the separator before it."""
-    for block in _BLOCKS.split(text):
-        block = block.strip()
-        if not block:
-            continue
+    blocks = map(str.strip, _BLOCKS.split(text))
+    for block in filter(None, blocks):
         if len(block) <= size:
-            yield block, "\n\n"
-            continue
-        joint = "\n\n"
-        for start, end in sentence_spans(block):
-            for part in _pieces(block[start:end], size):
-                yield part, joint
-                joint = " "
+            yield block, _BETWEEN_BLOCKS
+        else:
+            yield from _sentences(block, size)
+
+
+def _sentences(block: str, size: int) -> Iterator[tuple[str, str]]:
+    joint = _BETWEEN_BLOCKS
+    for start, end in sentence_spans(block):
+        for part in _pieces(block[start:end], size):
+            yield part, joint
+            joint = " "
 
 
 def _pieces(sentence: str, size: int) -> Iterator[str]:

@@ -141,26 +141,41 @@ async def second_look(judge: Judge, chunk: Chunk, pairs: Sequence[Mapping[str, s
     Raises:
         JudgeError: there is no usable answer.
     """
-    asked = [(number, pair) for number, pair in enumerate(pairs, 1) if pair["question"] and pair["answer"]]
+    asked = {number: pair for number, pair in enumerate(pairs, 1) if _is_whole(pair)}
     if not asked:
         return ["empty"] * len(pairs)
-    texts = {f"{name} {number}": pair[name] for number, pair in asked for name in ("question", "answer")}
+    verdicts = await _verdicts(judge, chunk, asked)
+    reasons = {number: _reason(verdicts.get(number, ())) for number in asked}
+    return [reasons.get(number, "empty") for number in range(1, len(pairs) + 1)]
+
+
+def _is_whole(pair: Mapping[str, str]) -> bool:
+    return bool(pair["question"] and pair["answer"])
+
+
+async def _verdicts(judge: Judge, chunk: Chunk, asked: Mapping[int, Mapping[str, str]]) -> dict[int, list[Verdict]]:
+    """Return the judge's verdicts by the number of their question."""
+    texts = {f"{name} {number}": pair[name] for number, pair in asked.items() for name in ("question", "answer")}
     delimiters = Delimiters([chunk.document, chunk.text, *texts.values()])
-    frames = [delimiters.frame(name, text) for name, text in texts.items()]
+    frames = [delimiters.frame(title, text) for title, text in texts.items()]
     task = "\n\n".join([*frames, _CHECK])
     found = await judge.complete(_messages(_CHECKER, delimiters, chunk, task), QuestionVerdicts)
-    said: dict[int, list[Verdict]] = {}
+    verdicts: dict[int, list[Verdict]] = {}
     for verdict in found.value.verdicts:
-        said.setdefault(verdict.number, []).append(verdict)
-    known = {number for number, _ in asked}
-    return [_reason(said.get(number, ())) if number in known else "empty" for number in range(1, len(pairs) + 1)]
+        verdicts.setdefault(verdict.number, []).append(verdict)
+    return verdicts
+
+
+_REASON_BY_VERDICT = {"answered": "unanswered", "self_contained": "refers", "answer_supported": "unsupported"}
+"""Field of a verdict → the reason if it is false, the most important first."""
 
 
 def _reason(verdicts: Sequence[Verdict]) -> str | None:
     """Return why a question is rejected; if it was judged twice, the stricter verdict holds."""
+    # Judges skip questions in long lists.
     if not verdicts:
         return "unjudged"
-    for name, reason in (("answered", "unanswered"), ("self_contained", "refers"), ("answer_supported", "unsupported")):
+    for name, reason in _REASON_BY_VERDICT.items():
         if not all(getattr(verdict, name) for verdict in verdicts):
             return reason
     return None

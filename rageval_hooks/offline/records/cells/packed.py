@@ -50,8 +50,8 @@ def _with_comma(item: re.Match[str]) -> str:
 
 
 def _node_value(node: ast.AST) -> Any:
-    read = _NODES.get(type(node), ast.literal_eval)
-    return read(node)
+    read = _NODES.get(type(node))
+    return ast.literal_eval(node) if read is None else read(node)
 
 
 def _items(node: Any) -> list[Any]:

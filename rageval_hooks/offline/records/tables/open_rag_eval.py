@@ -7,10 +7,11 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
 from rageval_hooks.offline.distinct import distinct
+from rageval_hooks.offline.records.cells import is_number, mapping_or_empty
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.tables.layouts import Records
 from rageval_hooks.score import Score, Target
@@ -25,7 +26,7 @@ def open_rag_eval_rows(records: Records) -> tuple[list[str], Iterator[Row]]:
     """Return the columns and the rows.
 
     Where a question was answered several times, each answer's columns begin with ``run_1_``, ``run_2_`` and so on. What
-    is not known is an empty cell, which that tool's plots leave out.
+    is not known is an empty cell, which that tool's plots ignore.
 
     Args:
         records: the records; only ids are kept of them.
@@ -35,10 +36,16 @@ def open_rag_eval_rows(records: Records) -> tuple[list[str], Iterator[Row]]:
     for position, record in enumerate(records()):
         places.setdefault(record.id, []).append(position)
         runs.add(record.run)
-    if max(runs, default=1) == 1:
-        return ["query_id", "query", *_CELLS], ({**_about(record), **_cells(record)} for record in records())
+    if not runs or max(runs) == 1:
+        return ["query_id", "query", *_CELLS], map(_single_row, records())
+    # open-rag-eval finds the runs of a question by the numbers in the names of columns.
     header = ["query_id", "query", *(f"run_{run}_{name}" for run in sorted(runs) for name in _CELLS)]
-    return header, _side_by_side(records([place for there in places.values() for place in there]))
+    order = list(chain.from_iterable(places.values()))
+    return header, _side_by_side(records(order))
+
+
+def _single_row(record: Record) -> Row:
+    return {**_about(record), **_cells(record)}
 
 
 def _side_by_side(records: Iterator[Record]) -> Iterator[Row]:
@@ -57,7 +64,8 @@ def _about(record: Record) -> Row:
 def _cells(record: Record) -> Row:
     scores = {score.name: score.value for score in record.scores()}
     answer = _Answer(record, scores, passage_keys(record.turn.passages))
-    return {name: cell for name, make in _CELLS.items() if (cell := make(answer)) is not None}
+    cells = {name: make(answer) for name, make in _CELLS.items()}
+    return {name: cell for name, cell in cells.items() if cell is not None}
 
 
 @dataclass(frozen=True)
@@ -65,6 +73,10 @@ class _Answer:
     record: Record
     scores: Mapping[str, float]
     keys: Sequence[str]
+
+    def below(self, prefix: str) -> dict[str, float]:
+        """Return the scores whose names have a prefix, by the rest of their names."""
+        return {name.removeprefix(prefix): value for name, value in self.scores.items() if name.startswith(prefix)}
 
 
 Cell = Callable[[_Answer], Any]
@@ -75,7 +87,8 @@ def _score(name: str) -> Cell:
 
 
 def _passages(answer: _Answer) -> str:
-    return _json(dict(zip(answer.keys, (passage.text for passage in answer.record.turn.passages), strict=True)))
+    texts = [passage.text for passage in answer.record.turn.passages]
+    return _json(dict(zip(answer.keys, texts, strict=True)))
 
 
 def _answer(answer: _Answer) -> str:
@@ -83,28 +96,26 @@ def _answer(answer: _Answer) -> str:
 
 
 def _grades(answer: _Answer) -> str | None:
-    grades = {
-        answer.keys[result.target.index]: int(result.value)
-        for result in answer.record.results
-        if isinstance(result, Score) and result.name == "umbrela" and result.target.index is not None
-    }
+    """Return the grades of single passages: ``{"d1": 3, "d2": 0}``."""
+    grades: dict[str, int] = {}
+    for result in answer.record.results:
+        if not isinstance(result, Score) or result.name != "umbrela":
+            continue
+        if result.target.index is not None:
+            grades[answer.keys[result.target.index]] = int(result.value)
     return _json(grades) if grades else None
 
 
 def _precision(answer: _Answer) -> str | None:
-    found: dict[str, Any] = {}
-    for ours, theirs in (("precision@", "precision@"), ("ap@", "AP@")):
-        values = {name.removeprefix(ours): value for name, value in answer.scores.items() if name.startswith(ours)}
-        if values:
-            found[theirs] = values
-    if "mrr" in answer.scores:
-        found["MRR"] = answer.scores["mrr"]
-    return _json(found) if found else None
+    """Return scores by rank: ``{"precision@": {"5": 0.8}, "AP@": {"5": 0.7}, "MRR": 1.0}``."""
+    found: dict[str, Any] = {"precision@": answer.below("precision@"), "AP@": answer.below("ap@")}
+    found["MRR"] = answer.scores.get("mrr")
+    known = {name: value for name, value in found.items() if value is not None and value != {}}
+    return _json(known) if known else None
 
 
 def _citation(answer: _Answer) -> str | None:
-    prefix = "citation."
-    found = {name.removeprefix(prefix): value for name, value in answer.scores.items() if name.startswith(prefix)}
+    found = answer.below("citation.")
     return _json(found) if found else None
 
 
@@ -115,7 +126,10 @@ def _nuggets(answer: _Answer) -> str | None:
 
 def _answered(answer: _Answer) -> str | None:
     attempted = answer.scores.get("no_answer")
-    return None if attempted is None else _json({"query_answered": "yes" if attempted >= 0.5 else "no"})
+    if attempted is None:
+        return None
+    # The score is 1 for an attempt and 0 for a refusal.
+    return _json({"query_answered": "yes" if attempted >= 0.5 else "no"})
 
 
 _NUGGETS = {
@@ -146,6 +160,10 @@ _CELLS: dict[str, Cell] = {
 SCORE_COLUMNS = tuple(name for name in _CELLS if name not in ("retrieved_passages", "generated_answer"))
 """The columns that hold scores."""
 
+_ATTEMPTS = {"yes": (1.0, "answered"), "no": (0.0, "declined")}
+"""What the cell says → value and label of our score."""
+
+_NAMES_BY_RANK = ("precision@", "ap@")
 _RANKS = "retrieval_score_precision_metrics"
 _NAMES = {
     "retrieval_score_mean_umbrela_score": "umbrela.mean",
@@ -157,64 +175,82 @@ _NAMES = {
     **{f"generation_score_autonugget_scores/nuggetizer_scores/{theirs}": ours for ours, theirs in _NUGGETS.items()},
     f"{_RANKS}/MRR": "mrr",
 }
+# The path of a score by rank: "retrieval_score_precision_metrics/AP@/5".
 _BY_RANK = re.compile(rf"{_RANKS}/(precision|AP)@/(\d+)")
 
 
 def has_place(score: str) -> bool:
-    """Whether a table of this kind has a column for a score of the whole turn."""
-    return score in _NAMES.values() or score == "no_answer" or score.startswith(("precision@", "ap@"))
+    """Return True if a table of this kind has a column for a score of the whole turn."""
+    if score == "no_answer" or score.startswith(_NAMES_BY_RANK):
+        return True
+    return score in _NAMES.values()
 
 
 def passage_keys(passages: Sequence[Passage]) -> list[str]:
-    """Return what each passage is called in a cell: its id, or its number; of several with the same one, its own."""
+    """Return what each passage is called in a cell: its id, or its number. Repeated ids get a number."""
+    # Ids come first, so that a number never takes the name of another passage's id.
     order = sorted(range(len(passages)), key=lambda index: not passages[index].id)
     keys = distinct([passages[index].id or str(index + 1) for index in order])
     return [key for _, key in sorted(zip(order, keys, strict=True))]
 
 
 def read_scores(cells: Mapping[str, Any], passages: Sequence[Passage]) -> tuple[Score, ...]:
-    """Return the scores that the cells of an answer have; what is no number there is passed over.
+    """Return the scores that the cells of an answer have; other values are ignored.
 
     Args:
         cells: by the names of :data:`SCORE_COLUMNS`.
         passages: of the answer, which the grades are about.
     """
-    numbers = {path: number for column in SCORE_COLUMNS for path, number in _numbers(cells.get(column), column)}
-    grades = (
-        Score(name="umbrela", value=numbers[path], target=Target(kind="passage", index=index, id=passages[index].id))
-        for index, key in enumerate(passage_keys(passages))
-        if (path := f"retrieval_score_umbrela_scores/{key}") in numbers
-    )
-    values = {name: number for path, number in numbers.items() if (name := _name(path)) is not None}
-    wholes = (Score(name=name, value=number) for name, number in values.items())
-    return (*grades, *wholes, *_attempt(cells.get("generation_score_no_answer_score")))
+    numbers: dict[str, float] = {}
+    for column in SCORE_COLUMNS:
+        numbers.update(_numbers(cells.get(column), column))
+    # Several columns repeat a score: the mean nugget score is also in the cell of all nugget scores.
+    values = {_name(path): number for path, number in numbers.items()}
+    wholes = [Score(name=name, value=number) for name, number in values.items() if name is not None]
+    attempt = _attempt(cells.get("generation_score_no_answer_score"))
+    return (*_passage_grades(numbers, passages), *wholes, *attempt)
+
+
+def _passage_grades(numbers: Mapping[str, float], passages: Sequence[Passage]) -> Iterator[Score]:
+    for index, key in enumerate(passage_keys(passages)):
+        grade = numbers.get(f"retrieval_score_umbrela_scores/{key}")
+        if grade is not None:
+            target = Target(kind="passage", index=index, id=passages[index].id)
+            yield Score(name="umbrela", value=grade, target=target)
 
 
 def _name(path: str) -> str | None:
+    """Return our name of a score: ``precision@5`` for ``retrieval_score_precision_metrics/precision@/5``."""
     found = _BY_RANK.fullmatch(path)
-    return f"{found[1].lower()}@{found[2]}" if found else _NAMES.get(path)
+    if found is None:
+        return _NAMES.get(path)
+    return f"{found[1].lower()}@{found[2]}"
 
 
 def _numbers(cell: Any, path: str) -> Iterator[tuple[str, float]]:
-    """Yield the numbers of a cell and where they stand in it."""
-    if isinstance(cell, str):
-        try:
-            cell = json.loads(cell)
-        except (ValueError, RecursionError):
-            return
-    if isinstance(cell, Mapping):
-        for name, part in cell.items():
+    """Yield the numbers in a cell, each with its path."""
+    value = _parsed(cell)
+    if isinstance(value, Mapping):
+        for name, part in value.items():
             if not isinstance(part, str):
                 yield from _numbers(part, f"{path}/{name}")
-    elif isinstance(cell, (int, float)) and not isinstance(cell, bool) and math.isfinite(cell):
-        yield path, float(cell)
+    elif is_number(value) and math.isfinite(value):
+        yield path, float(value)
+
+
+def _parsed(cell: Any) -> Any:
+    """Return what a cell holds as JSON: objects in JSON, and numbers, which CSV has as text."""
+    if not isinstance(cell, str):
+        return cell
+    try:
+        return json.loads(cell)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _attempt(cell: Any) -> Iterator[Score]:
-    """Yield whether a question was answered, as the metric says it."""
-    try:
-        said = (json.loads(cell) if isinstance(cell, str) else cell)["query_answered"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return
-    if said in ("yes", "no"):
-        yield Score(name="no_answer", value=float(said == "yes"), label="answered" if said == "yes" else "declined")
+    """Yield whether a question was answered, as the metric says it: ``{"query_answered": "yes"}``."""
+    said = mapping_or_empty(_parsed(cell)).get("query_answered")
+    if str(said) in _ATTEMPTS:
+        value, label = _ATTEMPTS[str(said)]
+        yield Score(name="no_answer", value=value, label=label)
