@@ -102,6 +102,7 @@ async def _in_thread(function: Callable[[], Any]) -> Any:
         with suppress(RuntimeError):  # the event loop is closed
             loop.call_soon_threadsafe(settle, outcome)
 
+    # A pool's threads would be joined at exit, and a question without an end would keep the process alive.
     threading.Thread(target=copy_context().run, args=(work,), name="rageval-run", daemon=True).start()
     result, error = await future
     if error is not None:

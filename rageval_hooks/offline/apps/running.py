@@ -48,6 +48,7 @@ async def run_questions(
     """
     wanted = list(_askings(questions, repeat))
     resumed = len(wanted) - count_waiting(questions, repeat, journal)
+    # Workers share this iterator: each question is taken once.
     waiting = iter(wanted)
 
     async def take(capture: Capture) -> None:
@@ -78,6 +79,7 @@ def count_waiting(questions: Sequence[GoldenQuestion], repeat: int, journal: Key
 
 def records_of(questions: Sequence[GoldenQuestion], repeat: int, journal: KeyedJournal) -> Iterator[Record]:
     """Yield the records of a journal in the order of the questions, each with the rank of its target."""
+    # Whether ids can be compared depends on the whole run, so records are read twice.
     ids = TargetIds(question.chunk_id for question in questions)
     for record in _recorded(questions, repeat, journal):
         ids.add(record.target, record.turn.passages)

@@ -48,6 +48,7 @@ class RunSummary:
         error = record.turn.error
         if record.turn.status == "error" and error is not None:
             self.failed[error.type] += 1
+            # One message is enough to see what is wrong; the records have all of them.
             if self.first_error is None:
                 self.first_error = f"{error.type}: {error.message}"[:_LONGEST_ERROR]
             return
@@ -67,6 +68,7 @@ class RunSummary:
     def lines(self) -> Iterator[str]:
         """Yield what the user is told, line by line."""
         yield f"{self.records - self.errors} of {self.records} questions answered"
+        # A rank that is unknown counts neither as found nor as missed.
         if known := self.found + self.missed:
             yield f"the chunk with the answer was retrieved for {self.found} of {known}"
         if self.unknown:

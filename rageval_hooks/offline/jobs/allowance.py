@@ -31,11 +31,13 @@ class ErrorAllowance:
         """
         if text is None:
             return cls()
+        # "5%" is a share, "5" a number.
         number, percent = text.strip().removesuffix("%"), text.strip().endswith("%")
         try:
             value = float(number)
         except ValueError:
             value = math.nan
+        # NaN, which other text became above, fails every comparison.
         if percent and 0 <= value <= 100:
             return cls(count=None, share=value / 100)
         if not percent and value >= 0 and value.is_integer():

@@ -38,7 +38,9 @@ def check_apart(inputs: Iterable[Path], outputs: Sequence[Path], errors: Path | 
             the file of the bad rows cannot be written.
     """
     read, written = ({path.resolve() for path in paths} for paths in (inputs, outputs))
+    # Only the first output has a journal: all outputs are written from it.
     journal = journal_path(outputs[0]).resolve()
+    # A typing error such as `-o answers.jsonl` for the input would destroy the answers.
     if read & written:
         name = min(map(str, read & written))
         raise ConfigurationError(f"the output {name} is the input, which would be overwritten: name another output")
@@ -92,6 +94,7 @@ class BadRows:
 
     def __exit__(self, *error: Any) -> None:
         """Put the file in place; after an exception, change nothing."""
+        # A file that the user named is expected by scripts, also without bad rows.
         if error[0] is None and self._always:
             self._open()
         self._stack.__exit__(*error)

@@ -80,8 +80,10 @@ class Budget:
             return f"the budget of {self.max_calls} calls is used up"
         if self.max_cost is None:
             return None
+        # A budget in money cannot hold if costs are unknown, so that no request may begin.
         if self._unpriced is not None:
             return f"the price of {self._unpriced} is not known, so --max-cost cannot be kept: use --max-calls"
+        # Requests in flight have no cost yet. They are assumed to cost as much as the others.
         usual = self._cost / self._calls if self._calls else 0.0
         if self._cost + usual * (self._under_way + 1) > self.max_cost or self._cost >= self.max_cost:
             return f"the budget of {self.max_cost:g} USD is used up"
@@ -109,6 +111,7 @@ class Budget:
         self._under_way -= 1
         self._calls += calls
         self._cost += cost or 0.0
+        # An answer from a cache has no price and needs none.
         if calls and cost is None:
             self._unpriced = model
 
@@ -150,6 +153,7 @@ class BudgetedJudge(Judge):
         Raises:
             BudgetSpentError: the budget is used up.
         """
+        # A subclass with its own `complete` may not know the gate, and is counted by its answers.
         if isinstance(self.judge, RemoteJudge) and type(self.judge).complete is RemoteJudge.complete:
             return await self.judge.complete(messages, schema, parameters=parameters, gate=self._gate)
         async with self._gate.alone():
@@ -163,6 +167,7 @@ class BudgetedJudge(Judge):
         cost: float | None = 0.0
         try:
             judgement = await self.judge.complete(messages, schema, parameters=parameters)
+            # Retries are requests too.
             calls, cost = judgement.attempts, judgement.cost
             return judgement
         except JudgeError as error:
@@ -192,6 +197,7 @@ class _BudgetGate(Gate):
     def __init__(self, budget: Budget, model: str) -> None:
         self._budget = budget
         self._model = model
+        # Calls are counted exactly. Only a cost has to be learned from the first answer.
         self._first = asyncio.Lock() if budget.max_cost is not None else None
 
     @property
@@ -226,6 +232,7 @@ class _BudgetGate(Gate):
 
 def without_budget(result: Result) -> Result:
     """Return a result as skipped if the budget stopped it: nothing failed."""
+    # A score without an answer is missing for a known reason, so reports do not count it as a failure.
     if isinstance(result, Failed) and result.error_type == BudgetSpentError.kind:
         return Skipped(name=result.name, reason=result.message, metric=result.metric)
     return result

@@ -41,8 +41,10 @@ def mark_finished(outputs: Sequence[Path], work: Mapping[str, Any], *, journal: 
         journal: a journal to keep, so that a larger run reuses its results; by default only the work is noted.
     """
     done = done_path(outputs[0])
+    # A changed output is recognized by its hash, so that corrections by hand are not overwritten.
     digests = {output.name: file_hash(output) for output in outputs}
     line = json.dumps({"finished": digests}).encode() + b"\n"
+    # `generate` keeps its journal: a larger test set reuses the answers. `score` reuses the output itself.
     if journal is None:
         header = json.dumps({"rageval_journal": FORMAT, "work": json.loads(json.dumps(work))}).encode() + b"\n"
         done.write_bytes(header + line)
@@ -64,6 +66,7 @@ def earlier_result(outputs: Sequence[Path], work: Mapping[str, Any]) -> EarlierR
     Raises:
         ConfigurationError: an output exists, but another command wrote it, or it was changed since.
     """
+    # An interrupted run leaves a journal, and is resumed with whatever outputs exist.
     existing = [output for output in outputs if output.exists()]
     if not existing or journal_path(outputs[0]).exists():
         return None
@@ -74,6 +77,7 @@ def earlier_result(outputs: Sequence[Path], work: Mapping[str, Any]) -> EarlierR
             raise _in_the_way(output, "it exists already, and this command did not write it")
         if file_hash(output) != digests[output.name]:
             raise _in_the_way(output, "it was changed after it was written")
+    # JSON turns tuples into lists. Only what went through JSON can be compared with what was read.
     now = json.loads(json.dumps(work))
     return EarlierResult(before, tuple(name for name in now if before.get(name) != now[name]))
 

@@ -98,10 +98,12 @@ class JournalFile(ABC):
     def _append(self, line: str) -> int:
         """Write a line and return its position."""
         place, text = self._end, line.encode() + b"\n"
+        # Results are read between writes, which moves the position.
         self._file.seek(0, os.SEEK_END)
         self._file.write(text)
         self._file.flush()
         self._end += len(text)
+        # A sync takes milliseconds, too long for every line.
         if time.monotonic() - self._synced >= _SYNC_SECONDS:
             self._sync()
         return place
@@ -145,6 +147,7 @@ class JournalFile(ABC):
             self._file.truncate(0)
         self._file.seek(0)
         for line in self._file:
+            # A killed process leaves a last line without its end.
             if not line.endswith(b"\n"):
                 break
             if self._end == 0:
@@ -162,6 +165,7 @@ class JournalFile(ABC):
 
     def _check_owner(self, line: bytes, work: Mapping[str, Any]) -> None:
         """Check that a file belongs to this command: another one's would be lost."""
+        # A process that was killed at once leaves only the beginning of the first line.
         if not line.startswith(_BEGINNING[: len(line)]):
             raise ConfigurationError(f"{self.path} is not a journal of rageval-hooks: move it, or name another output")
         command = work_in(line).get("command", work.get("command"))
@@ -192,6 +196,7 @@ def work_in(line: bytes) -> Mapping[str, Any]:
     work = header.get("work") if header.get("rageval_journal") == FORMAT else None
     if not isinstance(work, Mapping):
         return {}
+    # Journals of version 2 that had no command were written by `score`.
     return work if "command" in work else {"command": "score", **work}
 
 

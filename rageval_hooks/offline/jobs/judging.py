@@ -20,6 +20,7 @@ def with_concurrency(judge: str, options: Mapping[str, Any], concurrency: int) -
         concurrency: requests at a time, at least.
     """
     kind = REGISTRY.builtin().get(judge.partition(":")[0].strip())
+    # A judge of a plug-in may not have an option `max_concurrency`.
     if kind is None or not issubclass(kind, RemoteJudge):
         return dict(options)
     return {"max_concurrency": concurrency, **options}

@@ -57,6 +57,7 @@ class KeyedJournal(JournalFile):
 
     def _take(self, place: int, entry: dict[str, Any]) -> None:
         key = str(entry["key"])
+        # Nothing of a damaged line may be taken, so this comes before the changes below.
         if "data" not in entry:
             raise KeyError("data")
         self._places[key] = place

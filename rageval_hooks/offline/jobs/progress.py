@@ -20,9 +20,11 @@ def progress_bar(title: str, total: int | None) -> Iterator[Advance]:
         title: what is being done.
         total: approximate number of steps; None if it is unknown.
     """
+    # In the log of a CI job a bar would be thousands of lines.
     if not sys.stderr.isatty():
         yield lambda _: None
         return
+    # rich is slow to import, and needed for terminals only.
     from rich.console import Console
     from rich.progress import (
         BarColumn,

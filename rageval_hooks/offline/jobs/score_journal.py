@@ -61,6 +61,7 @@ class ScoreJournal(JournalFile):
 
     def part(self, index: int, metric: str, results: Sequence[Result], spent: Spent) -> None:
         """Note the results of one metric."""
+        # Judged results are noted one by one: each of them has cost money.
         found = _RESULTS.dump_json(tuple(results)).decode()
         self._note(f'"index":{index},"metric":{json.dumps(metric)},"results":{found}', spent)
 
@@ -70,6 +71,7 @@ class ScoreJournal(JournalFile):
 
     def records(self, order: Sequence[int] | None = None, /) -> Iterator[Record]:
         """Yield the records that are done, in the order of the input, or in another order of positions in it."""
+        # Records are read again from the file, because they would fill the memory.
         for place in self._places if order is None else map(self._places.__getitem__, order):
             if place != _NOWHERE:
                 yield Record.model_validate(self._line_at(place)["record"])
@@ -84,6 +86,7 @@ class ScoreJournal(JournalFile):
         return self._append(f'{{{entry},"spent":{spent.model_dump_json()}}}')
 
     def _place(self, index: int, place: int) -> None:
+        # Turns end in any order, so that there may be gaps.
         if index >= len(self._places):
             self._places.extend([_NOWHERE] * (index + 1 - len(self._places)))
         self._places[index] = place
@@ -92,6 +95,7 @@ class ScoreJournal(JournalFile):
         index, spent = int(entry["index"]), Spent.model_validate(entry["spent"])
         if "record" in entry:
             self._place(index, place)
+            # The record has all its results, also those that had their own lines.
             self._parts.pop(index, None)
         else:
             self._parts.setdefault(index, {})[entry["metric"]] = _RESULTS.validate_python(entry["results"])

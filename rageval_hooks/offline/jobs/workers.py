@@ -22,4 +22,5 @@ async def work_together(worker: Callable[[], Coroutine[Any, Any, None]], number:
     finally:
         for task in workers:
             task.cancel()
+        # Cancelled tasks end here, before the event loop closes; their errors are those of the first.
         await asyncio.gather(*workers, return_exceptions=True)

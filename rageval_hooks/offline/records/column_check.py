@@ -47,6 +47,7 @@ def check_first_rows(
     fields = [take_fields(row, mapping) for row in rows]
     missing = _missing(source, required, fields)
     if missing:
+        # A suggestion must not take the column of another field.
         used = {column for found in fields for column in found.columns.values()}
         _fail(source.path, missing[0], columns, suggest_map(missing, rows, used))
     for choice in _choices(fields):
@@ -74,6 +75,7 @@ def _still_missing(source: RowSource, missing: list[str]) -> list[str]:
         return missing
     left = set(missing)
     with RowSource(source.path) as again:
+        # A test set may have its references only in the rows of one source.
         for row in again:
             if isinstance(row, Row):
                 left -= {name for name in left if has_column(name, row.data)}

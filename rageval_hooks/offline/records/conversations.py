@@ -28,6 +28,7 @@ def read_conversation(messages: Path, contexts: Path) -> Iterator[tuple[int, Rec
         ConfigurationError: there is no such file.
         TurnError: it is not JSON, or the two do not fit together; the message says where.
     """
+    # The passages of a turn are matched to its answer by their position.
     turns = turns_from_conversation(_array(messages, _MESSAGES), _array(contexts, _CONTEXTS))
     for number, turn in enumerate(turns, 1):
         yield number, Record(id=turn.id, turn=turn)
@@ -35,6 +36,7 @@ def read_conversation(messages: Path, contexts: Path) -> Iterator[tuple[int, Rec
 
 def _array(path: Path, names: tuple[str, ...]) -> list[Any]:
     try:
+        # Editors on Windows begin files with a byte order mark, which "utf-8-sig" drops.
         document = json.loads(path.read_text("utf-8-sig"))
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
@@ -51,6 +53,7 @@ def _search(document: Any, names: tuple[str, ...]) -> list[Any] | None:
         return document
     if not isinstance(document, Mapping):
         return None
+    # Exports nest the array in objects: `{"data": {"messages": [...]}}`.
     for name in (*names, "data"):
         if name in document and (found := _search(document[name], names)) is not None:
             return found

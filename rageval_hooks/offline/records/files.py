@@ -69,12 +69,15 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         OSError: the folder cannot be written.
     """
     target = Path(os.path.realpath(path))  # a link stays a link
+    # The temporary file is in the same folder, because a rename works only within a file system.
     descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
     try:
         with open(descriptor, "wb") as file:
             yield file
             file.flush()
+            # Without it a crash after the rename could leave an empty file.
             os.fsync(file.fileno())
+        # `mkstemp` makes files that only their owner may read.
         os.chmod(temporary, target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask())
         os.replace(temporary, target)
     except BaseException:
@@ -132,6 +135,7 @@ def write_records(path: str | os.PathLike[str], records: Iterable[Record]) -> in
 
 
 def _umask() -> int:
+    # The mask can only be read by setting it.
     mask = os.umask(0o022)
     os.umask(mask)
     return mask

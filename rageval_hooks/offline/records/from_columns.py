@@ -66,6 +66,7 @@ def record_from_fields(fields: Fields, name: str, *, table: bool) -> Record:
         TurnError: a value does not fit its field.
     """
     identity = name if is_missing(fields.get("id")) else str(fields.get("id")).strip()
+    # A missed target has no rank, but is known not to be there.
     rank, missed = rank_in(fields.get("rank"))
     try:
         return Record(
@@ -97,6 +98,7 @@ def _turn(fields: Fields, identity: str, table: bool) -> Turn:
 
 
 def _metadata(fields: Fields) -> dict[str, Any]:
+    # A column of metadata comes first: other columns may repeat a part of it.
     found = {**metadata_in(fields.get("metadata")), **plain_mapping(fields.rest)}
     if not is_missing(fields.get("citations")):
         found["citations"] = citations_in(fields.get("citations"))

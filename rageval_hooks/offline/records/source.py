@@ -63,6 +63,7 @@ class RowSource:
         """The first rows."""
         if self._sample is None:
             self._rest = self.format.read(self.file)
+            # So few rows are read fast, and most files show their form in them.
             self._sample = list(islice(self._rest, _SAMPLE_ROWS))
         return self._sample
 
@@ -73,6 +74,7 @@ class RowSource:
 
     def __iter__(self) -> Iterator[Row | BadRow]:
         """Yield all rows. A second call reads the file again."""
+        # The sample was read from the same pass, which continues behind it.
         first = self.sample
         rest, self._rest = self._rest, None
         if rest is None:
@@ -94,6 +96,7 @@ class RowSource:
             if isinstance(row, BadRow):
                 yield row
                 continue
+            # A row of OTLP has many spans of the same trace.
             for key in dict.fromkeys(keys_of(row)):
                 places.setdefault(key, []).append(place)
                 lines.setdefault(key, row.line)

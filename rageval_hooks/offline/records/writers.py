@@ -29,6 +29,7 @@ def check_outputs(outputs: Sequence[Path], columns: str = "native") -> None:
     """
     layout_of(columns)
     formats = [check_output(path) for path in outputs]
+    # JSON Lines has the whole records, so that the layout would have no effect.
     if columns != "native" and not any(found.has_columns for found in formats):
         raise ConfigurationError(f"--columns {columns} is a layout of tables: an output should end in .csv")
 

@@ -65,6 +65,7 @@ def _has_enough_words(text: str) -> bool:
 def chunk_id(document: str, text: str, occurrence: int = 1) -> str:
     """Return the id of a chunk, which depends only on the document's name and the text."""
     digest = blake2b(digest_size=8)
+    # The length before each part makes ("ab", "c") differ from ("a", "bc").
     for part in (document, text, *([str(occurrence)] if occurrence > 1 else [])):
         data = part.encode()
         digest.update(len(data).to_bytes(8, "big"))
@@ -129,6 +130,7 @@ def _sentences(block: str, size: int) -> Iterator[tuple[str, str]]:
 def _pieces(sentence: str, size: int) -> Iterator[str]:
     """Cut a sentence that is longer than a chunk, between words if possible."""
     while len(sentence) > size:
+        # A space in the second half keeps the pieces of similar size.
         place = sentence.rfind(" ", size // 2, size + 1)
         place = size if place < 0 else place
         yield sentence[:place].strip()
@@ -176,7 +178,9 @@ def spread(chunks: Sequence[Chunk], limit: int, seed: int) -> list[Chunk]:
     documents: dict[str, list[Chunk]] = {}
     for chunk in chunks:
         documents.setdefault(chunk.document, []).append(chunk)
+    # A hash of seed and id is a random order that stays when documents are added.
     drawn = [sorted(documents[name], key=lambda chunk: lot(chunk.id)) for name in sorted(documents, key=lot)]
+    # One chunk of each document, then a second of each, and so on: long documents do not dominate.
     rounds = (chunk for turn in zip_longest(*drawn) for chunk in turn if chunk is not None)
     chosen = {chunk.id for chunk in islice(rounds, limit)}
     return [chunk for chunk in chunks if chunk.id in chosen]

@@ -92,6 +92,7 @@ def plan_of(chunks: Sequence[Chunk], journal: KeyedJournal, *, styles: Sequence[
     places = _places(chunks, styles, per_chunk)
     calls = tokens = 0
     for place in places:
+        # Two requests per chunk: one writes the questions, one checks them.
         waiting = (place.draft not in journal) + (place.look not in journal)
         calls += waiting
         tokens += waiting * (_PROMPT_TOKENS + len(place.chunk.text) // _CHARACTERS_PER_TOKEN)
@@ -135,6 +136,7 @@ async def generate(
     """
     work = _Work(BudgetedJudge(judge, budget or Budget()), journal, advance)
     places = _places(chunks, styles, per_chunk)
+    # A chunk is done once its questions were checked.
     resumed = sum(place.look in journal for place in places)
     waiting = iter(places)
 
@@ -162,6 +164,7 @@ class _Place:
     def __init__(self, chunk: Chunk, styles: tuple[str, ...]) -> None:
         self.chunk = chunk
         self.styles = styles
+        # Ids of a store stay when a text changes, but the questions are about the text.
         text = blake2b(chunk.text.encode(), digest_size=8).hexdigest()
         name = f"{chunk.id}/{text}/{'+'.join(styles)}"
         self.draft = f"draft/{name}"
@@ -180,6 +183,7 @@ class _Work:
 
     async def do(self, place: _Place) -> None:
         try:
+            # Both answers are paid for, so each is kept as soon as it exists.
             if place.draft not in self.journal:
                 self._keep(place.draft, "pairs", await draft(self.judge, place.chunk, place.styles))
             if place.look not in self.journal:
@@ -188,6 +192,7 @@ class _Work:
         except BudgetSpentError:
             self.undone += 1
         except JudgeError as error:
+            # After the first answer the judge works: an error is about one chunk.
             if not len(self.journal) and _is_about_the_judge(error):
                 raise
             self.failures[error.message] += 1
@@ -210,6 +215,7 @@ def _collect(places: Sequence[_Place], journal: KeyedJournal, result: Generated)
         pairs, reasons = journal[place.draft]["pairs"], journal[place.look]["reasons"]
         result.rejected["missing"] += len(place.styles) - len(pairs)
         for pair, reason in zip(pairs, reasons, strict=True):
+            # "When did it open?" and "when did it open" are the same question.
             asked = " ".join(fold(pair["question"]).split())
             if reason is None and asked in seen:
                 reason = "duplicate"

@@ -121,6 +121,7 @@ async def draft(judge: Judge, chunk: Chunk, styles: Sequence[str]) -> list[dict[
     Raises:
         JudgeError: there is no usable answer.
     """
+    # The delimiters are chosen so that no text can close its frame: instructions in documents stay data.
     delimiters = Delimiters([chunk.document, chunk.text])
     lines = "\n".join(f"{number}. a question that {STYLES[style]}" for number, style in enumerate(styles, 1))
     distinct = "\n- No two of them ask for the same thing." if len(styles) > 1 else ""

@@ -30,6 +30,7 @@ def resolve_styles(given: Iterable[str]) -> tuple[str, ...]:
         UnknownNameError: there is no such style.
     """
     names = [name.strip().lower().replace("_", "-") for item in given for name in item.split(",")]
+    # Styles take turns, so that a repeated one would be asked for twice as often by mistake.
     names = list(dict.fromkeys(name for name in names if name))
     for name in names:
         if name not in STYLES:

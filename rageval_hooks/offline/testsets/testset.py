@@ -100,6 +100,7 @@ def read_questions(
     if not questions:
         why = f": line {bad[0].line}: {bad[0].reason}" if bad else ": it is empty"
         raise ConfigurationError(f"there is no question in {path}{why}")
+    # Two questions with the same id could not be told apart in a run.
     ids = distinct([question.id for question in questions])
     return [question.model_copy(update={"id": new}) for question, new in zip(questions, ids, strict=True)], bad
 
@@ -110,6 +111,7 @@ def _check(source: RowSource, mapping: ColumnMap | None) -> None:
     Raises:
         TurnError: none of them has one.
     """
+    # Only the first rows are checked: a later row without a question is a bad row.
     rows = [row.data for row in unnested(source.sample) if isinstance(row, Row)]
     if not rows or any(holds_turn(row) or "query" in take_fields(row, mapping).values for row in rows):
         return
@@ -185,6 +187,7 @@ def _of_record(record: Record) -> GoldenQuestion:
 
 def _reference(fields: Fields, table: bool) -> str | None:
     """Return the golden answer. Only the question is required, so an answer in an unknown form is no error."""
+    # In a test set a column "answer" is the golden answer, not one of a system.
     for name in ("reference", "response"):
         value = fields.get(name)
         column = canonical(fields.columns.get(name, "").partition(".")[0])
@@ -208,6 +211,7 @@ def _only_passage(fields: Fields, table: bool) -> str | None:
         passages = passages_in(fields.get("passages"), table)
     except TurnError:
         return None
+    # With several passages it is not known which one holds the answer.
     return passages[0].text if len(passages) == 1 else None
 
 

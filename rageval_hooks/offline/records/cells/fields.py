@@ -192,6 +192,7 @@ def metadata_in(value: Any) -> dict[str, Any]:
 
 def citations_in(value: Any) -> Any:
     """Return citations as the metric reads them; a bare id becomes a citation without a position."""
+    # Tables have them as JSON.
     value = plain_value(unpacked(value))
     if not isinstance(value, list):
         return value

@@ -62,6 +62,7 @@ def take_fields(row: Mapping[str, Any], mapping: ColumnMap | None = None) -> Fie
     if mapping is not None:
         for name, path in mapping.paths.items():
             found.take(name, path, mapping.value(name, row))
+    # Fields are taken in the order of ALIASES: a column belongs to the first field that wants it.
     plan = plan_columns(tuple(row))
     for name in ALIASES:
         if name not in found.values:
@@ -80,6 +81,7 @@ def _note_unused(row: Mapping[str, Any], found: Fields) -> None:
 
 
 def _take(name: str, plan: ColumnPlan, row: Mapping[str, Any], found: Fields) -> None:
+    # "answer" is the response, unless "prediction" is there; then it is the reference.
     taken = set(found.columns.values())
     candidates = [column for column in plan.direct[name] if column not in taken]
     present = [column for column in candidates if not is_missing(row[column])]

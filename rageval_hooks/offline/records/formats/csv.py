@@ -65,6 +65,7 @@ class Csv(FileFormat):
         for row in rows:
             writer.writerow(row.model_dump(mode="json") if isinstance(row, BaseModel) else row)
         text.flush()
+        # Closing the text layer would close the output, which belongs to the caller.
         text.detach()
 
     def _begin(self, file: SourceFile) -> tuple[list[str], Any]:
@@ -104,6 +105,7 @@ def check_header(header: list[str], file: SourceFile) -> list[str]:
     Raises:
         TurnError: two columns have the same name, so that only one would be read.
     """
+    # pandas writes an index as a column without a name, possibly several times.
     twice = [name for name, count in Counter(header).items() if count > 1 and name.strip()]
     if twice:
         raise TurnError(f"{file.path} has several columns {twice[0]!r}: give each its own name")

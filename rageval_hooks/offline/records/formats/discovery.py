@@ -26,6 +26,7 @@ def all_formats() -> tuple[FileFormat, ...]:
     return tuple(found)
 
 
+# A module also has the names that it imports, such as `FileFormat` itself.
 def _is_format(value: object, module: str) -> bool:
     if not isinstance(value, type) or not issubclass(value, FileFormat):
         return False
@@ -73,4 +74,5 @@ def _inner_suffix(path: Path) -> str:
 
 
 def _by_suffix(suffix: str) -> FileFormat | None:
+    # Suffixes are unique among formats.
     return next((found for found in all_formats() if suffix in found.suffixes), None)

@@ -25,11 +25,13 @@ class JsonLines(FileFormat):
 
     def read(self, file: SourceFile) -> Iterator[Row | BadRow]:
         """Yield a row per line that is not blank."""
+        # UTF-8 is read as bytes, so that one invalid line does not damage the others.
         if file.encoding.is_utf8:
             for _, row in lines_with_places(file.binary()):
                 yield row
             return
         number = 0
+        # Only "\n" ends a line, as in UTF-8 files, which are read as bytes.
         for line, text in enumerate(file.text(newline="\n"), 1):
             if text.strip():
                 number += 1
@@ -73,5 +75,6 @@ def _parse(text: str, line: int, number: int) -> Row | BadRow:
     except (ValueError, RecursionError) as error:
         return BadRow(line, f"not JSON: {error}", text)
     if not isinstance(data, dict):
+        # A number or a list has no names, and so no question.
         return BadRow(line, "not a JSON object", text)
     return Row(line, data, number)

@@ -47,6 +47,7 @@ def _open(file: SourceFile) -> Any:
         import pyarrow.parquet  # type: ignore[import-untyped]
     except ImportError:
         raise MissingDependencyError("pyarrow", "offline", "reading Parquet") from None
+    # Memory mapping reads only the needed pages, but needs the file itself.
     source = file.binary() if file.is_compressed else file.path
     try:
         return pyarrow.parquet.ParquetFile(source, memory_map=not file.is_compressed)

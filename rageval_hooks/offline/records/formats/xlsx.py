@@ -35,10 +35,12 @@ class Xlsx(FileFormat):
             values = [_plain(cell) for cell in cells[: len(header)]]
             if any(value not in (None, "") for value in values):
                 number += 1
+                # Excel does not store empty cells at the end of a row.
                 padded = values + [None] * (len(header) - len(values))
                 yield Row(line, dict(zip(header, padded, strict=True)), number)
 
     def _begin(self, file: SourceFile) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
+        # The first sheet is often a cover page without cells.
         for sheet in _open(file).worksheets:
             rows = sheet.iter_rows(values_only=True)
             first = next(rows, None)

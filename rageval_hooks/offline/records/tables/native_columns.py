@@ -30,6 +30,7 @@ def is_known_score(name: str) -> bool:
 
     Other scores are recognized in a table by the columns next to them: label, probability or reason.
     """
+    # Ranks are options of metrics, so that their scores are not in the list of names.
     return name in _names() or _BY_RANK.fullmatch(name) is not None
 
 

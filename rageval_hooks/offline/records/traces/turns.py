@@ -106,6 +106,7 @@ def _last(texts: Sequence[str]) -> str:
 
 def _passages(retrievers: Sequence[ExportedSpan]) -> list[Passage]:
     """Return the context: the output of the last reranker, or else that of all retrievers."""
+    # A reranker receives what the retrievers found, and its output is what the prompt has.
     rerankers = [span for span in retrievers if span.kind == "RERANKER"]
     found: dict[tuple[str | None, str], Passage] = {}
     for span in rerankers[-1:] or retrievers:
@@ -156,6 +157,7 @@ def _written(span: ExportedSpan) -> str:
 def _usage(span: ExportedSpan) -> Usage | None:
     read = span.attributes.get("llm.token_count.prompt")
     written = span.attributes.get("llm.token_count.completion")
+    # Half of the usage would make a wrong price.
     if read is None or written is None:
         return None
     return Usage(input_tokens=int(read), output_tokens=int(written))

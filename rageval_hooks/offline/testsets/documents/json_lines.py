@@ -39,6 +39,7 @@ def _document(row: Mapping[str, Any], file: str, line: int, where: str) -> Found
         return BadPart(where=where, reason=f"it has no text under one of {', '.join(_TEXTS)}; found: {found}")
     if not text.strip():
         return BadPart(where=where, reason="its text is empty")
+    # A line with an id is a chunk of a store, in which `run` will find it by this id.
     identifier = _first(row, _IDS)
     # Lines without a name and an id are told apart by their number.
     unnamed = file if identifier is not None else f"{file}:{line}"

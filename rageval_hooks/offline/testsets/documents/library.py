@@ -50,6 +50,7 @@ class Library:
     def skipped_lines(self) -> Iterator[str]:
         """Yield a line per reason for skipped files, with how many there are and some of them."""
         counts = Counter(problem.reason for problem in self.skipped)
+        # A folder may have thousands of files of other kinds: a line for each would hide the others.
         for reason, count in counts.most_common():
             names = [problem.where for problem in self.skipped if problem.reason == reason]
             more = ", …" if count > _EXAMPLES else ""
@@ -94,6 +95,7 @@ def read_documents(paths: Iterable[Path], *, leave_out: Iterable[Path] = (), enc
         MissingDependencyError: a file needs a package that is not installed.
     """
     library = Library()
+    # An output in the folder of documents is not a document of the next run.
     others = {path.resolve() for path in leave_out}
     for path in paths:
         if not path.exists():
@@ -114,6 +116,7 @@ def read_documents(paths: Iterable[Path], *, leave_out: Iterable[Path] = (), enc
 
 def _files(folder: Path) -> Iterator[Path]:
     for path in sorted(folder.rglob("*")):
+        # `.git` and `.venv` hold thousands of files that are no documents.
         hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
         if not hidden and path.is_file():
             yield path
@@ -132,6 +135,7 @@ def _read(path: Path, name: str, library: Library, encoding: str | None) -> None
                     _keep(found, library)
                 else:
                     library.problems.append(Problem(found.where, found.reason))
+    # These concern every file of the kind, so the command ends with the message.
     except (MissingDependencyError, ConfigurationError):
         raise
     except (OSError, EOFError, RagevalError) as error:
@@ -139,6 +143,7 @@ def _read(path: Path, name: str, library: Library, encoding: str | None) -> None
 
 
 def _keep(document: Document, library: Library) -> None:
+    # Lone surrogates and null bytes are not valid in JSON or in a request.
     text = clean_text(document.text).replace("\r\n", "\n").replace("\x00", "")
     if text.strip():
         library.documents.append(document.model_copy(update={"text": text}))

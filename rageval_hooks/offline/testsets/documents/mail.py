@@ -23,6 +23,7 @@ class Mail(DocumentReader):
     def read(self, file: SourceFile, name: str) -> Iterator[Document]:
         """Yield the message: its headers that matter, and the plain text or the HTML."""
         message = BytesParser(policy=policy.default).parse(file.binary())
+        # The plain text is the sender's; HTML has the layout around it.
         body = message.get_body(("plain", "html"))
         if body is None:
             raise UnreadableDocumentError("it has no text")

@@ -38,11 +38,13 @@ def _pages(file: SourceFile) -> list[str]:
         raise MissingDependencyError("pypdf", "offline", "reading PDF") from error
     try:
         reader = PdfReader(file.binary())
+        # Many PDFs are encrypted with an empty password to forbid printing.
         if reader.is_encrypted and not reader.decrypt(""):
             raise UnreadableDocumentError("it is locked by a password: save it without one")
         return [page.extract_text() for page in reader.pages]
     except DependencyError as error:
         raise UnreadableDocumentError(f"its encryption needs another package: {error}") from error
+    # pypdf raises these for damaged files.
     except (PyPdfError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UnreadableDocumentError(f"it is not a readable PDF ({type(error).__name__}: {error})") from error
 
