@@ -140,9 +140,8 @@ def _items(source: RowSource, options: ReadOptions) -> Items:
 
 def _note_encoding(source: RowSource, note: Note) -> None:
     """Tell the user that the encoding of a text file was guessed."""
-    # Parquet and Excel state their encoding; they have columns, but their cells have types.
-    is_text = source.format.has_text_cells or not source.columns
-    if is_text and source.file.encoding.guessed:
+    # The encoding is detected when it is asked for, which is slow and meaningless for Parquet and Excel.
+    if not source.format.is_binary and source.file.encoding.guessed:
         note(f"{source.path} is read as {source.file.encoding.name}: --encoding names another encoding")
 
 

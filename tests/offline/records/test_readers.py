@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from rageval_hooks import ConfigurationError, Evaluation, Passage, Score, Skipped, Turn
 from rageval_hooks.errors import TurnError
 from rageval_hooks.exporters.jsonl import JsonlExporter
+from rageval_hooks.offline.records import read_items
 from rageval_hooks.offline.records.files import BadRow, read_records
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.score import Failed
@@ -495,3 +496,25 @@ def test_a_large_file_streams(tmp_path: Path) -> None:
 
     small, large = peak(300), peak(3000)
     assert large - small < 2700 * 400  # of 2,000 and more that a row has
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "xlsx"])
+def test_binary_files_have_no_encoding_that_is_guessed(tmp_path: Path, suffix: str) -> None:
+    """Their bytes are not text: no note proposes --encoding."""
+    import openpyxl
+    import pyarrow.parquet
+
+    path = tmp_path / f"a.{suffix}"
+    rows = [{"question": f"When did pier {number} open?", "answer": "In 2019."} for number in range(300)]
+    if suffix == "parquet":
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    else:
+        book = openpyxl.Workbook()
+        book.active.append(["question", "answer"])
+        for row in rows:
+            book.active.append(list(row.values()))
+        book.save(path)
+    notes: list[str] = []
+
+    assert len(list(read_items(path, note=notes.append))) == 300
+    assert notes == []

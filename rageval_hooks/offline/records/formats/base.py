@@ -137,6 +137,9 @@ class FileFormat(ABC):
     has_text_cells: ClassVar[bool] = False
     """True if cells hold text only, so that lists and objects are written into them as text."""
 
+    is_binary: ClassVar[bool] = False
+    """True if the file is not text, so that it has no encoding."""
+
     writable: ClassVar[bool] = False
     """True if :meth:`write` is implemented."""
 

@@ -22,6 +22,7 @@ class Parquet(FileFormat):
     suffixes = (".parquet", ".pq")
     has_columns = True
     has_text_cells = True
+    is_binary = True
 
     def columns(self, file: SourceFile) -> list[str]:
         """Return the names of the schema."""

@@ -22,6 +22,7 @@ class Xlsx(FileFormat):
     suffixes = (".xlsx", ".xlsm")
     has_columns = True
     has_text_cells = True
+    is_binary = True
 
     def columns(self, file: SourceFile) -> list[str]:
         """Return the first row."""
