@@ -69,9 +69,9 @@ def resolve_parts(
             raise ConfigurationError(f"{name} must be a list of names, classes or instances, not {value!r}")
     # Settings take text; lists of classes and instances are resolved below.
     settings = Settings.build(
-        metrics=metrics if isinstance(metrics, str) else None,
-        exporters=exporters if isinstance(exporters, str) else None,
-        judge=judge if isinstance(judge, str) else None,
+        metrics=_if_text(metrics),
+        exporters=_if_text(exporters),
+        judge=_if_text(judge),
         **plain,
     )
     named_exporters = settings.exporters if exporters is None or isinstance(exporters, str) else exporters
@@ -82,6 +82,11 @@ def resolve_parts(
     running = resolve_metrics(named_metrics, made_judge, settings)
     thresholds = resolve_thresholds(running, settings, own=plain.get("thresholds") is not None)
     return Parts(settings=settings, metrics=running, exporters=made_exporters, judge=made_judge, thresholds=thresholds)
+
+
+def _if_text(given: object) -> str | None:
+    """Return an argument that is text, as in the environment: ``"groundedness,latency"``."""
+    return given if isinstance(given, str) else None
 
 
 def _resolve_exporters(

@@ -128,10 +128,8 @@ class TurnStages:
             trace_id = None if context is None else context.trace_id
             job = self._engine.job(turn, self._metric_sampler.names(trace_id) if evaluable else ())
             analysis = self._engine.analyze(turn, deadline)
-            # What was computed while the model wrote is taken over, and not computed twice.
-            for preparation in [] if context is None else context.preparations:
-                preparation.cancel()
-                analysis.adopt(preparation.analysis)
+            if context is not None:
+                _adopt_preparations(analysis, context)
             evaluation, rest = self._engine.evaluate_local(job, analysis)
             if evaluable:
                 self._notify(evaluation)
@@ -175,3 +173,10 @@ class TurnStages:
     def _failed(self, what: str, error: BaseException) -> None:
         self._counters.add("internal_errors")
         self._log.warn(what, "%s: %s", what, type(error).__name__, error=error)
+
+
+def _adopt_preparations(analysis: TurnAnalysis, context: TurnContext) -> None:
+    """Take over what was computed while the model wrote, so that it is not computed twice."""
+    for preparation in context.preparations:
+        preparation.cancel()
+        analysis.adopt(preparation.analysis)
