@@ -84,7 +84,7 @@ class LexicalRetriever(BaseRetriever):
 
 
 class ExtractiveModel(BaseChatModel):
-    """Stands in for a language model: answers with the sentences that share most words with the question."""
+    """Replaces a language model: answers with the sentences that share most words with the question."""
 
     @property
     def _llm_type(self) -> str:

@@ -63,7 +63,7 @@ class LexicalRetriever(BaseRetriever):
 
 
 class ExtractiveLLM(CustomLLM):
-    """Stands in for a language model: answers with the sentences that share most words with the question."""
+    """Replaces a language model: answers with the sentences that share most words with the question."""
 
     @property
     def metadata(self) -> LLMMetadata:

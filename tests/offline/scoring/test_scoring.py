@@ -437,7 +437,7 @@ class TestJudge:
 
     @pytest.mark.parametrize("kind", [JudgeAnswerError, JudgeRefusedError, JudgeTruncatedError])
     def test_an_answer_that_cannot_be_used(self, kind: type[Exception], path: Path) -> None:
-        """An unusable answer is an answer: the judge works, and an outage is a failure of its own turn."""
+        """An unusable answer is an answer: the judge works, and an outage fails only its turn."""
 
         def useless(call: FakeCall) -> Any:
             raise (JudgeUnavailableError if "pier 5" in call.prompt else kind)("no")
