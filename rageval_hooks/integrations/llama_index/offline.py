@@ -65,7 +65,8 @@ class LlamaIndexSupport(OfflineSupport):
         # The document store of an index is empty if its vector store keeps the texts.
         if isinstance(nodes, Mapping) and (nodes or docstore is None):
             return [(str(key), node) for key, node in nodes.items()]
-        for owner in (store, getattr(store, "vector_store", None)):
+        owners: tuple[Any, ...] = (store, getattr(store, "vector_store", None))
+        for owner in owners:
             if getattr(owner, "stores_text", False) and _has_method(owner, "get_nodes"):
                 return [(None, node) for node in owner.get_nodes()]
         return None

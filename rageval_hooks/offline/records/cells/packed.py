@@ -50,7 +50,7 @@ def _with_comma(item: re.Match[str]) -> str:
 
 
 def _node_value(node: ast.AST) -> Any:
-    read = _NODES.get(type(node))
+    read: Callable[[Any], Any] | None = _NODES.get(type(node))
     return ast.literal_eval(node) if read is None else read(node)
 
 
