@@ -32,6 +32,9 @@ from rageval_hooks.turn import Turn
 
 __all__ = ["run_demo"]
 
+# USD per 1,000 tokens, as in seed 001.
+_COST_RATE = 0.0005
+
 # Thresholds by tier of models. The default threshold of `context_relevance` is for one passage; in the demo the score
 # is a mean over four passages, of which one has the answer. These values separate the questions with an answer from
 # the one without, as the threshold of any application should.
@@ -86,6 +89,8 @@ def run_demo(
         on_evaluation=evaluations.append,
         # Long enough, also on a slow machine, for every local score to be on the spans of the turn.
         inline_budget_ms=60_000,
+        # The demo's model copies sentences, so no price is known.
+        cost_rate=_COST_RATE,
     ) as handle:
         console = make_console(sys.stdout)
         if not as_json:

@@ -23,7 +23,7 @@ _REASONS = {
 
 def reason_without_passages(turn: Turn) -> str | None:
     """Return the likely reason why an answer has no passages; None if it has some, or if there is no answer."""
-    if not turn.response or turn.prompt_passages:
+    if not turn.response or turn.prompt_passages or _is_bare_model_call(turn):
         return None
     if turn.passages:
         return "not_in_prompt"
@@ -33,6 +33,18 @@ def reason_without_passages(turn: Turn) -> str | None:
     if any(step.kind == "tool" and step.output for step in turn.steps):
         return "text_only_tool"
     return "no_retriever"
+
+
+def _is_bare_model_call(turn: Turn) -> bool:
+    """Return True if the application called a model directly: then nothing is missing.
+
+    The model call is then the root run itself, so both have the same times. In a chain, the root begins earlier.
+    """
+    if len(turn.steps) != 1 or turn.timing is None:
+        return False
+    [step] = turn.steps
+    times = (turn.timing.started_at, turn.timing.ended_at)
+    return step.kind == "llm" and (step.started_at, step.ended_at) == times
 
 
 class MissingPassages:

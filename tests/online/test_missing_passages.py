@@ -103,3 +103,13 @@ def test_on_purpose(caplog: pytest.LogCaptureFixture) -> None:
         assert handle.flush(10)
 
     assert warnings_in(caplog) == []
+
+
+def test_a_model_that_is_called_directly_is_no_answer_without_passages(
+    handle: rageval_hooks.Instrumentation, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Many applications call models for other purposes, too."""
+    fakes.model().invoke(QUESTION)
+    assert handle.flush(10)
+
+    assert warnings_in(caplog) == []
