@@ -79,17 +79,18 @@ class TestDemo:
                 "retrieval ScoredRetriever",
                 "chat extractive-demo",
                 "rag handbook",
+                "evaluate",
             ]
             assert len(item["turn"]["passages"]) == 4
             assert not [result for result in item["scores"] if result["status"] != "scored"]
             assert len(scores(item)) == 16
 
     def test_spans_are_one_trace(self, turns: Any) -> None:
-        """The steps are children of the turn."""
+        """The steps and the evaluation are children of the turn."""
         for item in turns.values():
-            *steps, turn = item["spans"]
+            *steps, turn, evaluation = item["spans"]
             assert {span["trace_id"] for span in item["spans"]} == {item["turn"]["span"]["trace_id"]}
-            assert {span["parent_id"] for span in steps} == {turn["span_id"]}
+            assert {span["parent_id"] for span in [*steps, evaluation]} == {turn["span_id"]}
 
     def test_the_wrong_number_shows(self, turns: Any) -> None:
         """It is the only answer with an unsupported fact, and the explanation names it."""

@@ -85,7 +85,7 @@ class TestTheList:
         assert len(lines) == sum(len(item["scores"]) for item in everything)
         assert "\x1b" not in "".join(lines)
         [mrr] = [line for line in lines if line.startswith("mrr ")]
-        assert mrr[at:] == "1 / rank of the first relevant passage; 0 if there is none"
+        assert mrr[at:] == "1 / rank of the first relevant passage; 0 without one"
         assert mrr.split()[1:8] == ["ranking", "retrieval", "higher", "0", "to", "1", "-"]
         [relevance] = [line for line in lines if line.startswith("context_relevance ")]
         assert ">= 0.54 (all-MiniLM-L6-v2: 0.84), >= 0.48 (lexical: 0.74)" in relevance

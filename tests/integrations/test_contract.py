@@ -334,12 +334,15 @@ def shapes(seen: Seen) -> list[tuple[Any, ...]]:
             names[span.parent.span_id] if span.parent else None,
             (span.status.status_code.name, span.status.description),
             [(event.name, dict(event.attributes)) for event in span.events],
-            sorted({re.sub(r"\.\d+\.", ".N.", name) for name in span.attributes}),
+            sorted({re.sub(r"\.\d+\.", ".N.", name) for name in span.attributes} - UNLIKE),
             {name: span.attributes[name] for name in SAME if name in span.attributes},
         )
         for span in sorted(seen.spans, key=lambda span: (span.start_time, span.name))
     ]
 
+
+UNLIKE = {"gen_ai.response.id"}
+"""LangChain's scripted model reports no response ids."""
 
 SAME = (
     "openinference.span.kind",

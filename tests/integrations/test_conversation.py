@@ -69,7 +69,7 @@ def test_the_same_scores_as_in_an_application() -> None:
     assert second["unsupported_facts"] == 1
     assert second.score("unsupported_facts").label == "fail"  # type: ignore[union-attr]
     assert first["groundedness"] > second["groundedness"]
-    assert {result.name for result in first.skipped} == {"latency"}
+    assert {result.name for result in first.skipped} == {"latency", "cost"}
     assert evaluate(first.turn, models="lexical").results == first.results
 
 
