@@ -66,8 +66,5 @@ check-version:
 	test "$(TAG)" = "v$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' rageval_hooks/version.py)"
 
 # The frameworks' own tests, with and without the hook.
-compat-hosts:
-	scripts/compat_hosts.sh $(SUITES)
-
 clean:
 	rm -rf $(VENV) $(VENV)-wheel $(VENV)-node build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
