@@ -65,6 +65,6 @@ wheel: $(VENV)/.installed-build
 check-version:
 	test "$(TAG)" = "v$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' rageval_hooks/version.py)"
 
-# The frameworks' own tests, with and without the hook.
+
 clean:
 	rm -rf $(VENV) $(VENV)-wheel $(VENV)-node build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
