@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Generic, Literal, TypeVar
 
 from rageval_hooks.errors import ModelNotReadyError, ModelUnavailableError
-from rageval_hooks.runtime.fork import reset_in_child
+from rageval_hooks.runtime.fork import delay_forks, reset_in_child
 from rageval_hooks.runtime.threads import Signal, new_lock, start_daemon_thread
 
 __all__ = ["BackgroundValue", "LoadState"]
@@ -105,7 +105,8 @@ class BackgroundValue(Generic[T]):
 
     def _run(self) -> None:
         try:
-            self._value = self._load()
+            with delay_forks():
+                self._value = self._load()
         except ModelUnavailableError as error:
             self._fail(error.reason)
         except BaseException as error:
