@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from contextvars import ContextVar
-from typing import Any
+from functools import cache
+from typing import Any, cast
 from uuid import UUID
 
 from langchain_core.runnables.config import var_child_runnable_config
+from langchain_core.tracers.context import register_configure_hook
 
 from rageval_hooks.integrations.capture.recorder import Framework, Run, shared_recorder
 from rageval_hooks.integrations.langchain.earlier_searches import EarlierSearches
@@ -17,6 +19,7 @@ from rageval_hooks.turn import Turn
 __all__ = [
     "FRAMEWORK",
     "enter_retriever",
+    "give_slots",
     "identity_of_call",
     "key_of",
     "new_retriever_slot",
@@ -65,6 +68,20 @@ def new_retriever_slot() -> None:
     """Give the current context a separate slot, so that concurrent tasks do not see each other's retrievers."""
     previous = _slot.get()
     _slot.set(_Slot(None if previous is None else previous.retriever))
+
+
+class _SlotHook:
+    """Takes the place of a context variable: langchain-core calls ``get`` whenever it configures a callback manager."""
+
+    def get(self) -> None:
+        """Give the context that the manager is for a slot of its own; adds no handler."""
+        new_retriever_slot()
+
+
+@cache
+def give_slots() -> None:
+    """Give every context in which LangChain configures callbacks a slot. Our handlers need it, however attached."""
+    register_configure_hook(cast("ContextVar[Any]", _SlotHook()), inheritable=False)
 
 
 def enter_retriever(key: Hashable | None) -> None:

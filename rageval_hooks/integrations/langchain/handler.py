@@ -23,6 +23,7 @@ from rageval_hooks.integrations.langchain.callbacks import callback
 from rageval_hooks.integrations.langchain.framework import (
     FRAMEWORK,
     enter_retriever,
+    give_slots,
     identity_of_call,
     key_of,
     running_retriever,
@@ -64,6 +65,7 @@ class TurnHandler(BaseCallbackHandler):
 
     def __init__(self) -> None:
         self.pipeline: Pipeline | None = None
+        give_slots()
 
     # --------------------------------------------------------------------------- events that are ignored
 

@@ -12,7 +12,6 @@ from langchain_core.tracers.context import register_configure_hook
 
 from rageval_hooks.integrations.capture.deferred import prepare
 from rageval_hooks.integrations.capture.recorder import shared_recorder
-from rageval_hooks.integrations.langchain.framework import new_retriever_slot
 from rageval_hooks.integrations.langchain.handler import TurnHandler
 from rageval_hooks.integrations.langchain.vector_stores import unwrap_vector_stores, wrap_vector_stores
 from rageval_hooks.online.pipeline import Pipeline
@@ -48,10 +47,7 @@ class _Hook:
         pipeline = _handler.pipeline
         if pipeline is None or not pipeline.enabled or is_suppressed():
             return None
-        if _is_asked_by_langgraph() is not self._inherited:
-            return None
-        new_retriever_slot()
-        return _handler
+        return _handler if _is_asked_by_langgraph() is self._inherited else None
 
 
 def _is_asked_by_langgraph() -> bool:

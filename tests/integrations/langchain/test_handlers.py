@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from typing import Any
 
 import pytest
+from langchain_core.documents import Document
 from langchain_core.runnables import RunnableLambda, RunnablePassthrough
 
 import rageval_hooks
@@ -15,7 +16,7 @@ from rageval_hooks.integrations.capture.recorder import Recorder, Run, shared_re
 from rageval_hooks.integrations.langchain import CallbackHandler
 from rageval_hooks.testing import InMemoryExporter
 from tests.integrations.langchain.conftest import Captured
-from tests.integrations.langchain.fakes import PROMPT, join, lcel, model, retriever
+from tests.integrations.langchain.fakes import PROMPT, ScriptedRetriever, join, lcel, model, retriever
 
 QUESTION = "When was the pier opened?"
 
@@ -104,6 +105,37 @@ def test_a_handler_sees_what_the_process_has_sampled_out(handler: CallbackHandle
 
     assert [evaluation.turn.response for evaluation in exporter.evaluations] == ["inner answer"]
     assert memory.evaluations == []
+
+
+def test_concurrent_calls_in_copies_of_one_context_are_separate_turns(
+    handler: CallbackHandler, exporter: InMemoryExporter
+) -> None:
+    """A retriever that runs in one copy does not enclose what runs in another."""
+    hook = rageval_hooks.instrument(metrics=[], exporters=[InMemoryExporter()])
+    lcel().invoke("before")  # leaves values in this context
+    hook.shutdown()
+    together = threading.Barrier(3, timeout=30)
+
+    def find(query: str) -> list[Document]:
+        together.wait()
+        return [Document(id=query, page_content=query)]
+
+    chain = {"context": ScriptedRetriever(find=find) | join, "question": RunnablePassthrough()} | PROMPT | model("Yes.")
+    questions = ["one?", "two?", "three?"]
+    calls = [
+        threading.Thread(target=copy_context().run, args=(chain.invoke, question, {"callbacks": [handler]}))
+        for question in questions
+    ]
+    for call in calls:
+        call.start()
+    for call in calls:
+        call.join()
+
+    handler.flush(10)
+    turns = [evaluation.turn for evaluation in exporter.evaluations]
+    assert {turn.query: [passage.id for passage in turn.passages] for turn in turns} == {
+        question: [question] for question in questions
+    }
 
 
 def test_handlers_are_cheap_to_make(exporter: InMemoryExporter) -> None:
