@@ -31,7 +31,7 @@ def query_of(value: Any, depth: int = _DEPTH) -> str:
 
     Args:
         value: the input.
-        depth: mappings within mappings that are searched: one may contain itself.
+        depth: mappings and lists within others that are searched: one may contain itself.
     """
     if isinstance(value, str):
         return value
@@ -40,6 +40,10 @@ def query_of(value: Any, depth: int = _DEPTH) -> str:
     if isinstance(value, BaseMessage):
         return content_text(value.content)
     if isinstance(value, (list, tuple)):
+        # A model that is called by itself gets a batch of one conversation: [[HumanMessage("…")]] or ["…"].
+        only = value[0] if len(value) == 1 else None
+        if depth and isinstance(only, (str, list)):
+            return query_of(only, depth - 1)
         return last_human_text(value)
     if not depth:
         return ""
