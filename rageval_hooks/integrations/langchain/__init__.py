@@ -1,7 +1,13 @@
-"""LangChain and LangGraph: a pure ``turn_from_runs`` and a thin callback handler."""
+"""LangChain and LangGraph: a thin callback handler, and the pure ``turn_from_runs``.
+
+Read ``handler`` (callbacks become runs; when the root ends, its turn is submitted), then ``reading.turn`` (runs become
+a turn) with ``reading.context`` (which passages) and ``reading.answer`` (which of the root's values is the answer).
+``payloads`` reads single values: states, messages and documents. ``hook`` attaches the handler to every chain of the
+process.
+"""
 
 try:
-    import langchain_core  # noqa: F401 - only to see whether it is there
+    import langchain_core  # noqa: F401 - only to check that it is installed
 except ImportError as error:
     from rageval_hooks.errors import MissingDependencyError
 
@@ -9,6 +15,6 @@ except ImportError as error:
 
 from rageval_hooks.integrations.langchain.handler import CallbackHandler
 from rageval_hooks.integrations.langchain.hook import attach, detach
-from rageval_hooks.integrations.langchain.runs import turn_from_runs
+from rageval_hooks.integrations.langchain.reading import turn_from_runs
 
 __all__ = ["CallbackHandler", "attach", "detach", "turn_from_runs"]

@@ -12,8 +12,7 @@ from langchain_core.runnables.config import var_child_runnable_config
 from langchain_core.tracers.context import register_configure_hook
 
 from rageval_hooks.integrations.capture.recorder import Framework, Run, shared_recorder
-from rageval_hooks.integrations.langchain.earlier_searches import EarlierSearches
-from rageval_hooks.integrations.langchain.runs import IDENTITY_KEYS, turn_from_runs
+from rageval_hooks.integrations.langchain.reading import IDENTITY_KEYS, EarlierSearches, turn_from_runs
 from rageval_hooks.turn import Turn
 
 __all__ = [

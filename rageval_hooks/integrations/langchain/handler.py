@@ -29,7 +29,7 @@ from rageval_hooks.integrations.langchain.framework import (
     running_retriever,
     surrounding_run,
 )
-from rageval_hooks.integrations.langchain.rendering import content_text
+from rageval_hooks.integrations.langchain.payloads import content_text
 from rageval_hooks.integrations.langchain.resuming import (
     earlier_sampling,
     has_copies,

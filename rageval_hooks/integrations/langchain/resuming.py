@@ -9,9 +9,8 @@ from typing import Any
 from rageval_hooks.integrations.capture.held_turns import HeldTurn, held_turns
 from rageval_hooks.integrations.capture.recorder import Recording, Run
 from rageval_hooks.integrations.capture.values import first_string, or_else
-from rageval_hooks.integrations.langchain.question import query_of
+from rageval_hooks.integrations.langchain.reading import is_control_flow, is_waiting, query_of
 from rageval_hooks.integrations.langchain.snapshots import snapshot_runs
-from rageval_hooks.integrations.langchain.status import is_control_flow, is_waiting
 from rageval_hooks.runtime.at_exit import is_multiprocessing_child
 
 __all__ = ["earlier_sampling", "has_copies", "hold_if_waiting", "join_halves", "note_sampling"]

@@ -14,16 +14,17 @@ from langchain_core.messages import BaseMessage
 
 from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.values import is_a, or_else
-from rageval_hooks.integrations.langchain.copying import (
+from rageval_hooks.integrations.langchain.payloads import (
     ATOMS,
     DEPTH,
     DocumentSnapshot,
     MessageSnapshot,
     copy_value,
+    fields_of,
     is_message,
+    is_structured_answer,
     plain,
 )
-from rageval_hooks.integrations.langchain.states import fields_of, is_structured_answer
 
 __all__ = ["snapshot_documents", "snapshot_runs"]
 

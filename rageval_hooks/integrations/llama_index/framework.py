@@ -8,8 +8,7 @@ from typing import Any
 from llama_index_instrumentation.span import active_span_id
 
 from rageval_hooks.integrations.capture.recorder import Framework, Run, shared_recorder
-from rageval_hooks.integrations.llama_index.earlier_tools import EarlierTools
-from rageval_hooks.integrations.llama_index.events import turn_from_events
+from rageval_hooks.integrations.llama_index.reading import EarlierTools, turn_from_events
 from rageval_hooks.turn import Turn
 
 __all__ = ["FRAMEWORK"]

@@ -21,10 +21,16 @@ from rageval_hooks.integrations.capture.deferred import hand_over
 from rageval_hooks.integrations.capture.recorder import Run, shared_recorder
 from rageval_hooks.integrations.capture.run_facts import detail_of
 from rageval_hooks.integrations.llama_index.framework import FRAMEWORK
-from rageval_hooks.integrations.llama_index.kinds import kind_of, name_of
 from rageval_hooks.integrations.llama_index.model_events import HANDLERS, keep_model_open
-from rageval_hooks.integrations.llama_index.nodes import snapshot
-from rageval_hooks.integrations.llama_index.payloads import Streamed, arguments_of, is_generator, streamed_in
+from rageval_hooks.integrations.llama_index.payloads import (
+    Streamed,
+    arguments_of,
+    is_generator,
+    kind_of,
+    name_of,
+    snapshot,
+    streamed_in,
+)
 from rageval_hooks.integrations.llama_index.streams import Follower
 from rageval_hooks.integrations.llama_index.turn_end import (
     end,

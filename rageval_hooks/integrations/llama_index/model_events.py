@@ -10,7 +10,7 @@ from rageval_hooks.integrations.capture.deferred import hand_over
 from rageval_hooks.integrations.capture.recorder import Run, shared_recorder
 from rageval_hooks.integrations.capture.run_facts import details_of
 from rageval_hooks.integrations.llama_index.framework import FRAMEWORK
-from rageval_hooks.integrations.llama_index.nodes import snapshot
+from rageval_hooks.integrations.llama_index.payloads import snapshot
 from rageval_hooks.integrations.llama_index.streams import when_dropped
 from rageval_hooks.integrations.llama_index.turn_end import end, finish_stream, root_of, wait_for
 

@@ -10,7 +10,7 @@ from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langchain_core.prompt_values import StringPromptValue
 from langchain_core.runnables import RunnableLambda, RunnablePassthrough
 
-from rageval_hooks.integrations.langchain.documents import passages_of
+from rageval_hooks.integrations.langchain.payloads import passages_of
 from tests.integrations.langchain.conftest import Captured
 from tests.integrations.langchain.fakes import FACTS, lcel, model, retriever
 

@@ -24,10 +24,7 @@ from llama_index.core.tools import ToolOutput
 from llama_index.core.workflow import StartEvent, StopEvent
 from pydantic import BaseModel
 
-from rageval_hooks.integrations.llama_index import kinds
-from rageval_hooks.integrations.llama_index import messages as llama_messages
-from rageval_hooks.integrations.llama_index import nodes as llama_nodes
-from rageval_hooks.integrations.llama_index import payloads as values
+from rageval_hooks.integrations.llama_index import payloads
 from rageval_hooks.turn import Message, Passage
 
 
@@ -79,7 +76,7 @@ USER = ChatMessage(role=MessageRole.USER, content="When?")
 )
 def test_the_question(value: Any, query: str) -> None:
     """In whatever went into a component."""
-    assert values.query_of(value) == query
+    assert payloads.query_of(value) == query
 
 
 @pytest.mark.parametrize(
@@ -112,14 +109,14 @@ def test_the_question(value: Any, query: str) -> None:
         ({"place": "Quern", "year": "2019"}, ""),
         ([NodeWithScore(node=TextNode(text="x"))], ""),
         ([0.1, 0.2], ""),
-        (values.Streamed(1), ""),
+        (payloads.Streamed(1), ""),
         (None, ""),
         (object(), ""),
     ],
 )
 def test_the_answer(value: Any, answer: str) -> None:
     """In whatever came out of a component."""
-    assert values.answer_of(value) == answer
+    assert payloads.answer_of(value) == answer
 
 
 @pytest.mark.parametrize(
@@ -139,7 +136,7 @@ def test_the_answer(value: Any, answer: str) -> None:
 )
 def test_the_prompt(prompt: Any, messages: list[tuple[str, str]] | None) -> None:
     """Roles by the names of everybody else; of pictures nothing, of tool calls their JSON."""
-    found = llama_messages.messages_of(prompt)
+    found = payloads.messages_of(prompt)
     if messages is not None:
         assert found == tuple(Message(role=role, content=content) for role, content in messages)
     else:
@@ -157,7 +154,7 @@ def test_nodes() -> None:
         "not a node",
     ]
 
-    assert llama_nodes.passages_of(llama_nodes.snapshot(nodes)) == [
+    assert payloads.passages_of(payloads.snapshot(nodes)) == [
         Passage(text="one", id="a", score=0.5, metadata={"page": 3}),
         Passage(text="two", id="b"),
         Passage(text="three", id="c"),
@@ -168,11 +165,11 @@ def test_nodes() -> None:
 def test_a_snapshot_stays_as_it_was() -> None:
     """Rerankers give nodes new scores in place, others new texts."""
     node = NodeWithScore(node=TextNode(id_="a", text="before"), score=0.5)
-    taken = llama_nodes.snapshot([node])
+    taken = payloads.snapshot([node])
     node.score = 9.0
     node.node.set_content("after")
 
-    [passage] = llama_nodes.passages_of(taken)
+    [passage] = payloads.passages_of(taken)
     assert (passage.text, passage.score) == ("before", 0.5)
 
 
@@ -190,8 +187,8 @@ def test_a_snapshot_stays_as_it_was() -> None:
 )
 def test_the_models_name(raw: Any, asked: dict[str, Any], name: str | None) -> None:
     """As the provider reported it, else as it was asked for; the default of LlamaIndex is no name."""
-    reported = llama_messages.model_of(SimpleNamespace(raw=raw))
-    assert (reported or llama_messages.requested_model_in(asked)) == name
+    reported = payloads.model_of(SimpleNamespace(raw=raw))
+    assert (reported or payloads.requested_model_in(asked)) == name
 
 
 @pytest.mark.parametrize(
@@ -207,7 +204,7 @@ def test_the_models_name(raw: Any, asked: dict[str, Any], name: str | None) -> N
 )
 def test_a_tools_input(arguments: dict[str, Any], text: str) -> None:
     """The only text as it is, all else as JSON."""
-    assert values.tool_input(arguments) == text
+    assert payloads.tool_input(arguments) == text
 
 
 def test_what_has_no_json() -> None:
@@ -217,10 +214,10 @@ def test_what_has_no_json() -> None:
         model_config = {"arbitrary_types_allowed": True}
         thing: Any
 
-    assert llama_messages.as_json({"type": Odd, "fact": Fact(year=1, place="x")}) == (
+    assert payloads.as_json({"type": Odd, "fact": Fact(year=1, place="x")}) == (
         f'{{"type": "{Odd}", "fact": {{"year": 1, "place": "x"}}}}'
     )
-    assert "object object" in llama_messages.as_json(Odd(thing=object()))
+    assert "object object" in payloads.as_json(Odd(thing=object()))
 
 
 def test_names_and_kinds_of_spans() -> None:
@@ -229,15 +226,15 @@ def test_names_and_kinds_of_spans() -> None:
 
     def local() -> None: ...
 
-    assert kinds.name_of(f"{local.__qualname__}{uuid}", None) == "local"
-    assert kinds.name_of(f"ingest{uuid}", None) == "ingest"
-    assert kinds.kind_of(f"ingest{uuid}", None) == "chain"
-    assert kinds.method_of(f"Engine.query{uuid}") == "query"
+    assert payloads.name_of(f"{local.__qualname__}{uuid}", None) == "local"
+    assert payloads.name_of(f"ingest{uuid}", None) == "ingest"
+    assert payloads.kind_of(f"ingest{uuid}", None) == "chain"
+    assert payloads.method_of(f"Engine.query{uuid}") == "query"
 
 
 def test_who_serves_a_model() -> None:
     """From the package of its class."""
     served = type("Claude", (), {"__module__": "llama_index.llms.anthropic.base"})()
 
-    assert kinds.provider_of(served) == "anthropic"
-    assert kinds.provider_of(object()) is None
+    assert payloads.provider_of(served) == "anthropic"
+    assert payloads.provider_of(object()) is None

@@ -10,7 +10,7 @@ from langchain_core.messages import BaseMessage
 from langchain_core.prompt_values import PromptValue
 
 from rageval_hooks.integrations.capture.values import is_a
-from rageval_hooks.integrations.langchain.copying import DocumentSnapshot
+from rageval_hooks.integrations.langchain.payloads.copying import DocumentSnapshot
 from rageval_hooks.runtime.jsonable import json_text
 
 __all__ = ["as_json", "as_text", "content_text", "role_of", "tool_text"]

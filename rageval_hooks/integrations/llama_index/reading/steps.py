@@ -7,12 +7,24 @@ from typing import Any
 
 from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.run_facts import detail_of, seconds_to_first_token, step_frame
-from rageval_hooks.integrations.llama_index.calls import generated_text, model_name, requested_model, tokens_used
-from rageval_hooks.integrations.llama_index.kinds import provider_of
-from rageval_hooks.integrations.llama_index.messages import messages_of, response_id_of
-from rageval_hooks.integrations.llama_index.nodes import Made, passages_of
-from rageval_hooks.integrations.llama_index.payloads import answer_of, arguments_of, query_of, tool_input
-from rageval_hooks.integrations.llama_index.retrieval import Marks, nodes_after, with_mark
+from rageval_hooks.integrations.llama_index.payloads import (
+    Made,
+    answer_of,
+    arguments_of,
+    messages_of,
+    passages_of,
+    provider_of,
+    query_of,
+    response_id_of,
+    tool_input,
+)
+from rageval_hooks.integrations.llama_index.reading.calls import (
+    generated_text,
+    model_name,
+    requested_model,
+    tokens_used,
+)
+from rageval_hooks.integrations.llama_index.reading.retrieval import Marks, nodes_after, with_mark
 from rageval_hooks.turn import Step, StepKind
 
 __all__ = ["steps_of"]

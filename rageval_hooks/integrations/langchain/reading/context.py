@@ -11,17 +11,17 @@ from rageval_hooks.integrations.capture.passages import mark_shown
 from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.run_facts import detail_of, end_of, is_inside
 from rageval_hooks.integrations.capture.values import is_a
-from rageval_hooks.integrations.langchain.collected import CollectedPassages
-from rageval_hooks.integrations.langchain.documents import (
+from rageval_hooks.integrations.langchain.payloads import (
     Found,
     document_lists,
     new_document_lists,
     passage_from,
     passages_of,
+    tool_text,
 )
-from rageval_hooks.integrations.langchain.model_calls import generated_text, prompt_messages, prompt_of
-from rageval_hooks.integrations.langchain.question import query_of
-from rageval_hooks.integrations.langchain.rendering import tool_text
+from rageval_hooks.integrations.langchain.reading.collected_passages import CollectedPassages
+from rageval_hooks.integrations.langchain.reading.model_calls import generated_text, prompt_messages, prompt_of
+from rageval_hooks.integrations.langchain.reading.question import query_of
 from rageval_hooks.turn import Passage
 
 __all__ = ["Context", "context_of"]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rageval_hooks.integrations.capture.values import finite, first_string, or_else
-from rageval_hooks.integrations.llama_index.payloads import fields_of
+from rageval_hooks.integrations.llama_index.payloads.fields import fields_of
 from rageval_hooks.turn import Passage
 
 __all__ = ["Made", "Snapshot", "node_ids", "nodes_in", "passages_of", "snapshot"]

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.run_facts import detail_of
-from rageval_hooks.integrations.langchain.answer import is_interrupted
-from rageval_hooks.integrations.langchain.model_calls import tool_calls_of
+from rageval_hooks.integrations.langchain.reading.answer import is_interrupted
+from rageval_hooks.integrations.langchain.reading.model_calls import tool_calls_of
 from rageval_hooks.turn import ErrorInfo, TurnStatus
 
 __all__ = ["is_cancelled", "is_complete", "is_control_flow", "is_waiting", "outcome_of"]

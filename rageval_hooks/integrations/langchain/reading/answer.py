@@ -13,10 +13,9 @@ from langchain_core.messages import AIMessage, BaseMessage
 
 from rageval_hooks.integrations.capture.authorship import carries
 from rageval_hooks.integrations.capture.values import is_a, or_else
-from rageval_hooks.integrations.langchain.question import MESSAGE_KEYS, query_of, strings_in
-from rageval_hooks.integrations.langchain.rendering import as_json, content_text
-from rageval_hooks.integrations.langchain.replies import new_reply
-from rageval_hooks.integrations.langchain.states import fields_by_name, is_structured_answer
+from rageval_hooks.integrations.langchain.payloads import as_json, content_text, fields_by_name, is_structured_answer
+from rageval_hooks.integrations.langchain.reading.question import MESSAGE_KEYS, query_of, strings_in
+from rageval_hooks.integrations.langchain.reading.replies import new_reply
 
 __all__ = ["answer_of", "is_interrupted", "is_stream_event"]
 

@@ -23,7 +23,7 @@ from langchain_core.messages import (
 from langchain_core.outputs import LLMResult
 from langchain_core.prompt_values import ChatPromptValue
 
-from rageval_hooks.integrations.langchain.states import is_command
+from rageval_hooks.integrations.langchain.payloads.states import is_command
 
 __all__ = [
     "ATOMS",

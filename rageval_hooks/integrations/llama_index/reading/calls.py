@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from rageval_hooks.integrations.capture.authorship import writer_of
 from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.run_facts import detail_of, end_of, is_inside
-from rageval_hooks.integrations.llama_index.kinds import method_of
-from rageval_hooks.integrations.llama_index.messages import (
+from rageval_hooks.integrations.llama_index.payloads import (
+    answer_of,
     as_json,
     messages_of,
+    method_of,
     model_of,
     requested_model_in,
     tool_calls_of,
+    usage_of,
 )
-from rageval_hooks.integrations.llama_index.payloads import answer_of
-from rageval_hooks.integrations.llama_index.usage import usage_of
 from rageval_hooks.turn import Usage
 
 __all__ = [

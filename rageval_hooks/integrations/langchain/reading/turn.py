@@ -12,10 +12,10 @@ from rageval_hooks.integrations.capture.durations import busy_seconds
 from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.run_facts import detail_of, end_of, is_inside, seconds_to_first_token
 from rageval_hooks.integrations.capture.values import first_string, is_a
-from rageval_hooks.integrations.langchain.answer import answer_of, is_stream_event
-from rageval_hooks.integrations.langchain.context import context_of
-from rageval_hooks.integrations.langchain.documents import document_lists
-from rageval_hooks.integrations.langchain.model_calls import (
+from rageval_hooks.integrations.langchain.payloads import document_lists
+from rageval_hooks.integrations.langchain.reading.answer import answer_of, is_stream_event
+from rageval_hooks.integrations.langchain.reading.context import context_of
+from rageval_hooks.integrations.langchain.reading.model_calls import (
     citations_of,
     generated_text,
     model_of,
@@ -23,9 +23,9 @@ from rageval_hooks.integrations.langchain.model_calls import (
     tool_calls_of,
     written_by,
 )
-from rageval_hooks.integrations.langchain.question import query_of
-from rageval_hooks.integrations.langchain.status import is_complete, outcome_of
-from rageval_hooks.integrations.langchain.steps import steps_of
+from rageval_hooks.integrations.langchain.reading.question import query_of
+from rageval_hooks.integrations.langchain.reading.status import is_complete, outcome_of
+from rageval_hooks.integrations.langchain.reading.steps import steps_of
 from rageval_hooks.turn import Passage, SpanReference, Timing, Turn, TurnStatus, Usage
 
 __all__ = ["IDENTITY_KEYS", "turn_from_runs"]

@@ -11,8 +11,8 @@ from langchain_core.messages import BaseMessage
 
 from rageval_hooks.integrations.capture.passages import SCORE_KEYS
 from rageval_hooks.integrations.capture.values import finite, first_of, first_string, is_a, or_else
-from rageval_hooks.integrations.langchain.copying import DocumentSnapshot, MessageSnapshot
-from rageval_hooks.integrations.langchain.states import fields_of
+from rageval_hooks.integrations.langchain.payloads.copying import DocumentSnapshot, MessageSnapshot
+from rageval_hooks.integrations.langchain.payloads.states import fields_of
 from rageval_hooks.turn import Passage
 
 __all__ = ["Found", "document_lists", "new_document_lists", "passage_from", "passages_of"]

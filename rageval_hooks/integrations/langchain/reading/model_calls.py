@@ -11,8 +11,13 @@ from langchain_core.outputs import LLMResult
 from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.run_facts import detail_of
 from rageval_hooks.integrations.capture.values import first_of, first_string, or_else
-from rageval_hooks.integrations.langchain.copying import MessageSnapshot, ResultSnapshot
-from rageval_hooks.integrations.langchain.rendering import as_json, content_text, role_of
+from rageval_hooks.integrations.langchain.payloads import (
+    MessageSnapshot,
+    ResultSnapshot,
+    as_json,
+    content_text,
+    role_of,
+)
 from rageval_hooks.text.annotations import annotations_from_blocks
 from rageval_hooks.turn import Message, Usage
 

@@ -10,18 +10,23 @@ from rageval_hooks.integrations.capture.passages import unique_passages
 from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.run_facts import detail_of, end_of, is_inside, seconds_to_first_token
 from rageval_hooks.integrations.capture.values import first_string, or_else
-from rageval_hooks.integrations.llama_index.calls import (
+from rageval_hooks.integrations.llama_index.payloads import (
+    Made,
+    Streamed,
+    answer_of,
+    arguments_of,
+    messages_of,
+    query_of,
+)
+from rageval_hooks.integrations.llama_index.reading.calls import (
     answering_call,
     counted_calls,
     generated_text,
     model_name,
 )
-from rageval_hooks.integrations.llama_index.earlier_tools import EarlierTools
-from rageval_hooks.integrations.llama_index.messages import messages_of
-from rageval_hooks.integrations.llama_index.nodes import Made
-from rageval_hooks.integrations.llama_index.payloads import Streamed, answer_of, arguments_of, query_of
-from rageval_hooks.integrations.llama_index.retrieval import passages_in_turn, repetitions, retrievals_of
-from rageval_hooks.integrations.llama_index.steps import steps_of
+from rageval_hooks.integrations.llama_index.reading.earlier_tools import EarlierTools
+from rageval_hooks.integrations.llama_index.reading.retrieval import passages_in_turn, repetitions, retrievals_of
+from rageval_hooks.integrations.llama_index.reading.steps import steps_of
 from rageval_hooks.turn import ErrorInfo, SpanReference, Timing, Turn, TurnStatus, Usage
 
 __all__ = ["turn_from_events"]

@@ -8,9 +8,9 @@ from typing import Any, TypeAlias, cast
 from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.run_facts import detail_of, seconds_to_first_token, step_frame
 from rageval_hooks.integrations.capture.values import first_string
-from rageval_hooks.integrations.langchain.context import Context
-from rageval_hooks.integrations.langchain.documents import passages_of
-from rageval_hooks.integrations.langchain.model_calls import (
+from rageval_hooks.integrations.langchain.payloads import as_json, as_text, passages_of, tool_text
+from rageval_hooks.integrations.langchain.reading.context import Context
+from rageval_hooks.integrations.langchain.reading.model_calls import (
     generated_text,
     model_of,
     prompt_of,
@@ -19,9 +19,8 @@ from rageval_hooks.integrations.langchain.model_calls import (
     tool_calls_of,
     usage_of,
 )
-from rageval_hooks.integrations.langchain.question import query_of
-from rageval_hooks.integrations.langchain.rendering import as_json, as_text, tool_text
-from rageval_hooks.integrations.langchain.status import is_cancelled
+from rageval_hooks.integrations.langchain.reading.question import query_of
+from rageval_hooks.integrations.langchain.reading.status import is_cancelled
 from rageval_hooks.turn import Passage, Step, StepKind
 
 __all__ = ["steps_of"]

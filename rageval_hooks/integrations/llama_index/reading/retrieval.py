@@ -8,9 +8,15 @@ from dataclasses import dataclass, field
 from rageval_hooks.integrations.capture.passages import mark_shown, unique_passages
 from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.run_facts import detail_of, is_inside
-from rageval_hooks.integrations.llama_index.calls import prompts_of_answer
-from rageval_hooks.integrations.llama_index.nodes import Made, Snapshot, node_ids, nodes_in, passages_of
-from rageval_hooks.integrations.llama_index.payloads import arguments_of
+from rageval_hooks.integrations.llama_index.payloads import (
+    Made,
+    Snapshot,
+    arguments_of,
+    node_ids,
+    nodes_in,
+    passages_of,
+)
+from rageval_hooks.integrations.llama_index.reading.calls import prompts_of_answer
 from rageval_hooks.turn import Passage
 
 __all__ = ["Marks", "nodes_after", "nodes_before", "passages_in_turn", "repetitions", "retrievals_of", "with_mark"]
