@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from rageval_hooks.integrations.capture.merging import turn_of
-from rageval_hooks.integrations.capture.recorder import Recording
+from rageval_hooks.integrations.capture.runs import Recording
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.fork import reset_in_child
 from rageval_hooks.runtime.threads import new_lock

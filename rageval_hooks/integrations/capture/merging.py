@@ -7,8 +7,8 @@ from typing import Any
 
 from rageval_hooks.integrations.capture.durations import busy_seconds
 from rageval_hooks.integrations.capture.passages import mark_shown
-from rageval_hooks.integrations.capture.recorder import Recording, Run
 from rageval_hooks.integrations.capture.retrieval_steps import is_retrieval, outside_retrieval
+from rageval_hooks.integrations.capture.runs import Recording, Run
 from rageval_hooks.integrations.capture.trace_context import context_attributes, span_reference
 from rageval_hooks.turn import Passage, Step, Timing, Turn, Usage
 

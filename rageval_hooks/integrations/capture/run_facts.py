@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from rageval_hooks.integrations.capture.recorder import Run
+from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.turn import ErrorInfo
 
 __all__ = ["detail_of", "details_of", "end_of", "is_inside", "parent_id_among", "seconds_to_first_token", "step_frame"]

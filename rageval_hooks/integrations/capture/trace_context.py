@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from opentelemetry import baggage
 
-from rageval_hooks.integrations.capture.recorder import Recording
+from rageval_hooks.integrations.capture.runs import Recording
 from rageval_hooks.turn import SpanReference
 
 if TYPE_CHECKING:

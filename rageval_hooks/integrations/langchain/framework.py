@@ -11,7 +11,8 @@ from uuid import UUID
 from langchain_core.runnables.config import var_child_runnable_config
 from langchain_core.tracers.context import register_configure_hook
 
-from rageval_hooks.integrations.capture.recorder import Framework, Run, shared_recorder
+from rageval_hooks.integrations.capture.recorder import shared_recorder
+from rageval_hooks.integrations.capture.runs import Framework, Run
 from rageval_hooks.integrations.langchain.reading import IDENTITY_KEYS, EarlierSearches, turn_from_runs
 from rageval_hooks.turn import Turn
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -12,12 +10,10 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import LLMResult
-from opentelemetry import context as otel_context
 
 from rageval_hooks.integrations.capture import deferred
-from rageval_hooks.integrations.capture.held_turns import held_turns
-from rageval_hooks.integrations.capture.merging import turn_of
-from rageval_hooks.integrations.capture.recorder import Recording, Run, shared_recorder
+from rageval_hooks.integrations.capture.recorder import shared_recorder
+from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.capture.trace_context import foreign_span, others_trace
 from rageval_hooks.integrations.langchain.callbacks import callback
 from rageval_hooks.integrations.langchain.framework import (
@@ -26,23 +22,17 @@ from rageval_hooks.integrations.langchain.framework import (
     give_slots,
     identity_of_call,
     key_of,
-    running_retriever,
-    surrounding_run,
 )
 from rageval_hooks.integrations.langchain.payloads import content_text
 from rageval_hooks.integrations.langchain.resuming import (
-    earlier_sampling,
-    has_copies,
-    hold_if_waiting,
-    join_halves,
     note_sampling,
 )
-from rageval_hooks.integrations.langchain.snapshots import snapshot_documents, snapshot_runs
+from rageval_hooks.integrations.langchain.run_starts import class_name, details_of, parent_key, selection_of_first_half
+from rageval_hooks.integrations.langchain.snapshots import snapshot_documents
+from rageval_hooks.integrations.langchain.turn_end import end
 from rageval_hooks.online.inline import Arrival
 from rageval_hooks.online.pipeline import Pipeline
-from rageval_hooks.online.turn_context import TurnContext
 from rageval_hooks.runtime.suppression import is_suppressed
-from rageval_hooks.turn import Turn
 
 __all__ = ["CallbackHandler", "TurnHandler"]
 
@@ -114,14 +104,14 @@ class TurnHandler(BaseCallbackHandler):
             run = _recorder.start(
                 pipeline,
                 key_of(run_id),
-                _parent_key(parent_run_id),
+                parent_key(parent_run_id),
                 kind,
                 name or kind,
                 input,
                 explicit=self.explicit,
                 framework=FRAMEWORK,
-                details=_details(kind, parent_run_id, fields),
-                selection=None if parent_run_id is not None else _selection_of_first_half(pipeline, input, fields),
+                details=details_of(kind, parent_run_id, fields),
+                selection=None if parent_run_id is not None else selection_of_first_half(pipeline, input, fields),
             )
             if parent_run_id is None and _recorder.knows(key_of(run_id)):
                 note_sampling(fields.get("metadata"), sampled_out=_recorder.get(key_of(run_id)) is None)
@@ -177,7 +167,7 @@ class TurnHandler(BaseCallbackHandler):
         **kwargs: Any,
     ) -> None:
         """Record that a chat model has started."""
-        self._start(run_id, parent_run_id, "llm", name or _class_name(serialized), messages, kwargs)
+        self._start(run_id, parent_run_id, "llm", name or class_name(serialized), messages, kwargs)
 
     @callback
     def on_llm_start(
@@ -191,7 +181,7 @@ class TurnHandler(BaseCallbackHandler):
         **kwargs: Any,
     ) -> None:
         """Record that a text-completion model has started."""
-        self._start(run_id, parent_run_id, "llm", name or _class_name(serialized), prompts, kwargs)
+        self._start(run_id, parent_run_id, "llm", name or class_name(serialized), prompts, kwargs)
 
     @callback
     def on_tool_start(
@@ -207,7 +197,7 @@ class TurnHandler(BaseCallbackHandler):
     ) -> None:
         """Record that a tool has started."""
         given = input_str if inputs is None else inputs
-        name = name or _class_name(serialized)
+        name = name or class_name(serialized)
         pipeline = self.pipeline
         if pipeline is not None and name in pipeline.settings.search_tools:
             kwargs["returns_search_results"] = True
@@ -235,7 +225,7 @@ class TurnHandler(BaseCallbackHandler):
     def on_chain_end(self, outputs: Any, *, run_id: UUID, inputs: Any = None, **kwargs: Any) -> Arrival | None:
         """Record that a chain has ended. If it was the root of a turn, submit the turn."""
         _note_streamed_input(run_id, inputs)
-        return _end(run_id, outputs, None)
+        return end(run_id, outputs, None)
 
     @callback
     def on_chain_error(
@@ -243,7 +233,7 @@ class TurnHandler(BaseCallbackHandler):
     ) -> Arrival | None:
         """Record that a chain has ended with an exception. If it was the root of a turn, submit the turn."""
         _note_streamed_input(run_id, inputs)
-        return _end(run_id, None, error)
+        return end(run_id, None, error)
 
     @callback
     def on_retriever_end(self, documents: Sequence[Document], *, run_id: UUID, **kwargs: Any) -> Arrival | None:
@@ -251,12 +241,12 @@ class TurnHandler(BaseCallbackHandler):
         run = _recorder.get(key_of(run_id)) if others_trace() else None
         if run is not None:
             _look_for_foreign_span(run)
-        return _end(run_id, snapshot_documents(documents), None)
+        return end(run_id, snapshot_documents(documents), None)
 
     @callback
     def on_retriever_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> Arrival | None:
         """Record that a retriever has ended with an exception."""
-        return _end(run_id, None, error)
+        return end(run_id, None, error)
 
     @callback
     def on_llm_end(
@@ -264,7 +254,7 @@ class TurnHandler(BaseCallbackHandler):
     ) -> Arrival | None:
         """Record what a model wrote."""
         _add_missed_model(run_id, parent_run_id)
-        return _end(run_id, response, None)
+        return end(run_id, response, None)
 
     @callback
     def on_llm_error(
@@ -272,61 +262,20 @@ class TurnHandler(BaseCallbackHandler):
     ) -> Arrival | None:
         """Record that a model call has ended with an exception, and what the model had written by then."""
         _add_missed_model(run_id, parent_run_id)
-        return _end(run_id, kwargs.get("response"), error)
+        return end(run_id, kwargs.get("response"), error)
 
     @callback
     def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> Arrival | None:
         """Record what a tool returned."""
-        return _end(run_id, output, None)
+        return end(run_id, output, None)
 
     @callback
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> Arrival | None:
         """Record that a tool has ended with an exception."""
-        return _end(run_id, None, error)
+        return end(run_id, None, error)
 
 
 # --------------------------------------------------------------------------- what events say about a run
-
-
-def _selection_of_first_half(pipeline: Pipeline, input: Any, fields: dict[str, Any]) -> TurnContext | None:
-    """Return the selection of a root that resumes a turn: that of the first half; None for any other root."""
-    selected = earlier_sampling(input, fields.get("metadata"))
-    return None if selected is None else pipeline.begin(otel_context.get_current(), selected=selected)
-
-
-def _class_name(serialized: dict[str, Any] | None) -> Any:
-    return (serialized or {}).get("name")
-
-
-def _parent_key(parent_run_id: UUID | None) -> Hashable | None:
-    """Return the key of the enclosing run.
-
-    LangChain reports no parent, or one that is unknown here, if the call was made with separate callbacks. It is
-    still part of the run that it was made in.
-    """
-    parent = key_of(parent_run_id)
-    retriever = running_retriever()
-    if retriever is not None and (not _recorder.knows(parent) or _encloses(parent, retriever)):
-        return retriever.id  # a retriever that calls a model: LangChain's context does not contain retrievers
-    if _recorder.knows(parent) or _recorder.has_ended(parent):
-        return parent
-    around = surrounding_run()
-    return around if _recorder.knows(around) else parent
-
-
-def _encloses(key: Hashable | None, run: Run) -> bool:
-    return any(ancestor.id == key for ancestor in run.ancestors())
-
-
-def _details(kind: str, parent_run_id: UUID | None, fields: dict[str, Any]) -> dict[str, Any] | None:
-    if kind == "llm":
-        return {"invocation_params": fields.get("invocation_params")}
-    if kind == "tool" and "returns_search_results" in fields:
-        return {"returns_search_results": True}
-    # The input of a stream is only known at its end.
-    if "defers_inputs" in fields and parent_run_id is None:
-        return {"streamed": True}
-    return None
 
 
 def _look_for_foreign_span(run: Run) -> None:
@@ -364,87 +313,6 @@ def _add_missed_model(run_id: UUID, parent_run_id: UUID | None) -> None:
     recording = _recorder.recording(parent)
     if recording is not None and not _recorder.knows(key):
         _recorder.start(recording.owner, key, parent, "llm", "llm", None, framework=FRAMEWORK)
-
-
-# --------------------------------------------------------------------------- ends of turns
-
-
-def _end(run_id: UUID, output: Any, error: BaseException | None) -> Arrival | None:
-    """Record that a run has ended, and submit the turn if it was the root of one."""
-    recording = _recorder.end(key_of(run_id), output, error)
-    if recording is None or _is_state_update(recording):
-        return None
-    if deferred.closes_generator():
-        deferred.hand_over(_finish, recording)
-        return None
-    submitted = _finish(recording)
-    # The caller of a cancelled call does not wait for scores.
-    return None if isinstance(error, (asyncio.CancelledError, GeneratorExit)) else submitted
-
-
-def _is_state_update(recording: Recording) -> bool:
-    """Return True if the root is LangGraph's ``update_state``. It runs branches but answers nothing."""
-    return recording.root.name.endswith("UpdateState") and all(run.kind == "chain" for run in recording.runs)
-
-
-def _finish(recording: Recording) -> Arrival | None:
-    """Submit the turn of a recording, or hold it if it waits to be resumed; returns what an async caller waits for."""
-    if _is_bare_model(recording):
-        return _submit(recording)
-    try:
-        held_turns().submit_old()
-        join_halves(recording)
-        if hold_if_waiting(recording):
-            return None
-    except Exception as error:
-        recording.owner.failed("the halves of a turn could not be joined", error)
-    return _submit(recording)
-
-
-def _submit(recording: Recording) -> Arrival | None:
-    """Submit the turn of a recording; returns what an async caller waits for.
-
-    The turn is built on another thread if this one runs an event loop, or if the caller does not wait for any score.
-    """
-    computed_inline = _is_computed_inline(recording)
-    if deferred.running_loop() is None and computed_inline:
-        turn = _build(recording)
-        return None if turn is None else deferred.submit(recording.owner, turn, recording.selection)
-    build = _build_later(recording)
-    if build is None:
-        return None
-    arrival = recording.owner.submit(build, recording.selection, caller_waits=computed_inline)
-    return arrival if computed_inline else None
-
-
-def _build_later(recording: Recording) -> Turn | Callable[[], Turn] | None:
-    """Return a function that builds the turn from what it is now, or the turn if it cannot be built later."""
-    if any(run.framework is not FRAMEWORK for run in recording.runs):
-        return _build(recording)
-    try:
-        if not has_copies(recording):
-            snapshot_runs(recording.runs, recording.owner.settings.spans == "all")
-    except Exception:
-        return _build(recording)  # an object that cannot be copied
-    return partial(turn_of, recording)
-
-
-def _is_computed_inline(recording: Recording) -> bool:
-    pipeline = recording.owner
-    return pipeline.computes_inline and (not _is_bare_model(recording) or pipeline.settings.evaluate_without_retrieval)
-
-
-def _is_bare_model(recording: Recording) -> bool:
-    """Return True for a model that is called by itself: it has retrieved nothing."""
-    return recording.root.kind == "llm" and len(recording.runs) == 1
-
-
-def _build(recording: Recording) -> Turn | None:
-    try:
-        return turn_of(recording)
-    except Exception as error:
-        recording.owner.failed("a turn could not be built from what was recorded", error)
-        return None
 
 
 class CallbackHandler(TurnHandler):

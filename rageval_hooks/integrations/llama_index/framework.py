@@ -7,7 +7,8 @@ from typing import Any
 
 from llama_index_instrumentation.span import active_span_id
 
-from rageval_hooks.integrations.capture.recorder import Framework, Run, shared_recorder
+from rageval_hooks.integrations.capture.recorder import shared_recorder
+from rageval_hooks.integrations.capture.runs import Framework, Run
 from rageval_hooks.integrations.llama_index.reading import EarlierTools, turn_from_events
 from rageval_hooks.turn import Turn
 
@@ -22,7 +23,7 @@ def _continues_an_unsampled_turn() -> bool:
     A streamed answer is read after that. The model may then call a chain of another framework.
     """
     span_id = active_span_id.get()
-    return span_id is not None and not _recorder.knows(span_id) and _recorder.goes_on(span_id)
+    return span_id is not None and not _recorder.knows(span_id) and _recorder.ended.goes_on(span_id)
 
 
 def _texts_of(nodes: Any) -> list[str]:

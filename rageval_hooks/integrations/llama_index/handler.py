@@ -1,6 +1,6 @@
 """The two handlers on LlamaIndex's dispatcher: they pass each span and event to the recorder.
 
-A span that starts becomes a :class:`~rageval_hooks.integrations.capture.recorder.Run`. Events add what spans do not
+A span that starts becomes a :class:`~rageval_hooks.integrations.capture.runs.Run`. Events add what spans do not
 carry (``model_events``). When the root ends (``turn_end``), ``turn_from_events`` builds the turn from the runs.
 """
 
@@ -18,8 +18,9 @@ from llama_index_instrumentation.span import BaseSpan
 from llama_index_instrumentation.span_handlers import BaseSpanHandler
 
 from rageval_hooks.integrations.capture.deferred import hand_over
-from rageval_hooks.integrations.capture.recorder import Run, shared_recorder
+from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.capture.run_facts import detail_of
+from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.llama_index.framework import FRAMEWORK
 from rageval_hooks.integrations.llama_index.model_events import HANDLERS, keep_model_open
 from rageval_hooks.integrations.llama_index.payloads import (
@@ -220,7 +221,7 @@ def _end_unsampled(span_id: str, result: Any) -> None:
         stream = getattr(response, "response_gen", None)
         if stream is not None and not Follower.follows(stream):
             response.response_gen = Follower(span_id).follow(stream)
-            _recorder.remember([span_id])  # the span goes on, as far as the recorder is concerned
+            _recorder.ended.add([span_id])  # the span goes on, as far as the recorder is concerned
 
 
 def _writer_key(run: Run) -> tuple[str, int]:

@@ -7,8 +7,9 @@ from functools import partial
 from typing import Any
 
 from rageval_hooks.integrations.capture.deferred import hand_over
-from rageval_hooks.integrations.capture.recorder import Run, shared_recorder
+from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.capture.run_facts import details_of
+from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.llama_index.framework import FRAMEWORK
 from rageval_hooks.integrations.llama_index.payloads import snapshot
 from rageval_hooks.integrations.llama_index.streams import when_dropped

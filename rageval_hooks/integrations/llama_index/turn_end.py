@@ -12,8 +12,9 @@ from typing import Any
 
 from rageval_hooks.integrations.capture import deferred
 from rageval_hooks.integrations.capture.merging import turn_of
-from rageval_hooks.integrations.capture.recorder import Recording, Run, shared_recorder
+from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.capture.run_facts import details_of
+from rageval_hooks.integrations.capture.runs import Recording, Run
 from rageval_hooks.integrations.llama_index.framework import FRAMEWORK
 from rageval_hooks.integrations.llama_index.openinference import foreign_span
 from rageval_hooks.integrations.llama_index.payloads import Streamed, is_generator, streamed_in

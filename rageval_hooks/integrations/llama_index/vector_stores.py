@@ -17,7 +17,8 @@ from uuid import uuid4
 
 from llama_index_instrumentation.span import active_span_id
 
-from rageval_hooks.integrations.capture.recorder import Recording, shared_recorder
+from rageval_hooks.integrations.capture.recorder import shared_recorder
+from rageval_hooks.integrations.capture.runs import Recording
 from rageval_hooks.integrations.capture.wrapped_methods import WrappedMethods
 from rageval_hooks.integrations.llama_index.framework import FRAMEWORK
 from rageval_hooks.integrations.llama_index.payloads import nodes_in

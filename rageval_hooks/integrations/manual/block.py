@@ -9,7 +9,8 @@ from uuid import uuid4
 
 from rageval_hooks.integrations.capture import deferred
 from rageval_hooks.integrations.capture.merging import turn_of
-from rageval_hooks.integrations.capture.recorder import Framework, shared_recorder
+from rageval_hooks.integrations.capture.recorder import shared_recorder
+from rageval_hooks.integrations.capture.runs import Framework
 from rageval_hooks.integrations.manual.joining import join_inner_turns, turn_from_block
 from rageval_hooks.integrations.manual.open_turn import Given, Recorded
 from rageval_hooks.online.inline import Arrival

@@ -8,8 +8,8 @@ from typing import Any
 from rageval_hooks.integrations.capture.authorship import ModelCall, contributors, writer_of
 from rageval_hooks.integrations.capture.durations import busy_seconds
 from rageval_hooks.integrations.capture.passages import mark_shown, unique_passages
-from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.retrieval_steps import is_retrieval, outside_retrieval
+from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.capture.values import first_string
 from rageval_hooks.integrations.manual.open_turn import Given
 from rageval_hooks.turn import ErrorInfo, Passage, SpanReference, Step, Timing, Turn, TurnStatus, Usage

@@ -12,7 +12,8 @@ from langchain_core.documents import Document
 from langchain_core.runnables import RunnableLambda, RunnablePassthrough
 
 import rageval_hooks
-from rageval_hooks.integrations.capture.recorder import Recorder, Run, shared_recorder
+from rageval_hooks.integrations.capture.recorder import Recorder, shared_recorder
+from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.langchain import CallbackHandler
 from rageval_hooks.testing import InMemoryExporter
 from tests.integrations.langchain.conftest import Captured

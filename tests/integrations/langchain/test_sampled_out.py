@@ -306,7 +306,8 @@ def test_a_sampled_turn_is_whole_and_the_others_leave_no_piece() -> None:
         assert sampled + sampled_out == 200
         assert 60 < sampled < 140
         assert len(process.steps) == sampled
-        assert len({tuple(steps) for steps in process.steps}) == 1
+        # Sorted, because the branches of a chain start on threads in either order.
+        assert len({tuple(sorted(steps)) for steps in process.steps}) == 1
         assert {"retriever", "llm"} <= set(process.steps[0])
 
 

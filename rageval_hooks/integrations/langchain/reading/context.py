@@ -8,8 +8,8 @@ from itertools import chain, islice
 
 from rageval_hooks.integrations.capture.authorship import ModelCall, contributors
 from rageval_hooks.integrations.capture.passages import mark_shown
-from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.run_facts import detail_of, end_of, is_inside
+from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.capture.values import is_a
 from rageval_hooks.integrations.langchain.payloads import (
     Found,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from rageval_hooks.integrations.capture.recorder import Run
+from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.turn import Passage, Turn
 
 __all__ = ["EarlierSearches"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.run_facts import detail_of
+from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.langchain.reading.answer import is_interrupted
 from rageval_hooks.integrations.langchain.reading.model_calls import tool_calls_of
 from rageval_hooks.turn import ErrorInfo, TurnStatus

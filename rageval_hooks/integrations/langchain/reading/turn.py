@@ -9,8 +9,8 @@ from langchain_core.messages import BaseMessage
 
 from rageval_hooks.integrations.capture.authorship import carries, writer_of
 from rageval_hooks.integrations.capture.durations import busy_seconds
-from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.run_facts import detail_of, end_of, is_inside, seconds_to_first_token
+from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.capture.values import first_string, is_a
 from rageval_hooks.integrations.langchain.payloads import document_lists
 from rageval_hooks.integrations.langchain.reading.answer import answer_of, is_stream_event

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rageval_hooks.integrations.capture.authorship import writer_of
-from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.run_facts import detail_of, end_of, is_inside
+from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.llama_index.payloads import (
     answer_of,
     as_json,

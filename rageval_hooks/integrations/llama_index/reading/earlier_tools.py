@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rageval_hooks.integrations.capture.passages import mark_shown
-from rageval_hooks.integrations.capture.recorder import Run
+from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.llama_index.payloads import answer_of, messages_of, nodes_in, passages_of
 from rageval_hooks.integrations.llama_index.reading.retrieval import nodes_after, retrievals_of
 from rageval_hooks.turn import Passage

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from rageval_hooks.integrations.capture.passages import mark_shown, unique_passages
-from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.run_facts import detail_of, is_inside
+from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.llama_index.payloads import (
     Made,
     Snapshot,

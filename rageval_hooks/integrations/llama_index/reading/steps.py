@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.run_facts import detail_of, seconds_to_first_token, step_frame
+from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.llama_index.payloads import (
     Made,
     answer_of,

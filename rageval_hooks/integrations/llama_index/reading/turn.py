@@ -7,8 +7,8 @@ from typing import Any
 
 from rageval_hooks.integrations.capture.durations import busy_seconds
 from rageval_hooks.integrations.capture.passages import unique_passages
-from rageval_hooks.integrations.capture.recorder import Run
 from rageval_hooks.integrations.capture.run_facts import detail_of, end_of, is_inside, seconds_to_first_token
+from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.capture.values import first_string, or_else
 from rageval_hooks.integrations.llama_index.payloads import (
     Made,

@@ -1,0 +1,141 @@
+"""What is recorded of a turn: its runs, the recording that holds them, and the framework that reported them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rageval_hooks.online.pipeline import Pipeline
+from rageval_hooks.online.turn_context import TurnContext
+from rageval_hooks.turn import Turn
+
+__all__ = ["Entry", "Framework", "Recording", "Run"]
+
+
+def _never() -> bool:
+    return False
+
+
+def _no_texts(_: object) -> Sequence[str]:
+    return ()
+
+
+@dataclass(frozen=True, eq=False)
+class Framework:
+    """What the recorder needs to know about one framework.
+
+    Attributes:
+        name: as shown on the turn.
+        turn_of: the pure function that builds a turn from the framework's runs, the outermost run first.
+        ambient: returns the id of the framework's run that the calling code is in; None outside of any run.
+        text_id: converts the recorder's id of a run into the framework's id, as text.
+        texts_of: returns the texts of the passages in the output of a retriever or reranker.
+        join: builds one turn of a root's turn and the turns of the other frameworks' outermost runs inside it. None if
+            the inner runs are only details of what the root does.
+        continues_unsampled: returns True if the calling code belongs to a sampled-out turn whose runs have ended, for
+            example because a streamed answer is still being read. A run of another framework is then no new turn.
+    """
+
+    name: str
+    turn_of: Callable[..., Turn]
+    ambient: Callable[[], Hashable | None]
+    text_id: Callable[[Any], str] = str
+    texts_of: Callable[[Any], Sequence[str]] = _no_texts
+    join: Callable[[Turn, Sequence[Turn]], Turn] | None = None
+    continues_unsampled: Callable[[], bool] = _never
+
+
+class Run:
+    """One run of a framework's component. It holds references: nothing is copied or formatted.
+
+    Attributes:
+        id: the recorder's id of the run; :attr:`text_id` is the framework's id.
+        parent: the enclosing run, possibly of another framework; None for the root.
+        framework: the framework that reported the run.
+        kind: the framework's kind of run. ``retriever``, ``reranker``, ``llm`` and ``tool`` mean the same in all.
+        name: the component's name.
+        started_at: nanoseconds since the epoch.
+        ended_at: nanoseconds since the epoch; None while it runs.
+        input: the component's input.
+        output: the component's output.
+        error: the exception that ended the run.
+        metadata: what the framework or the application attached.
+        details: further values that only some kinds have, by name.
+        tokens: streamed pieces of text, in order; None if nothing was streamed.
+        first_token_at: nanoseconds since the epoch.
+    """
+
+    ended_at: int | None = None
+    output: Any = None
+    error: BaseException | None = None
+    metadata: dict[str, Any] | None = None
+    details: dict[str, Any] | None = None
+    tokens: list[str] | None = None
+    first_token_at: int | None = None
+
+    def __init__(
+        self,
+        id: Hashable,
+        parent: Run | None,
+        framework: Framework | None,
+        kind: str,
+        name: str,
+        input: Any,
+        started_at: int,
+    ) -> None:
+        self.id = id
+        self.parent = parent
+        self.framework = framework
+        self.kind = kind
+        self.name = name
+        self.input = input
+        self.started_at = started_at
+
+    @property
+    def text_id(self) -> str:
+        """The framework's id of the run, as text."""
+        return str(self.id) if self.framework is None else self.framework.text_id(self.id)
+
+    def ancestors(self) -> Iterator[Run]:
+        """Yield the enclosing runs, the nearest first."""
+        run = self.parent
+        while run is not None:
+            yield run
+            run = run.parent
+
+
+class Recording:
+    """The runs under one root.
+
+    Attributes:
+        root: the outermost run.
+        runs: the recorded runs by start time, the root first. Only the root if the turn was sampled out.
+        ids: the ids in the recorder's table that belong to this recording, the root's first.
+        owner: the pipeline that receives the turn.
+        selection: the turn's sampling decision and its position in the trace.
+        external_span: trace id, span id and flags of a span that another instrumentation created for the root.
+        closed: True once the recording is leaving the table.
+        dropped: runs that were not recorded because there were too many.
+    """
+
+    __slots__ = ("closed", "dropped", "external_span", "ids", "owner", "root", "runs", "selection")
+
+    def __init__(self, root: Run, owner: Pipeline, selection: TurnContext) -> None:
+        self.root = root
+        self.owner = owner
+        self.selection = selection
+        self.runs: list[Run] = [root]
+        self.ids: dict[Hashable, None] = {root.id: None}
+        self.dropped = 0
+        self.closed = False
+        self.external_span: tuple[int, int, int] | None = None
+
+    @property
+    def streamed(self) -> bool:
+        """True if the root's output is a stream, which its reader may abandon while runs continue."""
+        return bool((self.root.details or {}).get("streamed"))
+
+
+Entry = tuple[Recording, Run | None]
+"""A row of the recorder's table: the recording that a run belongs to, and the run unless it is not recorded."""
