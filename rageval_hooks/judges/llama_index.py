@@ -16,7 +16,7 @@ from rageval_hooks.judges.client.completion import usage_from
 from rageval_hooks.judges.client.policy import CallOptions, CallPolicy
 from rageval_hooks.judges.client.prices import price_usd
 from rageval_hooks.judges.client.remote import AnyCache, RemoteJudge
-from rageval_hooks.runtime.blocking import CallThreads
+from rageval_hooks.runtime.event_loops import CallThreads
 from rageval_hooks.runtime.urls import safe_url
 from rageval_hooks.turn import Usage
 

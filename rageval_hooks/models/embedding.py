@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rageval_hooks.runtime.cached import cached_property
+from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.text.words import words
 
 if TYPE_CHECKING:

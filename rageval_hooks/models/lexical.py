@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from rageval_hooks.models.cross_encoder import Relevance
 from rageval_hooks.models.nlp import Entity
-from rageval_hooks.runtime.cached import cached_property
+from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.text.facts import find_facts
 from rageval_hooks.text.sentences import sentence_spans
 from rageval_hooks.text.words import STOP_WORDS, blank_marks, weighed_words

@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rageval_hooks.text.fact_index import index_facts, merge_indexes
-from rageval_hooks.text.fact_matching import entity_supported, unsupported_facts
-from rageval_hooks.text.facts import find_facts
+from rageval_hooks.text.facts import entity_supported, find_facts, index_facts, merge_indexes, unsupported_facts
 
 
 def missing(response: str, *passages: str) -> list[str]:

@@ -26,8 +26,8 @@ from rageval_hooks.judges.client.policy import CallPolicy
 from rageval_hooks.judges.client.rate_limit import RateLimiter
 from rageval_hooks.judges.client.redaction import Redactor
 from rageval_hooks.runtime.clock import Clock
+from rageval_hooks.runtime.event_loops import PerLoop
 from rageval_hooks.runtime.executors import ForkSafeLock
-from rageval_hooks.runtime.per_loop import PerLoop
 from rageval_hooks.runtime.rate_limited_logs import RateLimitedLogger
 from rageval_hooks.turn import Usage
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.metrics.support.unseen import passage_name
-from rageval_hooks.text.fact_matching import entity_supported
+from rageval_hooks.text.facts import entity_supported
 
 __all__ = ["missing_entities"]
 

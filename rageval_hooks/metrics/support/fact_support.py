@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rageval_hooks.metrics.support.unseen import passage_name
-from rageval_hooks.text.fact_index import merge_indexes
-from rageval_hooks.text.fact_matching import unsupported_facts
-from rageval_hooks.text.facts import Fact
+from rageval_hooks.text.facts import Fact, merge_indexes, unsupported_facts
 
 if TYPE_CHECKING:
     from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis

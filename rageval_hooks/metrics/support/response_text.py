@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rageval_hooks.runtime.cached import cached_property
+from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.text.citations import citation_marks
 from rageval_hooks.text.declining import declines
 from rageval_hooks.text.facts import Fact, find_facts

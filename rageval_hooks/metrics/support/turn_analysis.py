@@ -15,10 +15,8 @@ from rageval_hooks.models.embedder import SHORT, Embedder
 from rageval_hooks.models.embedding import Embedding, keep_words
 from rageval_hooks.models.lexical import LexicalEmbedding
 from rageval_hooks.models.nlp import Entity
-from rageval_hooks.runtime.cached import cached_property
-from rageval_hooks.text.fact_index import FactIndex, index_facts, merge_indexes
-from rageval_hooks.text.fact_matching import entity_supported, unsupported_facts
-from rageval_hooks.text.facts import Fact
+from rageval_hooks.runtime.lazy import cached_property
+from rageval_hooks.text.facts import Fact, FactIndex, entity_supported, index_facts, merge_indexes, unsupported_facts
 from rageval_hooks.text.limits import MAX_EMBEDDED_CHARACTERS, MAX_PASSAGE_CHARACTERS, MAX_QUERY_CHARACTERS
 from rageval_hooks.text.passages import PassageIndex
 from rageval_hooks.text.sentences import Span

@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from rageval_hooks.errors import JudgeRejectedError
-from rageval_hooks.runtime.per_loop import PerLoop
+from rageval_hooks.runtime.event_loops import PerLoop
 from tests.judges.helpers import GOOD, PROMPT, Grade, ask, failure, judge_of
 from tests.judges.server import JudgeServer, answer, held
 

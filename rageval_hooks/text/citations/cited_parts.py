@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rageval_hooks.text.cited_names import CitedKey, Names
+from rageval_hooks.text.citations.cited_names import CitedKey, Names
+from rageval_hooks.text.citations.markers import find_markers, footnotes, without_references
 from rageval_hooks.text.keys import KeyedSentence
-from rageval_hooks.text.markers import find_markers, footnotes, without_references
 from rageval_hooks.text.sentences import Span
 from rageval_hooks.turn import Passage
 

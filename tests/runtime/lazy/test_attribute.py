@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from rageval_hooks.runtime.cached import cached_property
+from rageval_hooks.runtime.lazy import cached_property
 
 
 class Slow:

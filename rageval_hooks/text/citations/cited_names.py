@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from rageval_hooks.text.markers import Marker
+from rageval_hooks.text.citations.markers import Marker
 from rageval_hooks.turn import Passage
 
 __all__ = ["CitedKey", "Names"]

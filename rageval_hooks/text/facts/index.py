@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from rageval_hooks.text.dates import MONTHS, Date, find_ambiguous_dates, find_dates, loose_dates
-from rageval_hooks.text.facts import code_key, find_codes
+from rageval_hooks.text.facts.extraction import code_key, find_codes
 from rageval_hooks.text.numbers import supported_numbers
 from rageval_hooks.text.words import STOP_WORDS, Word, fold, stem, words
 
