@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rageval_hooks.online.pipeline import OnEvaluation, Pipeline
     from rageval_hooks.settings import ModelSettings, SpanSelection
 
-__all__ = ["Instrumentation", "instrument"]
+__all__ = ["Instrumentation", "instrument", "is_instrumented", "shutdown_current"]
 
 _logger = logging.getLogger(__name__)
 
@@ -199,6 +199,17 @@ def instrument(
             )
             previous.active = False
         return _current
+
+
+def is_instrumented() -> bool:
+    """Return True if the process is instrumented, or if a thread is instrumenting it right now."""
+    return _current is not None or _lock.locked()
+
+
+def shutdown_current() -> None:
+    """Shut down what the last ``instrument()`` attached, if anything is attached."""
+    if _current is not None:
+        _current.shutdown()
 
 
 def _check_threads() -> None:

@@ -14,6 +14,7 @@ from rageval_hooks.cli.metrics import metrics
 from rageval_hooks.cli.plot import plot
 from rageval_hooks.cli.report import report
 from rageval_hooks.cli.run import run
+from rageval_hooks.cli.run_app import run_app
 from rageval_hooks.cli.score import score
 from rageval_hooks.cli.streams import forgive_encodings
 from rageval_hooks.errors import RagevalError
@@ -49,6 +50,8 @@ def _options(
 app.command()(demo)
 app.command()(generate)
 app.command()(run)
+# Everything after the program's name belongs to the application, options too.
+app.command("run-app", context_settings={"allow_interspersed_args": False})(run_app)
 app.command()(metrics)
 app.command()(score)
 app.command()(report)
