@@ -158,6 +158,11 @@ class Settings(BaseSettings):
             ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT``; None follows that variable.
         spans: ``rag`` for the turn, its retrievers, rerankers, model calls and tools; ``all`` to add every prompt and
             parser; ``none`` for the turn's span only.
+        log_events: True to write each result as an OpenTelemetry log event ``gen_ai.evaluation.result`` too, if the
+            application has a LoggerProvider or ``OTEL_EXPORTER_OTLP_LOGS_ENDPOINT`` is set.
+        azure_events: True to mark these log events for Azure Monitor, which shows them as custom events.
+        score_metrics: True to record OpenTelemetry metrics of scores, turns, the judge and queues, if the application
+            has a MeterProvider or ``OTEL_EXPORTER_OTLP_METRICS_ENDPOINT`` is set.
         evaluate_unsampled: also evaluate turns inside traces that are not recorded.
         evaluate_without_retrieval: also evaluate runs without retrieval.
         search_tools: names of LangChain tools that return search results as text. The text is taken as one passage.
@@ -196,6 +201,9 @@ class Settings(BaseSettings):
     inline_budget_ms: Number = Field(default=100.0, ge=0, description="milliseconds, 0 or more")
     capture_content: bool | None = Field(default=None, description=_YES_OR_NO)
     spans: SpanSelection = Field(default="rag", description="'rag', 'all' or 'none'")
+    log_events: bool = Field(default=True, description=_YES_OR_NO)
+    azure_events: bool = Field(default=False, description=_YES_OR_NO)
+    score_metrics: bool = Field(default=True, description=_YES_OR_NO)
     evaluate_unsampled: bool = Field(default=False, description=_YES_OR_NO)
     evaluate_without_retrieval: bool = Field(default=False, description=_YES_OR_NO)
     search_tools: Annotated[tuple[str, ...], NoDecode] = Field(default=(), description=_NAMES)

@@ -41,6 +41,35 @@ METRIC = "rageval.metric"
 SCORE_VERSION = "rageval.version"
 TOTAL_TOKENS = "rageval.tokens.{name}"
 
+# --- ours, on metrics
+TURN_KIND = "rageval.turn.kind"
+SCORE_NAME = "rageval.score.name"
+SCORE_LABEL = "rageval.score.label"
+SCORE_MODEL = "rageval.score.model"
+TARGET_KIND = "rageval.target.kind"
+REASON = "rageval.reason"
+QUEUE = "rageval.queue"
+JUDGE_MODEL = "rageval.judge.model"
+JUDGE_RESULT = "rageval.judge.result"
+
+# --- ours, names of metrics
+METRIC_SCORE = "rageval.score"
+METRIC_SCORE_SECONDS = "rageval.score.duration"
+METRIC_SCORE_TOKENS = "rageval.score.tokens"
+METRIC_SCORE_COST = "rageval.score.cost"
+METRIC_TURNS = "rageval.turns"
+METRIC_SAMPLED_OUT = "rageval.turns.sampled_out"
+METRIC_SKIPPED = "rageval.scores.skipped"
+METRIC_FAILED = "rageval.scores.failed"
+METRIC_INLINE_DURATION = "rageval.inline.duration"
+METRIC_JUDGE_CALLS = "rageval.judge.calls"
+METRIC_JUDGE_TOKENS = "rageval.judge.tokens"
+METRIC_JUDGE_COST = "rageval.judge.cost"
+METRIC_DROPPED = "rageval.dropped"
+METRIC_QUEUE_DEPTH = "rageval.queue.depth"
+METRIC_QUEUE_CAPACITY = "rageval.queue.capacity"
+METRIC_ERRORS = "rageval.errors"
+
 # --- OpenInference
 SPAN_KIND = "openinference.span.kind"
 INPUT_VALUE = "input.value"
@@ -95,6 +124,15 @@ EVALUATION_NAME = "gen_ai.evaluation.name"
 EVALUATION_SCORE_VALUE = "gen_ai.evaluation.score.value"
 EVALUATION_SCORE_LABEL = "gen_ai.evaluation.score.label"
 EVALUATION_EXPLANATION = "gen_ai.evaluation.explanation"
+TOKEN_TYPE = "gen_ai.token.type"  # noqa: S105 - not a password
+
+# --- Pydantic's additions to the evaluation event: Logfire groups by them
+EVALUATION_TARGET = "gen_ai.evaluation.target"
+EVALUATOR_SOURCE = "gen_ai.evaluation.evaluator.source"
+EVALUATOR_VERSION = "gen_ai.evaluation.evaluator.version"
+
+# --- Azure Monitor
+AZURE_EVENT_NAME = "microsoft.custom_event.name"
 
 # --- general
 ERROR_TYPE = "error.type"

@@ -6,6 +6,7 @@ from collections import Counter
 
 from rageval_hooks.runtime.executors import ForkSafeLock
 from rageval_hooks.runtime.fork import reset_in_child
+from rageval_hooks.runtime.process_totals import PROCESS_TOTALS
 from rageval_hooks.score import Evaluation
 
 __all__ = ["Counters"]
@@ -40,9 +41,10 @@ class Counters:
         self._counts: Counter[str] = Counter()
 
     def add(self, name: str, amount: int = 1) -> None:
-        """Count events."""
+        """Count events, here and for the process."""
         with self._lock.lock:
             self._counts[name] += amount
+        PROCESS_TOTALS.add(name, amount)
 
     def counted(self, evaluation: Evaluation) -> Evaluation:
         """Count the results of an evaluation by status, and return it."""

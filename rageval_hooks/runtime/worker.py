@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN, is_multiprocessing_child
 from rageval_hooks.runtime.executors import DaemonExecutor
 from rageval_hooks.runtime.fork import reset_in_child
+from rageval_hooks.runtime.process_totals import PROCESS_TOTALS
 from rageval_hooks.runtime.threads import Signal, current_thread_id, new_lock, start_daemon_thread
 
 __all__ = ["Lane", "Worker", "shared_worker"]
@@ -107,9 +108,11 @@ class Worker:
         with self._lock:
             if lane.pending >= lane.capacity:
                 lane.dropped += 1
+                PROCESS_TOTALS.add_dropped(lane.name)
                 return False
             if not lane.accepted:
                 self.lanes.add(lane)
+                PROCESS_TOTALS.watch(lane)
             lane.pending += 1
             lane.accepted += 1
             self._pending += 1

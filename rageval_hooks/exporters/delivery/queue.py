@@ -32,6 +32,7 @@ from rageval_hooks.exporters.delivery.destination import (
 from rageval_hooks.exporters.delivery.item import Item
 from rageval_hooks.runtime.fork import reset_in_child
 from rageval_hooks.runtime.ids import RANDOM
+from rageval_hooks.runtime.process_totals import PROCESS_TOTALS
 from rageval_hooks.runtime.rate_limited_logs import RateLimitedLogger
 from rageval_hooks.runtime.suppression import quiet_context
 
@@ -65,18 +66,19 @@ class DeliveryQueue:
     span later. After some time they are left to the server's own queue.
 
     Args:
-        name: the backend's name, for log lines and the thread.
+        name: the backend's name, for log lines, the thread and metrics.
         connect: returns the destination, or raises DestinationAbsentError. Called on the queue's own thread.
         capacity: items that may wait. Beyond it the newest are dropped and counted.
     """
 
     def __init__(self, name: str, connect: Callable[[], Destination], *, capacity: int = _CAPACITY) -> None:
-        self._name = name
+        self.name = name
+        self.capacity = capacity
         self._connect = connect
-        self._capacity = capacity
         self._patience = _PATIENCE + _schedule_delay()
         self.reset_after_fork()
         reset_in_child(self)
+        PROCESS_TOTALS.watch(self)
 
     def reset_after_fork(self) -> None:
         """Start empty. What was queued before a fork is the parent's, and so are its connections."""
@@ -95,6 +97,11 @@ class DeliveryQueue:
         self._closed = False
         self._limited_log = RateLimitedLogger(_logger)
 
+    @property
+    def pending(self) -> int:
+        """How many items wait."""
+        return self._queued
+
     # -- on the threads of callers
 
     def put(self, items: Iterable[Item]) -> None:
@@ -107,10 +114,11 @@ class DeliveryQueue:
             if not amount or now < self._absent_until:
                 return
             # The newest are dropped, since the oldest are closest to delivery.
-            if self._closed or self._queued + amount > self._capacity:
+            if self._closed or self._queued + amount > self.capacity:
                 self._counts["dropped"] += amount
+                PROCESS_TOTALS.add_dropped(self.name, amount)
                 why = "it was shut down" if self._closed else f"{self._queued} are waiting"
-                self._limited_log.warn("dropped", "scores for %s are dropped: %s", self._name, why)
+                self._limited_log.warn("dropped", "scores for %s are dropped: %s", self.name, why)
                 return
             self._queued += amount
             self._waiting += parcels
@@ -162,7 +170,7 @@ class DeliveryQueue:
             self._counts["lost"] += lost
             complete = self._nothing_undelivered()
         if lost:
-            _logger.warning("rageval-hooks: %d scores could not be posted to %s in time and are lost", lost, self._name)
+            _logger.warning("rageval-hooks: %d scores could not be posted to %s in time and are lost", lost, self.name)
         return complete
 
     def _nothing_undelivered(self) -> bool:
@@ -177,7 +185,7 @@ class DeliveryQueue:
             return
         # The thread lives for long: it must not keep the spans and variables of the turn that started it.
         context = quiet_context()
-        name = f"rageval-{self._name.lower()}"
+        name = f"rageval-{self.name.lower()}"
         thread = threading.Thread(target=lambda: context.run(self._run), name=name, daemon=True)
         try:
             thread.start()
@@ -232,7 +240,7 @@ class DeliveryQueue:
         except Exception as error:
             # Only our own messages are known to hold no key.
             why = error if isinstance(error, RagevalError) else type(error).__name__
-            self._limited_log.warn("internal", "scores could not be posted to %s: %s", self._name, why)
+            self._limited_log.warn("internal", "scores could not be posted to %s: %s", self.name, why)
             self._settle("lost", parcels)
 
     def _forget_everything(self, ask_again: float) -> None:
@@ -269,7 +277,7 @@ class DeliveryQueue:
                 self._post(destination, part, confirmed=confirmed)
             return
         name = parcels[0].bodies[0].get("name")
-        self._limited_log.warn("rejected", "%s does not accept the score %s: it %s", self._name, name, error)
+        self._limited_log.warn("rejected", "%s does not accept the score %s: it %s", self.name, name, error)
         self._settle("rejected", parcels)
 
     def _wait_for_targets(self, destination: Destination, parcels: list[Parcel]) -> None:
@@ -288,7 +296,7 @@ class DeliveryQueue:
             "after %.0f seconds %s does not have the spans of %d scores; its own queue gets them. Are the spans "
             "sent elsewhere, or sampled out on their way?",
             now - late[0].queued_at,
-            self._name,
+            self.name,
             count_items(late),
         )
         self._post(destination, late, confirmed=False)

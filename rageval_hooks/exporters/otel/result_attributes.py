@@ -1,27 +1,19 @@
-"""The attributes and events of an evaluation's span: the full results of one stage for one turn."""
+"""The attributes of an evaluation's span: the full results of one stage for one turn."""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rageval_hooks.exporters import semconv
 from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.exporters.main_results import main_scores
 from rageval_hooks.exporters.otel.attributes import Attributes, Value, indexed, json_string
-from rageval_hooks.exporters.span_places import passage_place
+from rageval_hooks.exporters.otel.result_events import evaluated_response_id, result_attributes
 from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped, is_about_turn
-from rageval_hooks.settings import SpanSelection
-from rageval_hooks.turn import Step, Turn
 
-__all__ = [
-    "evaluated_response_id",
-    "evaluation_attributes",
-    "evaluation_name",
-    "result_events",
-    "score_attributes",
-]
+__all__ = ["evaluation_attributes", "evaluation_name", "score_attributes"]
 
 # A judge's details that are text and quote nothing. Its words when it refused, for one, may quote a passage.
 _JUDGE_IDS = frozenset({"model", "response_id", "mode", "circuit"})
@@ -61,7 +53,7 @@ def evaluation_attributes(evaluation: Evaluation, policy: ContentPolicy) -> Attr
     attributes[semconv.EVALUATED_AT] = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
     # Readers of a single result per span get the one that matters most. Langfuse drops spans without any of these.
     leading = [*main_scores(results), *about_turn, *results][0]
-    attributes.update(_event(leading, policy, evaluated_response_id(evaluation.turn)))
+    attributes.update(result_attributes(leading, policy, evaluated_response_id(evaluation.turn)))
     _add_single_metric(attributes, results, scores)
     for result in filter(is_about_turn, results):
         attributes.update(score_attributes(result, policy))
@@ -150,76 +142,3 @@ def _evaluation_fields(score: Score, policy: ContentPolicy) -> dict[str, Value |
         "identifier": score.model,
         "metadata": json_string(metadata) if metadata else None,
     }
-
-
-# --------------------------------------------------------------------------- events
-
-
-def result_events(
-    evaluation: Evaluation, policy: ContentPolicy, spans: SpanSelection, limit: int | None
-) -> list[dict[str, Value]]:
-    """Return the events ``gen_ai.evaluation.result`` of a stage, those about the whole turn first.
-
-    Args:
-        evaluation: the stage.
-        policy: what may be shown.
-        spans: which steps of a turn become spans.
-        limit: events that the provider keeps per span. The SDK would drop the first ones, which matter most.
-    """
-    response_id = evaluated_response_id(evaluation.turn)
-    events = []
-    for result in sorted(evaluation.results, key=lambda result: not is_about_turn(result)):
-        event = _event(result, policy, response_id)
-        event.update(_target(result, evaluation.turn, spans))
-        events.append(event)
-    return events if limit is None else events[:limit]
-
-
-def _event(result: Result, policy: ContentPolicy, response_id: str | None) -> dict[str, Value]:
-    attributes = Attributes()
-    attributes[semconv.EVALUATION_NAME] = result.name
-    if isinstance(result, Score):
-        attributes[semconv.EVALUATION_SCORE_VALUE] = result.value
-        attributes.put(semconv.EVALUATION_SCORE_LABEL, result.label)
-        attributes.put(semconv.EVALUATION_EXPLANATION, policy.quote(result.explanation, policy.everything))
-    elif isinstance(result, Failed):
-        attributes[semconv.EVALUATION_SCORE_LABEL] = "failed"
-        attributes[semconv.ERROR_TYPE] = result.error_type
-        message = policy.quote(result.message, policy.everything)
-        attributes[semconv.EVALUATION_EXPLANATION] = f"{result.error_type}: {message}"
-    else:
-        attributes[semconv.EVALUATION_SCORE_LABEL] = "skipped"
-        attributes[semconv.EVALUATION_EXPLANATION] = result.reason
-    attributes.put(semconv.RESPONSE_ID, response_id)
-    return attributes
-
-
-def _target(result: Result, turn: Turn, spans: SpanSelection) -> Iterator[tuple[str, Value]]:
-    """Yield what a score is about, unless it is the whole turn: for a passage, its place on its retriever's span."""
-    if not isinstance(result, Score) or result.target.kind == "turn":
-        return
-    target = result.target
-    yield semconv.TARGET.format(name="kind"), target.kind
-    if target.index is not None:
-        yield semconv.TARGET.format(name="index"), target.index
-    if target.id is not None:
-        yield semconv.TARGET.format(name="id"), target.id
-    if target.kind == "passage" and (place := passage_place(turn, target.index, spans)) is not None:
-        yield semconv.TARGET.format(name="span_id"), place.span_id
-        yield semconv.TARGET.format(name="document_position"), place.position
-
-
-def evaluated_response_id(turn: Turn) -> str | None:
-    """Return the provider's id of the completion that became the answer; None if it is not known."""
-    calls = [step for step in turn.steps if step.response_id is not None]
-    # A later call may have nothing to do with the answer, such as one that suggests follow-up questions.
-    answering = [step for step in calls if _wrote(step, turn.response)]
-    for step in reversed(answering or calls):
-        return step.response_id
-    return None
-
-
-def _wrote(step: Step, response: str) -> bool:
-    """Return True if a model call's text is the answer or a part of it."""
-    text = (step.output or "").strip()
-    return bool(text) and text in response

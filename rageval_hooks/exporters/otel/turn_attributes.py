@@ -14,7 +14,7 @@ from rageval_hooks.exporters.otel.result_attributes import score_attributes
 from rageval_hooks.score import Result, Score
 from rageval_hooks.turn import Message, Timing, Turn, Usage
 
-__all__ = ["turn_attributes"]
+__all__ = ["is_agent", "turn_attributes"]
 
 MOST_SCORE_ATTRIBUTES = 12
 """On a turn's span. Backends sort attributes by name and preview the first few: more would hide the question."""
@@ -44,9 +44,13 @@ def turn_attributes(turn: Turn, results: Iterable[Result], policy: ContentPolicy
     return attributes
 
 
+def is_agent(turn: Turn) -> bool:
+    """Return True for an agent's turn: it calls tools. A plain chain calls its retriever and its model itself."""
+    return not {"agent", "tool"}.isdisjoint(step.kind for step in turn.steps)
+
+
 def _add_operation(attributes: Attributes, turn: Turn) -> None:
-    # A turn with tool calls is an agent's: a plain chain calls its retriever and its model itself.
-    agent = not {"agent", "tool"}.isdisjoint(step.kind for step in turn.steps)
+    agent = is_agent(turn)
     attributes[semconv.SPAN_KIND] = "AGENT" if agent else "CHAIN"
     attributes[semconv.OPERATION_NAME] = "invoke_agent" if agent else "invoke_workflow"
     attributes[semconv.AGENT_NAME if agent else semconv.WORKFLOW_NAME] = turn.name

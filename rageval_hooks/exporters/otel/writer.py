@@ -23,7 +23,8 @@ from opentelemetry.trace import (
 from rageval_hooks.exporters import semconv
 from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.exporters.otel.attributes import error_event
-from rageval_hooks.exporters.otel.result_attributes import evaluation_attributes, evaluation_name, result_events
+from rageval_hooks.exporters.otel.result_attributes import evaluation_attributes, evaluation_name
+from rageval_hooks.exporters.otel.result_events import result_events
 from rageval_hooks.exporters.otel.span_ids import start_span
 from rageval_hooks.exporters.otel.step_attributes import step_attributes, step_name
 from rageval_hooks.exporters.otel.turn_attributes import turn_attributes
@@ -33,7 +34,7 @@ from rageval_hooks.score import Evaluation
 from rageval_hooks.settings import SpanSelection
 from rageval_hooks.turn import ErrorInfo, SpanReference, Step, StepKind, Turn
 
-__all__ = ["SpanWriter"]
+__all__ = ["SpanWriter", "span_context"]
 
 _CLIENT_STEPS = frozenset[StepKind]({"retriever", "reranker", "llm", "embedding"})
 _REMEMBERED = 4096
@@ -84,7 +85,7 @@ class SpanWriter:
     def write_evaluation(self, evaluation: Evaluation) -> None:
         """Write the span of a stage's results, as a child of the turn's span."""
         turn = evaluation.turn
-        judged = self._written.get(turn.id) or _span_context(turn.span)
+        judged = self.evaluated_span(turn)
         # A turn without results has nothing to show, and an empty span would look like a failure.
         if judged is None or not evaluation.results:
             return
@@ -102,6 +103,10 @@ class SpanWriter:
             for event in result_events(evaluation, self._policy, self._selection, limits.max_events):
                 span.add_event(semconv.EVALUATION_RESULT_EVENT, event, timestamp=ended_at)
         span.end(end_time=ended_at)
+
+    def evaluated_span(self, turn: Turn) -> SpanContext | None:
+        """Return the span that a turn's results belong to; None for a turn without a place in a trace."""
+        return self._written.get(turn.id) or span_context(turn.span)
 
     @property
     def _limits(self) -> SpanLimits:
@@ -166,7 +171,7 @@ class SpanWriter:
 
     def _remember(self, turn: Turn, context: SpanContext) -> None:
         """Keep the context of a span that has other ids than were preset, or that the provider does not record."""
-        expected = _span_context(turn.span)
+        expected = span_context(turn.span)
         same = expected is not None and _ids(expected) == _ids(context)
         # Usually the ids are those that were preset, so there is nothing to remember.
         if same and context.trace_flags.sampled:
@@ -237,7 +242,8 @@ def _parent_context(turn: Turn) -> Context:
     return trace.set_span_in_context(NonRecordingSpan(parent), surrounding)
 
 
-def _span_context(span: SpanReference | None) -> SpanContext | None:
+def span_context(span: SpanReference | None) -> SpanContext | None:
+    """Return a reference to a span as the ids that OpenTelemetry uses; None for None."""
     if span is None:
         return None
     return SpanContext(int(span.trace_id, 16), int(span.span_id, 16), False, TraceFlags(span.flags), _trace_state(span))

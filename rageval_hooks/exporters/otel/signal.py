@@ -1,0 +1,151 @@
+"""One OpenTelemetry signal: where it goes, and how it is delivered in time."""
+
+from __future__ import annotations
+
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from rageval_hooks.exporters.otel.otlp import OtlpSignal
+from rageval_hooks.exporters.otel.own_provider import OwnProvider
+from rageval_hooks.runtime.at_exit import EXIT_DRAIN
+from rageval_hooks.runtime.time_limit import LimitedThread, remaining
+from rageval_hooks.score import Evaluation
+
+if TYPE_CHECKING:
+    from functools import _lru_cache_wrapper
+
+__all__ = ["SCOPE", "Signal"]
+
+_logger = logging.getLogger(__name__)
+
+SCOPE = "rageval_hooks"
+"""The instrumentation scope of everything that we write."""
+
+Provider = TypeVar("Provider")
+
+
+class Signal(ABC, Generic[Provider]):
+    """Spans, log events or metrics.
+
+    They go to the provider of the application, which may be set later, or else to one of our own for the OTLP endpoint
+    of the standard variables. A global provider is never set.
+
+    Args:
+        given: the application's provider; None for the global one.
+
+    Attributes:
+        otlp: the variables that name an endpoint.
+        what: what the signal consists of, for log lines.
+    """
+
+    otlp: ClassVar[OtlpSignal]
+    what: ClassVar[str]
+
+    def __init__(self, given: Provider | None = None) -> None:
+        self._given = given
+        self._provider: Provider | None = None
+        self._own: OwnProvider[Any] | None = None
+        self._undelivered = 0
+        self._final_stats: Mapping[str, int] = {}
+        self._flush_thread = LimitedThread("rageval-flush")
+
+    @abstractmethod
+    def export(self, evaluation: Evaluation) -> bool:
+        """Write what an evaluation says. Returns False if there is nowhere to write it."""
+
+    @abstractmethod
+    def _global_provider(self) -> Provider | None:
+        """Return the application's global provider; None if it has set none."""
+
+    @property
+    @abstractmethod
+    def _make_own(self) -> _lru_cache_wrapper[OwnProvider[Any] | None]:
+        """The cached function that makes our own provider. Imported on use: few applications need it."""
+
+    @abstractmethod
+    def _use(self, provider: Provider) -> None:
+        """Make what is needed to write to a provider that was not used before."""
+
+    def prepare(self) -> None:
+        """Make our own provider now, unless the application has one: at exit it would be too late."""
+        self._find_provider()
+
+    def connected(self) -> bool:
+        """Return True if there is a provider, which is ready to be used then."""
+        provider = self._find_provider()
+        if provider is None:
+            return False
+        self._flush_thread.start()
+        # Applications set their provider late, and tests replace it.
+        if provider is not self._provider:
+            self._provider = provider
+            # A wrapper, such as Logfire's, need not be hashable; the provider inside has the exit handler.
+            EXIT_DRAIN.run_before(getattr(provider, "provider", provider))
+            self._use(provider)
+        return True
+
+    def _find_provider(self) -> Provider | None:
+        """Return the application's provider, or else our own; None without either."""
+        provider = self._given or self._global_provider()
+        if provider is not None:
+            self._own = None
+            return provider
+        if self._own is None and self.otlp.configured:
+            self._own = self._make_own()
+        return None if self._own is None else self._own.provider
+
+    def flush(self, timeout: float) -> bool:
+        """Flush the provider.
+
+        Returns:
+            With our own provider, True if everything since the last flush was delivered. For a provider of the
+            application only the deadline is known: it does not say what became of what it took.
+        """
+        deadline = time.monotonic() + timeout
+        flush = getattr(self._provider, "force_flush", None)
+        if flush is None:
+            return True
+        milliseconds = max(1, int(timeout * 1000))
+        # The SDK's batch processors ignore the timeout, so the deadline is kept here.
+        in_time = self._in_time(lambda: flush(milliseconds), remaining(deadline))
+        return in_time and (self._own is None or self._delivered_everything(self._own))
+
+    def shutdown(self, timeout: float) -> bool:
+        """Shut our own provider down. A provider of the application stays open: its owner closes it.
+
+        Returns:
+            False if something was lost or rejected since the last flush.
+        """
+        # Taken first: a second call then has nothing to do.
+        own, self._own = self._own, None
+        if own is None:
+            return True
+        self._provider = None
+        self._make_own.cache_clear()
+        in_time = self._in_time(own.provider.shutdown, timeout)
+        lost = own.give_up()
+        self._final_stats = own.stats()
+        if lost:
+            _logger.warning("rageval-hooks: %d %s could not be delivered in time and are lost", lost, self.what)
+        return in_time and self._delivered_everything(own)
+
+    def stats(self) -> Mapping[str, int]:
+        """Return what became of what our own provider sent; empty for a provider of the application."""
+        return self._final_stats if self._own is None else self._own.stats()
+
+    def _delivered_everything(self, own: OwnProvider[Any]) -> bool:
+        """Return True if nothing waits and nothing was lost since this was asked last."""
+        stats = own.stats()
+        undelivered = stats["rejected"] + stats["lost"] + stats["dropped"]
+        new, self._undelivered = undelivered - self._undelivered, undelivered
+        return stats["queued"] == 0 and new == 0
+
+    def _in_time(self, call: Callable[[], object], timeout: float) -> bool:
+        """Return True if a call of the provider ended in time and did not return False."""
+        try:
+            return self._flush_thread.within(call, timeout) is not False
+        except TimeoutError:
+            return False

@@ -1,0 +1,105 @@
+"""Counts over all pipelines of this process, and its queues: what OpenTelemetry metrics report."""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+from rageval_hooks.runtime.executors import ForkSafeLock
+from rageval_hooks.runtime.fork import reset_in_child
+
+__all__ = ["PROCESS_TOTALS", "ProcessTotals", "Queue", "QueueState"]
+
+
+class Queue(Protocol):
+    """A bounded queue.
+
+    Attributes:
+        name: what waits in it. Several queues may have the same name.
+        capacity: how many items may wait.
+    """
+
+    name: str
+    capacity: int
+
+    @property
+    def pending(self) -> int:
+        """How many items wait."""
+
+
+class QueueState(NamedTuple):
+    """All queues of one name together.
+
+    Attributes:
+        pending: how many items wait.
+        capacity: how many items may wait.
+    """
+
+    pending: int
+    capacity: int
+
+
+class ProcessTotals:
+    """Counts that outlive the pipelines they come from.
+
+    A pipeline may live for one request only. A counter that is reported to a metrics backend must never go down, so
+    its value cannot be the sum over the pipelines that exist at the moment.
+    """
+
+    def __init__(self) -> None:
+        self._lock = ForkSafeLock()
+        self._queues: weakref.WeakSet[Queue] = weakref.WeakSet()
+        self.reset_after_fork()
+        reset_in_child(self)
+
+    def reset_after_fork(self) -> None:
+        """Start from zero: a child counts its own turns."""
+        self._events: Counter[str] = Counter()
+        self._dropped: Counter[str] = Counter()
+
+    def add(self, event: str, amount: int = 1) -> None:
+        """Count events."""
+        with self._lock.lock:
+            self._events[event] += amount
+
+    def add_dropped(self, queue: str, amount: int = 1) -> None:
+        """Count items that a queue did not take or did not keep."""
+        with self._lock.lock:
+            self._dropped[queue] += amount
+
+    def watch(self, queue: Queue) -> None:
+        """Include a queue in :meth:`queues`, for as long as it exists."""
+        self._queues.add(queue)
+
+    def __getitem__(self, event: str) -> int:
+        """Return how many events of a name were counted."""
+        with self._lock.lock:
+            return self._events[event]
+
+    def dropped(self) -> Mapping[str, int]:
+        """Return how many items were dropped, by the name of the queue; queues without a drop are 0."""
+        counts = dict.fromkeys(self.queues(), 0)
+        with self._lock.lock:
+            counts.update(self._dropped)
+        return counts
+
+    def queues(self) -> dict[str, QueueState]:
+        """Return the state of the queues by name."""
+        states: dict[str, QueueState] = {}
+        for queue in self._existing():
+            pending, capacity = states.get(queue.name, QueueState(0, 0))
+            states[queue.name] = QueueState(pending + queue.pending, capacity + queue.capacity)
+        return states
+
+    def _existing(self) -> list[Queue]:
+        # No lock: a queue may be made by a finalizer, which runs at any moment on any thread.
+        while True:
+            try:
+                return list(self._queues)
+            except RuntimeError:  # a queue was added during the iteration
+                continue
+
+
+PROCESS_TOTALS = ProcessTotals()

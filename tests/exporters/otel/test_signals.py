@@ -1,0 +1,260 @@
+"""Where log events and metrics go, what turns them off, and what they never say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+
+import rageval_hooks
+from rageval_hooks import Evaluation, Failed, Score, Skipped, Turn
+from rageval_hooks.exporters.otel import OtelExporter
+from rageval_hooks.turn import SpanReference
+from tests.exporters.collector import http_collector
+from tests.exporters.test_providers import run
+from tests.integrations.langchain.fakes import lcel
+
+SPAN = SpanReference(trace_id="ab" * 16, span_id="cd" * 8)
+
+
+class Backend:
+    """Providers of an application that keep what they get."""
+
+    def __init__(self) -> None:
+        self.log_exporter = InMemoryLogRecordExporter()
+        self.logs = LoggerProvider(shutdown_on_exit=False)
+        self.logs.add_log_record_processor(SimpleLogRecordProcessor(self.log_exporter))
+        self.reader = InMemoryMetricReader()
+        self.meters = MeterProvider([self.reader], shutdown_on_exit=False)
+
+    def exporter(self, **options: Any) -> OtelExporter:
+        return OtelExporter(TracerProvider(), logger_provider=self.logs, meter_provider=self.meters, **options)
+
+    def events(self) -> list[dict[str, Any]]:
+        """Return the attributes of the log events, and what a line of a log viewer shows of each."""
+        records = [record.log_record for record in self.log_exporter.get_finished_logs()]
+        return [{**(record.attributes or {}), "body": record.body} for record in records]
+
+    def metrics(self) -> dict[str, list[Any]]:
+        """Return the points of each metric."""
+        data = self.reader.get_metrics_data()
+        if data is None:
+            return {}
+        scopes = [scope for resource in data.resource_metrics for scope in resource.scope_metrics]
+        return {metric.name: list(metric.data.data_points) for scope in scopes for metric in scope.metrics}
+
+
+@pytest.fixture
+def backend() -> Iterator[Backend]:
+    backend = Backend()
+    yield backend
+    backend.logs.shutdown()
+    backend.meters.shutdown()
+
+
+def evaluation(*results: Any) -> Evaluation:
+    return Evaluation(
+        turn=Turn(id="1", query="When?", response="In 2019.", span=SPAN, name="handbook"), results=results
+    )
+
+
+class TestSwitches:
+    def test_log_events_can_be_turned_off(self, backend: Backend) -> None:
+        backend.exporter(log_events=False).export(evaluation(Score(name="groundedness", value=0.5)))
+        assert backend.events() == []
+        assert backend.metrics()["rageval.score"]
+
+    def test_metrics_can_be_turned_off(self, backend: Backend) -> None:
+        backend.exporter(score_metrics=False).export(evaluation(Score(name="groundedness", value=0.5)))
+        assert backend.metrics() == {}
+        assert len(backend.events()) == 1
+
+    def test_by_a_variable_each(self) -> None:
+        """RAGEVAL_LOG_EVENTS and RAGEVAL_SCORE_METRICS turn our own providers off too: nothing is connected."""
+        with http_collector() as collector:
+            run(
+                "rageval_hooks.instrument(metrics=['latency'])\nlcel().invoke('When?')",
+                OTEL_EXPORTER_OTLP_ENDPOINT=collector.url,
+                OTEL_EXPORTER_OTLP_LOGS_ENDPOINT=f"{collector.url}/v1/logs",
+                OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=f"{collector.url}/v1/metrics",
+                RAGEVAL_EXPORTERS="otel",
+                RAGEVAL_LOG_EVENTS="false",
+                RAGEVAL_SCORE_METRICS="false",
+            )
+        assert set(collector.paths) == {"/v1/traces"}
+
+    def test_an_endpoint_for_all_signals_gets_traces_only(self) -> None:
+        """What listens there is often a Phoenix or a Jaeger, which refuse logs and metrics."""
+        with http_collector() as collector:
+            run(
+                "rageval_hooks.instrument(metrics=['latency'])\nlcel().invoke('When?')",
+                OTEL_EXPORTER_OTLP_ENDPOINT=collector.url,
+                RAGEVAL_EXPORTERS="otel",
+            )
+        assert set(collector.paths) == {"/v1/traces"}
+
+    def test_azure_events_are_marked_when_asked(self, backend: Backend) -> None:
+        backend.exporter(azure_events=True).export(evaluation(Score(name="groundedness", value=0.5)))
+        [event] = backend.events()
+        assert event["microsoft.custom_event.name"] == "gen_ai.evaluation.result"
+
+
+class TestProviders:
+    def test_the_applications_providers_serve_also_when_set_late(self) -> None:
+        """The global ones, and they stay the application's."""
+        result = run("""
+from opentelemetry import _logs, metrics
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+handle = rageval_hooks.instrument(metrics=["latency"])
+app, exporter = provider()
+trace.set_tracer_provider(app)
+events, reader = InMemoryLogRecordExporter(), InMemoryMetricReader()
+logs = LoggerProvider()
+logs.add_log_record_processor(SimpleLogRecordProcessor(events))
+_logs.set_logger_provider(logs)
+metrics.set_meter_provider(MeterProvider([reader]))
+lcel().invoke("When?")
+handle.flush(10)
+handle.shutdown()
+scope = reader.get_metrics_data().resource_metrics[0].scope_metrics[0]
+print(json.dumps({
+    "events": [record.log_record.attributes["gen_ai.evaluation.name"] for record in events.get_finished_logs()],
+    "scope": [scope.scope.name, scope.scope.schema_url],
+    "metrics": sorted(metric.name for metric in scope.metrics),
+}))
+""")
+        found = json.loads(result.stdout)
+        assert found["events"] == ["latency", "latency.retrieval", "latency.generation"]
+        assert found["scope"][0] == "rageval_hooks"
+        assert found["scope"][1].startswith("https://opentelemetry.io/schemas/")
+        assert {"rageval.score.duration", "rageval.turns", "rageval.queue.depth"} <= set(found["metrics"])
+
+    def test_without_any_provider_nothing_is_written_and_nothing_warned(self) -> None:
+        """Besides the summary on the console, which stands for the spans."""
+        result = run("""
+with rageval_hooks.instrument(metrics=["latency"], exporters=["otel"]) as handle:
+    lcel().invoke("When?")
+    assert handle.flush(10)
+""")
+        assert result.stderr.count("rageval-hooks:") == 1  # says that evaluations are printed
+        assert "latency.retrieval" in result.stderr
+
+    def test_two_exporters_share_the_instruments_of_a_provider(self, backend: Backend) -> None:
+        """Otherwise the provider would report the counts of the process twice."""
+        for exporter in (backend.exporter(), backend.exporter(capture_content=False)):
+            exporter.export(evaluation(Score(name="groundedness", value=0.5)))
+        [point] = backend.metrics()["rageval.turns"]
+        assert point.value == 2
+        assert len(backend.metrics()["rageval.turns.sampled_out"]) == 2  # one for each reason
+
+    def test_turns_that_are_sampled_out_are_counted_before_any_is_evaluated(self, backend: Backend) -> None:
+        def sampled_out() -> int:
+            points = backend.metrics()["rageval.turns.sampled_out"]
+            return next(p.value for p in points if p.attributes == {"rageval.reason": "sample_rate"})
+
+        with rageval_hooks.instrument(metrics=[], exporters=[backend.exporter()], sample_rate=0):
+            before = sampled_out()
+            lcel().invoke("When?")
+            lcel().invoke("When?")
+            assert sampled_out() - before == 2
+
+    def test_our_own_providers_say_what_was_not_delivered(self) -> None:
+        """A flush is False if the collector refuses log events or metrics, and the counts say how many."""
+        with http_collector() as collector, http_collector() as traces:
+            collector.status = 400
+            result = run(
+                """
+handle = rageval_hooks.instrument(metrics=["latency"], exporters=["otel"])
+lcel().invoke("When?")
+print(json.dumps([handle.flush(10), handle.stats()["exporters"]["otel"]]))
+""",
+                OTEL_EXPORTER_OTLP_ENDPOINT=traces.url,
+                OTEL_EXPORTER_OTLP_LOGS_ENDPOINT=f"{collector.url}/v1/logs",
+                OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=f"{collector.url}/v1/metrics",
+            )
+        flushed, stats = json.loads(result.stdout)
+        assert flushed is False
+        assert stats["rejected"] == 0
+        assert stats["log_events_rejected"] == 3
+        assert stats["metric_exports_rejected"] == 1
+
+
+class TestContent:
+    RESULTS = (
+        Score(name="groundedness", value=0.5, explanation="The answer quotes SECRET."),
+        Failed(name="trace", error_type="JudgeAnswerError", message="The judge wrote SECRET."),
+        Skipped(name="umbrela", reason="there are no passages"),
+    )
+
+    def test_explanations_are_hidden_with_the_texts(self, backend: Backend) -> None:
+        """Wherever an event might show them: in its attributes and in its body."""
+        backend.exporter(capture_content=False).export(evaluation(*self.RESULTS))
+        assert "SECRET" not in json.dumps(backend.events())
+        groundedness, failed, skipped = backend.events()
+        assert groundedness["gen_ai.evaluation.explanation"] == "__REDACTED__"
+        assert failed["body"] == "trace failed: JudgeAnswerError: __REDACTED__"
+        assert skipped["gen_ai.evaluation.explanation"] == "there are no passages"
+
+    def test_metrics_never_have_texts(self, backend: Backend) -> None:
+        backend.exporter().export(evaluation(*self.RESULTS))
+        assert "SECRET" not in str(backend.metrics())
+
+
+class TestCardinality:
+    def test_an_attribute_has_a_hundred_values_at_most(self, backend: Backend) -> None:
+        """Each combination is a time series that the backend keeps and bills."""
+        exporter = backend.exporter()
+        for number in range(300):
+            exporter.export(evaluation(Score(name=f"score{number}", value=0.5)))
+        names = {point.attributes["rageval.score.name"] for point in backend.metrics()["rageval.score"]}
+        assert len(names) == 101
+        assert "other" in names
+
+    @pytest.mark.parametrize(
+        ("reason", "kept"),
+        [
+            ("the queue is full: 2048 turns wait for evaluation", "the queue is full"),
+            ("more than 1,000 passages: 1,024", "more than N passages"),
+            ("no result after 0.5 seconds", "no result after N seconds"),
+            ("the query has no concepts", "the query has no concepts"),
+        ],
+    )
+    def test_reasons_lose_their_details(self, backend: Backend, reason: str, kept: str) -> None:
+        backend.exporter().export(evaluation(Skipped(name="groundedness", reason=reason)))
+        [point] = backend.metrics()["rageval.scores.skipped"]
+        assert point.attributes["rageval.reason"] == kept
+
+
+class TestJudge:
+    def spent(self, backend: Backend, *results: Any) -> dict[str, float]:
+        backend.exporter().export(evaluation(*results))
+        names = ("rageval.judge.calls", "rageval.judge.tokens", "rageval.judge.cost")
+        return {name: sum(point.value for point in backend.metrics().get(name, [])) for name in names}
+
+    def test_several_scores_of_one_judgement_count_once(self, backend: Backend) -> None:
+        details = {"judge": {"model": "small", "attempts": 2, "input_tokens": 100, "output_tokens": 10, "cost": 0.5}}
+        scores = [
+            Score(name=name, value=1, metric="trace", annotator="LLM", metadata=details)
+            for name in ("trace.adherence", "trace.relevance")
+        ]
+        assert self.spent(backend, *scores) == {
+            "rageval.judge.calls": 2,
+            "rageval.judge.tokens": 110,
+            "rageval.judge.cost": 0.5,
+        }
+
+    def test_a_cached_judgement_costs_nothing(self, backend: Backend) -> None:
+        details = {"judge": {"model": "small", "cached": True, "input_tokens": 100, "output_tokens": 10}}
+        score = Score(name="trace.adherence", value=1, metric="trace", annotator="LLM", metadata=details)
+        assert set(self.spent(backend, score).values()) == {0}
