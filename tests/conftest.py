@@ -98,9 +98,9 @@ def real_models(tiny_cross_encoder: Path, tiny_nlp: Path) -> Models:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Chromium without a window, which asks nobody else for anything.
+    """Start Chromium without a window; it makes no requests of its vendor.
 
-    For a module only: as long as it is there, the thread has an event loop that runs.
+    The scope is one module: while Playwright runs, the thread has a running event loop.
     """
     playwright = pytest.importorskip("playwright.sync_api", reason='no Playwright: pip install "rageval-hooks[e2e]"')
     path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -115,7 +115,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(autouse=True)
 def loop_of_the_thread() -> Iterator[None]:
-    """Give the thread a loop: llama-index's ``asyncio_run`` makes one if there is none, and never closes it."""
+    """Give the thread an event loop: without one, llama-index's ``asyncio_run`` makes one and never closes it."""
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     yield

@@ -53,8 +53,8 @@ def test_another_line_replaces_the_first() -> None:
     assert [evaluation.turn.query for evaluation in new.evaluations] == ["second"]
 
 
-def test_the_same_values_are_the_same_line() -> None:
-    """Whether they are the same objects or not: methods, settings and lists are made anew by each call."""
+def test_equal_arguments_are_the_same_instrumentation() -> None:
+    """Values are compared, not identities: each call creates new bound methods, settings and lists."""
 
     class Application:
         def see(self, evaluation: Evaluation) -> None: ...
@@ -201,7 +201,7 @@ def test_stats_add_up() -> None:
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "unknown metric": ({"metrics": ["groundednes"]}, "Did you mean 'groundedness'"),
     "unknown metric lists what there is": ({"metrics": ["x"]}, "answer_relevance"),
-    "metric of somebody else": ({"metrics": ["nowhere.at_all:Metric"]}, "No module named 'nowhere'"),
+    "metric that cannot be imported": ({"metrics": ["nowhere.at_all:Metric"]}, "No module named 'nowhere'"),
     "not a metric": ({"metrics": [object()]}, "is not a metric"),
     "unknown exporter": ({"exporters": ["ote"]}, "Valid: console, jsonl, otel"),
     "unknown models": ({"models": "lexcial"}, "Did you mean 'lexical'"),
@@ -211,7 +211,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "rate below 0": ({"sample_rate": -0.1}, "sample_rate: Input should be greater than or equal to 0"),
     "negative budget": ({"inline_budget_ms": -1}, "inline_budget_ms"),
     "unknown spans": ({"spans": "some"}, "'rag', 'all' or 'none'"),
-    "threshold for a score that nobody makes": (
+    "threshold for a score that no metric computes": (
         {"metrics": ["latency"], "thresholds": {"groundedness": 0.7}},
         "unknown score in thresholds 'groundedness'",
     ),

@@ -17,7 +17,7 @@ from rageval_hooks.plugins import Registry
 
 
 class Custom(Metric):
-    """Somebody's own."""
+    """A metric of the application."""
 
     name: ClassVar[str] = "custom"
 

@@ -1,4 +1,4 @@
-"""Scores, and why there is none where there is none."""
+"""The rules of a score, and the reasons why a score is missing."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def test_only_a_finite_number_is_a_score(value: Any) -> None:
         {"reason": "x"},
     ],
 )
-def test_what_a_score_cannot_be(fields: dict[str, Any]) -> None:
-    """Nameless, of an impossible probability, by nobody, about nothing, or with a field that there is not."""
+def test_invalid_scores_are_rejected(fields: dict[str, Any]) -> None:
+    """An empty name, an impossible probability, an unknown annotator or target, or an unknown field is an error."""
     with pytest.raises(ValidationError):
         Score.model_validate({"name": "a", "value": 1, **fields})
 

@@ -176,7 +176,7 @@ def test_a_message_names_the_field_and_what_is_valid(fields: dict[str, Any], sta
 
 
 def test_all_wrong_settings_are_named_at_once() -> None:
-    """Nobody likes to be told one after the other."""
+    """One message lists all of them, so one correction is enough."""
     with pytest.raises(ConfigurationError) as raised:
         Settings.build(sample_rate=2, spans="some", models={"nlp": ""})
 

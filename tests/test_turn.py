@@ -162,8 +162,8 @@ def step(kind: str) -> Step:
         (Turn(steps=(step("chain"), step("retriever"), step("agent"))), True, True),
     ],
 )
-def test_what_counts_as_rag(turn: Turn, retrieval: bool, rag: bool) -> None:
-    """An answer was asked for on the ground of what was retrieved: a retriever run by itself is none."""
+def test_a_rag_turn_has_retrieval_and_generation(turn: Turn, retrieval: bool, rag: bool) -> None:
+    """A retriever that runs alone has retrieval, but generates no answer, so it is not RAG."""
     assert (turn.has_retrieval, turn.is_rag) == (retrieval, rag)
 
 

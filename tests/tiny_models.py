@@ -68,7 +68,7 @@ def build_hhem(folder: Path, tokenizer: Path | None = None) -> Path:
 
     Args:
         folder: where.
-        tokenizer: where the tokenizer is written; None for beside the weights.
+        tokenizer: where the tokenizer is written; None for the folder of the weights.
     """
     import torch
     from safetensors.torch import save_file

@@ -42,8 +42,8 @@ _loading: set[int] = set()
 def delay_forks() -> Iterator[None]:
     """Make other threads that fork wait until this block ends, for at most 30 seconds.
 
-    A thread that imports a module holds that module's lock. In a child that is forked meanwhile nobody releases the
-    lock, and the first thread that imports the same module waits forever. Libraries of models have locks like that too.
+    A thread that imports a module holds that module's lock. In a child that is forked meanwhile no thread releases
+    the lock, and the first thread that imports the module waits forever. Libraries of models have such locks too.
     """
     thread = current_thread_id()
     _loading.add(thread)

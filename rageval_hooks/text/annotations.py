@@ -45,7 +45,7 @@ def _annotations(block: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _moved(annotation: Mapping[str, Any], offset: int, length: int) -> dict[str, int]:
-    """Return an annotation's position in the message. Without a position of its own it covers its block."""
+    """Return an annotation's position in the message. An annotation without a position covers its block."""
     start, end = annotation.get("start_index"), annotation.get("end_index")
     if isinstance(start, int) and isinstance(end, int):
         return {"start_index": offset + start, "end_index": offset + end}

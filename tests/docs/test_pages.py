@@ -71,7 +71,7 @@ def test_the_tables_of_metrics_are_up_to_date() -> None:
 
 
 def test_every_metric_has_its_paragraph() -> None:
-    """What its scores say and do not say stands in the page, outside the tables."""
+    """The page explains each metric's scores and their limits, outside the tables."""
     text = METRICS.read_text(encoding="utf-8")
     prose = text.split(BEGIN)[0] + text.split(END)[1]
     names = re.findall(r"^\| `([^`]+)`", generated(), re.MULTILINE)

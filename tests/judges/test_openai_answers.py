@@ -433,7 +433,7 @@ def test_a_refusal_of_something_else_drops_nothing(server: JudgeServer) -> None:
         "invalid content: 'the temperature is 3 degrees' is not allowed",
         'Invalid request: message too odd: "our JSON schema and its grammar"',
         "unsupported text: “it's the user's seed, by response_format”",
-        "invalid content: `seed and temperature, which nobody ends",
+        "invalid content: `seed and temperature, without a closing mark",
     ],
 )
 def test_nothing_is_learned_from_what_a_refusal_quotes(server: JudgeServer, message: str) -> None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from rageval_hooks.models.cache import MemoryCache
 
 
-def test_what_was_used_last_is_kept() -> None:
-    """The value that nobody asked for goes first."""
+def test_the_most_recently_used_values_are_kept() -> None:
+    """The least recently used value is evicted first."""
     cache: MemoryCache[int] = MemoryCache(30)
     for key in range(3):
         cache.put(key, key, 10)

@@ -91,7 +91,7 @@ def test_support_depends_on_both_texts_and_their_order(hhem: Hhem) -> None:
 
 
 def test_at_most_two_threads_compute(hhem: Hhem, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On the process's one thread for models, whoever asks, however many cores there are."""
+    """Every caller shares the process's one thread for models, on any number of cores."""
     seen = set()
     forward = hhem._model.forward
 
@@ -159,7 +159,7 @@ def test_a_cross_encoder_is_refused(tmp_path: Path) -> None:
 
 
 def test_another_models_tokenizer_is_refused(folder: Path, tmp_path: Path) -> None:
-    """It would read other tokens than the model knows, and nobody would see it."""
+    """It would give the model token ids of another vocabulary, without any error."""
     other = shutil.copytree(folder, tmp_path / "other")
     bert = tiny_models.build_cross_encoder(tmp_path / "bert")
     shutil.copy(bert / "tokenizer.json", other)

@@ -93,7 +93,7 @@ def test_entities_are_facts() -> None:
     ],
 )
 def test_concepts_are_runs_of_content_words(query: str, concepts: list[str]) -> None:
-    """Fillers and repetitions left out."""
+    """Fillers and repetitions are not concepts."""
     assert LexicalNlp().concepts(query) == concepts
 
 

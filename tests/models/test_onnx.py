@@ -1,4 +1,4 @@
-"""ONNX Runtime in place of PyTorch: the same numbers, from files beside the weights, by the real loading code."""
+"""ONNX Runtime gives the same numbers as PyTorch. The real loading code reads the files next to the weights."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_model_in_the_hubs_cache_is_loaded_from_there(
     cached: Path, online: list[str], connections: list[str], download: bool
 ) -> None:
-    """Nobody is asked for what is on this machine."""
+    """No connection is opened for a model that is on this machine."""
     load = Load()
 
     assert load_pretrained("embedder", "a/b", download, load) == "the model"

@@ -255,7 +255,7 @@ class TestSampling:
             ({"judge_sample_rate": 2}, "judge_sample_rate"),
             ({"metrics": ["latency"]}, "no metric asks it"),
             ({"judge": None}, "trace needs a judge"),
-            ({"judge": "nobody:x"}, "unknown judge provider 'nobody'"),
+            ({"judge": "unknown:x"}, "unknown judge provider 'unknown'"),
             ({"judge": "openai"}, "'provider:model'"),
             ({"judge": object()}, "is not a judge"),
             ({"judge": "openai:x", "judge_options": {"api_key": "sk-1"}}, "has a key in it"),

@@ -1,4 +1,4 @@
-"""Texts that nobody wrote to be read, of any length."""
+"""Generate text that is not prose (markup, symbols, long repetitions), of any length."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ def test_what_is_no_citation(response: str) -> None:
 
 
 def test_without_ids_words_in_brackets_are_words() -> None:
-    """Nobody can make up an id where there are none; a number that no passage has is made up all the same."""
+    """Passages without ids have no made-up ids. A number that no passage has is still a made-up citation."""
     passages = (Passage(text="One."),)
 
     assert not cite("It is red [doc-9].", passages).any

@@ -102,7 +102,7 @@ def test_dates_that_a_text_supports(text: str, expected: set[Date]) -> None:
 
 @pytest.mark.parametrize(("text", "month"), [("May", 5), ("Sept.", 9), ("june", 6), ("May 5", None), ("", None)])
 def test_the_name_of_a_month(text: str, month: int | None) -> None:
-    """In full or short, and nothing beside it."""
+    """The name may be in full or short, without any other text."""
     assert month_number(text) == month
 
 

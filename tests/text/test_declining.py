@@ -62,7 +62,7 @@ def test_a_response_that_declines(response: str) -> None:
         "Please contact the office.",
         "Sorry for the delay.",
         "Ich weiß es nicht.",
-        # A negation is not a refusal: somebody has none, allows none, found none.
+        # A negation is not a refusal: these state that something is absent, not allowed or not found.
         "We do not provide refunds for opened items.",
         "We cannot help customers without a receipt.",
         "We did not find that coffee raises the risk of cancer.",
@@ -85,7 +85,7 @@ def test_a_response_that_declines(response: str) -> None:
         "There is no information exchange between the two systems.",
         "Unable to find work he moved to Berlin.",
         "I do not know of any law against it.",
-        # Somebody else declines.
+        # A third party declines, not the answer.
         "The documents show that Smith did not mention the price.",
         "The context states that the company did not provide refunds.",
         "Scientists say that we do not know what dark matter is.",

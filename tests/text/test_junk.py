@@ -1,4 +1,4 @@
-"""What nobody wrote to be read: any function takes it, and the work grows with its length, not faster."""
+"""Every text function accepts text that is not prose, and its work grows linearly with the length."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def test_a_letter_or_digit_of_any_script_says_something(text: str) -> None:
 
 @given(st.lists(anything(), max_size=3))
 def test_keys_are_in_order_and_spans_hold_their_texts(passages: list[str]) -> None:
-    """Whatever the texts: letters without a gap, each key once, and its text stands where its span says."""
+    """For any text, letters have no gaps, keys are unique, and each span holds its sentence's text."""
     sentences = key_passages(passages)
 
     assert len({s.key for s in sentences}) == len(sentences)

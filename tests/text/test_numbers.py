@@ -109,7 +109,7 @@ def test_numbers_stand_in_order_and_apart(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["hundred " * 2_300, "7 " + "trillion " * 2_300, "million and " * 2_300])
 def test_a_row_of_magnitudes_is_no_giant(text: str) -> None:
-    """Nobody counts that far; a number of thousands of digits is no fact."""
+    """A number of thousands of digits is not a fact and would be slow to compute with."""
     values = [value for _, _, readings, _ in find_numbers(text) for value in readings]
 
     assert values

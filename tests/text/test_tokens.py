@@ -125,7 +125,7 @@ def test_where_nothing_can_be_written_tokens_are_estimated(tmp_path: Path) -> No
 
 
 def test_a_users_own_cache_of_ranks_is_left_alone(tmp_path: Path) -> None:
-    """He may have ranks that nobody ships: nothing is put there, nor beside it."""
+    """The user's folder may hold custom ranks, so nothing is written into it or next to it."""
     mine = tmp_path / "mine"
     mine.mkdir()
 

@@ -58,7 +58,7 @@ def test_ranges_order_and_monotonicity(parts: list[dict[object, float | None]], 
 
 TURN = Turn(
     query="When is water wet?",
-    response="Water is wet when the sky is red [2]. That is in the evening [1, 9]. Nobody knows why.",
+    response="Water is wet when the sky is red [2]. That is in the evening [1, 9]. The cause is unknown.",
     passages=(
         Passage(text="The sky is red in the evening.", id="sky"),
         Passage(text="Water is wet when the sky is red.", id="water", metadata={"source": "water.pdf"}),
@@ -100,7 +100,7 @@ class TestScores:
         assert score.explanation == (
             "a [2] full support by passage water: “Water is wet when the sky is red [2].”\n"
             "b [1] partial support by passage sky; [9] no such passage: “That is in the evening [1, 9].”\n"
-            "c not cited: “Nobody knows why.”"
+            "c not cited: “The cause is unknown.”"
         )
         assert score.metadata["made_up"] == ["9"]
         assert score.metadata["parts"][0]["citations"] == [{"name": "2", "passages": [1], "support": 1.0}]
@@ -116,7 +116,7 @@ class TestScores:
 
     def test_without_citations_there_is_no_score(self) -> None:
         """The scores are skipped and not 0; the judge is not asked."""
-        evaluation, judge = judged(GOOD, response="Water is wet. Nobody knows why.")
+        evaluation, judge = judged(GOOD, response="Water is wet. The cause is unknown.")
 
         assert {skipped.name: skipped.reason for skipped in evaluation.skipped} == dict.fromkeys(
             ("citation.precision", "citation.recall", "citation.f1"), "the response has no citations"

@@ -107,7 +107,7 @@ class TestARefusal:
 
     def test_the_judges_words_are_in_no_reason(self) -> None:
         """A reason is shown where texts are hidden, and the judge may quote them."""
-        quoting = {"explanation": "It says that Mrs Ada Quill is none of its business.", "attempted": False}
+        quoting = {"explanation": "It says that Mrs Ada Quill is not its concern.", "attempted": False}
         evaluation, _ = self.run(quoting)
         reasons = " ".join(result.reason for result in evaluation.skipped)
 

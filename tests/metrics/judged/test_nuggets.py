@@ -272,7 +272,7 @@ class TestWhatJudgesGetWrong:
             ),
             ([(2, "support"), (3, "support"), (4, "support")], set(NAMES)),
         ],
-        ids=["okay ones left out", "no such word", "a vital one left out"],
+        ids=["okay nuggets missing", "unknown word", "a vital nugget missing"],
     )
     def test_a_missing_assignment_fails_what_hangs_on_it(self, entries: Any, failed: set[str]) -> None:
         """With the reason; nothing is guessed."""
