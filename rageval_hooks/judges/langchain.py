@@ -18,6 +18,7 @@ from rageval_hooks.judges.client.prices import price_usd
 from rageval_hooks.judges.client.remote import AnyCache, RemoteJudge
 from rageval_hooks.judges.prompts.schema import schema_name, strict_schema
 from rageval_hooks.runtime.event_loops import CallThreads
+from rageval_hooks.runtime.narrowing import first_text, mapping_or_empty, text_or_none
 from rageval_hooks.runtime.urls import safe_url
 from rageval_hooks.turn import Usage
 
@@ -30,8 +31,10 @@ if TYPE_CHECKING:
 
 __all__ = ["LangChainJudge"]
 
+# Attributes of chat models, in the order in which they say which model answers.
 _NAMES = ("model_name", "model", "model_id", "deployment_name")
 _URLS = ("openai_api_base", "base_url", "api_base", "endpoint_url")
+# Providers name the reason why the model stopped differently: OpenAI, Anthropic, Ollama.
 _REASONS = ("finish_reason", "stop_reason", "done_reason")
 
 
@@ -114,8 +117,7 @@ class _LangChain(Backend):
     def identity(self) -> Mapping[str, Any]:
         """The model's class, name, address and parameters."""
         secrets = set(self.secrets)
-        found = getattr(self._model, "_identifying_params", None)
-        parameters = dict(found) if isinstance(found, Mapping) else {}
+        parameters = mapping_or_empty(getattr(self._model, "_identifying_params", None))
         return {
             "api": "langchain",
             "class": f"{type(self._model).__module__}.{type(self._model).__qualname__}",
@@ -173,10 +175,9 @@ class _LangChain(Backend):
 
     def _params(self) -> Mapping[str, Any]:
         try:
-            found = self._model._get_ls_params()  # type: ignore[attr-defined]
-        except Exception:
+            return mapping_or_empty(self._model._get_ls_params())  # type: ignore[attr-defined]
+        except Exception:  # a private method, which other versions may not have
             return {}
-        return found if isinstance(found, Mapping) else {}
 
 
 def _without_parser(runnable: Runnable[Any, Any]) -> Runnable[Any, Any]:
@@ -189,11 +190,7 @@ def _without_parser(runnable: Runnable[Any, Any]) -> Runnable[Any, Any]:
 
 
 def _attribute(model: Any, names: tuple[str, ...]) -> str | None:
-    for name in names:
-        value = getattr(model, name, None)
-        if isinstance(value, str) and value:
-            return value
-    return None
+    return first_text(getattr(model, name, None) for name in names)
 
 
 def _no_langsmith() -> AbstractContextManager[Any]:
@@ -209,14 +206,13 @@ def _reply(output: Any, mode: Mode) -> Reply:
         return Reply(text=output)
     message: AIMessage = output
     facts = message.response_metadata
-    refusal = message.additional_kwargs.get("refusal")
     return Reply(
         text=_text(message) if mode == "structured" else str(message.text),
         usage=_usage(message),
         model=_first(facts, ("model_name", "model")),
         response_id=_first(facts, ("id",)) or message.id,
         finish_reason=_first(facts, _REASONS),
-        refusal=refusal if isinstance(refusal, str) else None,
+        refusal=text_or_none(message.additional_kwargs.get("refusal")),
     )
 
 
@@ -238,4 +234,4 @@ def _usage(message: AIMessage) -> Usage | None:
 
 
 def _first(facts: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
-    return next((value for name in names if isinstance(value := facts.get(name), str) and value), None)
+    return first_text(map(facts.get, names))

@@ -17,6 +17,7 @@ from rageval_hooks.judges.client.policy import CallOptions, CallPolicy
 from rageval_hooks.judges.client.prices import price_usd
 from rageval_hooks.judges.client.remote import AnyCache, RemoteJudge
 from rageval_hooks.runtime.event_loops import CallThreads
+from rageval_hooks.runtime.narrowing import entry_or_attribute, first_text, items_or_empty, text_or_empty, text_or_none
 from rageval_hooks.runtime.urls import safe_url
 from rageval_hooks.turn import Usage
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["LlamaIndexJudge"]
 
 _URLS = ("api_base", "base_url")
+# Endings of the names of fields that hold secrets: "api_key", "auth_token".
 _SECRET = ("key", "token", "secret", "password")
 
 
@@ -95,7 +97,7 @@ class _LlamaIndex(Backend):
         self._llm = llm
         self._threads = CallThreads(threads) if threads is not None else None
         self.model_name = llm.metadata.model_name or type(llm).__name__
-        url = next((value for name in _URLS if isinstance(value := getattr(llm, name, None), str) and value), None)
+        url = first_text(getattr(llm, name, None) for name in _URLS)
         self._url = safe_url(url) if url else None
 
     @property
@@ -113,6 +115,7 @@ class _LlamaIndex(Backend):
             "class": f"{type(self._llm).__module__}.{type(self._llm).__qualname__}",
             "model": self.model_name,
             "base_url": self._url,
+            # The address above has no credentials, which these fields may have.
             "fields": {
                 name: value
                 for name, value in fields.items()
@@ -123,13 +126,10 @@ class _LlamaIndex(Backend):
     @property
     def secrets(self) -> tuple[str, ...]:
         """The secret fields of the LLM."""
-        found = []
-        for name, value in vars(self._llm).items():
-            if isinstance(value, SecretStr):
-                found.append(value.get_secret_value())
-            elif isinstance(value, str) and name.endswith(_SECRET):
-                found.append(value)
-        return tuple(secret for secret in found if secret)
+        # LlamaIndex declares most keys as plain strings, so fields are also recognised by their names.
+        wrapped = [value.get_secret_value() for value in vars(self._llm).values() if isinstance(value, SecretStr)]
+        named = [text_or_empty(value) for name, value in vars(self._llm).items() if name.endswith(_SECRET)]
+        return tuple(filter(None, [*wrapped, *named]))
 
     def cost(self, usage: Usage, model: str) -> float | None:
         """Return the price at the provider behind the URL."""
@@ -170,22 +170,15 @@ class _LlamaIndex(Backend):
 
 def _reply(response: ChatResponse, text: str) -> Reply:
     raw = response.raw
-    choices = _get(raw, "choices")
-    choice = choices[0] if isinstance(choices, (list, tuple)) and choices else None
-    usage = usage_from(_get(raw, "usage")) or usage_from(_get(raw, "usage_metadata"))
+    # Only raw responses in OpenAI's form have choices.
+    choice = next(iter(items_or_empty(entry_or_attribute(raw, "choices"))), None)
+    # Google's clients name the counts "usage_metadata"; others copy them into the additional arguments.
+    usage = usage_from(entry_or_attribute(raw, "usage")) or usage_from(entry_or_attribute(raw, "usage_metadata"))
     return Reply(
         text=text,
         usage=usage or usage_from(response.additional_kwargs),
-        model=_string(_get(raw, "model")),
-        response_id=_string(_get(raw, "id")),
-        finish_reason=_string(_get(choice, "finish_reason")) or _string(_get(raw, "stop_reason")),
-        refusal=_string(_get(_get(choice, "message"), "refusal")),
+        model=text_or_none(entry_or_attribute(raw, "model")),
+        response_id=text_or_none(entry_or_attribute(raw, "id")),
+        finish_reason=first_text([entry_or_attribute(choice, "finish_reason"), entry_or_attribute(raw, "stop_reason")]),
+        refusal=text_or_none(entry_or_attribute(entry_or_attribute(choice, "message"), "refusal")),
     )
-
-
-def _get(value: Any, name: str) -> Any:
-    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
-
-
-def _string(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None

@@ -9,9 +9,19 @@ from typing import Any
 from rageval_hooks.errors import JudgeAnswerError, JudgeRejectedError
 from rageval_hooks.judges.client.backend import Reply
 from rageval_hooks.judges.client.failures import CallFailedError, CallFailure, StatusError
+from rageval_hooks.runtime.narrowing import (
+    is_integer,
+    items_or_empty,
+    mapping_or_empty,
+    mappings_in,
+    text_or_empty,
+    text_or_none,
+)
 from rageval_hooks.turn import Usage
 
 __all__ = ["reply_from", "usage_from"]
+
+_ERROR_STATUSES = range(400, 600)
 
 
 def reply_from(body: bytes, content_type: str, where: str) -> Reply:
@@ -37,20 +47,22 @@ def reply_from(body: bytes, content_type: str, where: str) -> Reply:
             raise CallFailedError(CallFailure(page, broken=True))
         raise _broken(f"{where} answers with something that is not JSON")
     # Some gateways send errors with status 200, and with the true status as the code.
-    if isinstance(error := found.get("error"), Mapping) and error:
+    error = mapping_or_empty(found.get("error"))
+    if error:
         code = error.get("code")
-        raise StatusError(code if isinstance(code, int) and 400 <= code <= 599 else 500, error)
-    choices = found.get("choices")
-    choice = choices[0] if isinstance(choices, list) and choices else None
-    if not isinstance(choice, Mapping) or not isinstance(message := choice.get("message"), Mapping):
+        is_status = isinstance(code, int) and code in _ERROR_STATUSES
+        raise StatusError(code if is_status else 500, error)
+    choice = mapping_or_empty(next(iter(items_or_empty(found.get("choices"))), None))
+    message = choice.get("message")
+    if not isinstance(message, Mapping):
         raise _broken(f"{where} answers without choices[0].message")
     return Reply(
         text=_text(message.get("content")),
         usage=usage_from(found.get("usage")),
-        model=_string(found.get("model")),
-        response_id=_string(found.get("id")),
-        finish_reason=_string(choice.get("finish_reason")),
-        refusal=_string(message.get("refusal")),
+        model=text_or_none(found.get("model")),
+        response_id=text_or_none(found.get("id")),
+        finish_reason=text_or_none(choice.get("finish_reason")),
+        refusal=text_or_none(message.get("refusal")),
     )
 
 
@@ -60,18 +72,13 @@ def _broken(problem: str) -> CallFailedError:
 
 def usage_from(usage: Any) -> Usage | None:
     """Return the reported tokens, by the names of OpenAI, Anthropic, Google or DeepSeek; None without them."""
-    if not isinstance(usage, Mapping):
-        usage = getattr(usage, "__dict__", None)
-        if not isinstance(usage, Mapping):
-            return None
+    usage = _fields(usage)
     read = _first(usage, "prompt_tokens", "input_tokens", "prompt_token_count")
     written = _first(usage, "completion_tokens", "output_tokens", "candidates_token_count")
     # Half a count would look like a cheap answer.
     if read is None or written is None:
         return None
-    details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details") or {}
-    if not isinstance(details, Mapping):
-        details = getattr(details, "__dict__", {})
+    details = _fields(usage.get("prompt_tokens_details") or usage.get("input_tokens_details"))
     # OpenAI and compatible servers nest this count, the others do not.
     cached = _first(details, "cached_tokens")
     if cached is None:
@@ -79,11 +86,16 @@ def usage_from(usage: Any) -> Usage | None:
     return Usage(input_tokens=read, output_tokens=written, cache_read_tokens=cached)
 
 
+def _fields(value: Any) -> Mapping[str, Any]:
+    """Return the entries of a mapping, or the attributes of an object of a client library."""
+    return value if isinstance(value, Mapping) else mapping_or_empty(getattr(value, "__dict__", None))
+
+
 def _first(counts: Mapping[str, Any], *names: str) -> int | None:
     for name in names:
         value = counts.get(name)
         # Some servers report -1 or null while they do not know the count.
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        if is_integer(value) and value >= 0:
             return value
     return None
 
@@ -92,11 +104,4 @@ def _text(content: Any) -> str:
     if isinstance(content, str):
         return content
     # Content in parts, for example [{"type": "text", "text": "…"}]. Parts without text are reasoning or images.
-    if isinstance(content, list):
-        parts = (part.get("text") for part in content if isinstance(part, Mapping))
-        return "".join(part for part in parts if isinstance(part, str))
-    return ""
-
-
-def _string(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
+    return "".join(text_or_empty(part.get("text")) for part in mappings_in(content))

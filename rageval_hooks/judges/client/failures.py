@@ -25,6 +25,7 @@ from rageval_hooks.errors import (
 from rageval_hooks.judges.client.backoff import retry_after
 from rageval_hooks.judges.client.redaction import Redactor
 from rageval_hooks.runtime.clock import Clock
+from rageval_hooks.runtime.narrowing import mapping_or_empty
 
 E = TypeVar("E", bound=BaseException)
 
@@ -94,6 +95,9 @@ _FILTERED = re.compile(r"content.?(?:filter|policy|management)|safety system|res
 _NO_QUOTA = re.compile(
     r"insufficient.?(?:quota|balance|funds)|exceeded your current quota|credit balance", re.IGNORECASE
 )
+_STATUSES = range(300, 600)
+"""HTTP statuses of requests that did not succeed."""
+
 _WHAT = {
     401: "the API key was not accepted",
     402: "the account has no credit",
@@ -135,15 +139,15 @@ def classify_failure(
 
 def _status(error: BaseException) -> int | None:
     response = getattr(error, "response", None)
-    for found in (getattr(error, "status_code", None), getattr(response, "status_code", None), _code(error)):
-        if isinstance(found, int) and 300 <= found <= 599:
+    # Google's libraries name the HTTP status "code".
+    for found in (
+        getattr(error, "status_code", None),
+        getattr(response, "status_code", None),
+        getattr(error, "code", None),
+    ):
+        if isinstance(found, int) and found in _STATUSES:
             return int(found)
     return None
-
-
-def _code(error: BaseException) -> Any:
-    # Google's libraries name the HTTP status "code".
-    return getattr(error, "code", None)
 
 
 def _from_status(
@@ -154,7 +158,7 @@ def _from_status(
     about = f"{said} {body.get('code') or ''} {body.get('type') or ''}"
     facts: dict[str, Any] = {"status": status, "parameter": str(body.get("param") or ""), "text": said}
     headers = getattr(getattr(error, "response", None), "headers", None)
-    wait = retry_after(headers, clock) if isinstance(headers, Mapping) else None
+    wait = retry_after(mapping_or_empty(headers), clock)
     tail = f": {redact(_message(body), prompt=prompt)}" if said else ""
     if status < 400:
         # Redirects are not followed: the other host would receive the key and the prompt.
@@ -202,7 +206,7 @@ def _message(body: Mapping[str, Any]) -> str:
     for name in ("message", "detail", "error", "msg"):
         if found := body.get(name):
             return found if isinstance(found, str) else json.dumps(found, default=str)
-    return "" if not body else json.dumps(dict(body), default=str)
+    return json.dumps(dict(body), default=str) if body else ""
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
@@ -218,6 +222,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 def _from_connection(error: BaseException, names: set[str], where: str, timeout: float) -> CallFailure | None:
     """Return the failure if there was no complete response, else None."""
     causes = list(_causes(error))
+    # The order matters: a certificate error is also an SSLError, and each SSLError is also an OSError.
     certificate = _first_of(causes, ssl.SSLCertVerificationError)
     if certificate is not None:
         message = (

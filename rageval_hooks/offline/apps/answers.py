@@ -9,7 +9,8 @@ from typing import Any
 
 from rageval_hooks.errors import RagevalError
 from rageval_hooks.integrations.offline_support import installed_support
-from rageval_hooks.offline.records.cells import field_of, first_present, is_number, is_text, mapping_or_empty
+from rageval_hooks.offline.records.cells import field_of, first_present, is_number, is_text
+from rageval_hooks.runtime.narrowing import mapping_or_empty
 from rageval_hooks.text.wording import with_article
 from rageval_hooks.turn import Passage, Turn
 

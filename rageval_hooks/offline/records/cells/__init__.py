@@ -12,7 +12,7 @@ from rageval_hooks.offline.records.cells.fields import (
     text_in,
 )
 from rageval_hooks.offline.records.cells.kinds import is_missing, is_number, is_text, kind_of
-from rageval_hooks.offline.records.cells.lookup import field_of, first_key, first_present, mapping_or_empty
+from rageval_hooks.offline.records.cells.lookup import field_of, first_key, first_present
 from rageval_hooks.offline.records.cells.packed import unpacked
 
 __all__ = [
@@ -26,7 +26,6 @@ __all__ = [
     "is_number",
     "is_text",
     "kind_of",
-    "mapping_or_empty",
     "metadata_in",
     "query_in",
     "reference_in",

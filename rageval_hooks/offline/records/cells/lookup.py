@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-__all__ = ["field_of", "first_key", "first_present", "mapping_or_empty"]
+__all__ = ["field_of", "first_key", "first_present"]
 
 
 def first_key(row: Mapping[str, Any], names: Iterable[str], accepts: Callable[[Any], bool]) -> str | None:
@@ -44,8 +44,3 @@ def field_of(value: Any, name: str) -> Any:
     found = getattr(value, name, None)
     # Methods share names with fields: `Path.name` is a text, `Document.text` of other libraries is a method.
     return None if callable(found) else found
-
-
-def mapping_or_empty(value: Any) -> Mapping[str, Any]:
-    """Return a mapping unchanged, and an empty one for anything else."""
-    return value if isinstance(value, Mapping) else {}

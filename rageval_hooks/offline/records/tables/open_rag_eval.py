@@ -11,9 +11,10 @@ from itertools import chain, groupby
 from typing import Any
 
 from rageval_hooks.offline.distinct import distinct
-from rageval_hooks.offline.records.cells import is_number, mapping_or_empty
+from rageval_hooks.offline.records.cells import is_number
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.tables.layouts import Records
+from rageval_hooks.runtime.narrowing import mapping_or_empty
 from rageval_hooks.score import Score, Target
 from rageval_hooks.turn import Passage
 

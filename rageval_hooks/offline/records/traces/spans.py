@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rageval_hooks.offline.records.cells import mapping_or_empty
+from rageval_hooks.runtime.narrowing import mapping_or_empty, mappings_in
 
 __all__ = ["ExportedSpan", "is_export", "spans_of", "trace_ids"]
 
@@ -77,21 +77,16 @@ def spans_of(row: Mapping[str, Any]) -> Iterator[ExportedSpan]:
     if _OTLP not in row:
         yield _from_phoenix(row)
         return
-    for resource in _list(row[_OTLP]):
-        for scope in _list(resource.get("scopeSpans")):
-            for span in _list(scope.get("spans")):
+    for resource in mappings_in(row[_OTLP]):
+        for scope in mappings_in(resource.get("scopeSpans")):
+            for span in mappings_in(scope.get("spans")):
                 yield _from_otlp(span)
 
 
-def _list(value: Any) -> list[Mapping[str, Any]]:
-    """Return the objects of a list; empty for anything else."""
-    if not isinstance(value, list):
-        return []
-    return [item for item in value if isinstance(item, Mapping)]
-
-
 def _from_otlp(span: Mapping[str, Any]) -> ExportedSpan:
-    attributes = _flat({str(item.get("key")): _otlp_value(item.get("value")) for item in _list(span.get("attributes"))})
+    attributes = _flat(
+        {str(item.get("key")): _otlp_value(item.get("value")) for item in mappings_in(span.get("attributes"))}
+    )
     status = mapping_or_empty(span.get("status"))
     failed = status.get("code") in _OTLP_ERRORS
     return ExportedSpan(
@@ -119,7 +114,7 @@ def _otlp_value(value: Any) -> Any:
         return [_otlp_value(item) for item in array.get("values") or ()]
     pairs = value.get("kvlistValue")
     if isinstance(pairs, Mapping):
-        return {str(item.get("key")): _otlp_value(item.get("value")) for item in _list(pairs.get("values"))}
+        return {str(item.get("key")): _otlp_value(item.get("value")) for item in mappings_in(pairs.get("values"))}
     for name in _VALUES:
         if name in value:
             return value[name]

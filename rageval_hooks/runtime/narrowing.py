@@ -1,0 +1,58 @@
+"""Values of unknown type (from JSON, tables, frameworks), narrowed to the type that the caller can use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeGuard
+
+__all__ = [
+    "entry_or_attribute",
+    "first_text",
+    "is_integer",
+    "items_or_empty",
+    "mapping_or_empty",
+    "mappings_in",
+    "text_or_empty",
+    "text_or_none",
+]
+
+
+def is_integer(value: object) -> TypeGuard[int]:
+    """Return True for an integer that is not a boolean."""
+    # bool derives from int, but `"passage": true` does not mean passage 1.
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def mapping_or_empty(value: object) -> Mapping[str, Any]:
+    """Return a mapping unchanged, and an empty one for anything else."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def items_or_empty(value: object) -> Sequence[Any]:
+    """Return a list or tuple unchanged, and an empty one for anything else."""
+    return value if isinstance(value, (list, tuple)) else ()
+
+
+def mappings_in(value: object) -> list[Mapping[str, Any]]:
+    """Return the mappings in a list; an empty list for anything else."""
+    return [item for item in items_or_empty(value) if isinstance(item, Mapping)]
+
+
+def text_or_empty(value: object) -> str:
+    """Return a string unchanged, and an empty one for anything else."""
+    return value if isinstance(value, str) else ""
+
+
+def text_or_none(value: object) -> str | None:
+    """Return a string unchanged; None for an empty one and for anything else."""
+    return text_or_empty(value) or None
+
+
+def first_text(values: Iterable[object]) -> str | None:
+    """Return the first non-empty string; None if there is none."""
+    return next(filter(None, map(text_or_empty, values)), None)
+
+
+def entry_or_attribute(value: object, name: str) -> Any:
+    """Return an entry of a mapping, or an attribute of another object; None if it has neither."""
+    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)

@@ -1,0 +1,56 @@
+"""Values of unknown type become the wanted type, or its empty value."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rageval_hooks.runtime.narrowing import (
+    entry_or_attribute,
+    first_text,
+    is_integer,
+    items_or_empty,
+    mapping_or_empty,
+    mappings_in,
+    text_or_empty,
+    text_or_none,
+)
+
+
+@pytest.mark.parametrize(("value", "expected"), [(1, True), (0, True), (True, False), (1.0, False), ("1", False)])
+def test_a_boolean_is_not_an_integer(value: Any, expected: bool) -> None:
+    assert is_integer(value) is expected
+
+
+@pytest.mark.parametrize("value", [None, 1, "text", b"bytes", {"a": 1}.keys()])
+def test_other_values_become_empty(value: Any) -> None:
+    assert not mapping_or_empty(value)
+    assert not items_or_empty(value)
+    assert not mappings_in(value)
+
+
+def test_values_of_the_wanted_type_are_returned_unchanged() -> None:
+    mapping, items = {"a": 1}, [{"a": 1}, "b"]
+
+    assert mapping_or_empty(mapping) is mapping
+    assert items_or_empty(items) is items
+    assert mappings_in(items) == [{"a": 1}]
+
+
+def test_only_strings_are_text() -> None:
+    assert (text_or_empty("a"), text_or_empty(1), text_or_empty(None)) == ("a", "", "")
+    assert (text_or_none("a"), text_or_none(""), text_or_none(1)) == ("a", None, None)
+
+
+def test_the_first_text_is_the_first_non_empty_string() -> None:
+    assert first_text([None, 1, "", "a", "b"]) == "a"
+    assert first_text([None, ""]) is None
+
+
+def test_a_field_is_an_entry_or_an_attribute() -> None:
+    assert entry_or_attribute({"a": 1}, "a") == 1
+    assert entry_or_attribute(SimpleNamespace(a=1), "a") == 1
+    assert entry_or_attribute({}, "a") is None
+    assert entry_or_attribute(object(), "a") is None
