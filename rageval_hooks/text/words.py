@@ -10,7 +10,8 @@ from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
 from rageval_hooks.text.limits import scan, substitute
-from rageval_hooks.text.numbers import CARDINALS, number_readings
+from rageval_hooks.text.numbers import CARDINALS
+from rageval_hooks.text.numerals import number_readings
 from rageval_hooks.text.sentences import Span
 
 __all__ = ["STOP_WORDS", "Blocked", "WeighedWord", "Word", "blank_marks", "fold", "stem", "weighed_words", "words"]

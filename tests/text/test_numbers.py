@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rageval_hooks.text.numbers import find_numbers, number_readings, supported_numbers
+from rageval_hooks.text.numbers import find_numbers, supported_numbers
+from rageval_hooks.text.numerals import number_readings
 from tests.text.junk import anything
 
 

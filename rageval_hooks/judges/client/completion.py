@@ -50,8 +50,8 @@ def reply_from(body: bytes, content_type: str, where: str) -> Reply:
     error = mapping_or_empty(found.get("error"))
     if error:
         code = error.get("code")
-        is_status = isinstance(code, int) and code in _ERROR_STATUSES
-        raise StatusError(code if is_status else 500, error)
+        status = code if isinstance(code, int) and code in _ERROR_STATUSES else 500
+        raise StatusError(status, error)
     choice = mapping_or_empty(next(iter(items_or_empty(found.get("choices"))), None))
     message = choice.get("message")
     if not isinstance(message, Mapping):
