@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rageval_hooks.runtime.narrowing import items_or_empty, mapping_or_empty, mappings_in
+
 __all__ = ["annotations_from_blocks"]
 
 
@@ -20,28 +22,23 @@ def annotations_from_blocks(content: Any) -> list[dict[str, Any]]:
     """
     found: list[dict[str, Any]] = []
     offset = 0
-    for block in _mappings_and_strings(content):
-        text = block if isinstance(block, str) else block.get("text")
+    for item in items_or_empty(content):
+        # A bare string is a block of text without annotations.
+        block = {"text": item} if isinstance(item, str) else mapping_or_empty(item)
+        text = block.get("text")
         if not isinstance(text, str):
             continue
-        if isinstance(block, Mapping):
-            found += [{**annotation, **_moved(annotation, offset, len(text))} for annotation in _annotations(block)]
+        found += [{**annotation, **_moved(annotation, offset, len(text))} for annotation in _annotations(block)]
         offset += len(text)
     return found
 
 
-def _mappings_and_strings(value: Any) -> list[Any]:
-    if not isinstance(value, (list, tuple)):
-        return []
-    return [item for item in value if isinstance(item, (Mapping, str))]
-
-
 def _annotations(block: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the citations of a block: LangChain's annotations, and the citations of Anthropic's API."""
-    annotations = [item for item in _mappings_and_strings(block.get("annotations")) if isinstance(item, Mapping)]
-    citations = [item for item in _mappings_and_strings(block.get("citations")) if isinstance(item, Mapping)]
     # LangChain has annotations of other types, too.
-    return [*(item for item in annotations if "citation" in str(item.get("type", "citation"))), *citations]
+    annotations = mappings_in(block.get("annotations"))
+    citing = [item for item in annotations if "citation" in str(item.get("type", "citation"))]
+    return citing + mappings_in(block.get("citations"))
 
 
 def _moved(annotation: Mapping[str, Any], offset: int, length: int) -> dict[str, int]:

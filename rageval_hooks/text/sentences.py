@@ -14,12 +14,13 @@ Span = tuple[int, int]
 
 _OPENERS: Final = "\"'“‘«„(\\[*_¿¡「『（【《"
 _CLOSERS: Final = "\"'”’»)\\]}*_」』）】》"
-_WIDE_STOPS: Final = "。！？｡．"  # no space follows these
-_NATIVE_STOPS: Final = "।॥؟۔։።"  # a space follows, and the script has no case
+_WIDE_STOPS: Final = frozenset("。！？｡．")  # no space follows these
+_NATIVE_STOPS: Final = frozenset("।॥؟۔։።")  # a space follows, and the script has no case
+_STOPS: Final = ".!?…" + "".join(sorted(_WIDE_STOPS | _NATIVE_STOPS))
 
 # The end of a sentence: marks, closing quotes or brackets, and citations. For example '.', '?!', '."', '. [1]', '.²'.
 _STOP: Final = re.compile(
-    rf"(?P<marks>\.(?:[ \u00a0]\.){{2,}}|[.!?…{_WIDE_STOPS}{_NATIVE_STOPS}]+)"
+    rf"(?P<marks>\.(?:[ \u00a0]\.){{2,}}|[{_STOPS}]+)"
     rf"(?P<closers>(?:[{_CLOSERS}]|[ \u00a0\u202f]»)*)"
     r"(?P<cited>(?:[ ]?\[\^?\d{1,3}(?:[,–-] ?\d{1,3}){0,9}\]|[¹²³⁴-⁹⁰]{1,3})*)"
 )
@@ -39,11 +40,14 @@ _SAYING: Final = re.compile(
 _LIST_ITEM: Final = re.compile(r"(?:[-*+•·–—>|#]|\(?(?:\d{1,3}|[A-Za-z]|[ivxIVX]{1,5})[.)]{1,2}(?:\s|$)|```)")
 _BREAKS: Final = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
 _BULLETS: Final = "•●▪‣◦"  # also within a line, if a list was flattened
+_OPEN_ENDS: Final = frozenset(",-–—’'\"")
+# "• an item", "a line"; "•••" is a line, too.
 _LINE: Final = re.compile(rf"(?:[{_BULLETS}][ \t]*)?[^{_BREAKS}{_BULLETS}]+|[{_BULLETS}]+")
 # "Smith" and "U.S" before a full stop.
 _WORD_BEFORE: Final = re.compile(r"(?<![^\W_])[^\W_]{1,24}(?:\.[^\W_]{1,24}){0,12}$")
-_WORD_AFTER: Final = re.compile(r"[^\W_]+")
-# Characters before and after a full stop that decide whether it ends a sentence.
+# The "Smith" of ' "Smith': the next word, after spaces, quotes and brackets.
+_WORD_AFTER: Final = re.compile(rf"[\s\\{_OPENERS}]{{0,8}}(?P<word>[^\W_]{{0,24}})")
+# Characters before a full stop that decide whether it ends a sentence.
 _LOOKBACK: Final = 24
 # A text without any capital letter is written in lower case. Longer texts are not searched for one.
 _LONGEST_CASELESS: Final = 10_000
@@ -88,26 +92,23 @@ def sentence_spans(text: str) -> list[Span]:
     return spans
 
 
-def _blocks(text: str) -> Iterator[Span]:
-    """Yield the lines. A line that continues the one before in lower case is joined to it."""
-    block: Span | None = None
-    open_line = False
+def _blocks(text: str) -> list[Span]:
+    """Return the lines. A line that continues the one before in lower case is joined to it."""
+    blocks: list[Span] = []
+    is_open = False
     for line in _LINE.finditer(text):
         content = line.group().strip()
         if not content:
             continue
         start = line.start() + line.group().index(content[0])
         end = start + len(content)
-        if block and open_line and _continues(text, block[1], start, content):
-            block = (block[0], end)
+        if is_open and _continues(text, blocks[-1][1], start, content):
+            blocks[-1] = (blocks[-1][0], end)
         else:
-            if block:
-                yield block
-            block = (start, end)
+            blocks.append((start, end))
         # A line that ends in a full stop is complete.
-        open_line = content[-1].isalnum() or content[-1] in ",-–—’'\""
-    if block:
-        yield block
+        is_open = content[-1].isalnum() or content[-1] in _OPEN_ENDS
+    return blocks
 
 
 def _continues(text: str, end: int, start: int, content: str) -> bool:
@@ -122,22 +123,23 @@ def _split_block(text: str, start: int, end: int) -> Iterator[Span]:
     # In a text in lower case every sentence begins in lower case, so a marker before a verb proves nothing.
     cites_first = not caseless or _MARKER.match(text, start, end) is not None
     begin = start
+    # The full stop of "1." is not the end of a sentence.
     marker = _LIST_ITEM.match(text, start, end)
     first_stop = marker.end() if marker else start
     for stop in scan(_STOP, text, first_stop, end):
-        cut = stop.end()
-        if cut >= end:
+        if stop.end() >= end:
             break
-        if cites_first and (led := _before_subject(text, stop, end)):
-            cut = led
-        elif cut <= begin or not _ends_sentence(text, stop, end, caseless):
+        cut = _before_subject(text, stop, end) if cites_first else None
+        if cut is None and _ends_sentence(text, stop, end, caseless):
+            cut = stop.end()
+        if cut is None:
             continue
         yield begin, cut
+        # A block ends in a visible character, so there is one after the cut.
         begin = cut
-        while begin < end and text[begin].isspace():
+        while text[begin].isspace():
             begin += 1
-    if begin < end:
-        yield begin, end
+    yield begin, end
 
 
 def _before_subject(text: str, stop: re.Match[str], end: int) -> int | None:
@@ -155,46 +157,55 @@ def _before_subject(text: str, stop: re.Match[str], end: int) -> int | None:
 
 
 def _ends_sentence(text: str, stop: re.Match[str], end: int, caseless: bool) -> bool:
-    marks, closers, cut = stop["marks"], stop["closers"], stop.end()
-    if any(mark in _WIDE_STOPS for mark in marks):
+    """Return True if a sentence ends at a stop that is followed by other text."""
+    marks, closers = stop["marks"], stop["closers"]
+    if not _WIDE_STOPS.isdisjoint(marks):
         return True
     # "[...]" marks an omission.
-    if text[stop.start() - 1 : stop.start()] == "[" and closers.startswith("]"):
+    if closers.startswith("]") and text.endswith("[", 0, stop.start()):
         return False
-    after = _next_word(text, cut, end)
-    before = _word_before(text, stop.start())
-    if not text[cut].isspace():
-        return marks in ".?!" and not closers and _lost_its_space(text, before, after, cut)
-    if any(mark in _NATIVE_STOPS for mark in marks):
+    before, after = _word_before(text, stop.start()), _next_word(text, stop.end(), end)
+    if not text[stop.end()].isspace():
+        return not closers and _lost_its_space(text, stop, before, after)
+    if not _NATIVE_STOPS.isdisjoint(marks):
         return True
     # A sentence begins with a capital, unless the whole text is in lower case.
     if after.islower() and not caseless:
         return False
-    if marks != ".":
-        return True
-    return not _is_abbreviation(before, after, closers)
+    # Only a single full stop may belong to an abbreviation: "?!" and "..." do not.
+    return marks != "." or not _is_abbreviation(before, after, closers)
 
 
-def _lost_its_space(text: str, before: str, after: str, cut: int) -> bool:
+def _lost_its_space(text: str, stop: re.Match[str], before: str, after: str) -> bool:
     """Return True for "it ends.The next", and False for ``os.Path`` and ``example.com``."""
-    ends_in_word = len(before) > 2 and before.isalpha() and before[1:].islower()
-    if not ends_in_word or not after[:1].isupper() or not text.startswith(after, cut):
+    if stop["marks"] not in ".?!" or not text.startswith(after, stop.end()):
         return False
-    begins_with_word = after[1:].islower() or after in ("A", "I")
-    follows = text[cut + len(after) : cut + len(after) + 1]
-    return begins_with_word and follows in (" ", ",", "'", "’")
+    # "os" is shorter than most words, and "Path" is followed by a bracket or a line's end.
+    rest = stop.end() + len(after)
+    follows = text[rest : rest + 1]
+    return _is_word(before) and _is_first_word(after) and follows in (" ", ",", "'", "’")
+
+
+def _is_word(word: str) -> bool:
+    """Return True for a word of three or more letters, of which only the first may be a capital."""
+    return len(word) > 2 and word.isalpha() and word[1:].islower()
+
+
+def _is_first_word(word: str) -> bool:
+    """Return True for a word with one capital, its first letter, and for the words "A" and "I"."""
+    return word in ("A", "I") or (word[:1].isupper() and word[1:].islower())
 
 
 def _is_abbreviation(before: str, after: str, closers: str) -> bool:
     """Return True if the full stop after ``before`` belongs to an abbreviation and ends no sentence."""
-    key = before.casefold()
     if closers:
         return False
+    key = before.casefold()
+    # "c." and "v." are "circa" and "versus", while "C." is an initial.
     if key in _ABBREVIATIONS or before in ("c", "v"):
         return True
-    if key in _NUMBERED and after[:1].isdigit():
-        return True
-    if _is_german_day(key, after):
+    is_numbered = key in _NUMBERED and after[:1].isdigit()
+    if is_numbered or _is_german_day(key, after):
         return True
     if key in _UNDECIDED or _is_initial(before, after) or _is_dotted(before):
         return after.casefold() not in _STARTERS
@@ -204,7 +215,7 @@ def _is_abbreviation(before: str, after: str, closers: str) -> bool:
 def _is_german_day(key: str, after: str) -> bool:
     """Return True for the day in "3. März"."""
     is_day = key.isdigit() and len(key) <= 2
-    return is_day and len(after) > 2 and after[:3].casefold() in _MONTH_PREFIXES
+    return is_day and after[:3].casefold() in _MONTH_PREFIXES
 
 
 def _is_initial(before: str, after: str) -> bool:
@@ -226,8 +237,5 @@ def _word_before(text: str, position: int) -> str:
 
 
 def _next_word(text: str, position: int, end: int) -> str:
-    limit = min(end, position + 8)
-    while position < limit and (text[position].isspace() or text[position] in _OPENERS):
-        position += 1
-    found = _WORD_AFTER.match(text, position, min(end, position + _LOOKBACK))
-    return found.group() if found else ""
+    found = _WORD_AFTER.match(text, position, end)
+    return found["word"] if found else ""

@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
+from rageval_hooks.runtime.narrowing import is_integer, mapping_or_empty, text_or_empty
 from rageval_hooks.text.citations.markers import Marker
 from rageval_hooks.turn import Passage
 
 __all__ = ["CitedKey", "Names"]
 
+# "1", "12": longer numbers are years and codes.
+_SHORT_NUMBER: Final = re.compile(r"[0-9]{1,3}")
 # "1", "Source 1", "doc: 12", "ref #3"
 _NUMBER: Final = re.compile(
     r"(?:(?:sources?|docs?|documents?|passages?|refs?|references?|contexts?)(?: ?[:#] ?| ))?(\d{1,3})", re.IGNORECASE
@@ -20,8 +23,8 @@ _NUMBER: Final = re.compile(
 # "1-3", "1 – 3"
 _RANGE: Final = re.compile(r"(\d{1,3})\s?[-–—]\s?(\d{1,3})")
 _LONGEST_RANGE: Final = 50
-# "12:30", "1:02:03"
-_TIME: Final = re.compile(r"\d{1,2}(?::\d{2}){1,2}")
+# "2019", "12:30", "1:02:03"
+_YEAR_OR_TIME: Final = re.compile(r"\d+|\d{1,2}(?::\d{2}){1,2}")
 # LlamaIndex's citation engine writes "Source 2:" before each passage.
 _NUMBERED_SOURCE: Final = re.compile(r"Source (\d{1,3}):\s")
 
@@ -37,9 +40,11 @@ _ADDRESS: Final = re.compile(r"://|\A[^@]*\w\.[a-z]{2,5}\Z")
 _PREFIX: Final = re.compile(r"([^\W\d_]{1,100})[^\sa-zA-Z]\S{0,2000}")
 _ID_WORDS: Final = frozenset("doc document source src passage ref reference context chunk snippet node file".split())
 _LONG_NAME: Final = 8
+# The outline of a name: letters become "A" or "a", digits "9".
 _CAPITAL: Final = re.compile(r"[A-Z]")
 _SMALL: Final = re.compile(r"[a-z]")
 _DIGITS: Final = re.compile(r"\d+")
+_ASCII_DIGITS: Final = re.compile(r"[0-9]+")
 _LETTER_OR_DIGIT: Final = re.compile(r"[^\W_]")
 
 _SOURCE_FIELDS: Final = ("source", "file_name", "file_path", "url", "title", "doc_id", "document_id")
@@ -77,6 +82,7 @@ class _Shapes:
 
     def __init__(self, ids: Iterable[str], names: Iterable[str]) -> None:
         known = list(names)
+        # A file name or title alone makes nothing an id: without ids, words in brackets are words.
         self._prefixes = _ID_WORDS.union(filter(None, map(_prefix, known)))
         self._outlines = {outline for name in known for outline in _outlines(name)}
         self._are_words = any(_is_words_id(name) and not _is_id_like(name) for name in ids)
@@ -127,26 +133,25 @@ class Names:
 
     def __init__(self, passages: Sequence[Passage], unseen: Sequence[Passage] = ()) -> None:
         self._passages = passages
+        # A dict keeps the order of the positions and drops repetitions.
         self._named: dict[str, dict[int, None]] = {}
-        for index, passage in enumerate(passages):
-            if passage.id:
-                self._named.setdefault(passage.id, {})[index] = None
+        self._add(passage.id for passage in passages)
         ids = list(self._named)
-        self._add_sources()
+        for field in _SOURCE_FIELDS:
+            self._add(passage.metadata.get(field) for passage in passages)
         self._shapes = _Shapes(ids, self._named) if ids else None
-        for passage in unseen:
-            if passage.id:
-                # A known name without a passage is recognised as a citation, and as a made-up one.
-                self._named.setdefault(passage.id, {})
+        for name in _texts(passage.id for passage in unseen):
+            # A known name without a passage is recognised as a citation, and as a made-up one.
+            self._named.setdefault(name, {})
+        self._places = {number: (number - 1,) for number in range(1, len(passages) + 1)}
         self._numbers = _printed_numbers(passages)
         self.numbered = bool(self._numbers)
 
-    def _add_sources(self) -> None:
-        for field in _SOURCE_FIELDS:
-            for index, passage in enumerate(self._passages):
-                value = passage.metadata.get(field)
-                if isinstance(value, str) and value:
-                    self._named.setdefault(value, {})[index] = None
+    def _add(self, names: Iterable[object]) -> None:
+        """Add one name of each passage; values that are not names are ignored."""
+        for index, name in enumerate(map(text_or_empty, names)):
+            if name:
+                self._named.setdefault(name, {})[index] = None
 
     def is_known(self, token: str) -> bool:
         """Return True if a token is the name of a passage."""
@@ -173,16 +178,16 @@ class Names:
     def of_annotation(self, annotation: Mapping[str, Any]) -> CitedKey | None:
         """Return what a framework's annotation cites; None if it does not say."""
         number = annotation.get("passage")
-        if isinstance(number, int) and not isinstance(number, bool):
+        if is_integer(number):
             return self._at_place(number, str(number))
         fields = _with_extras(annotation)
-        names = [value for name in _ANNOTATION_FIELDS if isinstance(value := fields.get(name), str) and value]
-        known = next((name for name in names if name in self._named), None)
-        if known is not None:
+        names = _texts(map(fields.get, _ANNOTATION_FIELDS))
+        if known := next(filter(self.is_known, names), None):
             return self._called(known, known)
-        quoted = fields.get("cited_text")
-        if isinstance(quoted, str) and quoted.strip():
-            return self._quoted(" ".join(quoted.split()), names)
+        quoted = " ".join(text_or_empty(fields.get("cited_text")).split())
+        if quoted:
+            return self._quoted(quoted, names)
+        # A name that no passage has is a made-up citation.
         return CitedKey(names[0]) if names else None
 
     def of_name(self, name: str) -> list[CitedKey]:
@@ -190,25 +195,24 @@ class Names:
         return self._of_token(name.strip().strip("[]")) or [CitedKey(name)]
 
     def _of_token(self, token: str) -> list[CitedKey]:
-        if token.isascii() and token.isdigit() and len(token) <= 3:
+        if _SHORT_NUMBER.fullmatch(token):
             return [self._number(int(token), token)]
         if token in self._named:
             return [self._called(token, token)]
         if match := _NUMBER.fullmatch(token):
             return [self._number(int(match[1]), token)]
         if numbers := _numbers_in_range(token):
-            return [self._number(number) for number in numbers]
+            return [self._number(number, str(number)) for number in numbers]
         # "[2019]" and "[12:30]" cite nothing.
-        if token.isdigit() or _TIME.fullmatch(token):
+        if _YEAR_OR_TIME.fullmatch(token):
             return []
         return [CitedKey(token)] if self._shapes and self._shapes.have(token) else []
 
-    def _number(self, number: int, token: str | None = None) -> CitedKey:
+    def _number(self, number: int, name: str) -> CitedKey:
         """Return the passage of a number: by its printed number, else by its id, else by its place from 1."""
-        name = token or str(number)
         # "Source 2:" was printed in the prompt before the passage, so the model knew it by that number.
         if self._numbers:
-            return CitedKey(name, (self._numbers[number],) if number in self._numbers else ())
+            return CitedKey(name, self._numbers.get(number, ()))
         if name in self._named:
             return self._called(name, name)
         return self._at_place(number, name)
@@ -217,13 +221,13 @@ class Names:
         return CitedKey(written, tuple(self._named[name]))
 
     def _at_place(self, number: int, name: str) -> CitedKey:
-        return CitedKey(name, (number - 1,) if 1 <= number <= len(self._passages) else ())
+        return CitedKey(name, self._places.get(number, ()))
 
     def _quoted(self, quoted: str, names: Sequence[str]) -> CitedKey:
         """Return the first passage that has a quoted text."""
         name = names[-1] if names else f"“{quoted[:60]}”"
-        first = next((index for index, text in enumerate(self._folded_texts) if quoted in text), None)
-        return CitedKey(name, () if first is None else (first,))
+        found = [index for index, text in enumerate(self._folded_texts) if quoted in text]
+        return CitedKey(name, tuple(found[:1]))
 
     @cached_property
     def _folded_texts(self) -> list[str]:
@@ -235,23 +239,31 @@ class Names:
         for name in (text, label):
             if name in self._named and not name.isdigit():
                 return self._called(name, label)
-        return self._number(int(label), label) if label.isascii() and label.isdigit() else CitedKey(label)
+        # A footnote without a definition: "[^2]" means the second passage.
+        if _ASCII_DIGITS.fullmatch(label):
+            return self._number(int(label), label)
+        return CitedKey(label)
 
     def _of_raised(self, number: str) -> list[CitedKey]:
-        whole = self._number(int(number))
+        whole = self._number(int(number), number)
         if whole.passages or len(number) == 1:
             return [whole]
         # There is no passage 12, so "¹²" means the passages 1 and 2.
-        digits = [self._number(int(digit)) for digit in number]
+        digits = [self._number(int(digit), digit) for digit in number]
         return digits if all(key.passages for key in digits) else [whole]
 
 
-def _printed_numbers(passages: Sequence[Passage]) -> dict[int, int]:
+def _texts(values: Iterable[object]) -> list[str]:
+    """Return those of some values that are non-empty strings."""
+    return list(filter(None, map(text_or_empty, values)))
+
+
+def _printed_numbers(passages: Sequence[Passage]) -> dict[int, tuple[int, ...]]:
     """Return the positions of passages by the number that their text begins with: "Source 2:"."""
-    numbers: dict[int, int] = {}
+    numbers: dict[int, tuple[int, ...]] = {}
     for index, passage in enumerate(passages):
         if match := _NUMBERED_SOURCE.match(passage.text):
-            numbers.setdefault(int(match[1]), index)
+            numbers.setdefault(int(match[1]), (index,))
     return numbers
 
 
@@ -266,5 +278,4 @@ def _numbers_in_range(token: str) -> range:
 
 def _with_extras(annotation: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of an annotation. LangChain keeps those of the provider under "extras"."""
-    extras = annotation.get("extras")
-    return {**(extras if isinstance(extras, Mapping) else {}), **annotation}
+    return {**mapping_or_empty(annotation.get("extras")), **annotation}

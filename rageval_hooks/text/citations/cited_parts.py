@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rageval_hooks.runtime.narrowing import is_integer, items_or_empty, text_or_empty
 from rageval_hooks.text.citations.cited_names import CitedKey, Names
 from rageval_hooks.text.citations.markers import find_markers, footnotes, without_references
 from rageval_hooks.text.keys import KeyedSentence
@@ -71,29 +72,27 @@ def find_citations(
     """
     names = Names(passages, unseen)
     notes, definitions = footnotes(response)
+    # Footnotes and references say what was cited, but are no sentences of the answer.
     lost = _Spans([*definitions, (without_references(response), len(response) + 1)])
     body = [sentence for sentence in sentences if lost.find(sentence.span[0]) is None]
-    markers = [
-        (marker.span, keys)
-        for marker in find_markers(response, names.is_known, numbered=names.numbered)
-        if (keys := names.of_marker(marker, notes))
-    ]
+    markers = _markers(response, names, notes)
     parts = _Parts(response, body, [span for span, _ in markers])
-    unplaced: list[str] = []
     for span, keys in markers:
         part = parts.at(span) if lost.find(span[0]) is None else None
+        cited_in = [] if part is None else [part]
         for key in keys:
-            if part is None:
-                unplaced.append(key.name)
-            else:
-                parts.add(part, key)
+            parts.add(cited_in, key)
     for key, places in _given(given, response, names):
-        numbers = [number for place in places for number in parts.overlapping(place)]
-        for number in numbers:
-            parts.add(number, key)
-        if not numbers:
-            unplaced.append(key.name)
-    return Citations(parts.cited(), tuple(unplaced))
+        cited_in = [number for place in places for number in parts.overlapping(place)]
+        parts.add(cited_in, key)
+    return Citations(parts.cited(), tuple(parts.unplaced))
+
+
+def _markers(response: str, names: Names, notes: Mapping[str, str]) -> list[tuple[Span, list[CitedKey]]]:
+    """Return the markers of a response that are citations, with what they cite."""
+    found = find_markers(response, names.is_known, numbered=names.numbered)
+    read = [(marker.span, names.of_marker(marker, notes)) for marker in found]
+    return [(span, keys) for span, keys in read if keys]
 
 
 def citation_marks(response: str, passages: Sequence[Passage]) -> list[Span]:
@@ -107,8 +106,7 @@ def citation_marks(response: str, passages: Sequence[Passage]) -> list[Span]:
     """
     names = Names(passages)
     notes, definitions = footnotes(response)
-    found = find_markers(response, names.is_known, numbered=names.numbered)
-    marks = [marker.span for marker in found if names.of_marker(marker, notes)]
+    marks = [span for span, _ in _markers(response, names, notes)]
     references = (without_references(response), len(response))
     return [span for span in (*marks, *definitions, references) if span[0] < span[1]]
 
@@ -123,7 +121,9 @@ class _Spans:
     def find(self, position: int) -> int | None:
         """Return the number of the span that a position is in."""
         number = self.before(position)
-        return number if number is not None and position < self._spans[number][1] else None
+        if number is None or position >= self._spans[number][1]:
+            return None
+        return number
 
     def before(self, position: int) -> int | None:
         """Return the number of the last span that begins at or before a position."""
@@ -148,23 +148,34 @@ class _Parts:
         self._words = words = _blanked(response, markers)
         self._subject_lines = _Spans(_subject_lines(response, words))
         # The position of the first letter or digit outside of markers; None for a sentence of markers only.
-        self._begins = [
-            next((at for at in range(*sentence.span) if words[at].isalnum()), None) for sentence in sentences
-        ]
+        self._begins = [_first_word(words, sentence.span) for sentence in sentences]
+        # Citations that do not say which sentence they are for.
+        self.unplaced: list[str] = []
 
-    def add(self, number: int, key: CitedKey) -> None:
-        self._keys[number].setdefault(key.identity, key)
+    def add(self, numbers: Sequence[int], key: CitedKey) -> None:
+        """Add a citation to the sentences with some numbers; without a number it is unplaced."""
+        for number in numbers:
+            # The first name of the same passages is kept.
+            self._keys[number].setdefault(key.identity, key)
+        if not numbers:
+            self.unplaced.append(key.name)
 
     def at(self, marker: Span) -> int | None:
         """Return which sentence a marker belongs to: the one before if it leads a sentence in the same line."""
         number = self._spans.before(marker[0])
         if number is None or self._spans.find(marker[0]) is None:
             return number
-        begin = self._begins[number]
-        leading = begin is None or (marker[0] < begin and not self._is_subject(marker, begin))
-        if leading and number and "\n" not in self._response[self._sentences[number - 1].span[1] : marker[0]]:
-            return number - 1
-        return number
+        if number == 0 or not self._leads(marker, self._begins[number]):
+            return number
+        between = self._response[self._sentences[number - 1].span[1] : marker[0]]
+        return number if "\n" in between else number - 1
+
+    def _leads(self, marker: Span, begin: int | None) -> bool:
+        """Return True if a marker is before the first word of its sentence, and not its subject."""
+        # A sentence of markers only has no first word.
+        if begin is None:
+            return True
+        return marker[0] < begin and not self._is_subject(marker, begin)
 
     def _is_subject(self, marker: Span, begin: int) -> bool:
         """Return True if a marker is the subject of its sentence, as in "[2] says"."""
@@ -174,8 +185,9 @@ class _Parts:
 
     def overlapping(self, place: Span) -> Iterable[int]:
         """Return which sentences a piece of the response touches."""
-        first = self._spans.before(place[0])
-        for number in range(first or 0, len(self._sentences)):
+        # Before the first sentence, the search begins with it.
+        first = self._spans.before(place[0]) or 0
+        for number in range(first, len(self._sentences)):
             start, end = self._sentences[number].span
             if start >= place[1]:
                 break
@@ -189,6 +201,11 @@ class _Parts:
             for sentence, keys, begin in zip(self._sentences, self._keys, self._begins, strict=True)
             if begin is not None
         )
+
+
+def _first_word(words: str, span: Span) -> int | None:
+    """Return the position of the first letter or digit of a span; None if it has none."""
+    return next((at for at in range(*span) if words[at].isalnum()), None)
 
 
 def _subject_lines(response: str, words: str) -> Iterator[Span]:
@@ -205,6 +222,7 @@ def _blanked(text: str, spans: Iterable[Span]) -> str:
     """Return a text with spaces in place of some spans."""
     pieces, position = [], 0
     for start, end in spans:
+        # Spans may overlap, and one may be inside another.
         if end > position:
             pieces += [text[position:start], " " * (end - max(start, position))]
             position = end
@@ -213,11 +231,11 @@ def _blanked(text: str, spans: Iterable[Span]) -> str:
 
 def _given(given: Any, response: str, names: Names) -> Iterator[tuple[CitedKey, list[Span]]]:
     """Yield what a framework says is cited, and where in the response. Values of unknown types are ignored."""
-    for item in given if isinstance(given, (list, tuple)) else ():
-        if isinstance(item, str):
-            yield from ((key, []) for key in names.of_name(item))
-        elif isinstance(item, Mapping):
-            yield from _of_mapping(item, response, names)
+    for item in items_or_empty(given):
+        # A bare name says what is cited, but not where.
+        entry = {"citations": [item]} if isinstance(item, str) else item
+        if isinstance(entry, Mapping):
+            yield from _of_mapping(entry, response, names)
 
 
 def _of_mapping(item: Mapping[str, Any], response: str, names: Names) -> Iterator[tuple[CitedKey, list[Span]]]:
@@ -225,19 +243,25 @@ def _of_mapping(item: Mapping[str, Any], response: str, names: Names) -> Iterato
     places = _places(item, response)
     several = item.get("citations")
     for one in several if isinstance(several, (list, tuple)) else [item]:
-        if isinstance(one, (str, int)) and not isinstance(one, bool):
-            yield from ((key, places) for key in names.of_name(str(one)))
-        elif isinstance(one, Mapping) and (key := names.of_annotation(one)) is not None:
-            yield key, _places(one, response) or places
+        if isinstance(one, Mapping):
+            key = names.of_annotation(one)
+            found = [] if key is None else [key]
+            own = _places(one, response)
+        else:
+            found = names.of_name(str(one)) if isinstance(one, str) or is_integer(one) else []
+            own = []
+        yield from ((key, own or places) for key in found)
 
 
 def _places(item: Mapping[str, Any], response: str) -> list[Span]:
     """Return where in the response a citation is: by its positions, else by its text."""
     start = item.get("start_index", item.get("start"))
     end = item.get("end_index", item.get("end"))
-    if isinstance(start, int) and isinstance(end, int) and 0 <= start < end <= len(response):
+    has_position = isinstance(start, int) and isinstance(end, int)
+    if has_position and 0 <= start < end <= len(response):
         return [(start, end)]
-    text = item.get("text")
-    text = text.strip() if isinstance(text, str) else ""
-    position = response.find(text) if text else -1
-    return [(position, position + len(text))] if position >= 0 else []
+    text = text_or_empty(item.get("text")).strip()
+    if not text or text not in response:
+        return []
+    position = response.index(text)
+    return [(position, position + len(text))]
