@@ -16,9 +16,7 @@ __all__ = ["MONTHS", "Date", "find_ambiguous_dates", "find_dates", "loose_dates"
 Date = tuple[int | None, int, int | None]  # year, month, day
 
 MONTHS: Final = "January February March April May June July August September October November December".split()
-_MONTH_NUMBER: Final[Mapping[str, int]] = {
-    **{name[:3].casefold(): i for i, name in enumerate(MONTHS, 1)},
-}
+_MONTH_NUMBER: Final[Mapping[str, int]] = {name[:3].casefold(): number for number, name in enumerate(MONTHS, 1)}
 # "March", "MARCH", "Mar", "Mar.", "Sept."; "May" has no short form.
 _MONTH: Final = (
     r"(?P<month>"
@@ -53,11 +51,15 @@ _LOOSE_MONTH: Final = re.compile(
     rf"(?<![^\W_])(?:(?P<full>{'|'.join(MONTHS)})|jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec)(?![^\W_])\.?",
     re.IGNORECASE,
 )
+# ", 2019", " of 2019", " in 2019"
 _YEAR_BEHIND: Final = r"(?:\s?,?\s?(?:of |in )?(?P<year>[12]\d{3})(?!\d))?"
+# "5 " and "the 5th of " before a month, " 5, 2019" and ", on the 5th" after it.
 _DAYS_BEFORE: Final = re.compile(rf"(?<![\d.,/-]){_DAYS}\s?(?:of )?\Z", re.IGNORECASE)
 _DAYS_BEHIND: Final = re.compile(rf"(?:[,\s]\s?(?:on )?{_DAYS})?{_YEAR_BEHIND}", re.IGNORECASE)
 _ONLY_YEAR: Final = re.compile(_YEAR_BEHIND, re.IGNORECASE)
+# The "5", "7" and "twenty-first" in "5th, 7th and twenty-first".
 _DAY_NAME: Final = re.compile(rf"\d+|{_SPELLED_DAY}", re.IGNORECASE)
+# Words that are a month only with a capital: "they march", "it may".
 _ALSO_VERBS: Final = ("march", "may")
 # Characters around a month in which its days and its year are looked for.
 _WINDOW: Final = 60
@@ -73,10 +75,8 @@ def find_dates(text: str) -> Iterator[tuple[int, int, Date]]:
         blocked = Blocked(taken)
         for found in scan(pattern, text):
             start, end = found.span()
-            if blocked.hits(start, end):
-                continue
             date = _date_of(found.groupdict())
-            if date is not None:
+            if date is not None and not blocked.hits(start, end):
                 taken.append((start, end))
                 yield start, end, date
 
@@ -85,10 +85,15 @@ def _date_of(parts: Mapping[str, str | None]) -> Date | None:
     """Return the date in the groups of a match; None if there is no such month or day."""
     month = parts["month"] or ""
     number = int(month) if month.isdigit() else _MONTH_NUMBER[month[:3].casefold()]
-    day, year = parts.get("day"), parts.get("year")
-    if not _is_valid(number, int(day) if day else 1):
+    day, year = _integer(parts.get("day")), _integer(parts.get("year"))
+    if not _is_valid(number, 1 if day is None else day):
         return None
-    return (int(year) if year else None, number, int(day) if day else None)
+    return year, number, day
+
+
+def _integer(digits: str | None) -> int | None:
+    """Return the number in the group of a match; None if the group did not take part."""
+    return int(digits) if digits else None
 
 
 def _is_valid(month: int, day: int) -> bool:
@@ -126,10 +131,10 @@ def _days_and_year(text: str, start: int, end: int) -> tuple[list[int], int | No
     before = _DAYS_BEFORE.search(text[max(0, start - _WINDOW) : start])
     # "5 March 7" has one day: what follows the month then is not its day.
     after = (_ONLY_YEAR if before else _DAYS_BEHIND).match(text, end, end + _WINDOW)
-    year = int(after["year"]) if after and after["year"] else None
-    listed = before["days"] if before else after and after["days"]
-    numbers = [_day_number(name) for name in _DAY_NAME.findall(listed or "")]
-    return [day for day in numbers if _is_valid(1, day)], year
+    groups = {**(after.groupdict() if after else {}), **(before.groupdict() if before else {})}
+    names = _DAY_NAME.findall(groups.get("days") or "")
+    days = [day for day in map(_day_number, names) if _is_valid(1, day)]
+    return days, _integer(groups.get("year"))
 
 
 def month_number(text: str) -> int | None:

@@ -120,17 +120,18 @@ def _codes(masked: str, blocked: Blocked) -> Iterator[Fact]:
     for found in find_codes(masked):
         raw = found.group()
         # "5km" is a number with a unit, and "½5" has no letter.
-        if raw[0].isdigit() or not any(map(str.isalpha, raw)):
-            continue
-        if not blocked.hits(*found.span()):
+        is_number = raw[0].isdigit() or not any(map(str.isalpha, raw))
+        if not is_number and not blocked.hits(*found.span()):
             yield Fact(*found.span(), "code", raw, (code_key(raw),))
 
 
 def _numbers(text: str, masked: str, blocked: Blocked) -> Iterator[Fact]:
     for start, end, values, is_word in find_numbers(masked):
         raw = text[start:end]
-        if blocked.hits(start, end) or (is_word and (values[0] in _VAGUE or is_ordinal(raw))):
+        is_vague = is_word and (values[0] in _VAGUE or is_ordinal(raw))
+        if is_vague or blocked.hits(start, end):
             continue
+        # "passage 2" and "Fig. 3" refer to the prompt or the page.
         if _REFERRING.search(text[max(0, start - _REFERRING_LENGTH) : start]):
             continue
         forms = (*values, DECADE) if _is_plural(raw, text[end : end + 2]) else values

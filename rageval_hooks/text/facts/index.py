@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, Final
 
 from rageval_hooks.text.dates import MONTHS, Date, find_ambiguous_dates, find_dates, loose_dates
@@ -52,6 +52,9 @@ class FactIndex:
         return self.numbers, self.dates, self.codes, self.keys, self.initials, self.acronyms
 
 
+_EMPTY: Final = FactIndex(frozenset(), frozenset(), frozenset(), frozenset(), frozenset(), frozenset(), ())
+
+
 def index_facts(text: str) -> FactIndex:
     """Collect what a passage can support, in the forms in which facts are looked up."""
     found = list(words(text))
@@ -76,15 +79,15 @@ def index_facts(text: str) -> FactIndex:
 def merge_indexes(indexes: Iterable[FactIndex]) -> FactIndex:
     """Return what several passages state together."""
     parts = list(indexes)
-    return FactIndex(
-        frozenset().union(*(part.numbers for part in parts)),
-        frozenset().union(*(part.dates for part in parts)),
-        frozenset().union(*(part.codes for part in parts)),
-        frozenset().union(*(part.keys for part in parts)),
-        frozenset().union(*(part.initials for part in parts)),
-        frozenset().union(*(part.acronyms for part in parts)),
-        tuple(text for part in parts for text in part.texts),
-    )
+    # The sets of the parts, field by field.
+    columns = zip(_EMPTY.sets, *(part.sets for part in parts), strict=True)
+    numbers, dates, codes, keys, initials, acronyms = map(_union, columns)
+    texts = tuple(chain.from_iterable(part.texts for part in parts))
+    return FactIndex(numbers, dates, codes, keys, initials, acronyms, texts)
+
+
+def _union(sets: Iterable[frozenset[Any]]) -> frozenset[Any]:
+    return frozenset().union(*sets)
 
 
 def _all_dates(text: str) -> set[Date]:
@@ -129,21 +132,28 @@ def _initials(text: str, found: Sequence[Word]) -> Iterator[str]:
 
     A name may begin after each function word: "Findings in Acute Care" gives FAC and AC.
     """
-    runs: list[str] = []
+    # The initials of the names that the last words may belong to; an empty one begins with the next word.
+    runs: list[str] = [""]
     end, is_initial = 0, False
     for word in found:
         raw, gap = text[word.start : word.end], text[end : word.start]
         if not _is_linked(gap, is_initial):
-            runs = []
-        if word.kind == "word" and _is_linking_word(raw):
-            # Another name may begin here. An empty run is enough once.
-            runs = [*runs, ""] if runs and runs[-1] else runs
+            runs = [""]
+        if _is_linking_word(word, raw):
+            # Another name may begin here.
+            runs = list(dict.fromkeys([*runs, ""]))
         elif word.kind == "word" and raw[0].isupper():
-            runs = [run + raw[0] for run in runs or [""] if len(run) < LONGEST_ACRONYM]
+            runs = _continued(runs, raw[0])
             yield from (run.casefold() for run in runs if len(run) > 1)
         elif gap != "-":
-            runs = []
+            runs = [""]
         end, is_initial = word.end, len(raw) == 1
+
+
+def _continued(runs: Sequence[str], initial: str) -> list[str]:
+    """Return the initials with one more. Names with more initials than any acronym are dropped."""
+    longer = [run + initial for run in runs if len(run) < LONGEST_ACRONYM]
+    return longer or [initial]
 
 
 def _is_linked(gap: str, after_initial: bool) -> bool:
@@ -153,7 +163,10 @@ def _is_linked(gap: str, after_initial: bool) -> bool:
     return after_initial and gap in (".", ". ")
 
 
-def _is_linking_word(raw: str) -> bool:
+def _is_linking_word(word: Word, raw: str) -> bool:
     """Return True for a word without an initial in acronyms: "of" in "Bank of England", "The" in a title."""
+    # "A" may be an initial.
+    if word.kind != "word" or len(raw) == 1:
+        return False
     folded = fold(raw)
-    return len(raw) > 1 and (folded in _LINKING_WORDS or (raw[0].isupper() and folded in STOP_WORDS))
+    return folded in _LINKING_WORDS or (raw[0].isupper() and folded in STOP_WORDS)

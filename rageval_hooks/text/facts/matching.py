@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain, product
 from typing import Final
 
 from rageval_hooks.text.dates import MONTHS, Date, month_number
@@ -23,9 +24,12 @@ _QUARTER: Final = re.compile(r"q([1-4])")
 _DEMONYM: Final = re.compile(r"(?:ian|ean|an|es|ish|ism|ist|ic|i)$")
 _COUNTRY_ENDINGS: Final = ("", "a", "e", "y", "ia", "o", "land", "i")
 _DEMONYM_ENDINGS: Final = ("ian", "ean", "an", "es", "ish")
+# Letters of the shortest demonym, and of the shortest country without its ending.
 _SHORTEST_DEMONYM: Final = 5
 _SHORTEST_BASE: Final = 4
 
+_SAY_NOTHING: Final = STOP_WORDS | TITLES
+# Labels of spaCy for entities that are compared by value, not by words.
 _NUMERIC_LABELS: Final = frozenset("DATE TIME PERCENT MONEY QUANTITY CARDINAL ORDINAL".split())
 
 
@@ -53,13 +57,11 @@ def _date_supported(fact: Fact, index: FactIndex) -> bool:
 
 def _reading_supported(date: Date, index: FactIndex) -> bool:
     """Return True if a passage has the day or month. Its year may be elsewhere if no other year is next to the day."""
-    year, month, day = date
-    day = day or ANY
+    year, month, day = date[0], date[1], date[2] or ANY
     if year is None:
         return (ANY, month, day) in index.dates
-    if (year, month, day) in index.dates:
-        return True
-    return (None, month, day) in index.dates and str(year) in index.numbers
+    has_year_apart = (None, month, day) in index.dates and str(year) in index.numbers
+    return has_year_apart or (year, month, day) in index.dates
 
 
 # --------------------------------------------------------------------------- numbers
@@ -72,16 +74,16 @@ def _number_supported(fact: Fact, index: FactIndex) -> bool:
         return True
     # "12 737" may be two numbers, and then both must be there.
     apart = numbers_apart(fact.text)
-    return bool(apart) and not any(index.numbers.isdisjoint(readings) for readings in apart)
+    return bool(apart) and not any(map(index.numbers.isdisjoint, apart))
 
 
 def _decade_found(decade: str, numbers: frozenset[str]) -> bool:
     """Return True if a text has a year of a decade: 1994 for "1990s"; "'90s" and "1990s" are the same."""
-    if any(decade + digit in numbers for digit in "0123456789"):
-        return True
+    years = [decade + digit for digit in "0123456789"]
     # "90s" is written without its century, in the response or in the passage.
-    other = (decade[-1],) if len(decade) == 3 else (f"19{decade}", f"20{decade}")
-    return any(f"{form}0" in numbers for form in other)
+    other = [decade[-1]] if len(decade) == 3 else [f"19{decade}", f"20{decade}"]
+    years += [f"{form}0" for form in other]
+    return not numbers.isdisjoint(years)
 
 
 # --------------------------------------------------------------------------- codes
@@ -94,7 +96,7 @@ def _code_supported(fact: Fact, index: FactIndex) -> bool:
 def _quarter_found(code: str, index: FactIndex) -> bool:
     """Return True if a text has "third quarter" for "q3"."""
     found = _QUARTER.fullmatch(code)
-    return found is not None and ordinal_key(found[1]) in index.keys and "quarter" in index.keys
+    return found is not None and {ordinal_key(found[1]), "quarter"} <= index.keys
 
 
 # --------------------------------------------------------------------------- names
@@ -107,8 +109,9 @@ def _name_supported(fact: Fact, index: FactIndex) -> bool:
         return True
     # ... and the other way round.
     acronym = _acronym(fact.text)
-    if acronym is not None and (acronym in index.initials or acronym in index.acronyms):
+    if acronym in index.initials or acronym in index.acronyms:
         return True
+    # "USA" is "United States", which no rule about letters finds.
     if same_place_found(fact.forms, index.keys, index.acronyms):
         return True
     return all(_word_found(form, index) for form in fact.forms)
@@ -118,7 +121,9 @@ def _acronym(text: str) -> str | None:
     """Return the letters of an acronym, "NATO", "U.S." or "NGOs"; None for other texts."""
     singular = text.removesuffix("s") if text[-2:-1].isupper() else text
     found = _ACRONYM.fullmatch(singular)
-    return acronym_letters(found[1]) if found and found[1].isupper() else None
+    if found is None or not found[1].isupper():
+        return None
+    return acronym_letters(found[1])
 
 
 def _word_found(form: str, index: FactIndex) -> bool:
@@ -129,14 +134,16 @@ def _word_found(form: str, index: FactIndex) -> bool:
 
 def _demonym_found(form: str, keys: frozenset[str]) -> bool:
     """Return True if a text has "Libya" for "Libyan", or "English" for "England"."""
+    # Short words have endings by chance: "iran" is not a form of "ir".
     if len(form) < _SHORTEST_DEMONYM:
         return False
     base = _DEMONYM.sub("", form)
-    if _SHORTEST_BASE <= len(base) < len(form) and any(base + ending in keys for ending in _COUNTRY_ENDINGS):
-        return True
+    countries = product([base], _COUNTRY_ENDINGS) if _SHORTEST_BASE <= len(base) < len(form) else ()
+    # The other way round, up to four letters of the country's name are not in its demonym.
     shortest = max(_SHORTEST_BASE, len(form) - 4)
     bases = [form[:length] for length in range(shortest, len(form) + 1)]
-    return any(base + ending in keys for base in bases for ending in _DEMONYM_ENDINGS)
+    demonyms = product(bases, _DEMONYM_ENDINGS)
+    return not keys.isdisjoint(map("".join, chain(countries, demonyms)))
 
 
 _SUPPORTED_BY_KIND: Final[Mapping[str, Callable[[Fact, FactIndex], bool]]] = {
@@ -187,15 +194,13 @@ def _entity_name(text: str) -> Fact | None:
         for start, end, values, _ in find_numbers(text)
         if is_ordinal(text[start:end])
     ]
+    # "21st" is one key, not the number and its ending.
     blocked = Blocked((start, end) for start, end, _ in ordinals)
-    kept = list(ordinals)
-    for word in words(text):
-        says_nothing = word.key in STOP_WORDS or word.key in TITLES
-        if not says_nothing and not blocked.hits(word.start, word.end):
-            kept.append((word.start, word.end, word.key))
+    content = [word for word in words(text) if word.key not in _SAY_NOTHING]
+    others = [(word.start, word.end, word.key) for word in content if not blocked.hits(word.start, word.end)]
+    kept = sorted(ordinals + others)
     if not kept:
         return None
-    kept.sort()
     start, end = kept[0][0], kept[-1][1]
     return Fact(start, end, "name", text[start:end], tuple(key for _, _, key in kept))
 
