@@ -14,7 +14,7 @@ VULGAR: Final = "¼-¾⅐-⅞"
 """The vulgar fractions, for a class of characters in a regular expression."""
 
 # "½", "2½", "2 ½"
-_MIXED: Final = re.compile(rf"(\d*) ?([{VULGAR}])")
+_MIXED: Final = re.compile(rf"(\d{{0,3}}) ?([{VULGAR}])")
 # Marks that only group digits, as in "1'000" and "12 000". A comma or dot may also be the decimal mark.
 _GROUPERS: Final = str.maketrans("", "", "'’ \u00a0\u202f")
 # The comma and the dot of "1,000.5".
