@@ -10,7 +10,7 @@ from typing import Any
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.integrations.offline_support import installed_support
 from rageval_hooks.offline.apps.http import HttpApp, is_url
-from rageval_hooks.runtime.import_object import import_named, is_factory
+from rageval_hooks.offline.import_object import import_named, is_factory
 from rageval_hooks.text.wording import with_article
 
 __all__ = ["App", "adapt", "load"]

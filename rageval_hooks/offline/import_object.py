@@ -28,8 +28,8 @@ def import_named(name: str, option: str) -> Any:
         ConfigurationError: the name has another form, the module cannot be imported, or it has no such object; the
             message lists what the module has.
     """
-    module_name, colon, path = name.partition(":")
-    if not colon or not module_name or not path:
+    module_name, _, path = name.partition(":")
+    if not (module_name and path):
         raise ConfigurationError(f"{option} must have the form package.module:object, not {name!r}")
     here = os.getcwd()
     # As `python -m` does: the user's module usually lies in the current directory.
@@ -48,7 +48,8 @@ def _module(name: str, option: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+        # The module itself or a package around it is missing; any other name is a dependency of the module.
+        if f"{name}.".startswith(f"{error.name}."):
             raise ConfigurationError(
                 f"{option}: no module {error.name!r}, neither in {os.getcwd()} nor in an installed package"
             ) from None
@@ -60,26 +61,24 @@ def _module(name: str, option: str) -> ModuleType:
 def _missing(holder: Any, attribute: str, module: str, option: str) -> str:
     from difflib import get_close_matches
 
-    own = [
-        name
-        for name, value in sorted(vars(holder).items() if hasattr(holder, "__dict__") else ())
-        if not name.startswith("_") and not inspect.ismodule(value) and _is_own(value, module)
-    ]
-    close = get_close_matches(attribute, own, n=1)
-    guess = f" Did you mean {close[0]!r}?" if close else ""
+    # Objects with slots have no dictionary.
+    variables = sorted(getattr(holder, "__dict__", {}).items())
+    own = [name for name, value in variables if not name.startswith("_") and _is_own(value, module)]
+    guesses = [f" Did you mean {close!r}?" for close in get_close_matches(attribute, own, n=1)]
     where = module if isinstance(holder, ModuleType) else type(holder).__name__
     more = ", …" if len(own) > _MOST_NAMES else ""
-    return f"{option}: {where} has no {attribute!r}.{guess} It has: {', '.join(own[:_MOST_NAMES]) or 'nothing'}{more}"
+    listed = ", ".join(own[:_MOST_NAMES]) or "nothing"
+    return f"{option}: {where} has no {attribute!r}.{''.join(guesses)} It has: {listed}{more}"
 
 
 def _is_own(value: Any, module: str) -> bool:
     """Return True if an object was defined in the module, not imported into it."""
     # `from __future__ import annotations` leaves a variable in each module.
-    if type(value).__module__ == "__future__":
+    if inspect.ismodule(value) or type(value).__module__ == "__future__":
         return False
-    if inspect.isclass(value) or inspect.isroutine(value):
-        return getattr(value, "__module__", module) == module
-    return True
+    # Instances do not say where they were created.
+    is_defined_somewhere = inspect.isclass(value) or inspect.isroutine(value)
+    return not is_defined_somewhere or getattr(value, "__module__", module) == module
 
 
 def is_factory(value: Any) -> bool:
@@ -91,10 +90,12 @@ def is_factory(value: Any) -> bool:
         return False
     try:
         parameters = inspect.signature(value).parameters.values()
-    except (TypeError, ValueError):
+    except (TypeError, ValueError):  # some functions written in C have no signature
         return False
-    return not any(
-        parameter.kind is parameter.VAR_POSITIONAL
-        or (parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD)
-        for parameter in parameters
-    )
+    return not any(map(_needs_argument, parameters))
+
+
+def _needs_argument(parameter: inspect.Parameter) -> bool:
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        return True
+    return parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD
