@@ -40,6 +40,7 @@ class Suite:
         tests: the paths to run.
         requirements: what the tests import.
         environment: variables that the tests read.
+        options: further options of pytest.
         runs_left: runs that the tests start and never end, so that they stay in the hook's table.
     """
 
@@ -48,6 +49,7 @@ class Suite:
     tests: tuple[str, ...]
     requirements: tuple[str, ...]
     environment: tuple[tuple[str, str], ...] = ()
+    options: tuple[str, ...] = ()
     runs_left: int = 0
 
 
@@ -126,7 +128,9 @@ SUITES = {
         distribution="llama-index-instrumentation",
         package="src",
         tests=("tests",),
-        requirements=(*PYTEST, "llama-index-core"),
+        requirements=(*PYTEST, "llama-index-core", "pytest-timeout"),
+        # Its tests turn warnings into errors, and some versions of pytest-asyncio warn if this is not set.
+        options=("-o", "asyncio_default_fixture_loop_scope=function"),
     ),
 }
 
@@ -139,11 +143,13 @@ class Outcome:
         summary: pytest's last line.
         failed: ids of the tests that failed.
         stats: the hook's counters; empty without the hook.
+        left: names of the roots that never ended.
     """
 
     summary: str
     failed: frozenset[str]
     stats: dict[str, int]
+    left: tuple[str, ...]
 
 
 class Workplace:
@@ -204,7 +210,7 @@ class Workplace:
         options = ("-p", "outcomes_plugin", "-p", "no:rageval_hooks", "-p", "no:cacheprovider", "-q", "--tb=short")
         with log.open("w") as output:
             subprocess.run(
-                [self.python, "-m", "pytest", *options, *(only or suite.tests)],
+                [self.python, "-m", "pytest", *options, *suite.options, *(only or suite.tests)],
                 cwd=self.unpack(suite),
                 env=environment,
                 stdout=output,
@@ -216,7 +222,9 @@ class Workplace:
             raise RuntimeError(f"{name}: pytest wrote no result; see {log}")
         written = json.loads(result.read_text())
         summary = log.read_text(errors="replace").strip().splitlines()[-1].strip("= ")
-        return Outcome(summary=summary, failed=frozenset(written["failed"]), stats=written["stats"])
+        return Outcome(
+            summary=summary, failed=frozenset(written["failed"]), stats=written["stats"], left=tuple(written["left"])
+        )
 
     def _version(self, distribution: str) -> str:
         code = f"import importlib.metadata as m; print(m.version({distribution!r}))"
@@ -247,7 +255,9 @@ def check(workplace: Workplace, name: str) -> bool:
     if hooked.stats["open_runs"] > suite.runs_left:
         wrong["open_runs"] = hooked.stats["open_runs"]
     if wrong:
-        print(f"{name}: counters that are too high: {wrong}")
+        print(
+            f"{name}: counters that are too high: {wrong}; roots that never ended: {', '.join(hooked.left) or 'none'}"
+        )
     return not new and not wrong
 
 

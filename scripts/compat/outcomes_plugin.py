@@ -22,6 +22,7 @@ if os.environ.get("RAGEVAL_COMPAT_HOOK") == "1":
     from opentelemetry.sdk.trace import TracerProvider
 
     import rageval_hooks
+    from rageval_hooks.integrations.capture.recorder import shared_recorder
 
     handle = rageval_hooks.instrument(tracer_provider=TracerProvider(), models="lexical")
 
@@ -40,10 +41,12 @@ def pytest_collectreport(report: Any) -> None:
 
 def pytest_sessionfinish() -> None:
     """Write the outcomes."""
-    stats = {}
+    stats: dict[str, int] = {}
+    left: list[str] = []
     if handle is not None:
         gc.collect()  # a stream that a test has abandoned ends when it is collected
         handle.flush(FLUSH_SECONDS)
         stats = {name: value for name, value in handle.stats().items() if isinstance(value, int)}
-    result = {"failed": sorted(failed), "stats": stats}
+        left = [repr(recording.root.name) for recording in shared_recorder()._open.values()]
+    result = {"failed": sorted(failed), "stats": stats, "left": left}
     Path(os.environ["RAGEVAL_COMPAT_RESULT"]).write_text(json.dumps(result, indent=2))
