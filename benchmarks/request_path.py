@@ -3,7 +3,7 @@
     python benchmarks/request_path.py                          # some minutes
     python benchmarks/request_path.py --turns 40 --json
 
-A LangChain RAG chain: a retriever that returns five passages nobody has seen before, and a model that takes 500 ms and
+A LangChain RAG chain: a retriever that returns five new passages, and a model that takes 500 ms and
 streams. In the same process, rounds alternate between an empty callback handler (the control) and `instrument()` with
 all local metrics, so that the machine's speed is the same for both. The embedder is all-MiniLM-L6-v2; the cross-encoder
 has the architecture of ms-marco-MiniLM-L-6-v2 with random weights (they cost the same); spaCy has its rule-based
@@ -178,10 +178,15 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def cross_encoder(folder: Path) -> str:
-    """Write a cross-encoder of the usual architecture with random weights; return its path."""
+    """Write a cross-encoder of the size of ms-marco-MiniLM-L-6-v2 with random weights; return its path."""
+    from transformers import BertConfig, BertForSequenceClassification
+
     from tests.tiny_models import build_cross_encoder
 
-    return str(build_cross_encoder(folder))
+    build_cross_encoder(folder)  # for the tokenizer
+    size = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}
+    BertForSequenceClassification(BertConfig(num_labels=1, **size)).save_pretrained(folder)
+    return str(folder)
 
 
 def settings(folder: Path, tier: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from copy import copy
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from rageval_hooks.errors import ConfigurationError, ModelNotReadyError, OverBudgetError
 from rageval_hooks.judges.base import Judge
@@ -20,10 +20,13 @@ from rageval_hooks.online.job import Job, MetricSpec, create_metric, describe_me
 from rageval_hooks.online.thresholds import Thresholds
 from rageval_hooks.runtime.suppression import suppress, suppressed
 from rageval_hooks.score import Evaluation, Result, Score, Skipped, Stage
-from rageval_hooks.settings import ModelSettings
+from rageval_hooks.settings import LEXICAL, ModelSettings
 from rageval_hooks.turn import Turn
 
 __all__ = ["Engine", "OnPart"]
+
+_PAIR_MODELS: Final = ("cross_encoder", "hhem")
+"""Models that read two texts together. Their metrics are always late on a request path, except in the lexical tier."""
 
 OnPart = Callable[[Evaluation], Awaitable[None]]
 """Receives results as they arrive: once for all local metrics, once for each judge metric."""
@@ -145,19 +148,19 @@ class Engine:
             The results, and the job with the metrics that remain; None if none remain.
         """
         started = self.clock()
-        results: list[Result] = []
+        found: dict[str, Sequence[Result]] = {}
         durations: dict[str, float] = {}
-        remaining: list[str] = []
         # A metric of the user may call a chain; that is not a turn of the application.
         with suppressed():
-            for spec in job.metrics:
+            # The cheap ones first: they are certain to be ready by a deadline.
+            for spec in sorted(job.metrics, key=self._cost):
                 began = self.clock()
-                found = self._compute(spec, analysis)
-                if found is None:
-                    remaining.append(spec.name)
-                    continue
-                results.extend(found)
-                durations[spec.name] = self.clock() - began
+                computed = self._compute(spec, analysis)
+                if computed is not None:
+                    found[spec.name] = computed
+                    durations[spec.name] = self.clock() - began
+        results = [result for name in job.names for result in found.get(name, ())]
+        remaining = [name for name in job.names if name not in found]
         evaluation = self._evaluation(job.turn, results, stage, started, durations)
         return evaluation, job.only(remaining) if remaining else None
 
@@ -173,6 +176,24 @@ class Engine:
 
     # -- one metric
 
+    def _cost(self, spec: MetricSpec) -> int:
+        """Return how expensive a metric is, to run it in that order: rules, then models, then passes for it alone."""
+        try:
+            metric = self._metric(spec)
+        except ConfigurationError:
+            return 0
+        if self._uses_pair_model(metric):
+            return 2
+        return 1 if metric.models else 0
+
+    def _uses_pair_model(self, metric: Metric) -> bool:
+        """Return True if a metric has a model read the response together with another text.
+
+        Nothing of that can be prepared before the answer exists, and it takes longer than all other metrics together.
+        """
+        pairs = (role for role in metric.models if role in _PAIR_MODELS)
+        return any(getattr(self.models.settings, role) != LEXICAL for role in pairs)
+
     def _compute(self, spec: MetricSpec, analysis: TurnAnalysis) -> Sequence[Result] | None:
         """Compute one local metric; None if it has to wait."""
         try:
@@ -182,7 +203,8 @@ class Engine:
         # A judge takes seconds: its metrics always become a job.
         if metric.asks_judge:
             return None
-        if analysis.deadline is not None and self.clock() >= analysis.deadline:
+        deadline = analysis.deadline
+        if deadline is not None and (self.clock() >= deadline or self._uses_pair_model(metric)):
             return None
         if not analysis.wait and any(self.models.state(role) in ("idle", "loading") for role in metric.models):
             return None

@@ -104,4 +104,6 @@ def _steps(metrics: Sequence[Metric]) -> list[Callable[[TurnAnalysis], object]]:
         steps.append(lambda analysis: analysis.concepts)
     if "embedder" in roles:
         steps.append(lambda analysis: analysis.embed(analysis.turn.query))
+    if {"embedder", "nlp"} <= roles:
+        steps.append(lambda analysis: analysis.embed_all(analysis.concepts))
     return steps

@@ -28,6 +28,10 @@ __all__ = ["TurnAnalysis"]
 _BATCH: Final = 16
 """Short texts in one forward pass; the deadline is checked between two passes."""
 
+_MAX_UNPREPARED: Final = 1_500
+"""Characters of passages that are embedded while a caller waits: about 80 ms on two cores. More were not prepared
+because the machine is busy, or because nothing retrieved them."""
+
 _MAX_ONE_WINDOW: Final = 20_000
 """Characters beyond which passages certainly do not fit one window together."""
 
@@ -185,10 +189,10 @@ class TurnAnalysis:
         if text not in self._embeddings:
             # A metric that embeds one concept embeds all: together they take one forward pass.
             concepts = self.__dict__.get("concepts", ())
-            self._embed_all(concepts if text in concepts else [text])
+            self.embed_all(concepts if text in concepts else [text])
         return self._embeddings[text]
 
-    def _embed_all(self, texts: Sequence[str]) -> None:
+    def embed_all(self, texts: Sequence[str]) -> None:
         """Embed several texts of this turn, the short ones in batches."""
         embedder = self.models.embedder(wait=self.wait)
         new = [text for text in dict.fromkeys(texts) if text not in self._embeddings]
@@ -204,7 +208,8 @@ class TurnAnalysis:
     @cached_property
     def response_embedding(self) -> AnyEmbedding:
         """The whole response, without its citation markers; token offsets are those of the response."""
-        return self.embed(self.response.blanked)
+        # Without the space at its end, a response of one sentence is the same text as that sentence.
+        return self.embed(self.response.blanked.rstrip())
 
     @cached_property
     def passage_embeddings(self) -> list[AnyEmbedding]:
@@ -216,7 +221,20 @@ class TurnAnalysis:
             OverBudgetError: the time is used up.
         """
         _check_size(self.turn.texts(), MAX_EMBEDDED_CHARACTERS)
+        self._check_time()
         return [self._passage_embedding(passage) for passage in self.turn.passages]
+
+    def _check_time(self) -> None:
+        """Stop if a caller waits and many passages are not embedded yet: it would wait in vain.
+
+        Raises:
+            OverBudgetError: the passages that were not prepared take longer than a usual inline budget.
+        """
+        if self.deadline is None or not isinstance(self.models.embedder(wait=self.wait), Embedder):
+            return
+        new = [passage.text for passage in self.turn.passages if self.models.cache.get(passage.text) is None]
+        if sum(map(len, new)) > _MAX_UNPREPARED:
+            raise OverBudgetError
 
     def _passage_embedding(self, passage: Passage) -> AnyEmbedding:
         cache = self.models.cache
@@ -269,7 +287,7 @@ class TurnAnalysis:
         """
         _check_size([self.turn.response], MAX_EMBEDDED_CHARACTERS)
         texts = self.response.sentence_texts
-        self._embed_all(texts)
+        self.embed_all(texts)
         return [self._embeddings[text] for text in texts]
 
     # -- what two metrics need
