@@ -1,4 +1,4 @@
-"""Which model call wrote a text."""
+"""Which model call wrote a text, and which calls had a part in it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from rageval_hooks.integrations.capture.passages import LEAST_PART, PromptText
+from rageval_hooks.turn import Message
 
-__all__ = ["ModelCall", "carries", "contributors", "writer_of"]
+__all__ = ["ModelCall", "carries", "contributors", "prompt_text", "writer_of"]
 
 T = TypeVar("T")
 
+# The words of a text, for example "opened" and "1869" of "opened: 1869".
 _WORDS = re.compile(r"\w+")
 
 # Marks of citations and of Markdown, for example "[1]", "[doc-3]", "**", "`" or "#".
@@ -43,6 +45,11 @@ class ModelCall:
     ended_at: int
 
 
+def prompt_text(messages: Iterable[Message]) -> str:
+    """Return all text of a prompt."""
+    return "\n".join(message.content for message in messages)
+
+
 def writer_of(response: str, calls: Sequence[T], text_of: Callable[[T], str]) -> T | None:
     """Return the model call that wrote a response. Others may have rewritten the question or judged the answer.
 
@@ -60,15 +67,18 @@ def writer_of(response: str, calls: Sequence[T], text_of: Callable[[T], str]) ->
     if not wanted or not calls:
         return None
     texts = [text_of(call).strip() for call in calls]
-    equal = [call for call, text in zip(calls, texts, strict=True) if _bare(text) == wanted]
-    if equal:
-        return equal[-1]
+    # From the last call: an agent may write the same text twice, and the later call has seen more passages.
+    for call, text in zip(reversed(calls), reversed(texts), strict=True):
+        if _bare(text) == wanted:
+            return call
+    # The application may have added a greeting or a list of sources to the model's text.
     if _share_words(wanted, _bare(texts[-1])):
         return calls[-1]
     return _largest_contributor(response.strip(), calls, texts)
 
 
 def _bare(text: str) -> str:
+    """Return a text without marks, in lower case and with single spaces: "**In 1869** [1]." becomes "in 1869 ."."""
     return " ".join(_MARKS.sub(" ", text).casefold().split())
 
 
@@ -122,7 +132,8 @@ def contributors(answering: ModelCall, calls: Iterable[ModelCall]) -> list[Model
     found = [answering]
     for call in found:  # grows while it is read
         prompt = PromptText(call.prompt)
-        for other in candidates:
-            if other.ended_at <= call.started_at and other not in found and prompt.contains(other.text):
+        earlier = [other for other in candidates if other.ended_at <= call.started_at]
+        for other in earlier:
+            if other not in found and prompt.contains(other.text):
                 found.append(other)
     return found

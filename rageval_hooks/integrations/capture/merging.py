@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from rageval_hooks.integrations.capture.durations import busy_seconds
+from rageval_hooks.integrations.capture.authorship import prompt_text
 from rageval_hooks.integrations.capture.passages import mark_shown
-from rageval_hooks.integrations.capture.retrieval_steps import is_retrieval, outside_retrieval
 from rageval_hooks.integrations.capture.runs import Recording, Run
+from rageval_hooks.integrations.capture.step_times import busy_times
 from rageval_hooks.integrations.capture.trace_context import context_attributes, span_reference
 from rageval_hooks.turn import Passage, Step, Timing, Turn, Usage
 
@@ -30,13 +30,15 @@ def turn_of(recording: Recording) -> Turn:
         attributes=context_attributes(recording.selection.context),
     )
     root = outer[0]
-    join = root.framework.join if root.framework is not None else None
-    if join is not None:
-        return join(turn, [_merged(group, every_step) for group in _groups(inner, root)])
-    return _with_inner(turn, inner, every_step)
+    join = None if root.framework is None else root.framework.join
+    if join is None:
+        return _with_inner(turn, inner, every_step)
+    # A block of the application (start_turn) sees each framework's run inside it as one turn.
+    inner_turns = [_turn_of_families(group, every_step) for group in _groups(inner, root)]
+    return join(turn, inner_turns)
 
 
-def _merged(families: Sequence[Sequence[Run]], every_step: bool) -> Turn:
+def _turn_of_families(families: Sequence[Sequence[Run]], every_step: bool) -> Turn:
     outer, *inner = families
     return _with_inner(_build(outer, every_step), inner, every_step)
 
@@ -51,21 +53,30 @@ def _groups(families: Iterable[list[Run]], root: Run) -> list[list[list[Run]]]:
     """Return the families below each run that is directly under the root, the outermost family of each first."""
     groups: dict[int, list[list[Run]]] = {}
     for family in families:
-        first = family[0]
-        top = next(run for run in (first, *first.ancestors()) if run.parent is root)
+        top = _below(root, family[0])
         groups.setdefault(id(top), []).append(family)
     return list(groups.values())
 
 
+def _below(root: Run, run: Run) -> Run:
+    """Return the run directly under the root that is, or encloses, a run."""
+    top = run
+    for ancestor in run.ancestors():
+        if ancestor is root:
+            return top
+        top = ancestor
+    return top
+
+
 def _families(runs: Sequence[Run]) -> list[list[Run]]:
-    """Split the runs where one framework calls another. Each family begins with its outermost run."""
+    """Split the runs where one framework calls another. Each family begins with its outermost run.
+
+    A LangChain chain [A, B, C] whose step B queries a LlamaIndex engine [D, E] makes the families [A, B, C] and [D, E].
+    """
     families: list[list[Run]] = []
     family_of: dict[int, list[Run]] = {}
     for run in runs:
-        parent = run.parent
-        family = None
-        if parent is not None and parent.framework is run.framework:
-            family = family_of.get(id(parent))
+        family = _family_of_parent(run, family_of)
         if family is None:
             family = []
             families.append(family)
@@ -74,7 +85,16 @@ def _families(runs: Sequence[Run]) -> list[list[Run]]:
     return families
 
 
+def _family_of_parent(run: Run, family_of: dict[int, list[Run]]) -> list[Run] | None:
+    """Return the family of the enclosing run; None if another framework reported that, or for the root."""
+    parent = run.parent
+    if parent is None or parent.framework is not run.framework:
+        return None
+    return family_of.get(id(parent))
+
+
 def _build(family: Sequence[Run], every_step: bool, **about: Any) -> Turn:
+    """Build the turn that the runs of one framework make by themselves."""
     framework = family[0].framework
     if framework is None:
         raise ValueError(f"the run {family[0].name!r} was recorded without its framework")
@@ -138,6 +158,7 @@ def _is_read_from_stream(call: Step, inner: Turn, border: Run) -> bool:
 
 
 def _merge_model_call(turn: Turn, inner: Turn, call: Step) -> Turn:
+    """Add to a model call what only the wrapped framework knows: the provider's token counts and the model's name."""
     complete = call.model_copy(update={"usage": call.usage or inner.usage, "model": call.model or inner.model})
     steps = tuple(complete if step is call else step for step in turn.steps)
     return turn.model_copy(
@@ -154,10 +175,22 @@ def _merge_model_call(turn: Turn, inner: Turn, call: Step) -> Turn:
 
 def _merged_steps(outer: Sequence[Step], inner: Sequence[Step], border: Run) -> tuple[Step, ...]:
     """Return all steps by start time. The inner ones become children of the nearest outer step around them."""
-    known = {step.id for step in outer}
-    parent = next((run.text_id for run in border.ancestors() if run.text_id in known), None)
-    moved = [step if step.parent_id is not None else step.model_copy(update={"parent_id": parent}) for step in inner]
-    return tuple(sorted((*outer, *moved), key=lambda step: step.started_at))
+    parent_id = _nearest_step(outer, border)
+    steps = list(outer)
+    for step in inner:
+        is_outermost = step.parent_id is None
+        steps.append(step.model_copy(update={"parent_id": parent_id}) if is_outermost else step)
+    steps.sort(key=lambda step: step.started_at)
+    return tuple(steps)
+
+
+def _nearest_step(steps: Sequence[Step], border: Run) -> str | None:
+    """Return the id of the nearest run around the border that has become a step."""
+    known = {step.id for step in steps}
+    for run in border.ancestors():
+        if run.text_id in known:
+            return run.text_id
+    return None
 
 
 def _merged_passages(turn: Turn, inner: Turn) -> tuple[Passage, ...]:
@@ -167,47 +200,43 @@ def _merged_passages(turn: Turn, inner: Turn) -> tuple[Passage, ...]:
     return (*_marked_also(turn.passages, inner), *_marked_also(new, turn))
 
 
-def _marked_also(passages: Sequence[Passage], turn: Turn) -> list[Passage]:
+def _marked_also(passages: Sequence[Passage], turn: Turn) -> Iterator[Passage]:
     """Mark the passages that are in the final prompt of another turn too."""
     if not turn.prompt:
-        return list(passages)
-    prompt = "\n".join(message.content for message in turn.prompt)
-    return [
-        again if _share(again) > _share(passage) or passage.prompt_share is None else passage
-        for passage, again in zip(passages, mark_shown(passages, prompt), strict=True)
-    ]
+        return iter(passages)
+    return map(_better_marked, passages, mark_shown(passages, prompt_text(turn.prompt)))
 
 
-def _share(passage: Passage) -> float:
-    return passage.prompt_share or 0.0
+def _better_marked(passage: Passage, again: Passage) -> Passage:
+    """Return the copy of a passage that shows more of it in the prompt."""
+    if passage.prompt_share is None:
+        return again  # no prompt was known before
+    return again if (again.prompt_share or 0.0) > passage.prompt_share else passage
 
 
 def _merged_queries(turn: Turn, inner: Turn) -> tuple[str, ...]:
     """Return the retrieval queries that differ from the user's. The inner turn's own query is one of them."""
-    asked = [inner.query] if inner.has_retrieval and inner.query else []
-    queries = dict.fromkeys((*turn.retrieval_queries, *asked, *inner.retrieval_queries))
-    return tuple(query for query in queries if query.strip() != turn.query.strip())
+    queries = dict.fromkeys(turn.retrieval_queries)
+    if inner.query and inner.has_retrieval:
+        queries[inner.query] = None
+    queries.update(dict.fromkeys(inner.retrieval_queries))
+    question = turn.query.strip()
+    return tuple(query for query in queries if query.strip() != question)
 
 
 def _merged_timing(turn: Turn, inner: Turn, steps: Sequence[Step], answered: bool) -> Timing | None:
+    """Return the times of the outer turn, with those of the inner turn's searches and model calls.
+
+    Args:
+        turn: the outer turn.
+        inner: the inner turn.
+        steps: the steps of both.
+        answered: True if the outer framework called the model that answered.
+    """
     if turn.timing is None:
         return None
-    outermost = outside_retrieval(steps)
-    return turn.timing.model_copy(
-        update={
-            "retrieval": _busy(step for step in outermost if is_retrieval(step)),
-            "generation": _busy(step for step in outermost if step.kind == "llm"),
-            "time_to_first_token": turn.timing.time_to_first_token if answered else _first_token(turn, inner),
-        }
-    )
-
-
-def _busy(steps: Iterable[Step]) -> float | None:
-    return busy_seconds((step.started_at, step.ended_at) for step in steps)
-
-
-def _first_token(turn: Turn, inner: Turn) -> float | None:
-    """Return the time from the start of the outer turn to the first token of the inner one, in seconds."""
-    if turn.timing is None or inner.timing is None or inner.timing.time_to_first_token is None:
-        return None if turn.timing is None else turn.timing.time_to_first_token
-    return (inner.timing.started_at - turn.timing.started_at) / 1e9 + inner.timing.time_to_first_token
+    first_token = turn.timing.time_to_first_token
+    if not answered and inner.timing is not None and inner.timing.time_to_first_token is not None:
+        before_inner = (inner.timing.started_at - turn.timing.started_at) / 1e9
+        first_token = before_inner + inner.timing.time_to_first_token
+    return turn.timing.model_copy(update={**busy_times(steps), "time_to_first_token": first_token})

@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape
 
 from rageval_hooks.turn import Passage
 
-__all__ = ["LEAST_PART", "SCORE_KEYS", "PromptText", "mark_shown", "unique_passages"]
+__all__ = ["LEAST_PART", "SCORE_KEYS", "PromptText", "mark_dropped", "mark_shown", "passage_key", "unique_passages"]
 
 SCORE_KEYS = ("relevance_score", "score", "_score", "similarity_score", "similarity", "rerank_score", "@search.score")
 """Where stores and rerankers put their score in a document's metadata, the most specific first."""
@@ -20,7 +20,7 @@ LEAST_PART = 24
 _MOST_WORK = 50_000_000
 """Characters of the prompt times passages; beyond it nothing is looked for."""
 
-# White space, also as JSON and Python write it: "\n" or the two characters backslash and n.
+# Runs of white space, also as JSON and Python write it: "\n", "  \t" or the two characters backslash and n.
 _SPACE = re.compile(r"(?:\s|\\[nrt])+")
 
 
@@ -48,7 +48,10 @@ class PromptText:
     def contains(self, text: str) -> bool:
         """Return True if the whole text is in the prompt."""
         stripped = text.strip()
-        return stripped in self.text or any(form in self.flat for form in _forms(stripped))
+        # The usual case first: the application has put the text into the prompt unchanged.
+        if stripped in self.text:
+            return True
+        return any(form in self.flat for form in _forms(stripped))
 
     def share_of(self, text: str) -> float:
         """Return the share of a text that is in the prompt: 1 for all of it, else its longest beginning or ending."""
@@ -87,6 +90,7 @@ def _forms(text: str) -> Iterator[str]:
 
 def _longest(size: int, is_there: Callable[[int], bool]) -> int:
     """Return the greatest length that is there, by bisection: if one length is there, every shorter one is too."""
+    # Looking for every length would take quadratic time: passages may have thousands of characters.
     low = min(LEAST_PART, size)
     if not is_there(low):
         return 0
@@ -110,19 +114,29 @@ def mark_shown(passages: Sequence[Passage], prompt: str | None) -> tuple[Passage
     if prompt is None or len(prompt) * len(passages) > _MOST_WORK:
         return tuple(passages)
     text = PromptText(prompt)
-    marked = []
-    for passage in passages:
-        if not passage.text.strip():
-            marked.append(passage)
-            continue
-        share = text.share_of(passage.text)
-        marked.append(passage.model_copy(update={"in_prompt": share == 1.0, "prompt_share": share}))
-    return tuple(marked)
+    return tuple(_marked(passage, text) for passage in passages)
+
+
+def _marked(passage: Passage, prompt: PromptText) -> Passage:
+    if not passage.text.strip():
+        return passage  # every prompt contains an empty text
+    share = prompt.share_of(passage.text)
+    return passage.model_copy(update={"in_prompt": share == 1.0, "prompt_share": share})
+
+
+def mark_dropped(passage: Passage) -> Passage:
+    """Mark a passage that did not reach the prompt."""
+    return passage.model_copy(update={"in_prompt": False, "prompt_share": 0.0})
+
+
+def passage_key(passage: Passage) -> tuple[str | None, str]:
+    """Return what two copies of a passage have in common: the id and the text."""
+    return passage.id, passage.text
 
 
 def unique_passages(passages: Iterable[Passage]) -> tuple[Passage, ...]:
     """Drop repetitions of a passage with the same id and text: an agent may retrieve it several times."""
     seen: dict[tuple[str | None, str], Passage] = {}
     for passage in passages:
-        seen.setdefault((passage.id, passage.text), passage)
+        seen.setdefault(passage_key(passage), passage)
     return tuple(seen.values())

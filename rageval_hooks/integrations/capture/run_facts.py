@@ -1,14 +1,26 @@
-"""What both integrations read from a run: its details, its end, the runs around it, and what every step has."""
+"""What all integrations read from runs: details, times, the runs around a run, and what every step and turn has."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from rageval_hooks.integrations.capture.runs import Run
+from rageval_hooks.integrations.capture.step_times import busy_seconds
+from rageval_hooks.integrations.capture.values import first_string
 from rageval_hooks.turn import ErrorInfo
 
-__all__ = ["detail_of", "details_of", "end_of", "is_inside", "parent_id_among", "seconds_to_first_token", "step_frame"]
+__all__ = [
+    "application_fields",
+    "busy_seconds_of",
+    "detail_of",
+    "details_of",
+    "end_of",
+    "is_inside",
+    "parent_id_among",
+    "seconds_to_first_token",
+    "step_frame",
+]
 
 
 def detail_of(run: Run, name: str) -> Any:
@@ -33,6 +45,16 @@ def end_of(run: Run, otherwise: int) -> int:
     ended_at = otherwise if run.ended_at is None else run.ended_at
     # The clock of the host may be set back between start and end. No interval is negative.
     return max(run.started_at, ended_at)
+
+
+def busy_seconds_of(runs: Iterable[Run], turn_end: int) -> float | None:
+    """Return the seconds during which at least one of some runs was in progress; None without runs.
+
+    Args:
+        runs: the runs.
+        turn_end: the end of the turn, for a run that has not ended.
+    """
+    return busy_seconds((run.started_at, end_of(run, turn_end)) for run in runs)
 
 
 def is_inside(run: Run, *kinds: str) -> bool:
@@ -77,4 +99,28 @@ def step_frame(run: Run, kept: Collection[int], turn_end: int, stopped: bool) ->
         "ended_at": end_of(run, turn_end),
         "error": None if stopped or run.error is None else ErrorInfo.of(run.error),
         "complete": run.ended_at is not None and not stopped,
+    }
+
+
+def application_fields(
+    session_id: str | None,
+    user_id: str | None,
+    metadata: Mapping[str, Any],
+    attributes: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """Return the fields of a turn that say what it belongs to in the application.
+
+    Args:
+        session_id: the session, as the framework knows it.
+        user_id: the user, as the framework knows it.
+        metadata: what the framework, or the application through it, attached.
+        attributes: what the application put into its OpenTelemetry context, for example {"session.id": "42",
+            "metadata": {"tenant": "acme"}}. What the framework knows wins.
+    """
+    context = attributes or {}
+    shared = context.get("metadata") or {}
+    return {
+        "session_id": session_id or first_string(context, ("session.id",)),
+        "user_id": user_id or first_string(context, ("user.id",)),
+        "metadata": {**shared, **metadata},
     }

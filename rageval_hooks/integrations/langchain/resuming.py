@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from rageval_hooks.integrations.capture.held_turns import HeldTurn, held_turns
+from rageval_hooks.integrations.capture.run_facts import detail_of, details_of
 from rageval_hooks.integrations.capture.runs import Recording, Run
 from rageval_hooks.integrations.capture.values import first_string, or_else
 from rageval_hooks.integrations.langchain.reading import is_control_flow, is_waiting, query_of
@@ -18,21 +19,26 @@ __all__ = ["earlier_sampling", "has_copies", "hold_if_waiting", "join_halves", "
 _PLACE = "langgraph_checkpoint_ns"
 """Metadata of the runs of a graph. It ends with the id of the node's task, which stays the same when it is resumed."""
 
+_THREAD = ("thread_id",)
+"""The key of the conversation: {"configurable": {"thread_id": "42"}}. LangGraph copies it into the metadata."""
+
 
 # --------------------------------------------------------------------------- sampling
 
 
 def note_sampling(metadata: Mapping[str, Any] | None, sampled_out: bool) -> None:
     """Remember the sampling decision for a root, which may be the first half of a turn."""
-    thread = first_string(metadata or {}, ("thread_id",))
+    thread = first_string(metadata, _THREAD)
     if thread:
         held_turns().note_sampling(thread, sampled_out)
 
 
 def earlier_sampling(input: Any, metadata: Mapping[str, Any] | None) -> bool | None:
     """Return whether the first half of a turn was selected; None for a turn that resumes none that is known."""
-    thread = first_string(metadata or {}, ("thread_id",))
-    return held_turns().earlier_sampling(thread) if thread and _resumes(input) else None
+    thread = first_string(metadata, _THREAD)
+    if thread is None or not _resumes(input):
+        return None
+    return held_turns().earlier_sampling(thread)
 
 
 @or_else(False)
@@ -51,38 +57,57 @@ def join_halves(recording: Recording) -> None:
 
     If the first half is not held, the state with which the graph went on takes the place of the turn's input.
     """
-    if len(recording.runs) == 1:
-        return
-    resumed = next((run for run in recording.runs if _resumes(run.input) and _is_graph(run, recording.runs)), None)
+    resumed = _resumed_graph(recording.runs)
     if resumed is None:
         return
-    if any(is_control_flow(run.error) and run.started_at < resumed.started_at for run in recording.runs):
-        return  # the turn resumes itself
-    root = recording.root
-    thread = _thread_of(recording.runs)
-    first = held_turns().take(thread, _places(recording.runs), root.name) if thread else None
+    first = _take_first_half(recording)
     if first is not None:
         _copy_values(recording)
         _put_in_front(first, recording)
-    elif resumed is root:
-        state = _state_after(resumed, recording.runs)
-        if state is not None:
-            root.input = state
-            root.details = {**(root.details or {}), "first_half_missing": True}
+    elif resumed is recording.root:
+        _start_from_state(resumed, recording.runs)
+
+
+def _resumed_graph(runs: Sequence[Run]) -> Run | None:
+    """Return the graph that goes on in a turn; None if there is none, or if it also waited in this turn."""
+    if len(runs) == 1:
+        return None
+    resumed = next((run for run in runs if _resumes(run.input) and _is_graph(run, runs)), None)
+    if resumed is None:
+        return None
+    # An application may ask the person itself and resume the graph, all in one turn.
+    waited_before = [run for run in runs if is_control_flow(run.error) and run.started_at < resumed.started_at]
+    return None if waited_before else resumed
 
 
 def _is_graph(run: Run, runs: Sequence[Run]) -> bool:
-    return any(other.parent is run and _PLACE in (other.metadata or {}) for other in runs)
+    inner = [other for other in runs if other.parent is run]
+    return any(_PLACE in (other.metadata or {}) for other in inner)
+
+
+def _take_first_half(recording: Recording) -> HeldTurn | None:
+    """Return the first half of a conversation's turn, which is then not held any more."""
+    thread = _thread_of(recording.runs)
+    if not thread:
+        return None
+    return held_turns().take(thread, _places(recording.runs), recording.root.name)
+
+
+def _start_from_state(root: Run, runs: Sequence[Run]) -> None:
+    """Use the state of a resumed graph as the input of its turn: the first half ran in another process, or long ago."""
+    state = _state_after(root, runs)
+    if state is not None:
+        root.input = state
+        details_of(root)["first_half_missing"] = True
 
 
 def _state_after(resumed: Run, runs: Sequence[Run]) -> Any:
     """Return the state that the first node of a resumed graph received; None if it has no question."""
-    for run in runs:
-        if run.parent is not resumed or run.kind != "chain":
-            continue
+    nodes = [run for run in runs if run.parent is resumed and run.kind == "chain"]
+    for node in nodes:
         # A call of a tool by an agent is a mapping that has the state under this key.
-        inner = run.input.get("state") if isinstance(run.input, Mapping) else None
-        for state in (inner, run.input):
+        inner = node.input.get("state") if isinstance(node.input, Mapping) else None
+        for state in (inner, node.input):
             if query_of(state):
                 return state
     return None
@@ -90,21 +115,28 @@ def _state_after(resumed: Run, runs: Sequence[Run]) -> Any:
 
 def _put_in_front(first: HeldTurn, recording: Recording) -> None:
     before, root = first.recording, recording.root
-    for run in before.runs:
-        # The interrupt was answered. It must not make the whole turn one that waits.
-        if is_control_flow(run.error):
-            run.error = None
-        if before.external_span is not None and run.details:
-            # These spans are in the trace of the first half.
-            run.details.pop("span_id", None)
-    waits = [*(before.root.details or {}).get("waits", ()), (before.root.ended_at or first.since, root.started_at)]
-    root.details = {**(root.details or {}), "waits": waits}
+    _release(before)
+    waited_since = before.root.ended_at or first.since
+    earlier_waits = detail_of(before.root, "waits") or ()
+    details_of(root)["waits"] = [*earlier_waits, (waited_since, root.started_at)]
     root.input = before.root.input
     root.started_at = before.root.started_at
     root.metadata = {**(before.root.metadata or {}), **(root.metadata or {})}
     before.root.parent = root
     recording.runs = [root, *before.runs, *recording.runs[1:]]
+    # The passages of the first half may be analysed already.
     recording.selection.preparations[:0] = before.selection.preparations
+
+
+def _release(before: Recording) -> None:
+    """Remove from the runs of a first half what holds for the half only."""
+    for run in before.runs:
+        # The interrupt was answered. It must not make the whole turn one that waits.
+        if is_control_flow(run.error):
+            run.error = None
+        # Another tracer's spans are in the trace of the first half.
+        if before.external_span is not None and run.details:
+            run.details.pop("span_id", None)
 
 
 # --------------------------------------------------------------------------- the first half
@@ -112,20 +144,21 @@ def _put_in_front(first: HeldTurn, recording: Recording) -> None:
 
 def hold_if_waiting(recording: Recording) -> bool:
     """Hold a turn that waits for a person; returns False if it does not wait or cannot be resumed in this process."""
-    if not recording.owner.holds_interrupted or is_multiprocessing_child() or not is_waiting(recording.runs):
+    if not recording.owner.holds_interrupted or not is_waiting(recording.runs):
         return False
     thread = _thread_of(recording.runs)
-    if not thread:
+    # A worker process may end before the person answers, and the answer may reach another worker.
+    if not thread or is_multiprocessing_child():
         return False
-    places = _places([run for run in recording.runs if is_control_flow(run.error)])
+    waiting = [run for run in recording.runs if is_control_flow(run.error)]
     _copy_values(recording)
-    held_turns().hold(recording, thread, places)
+    held_turns().hold(recording, thread, _places(waiting))
     return True
 
 
 def has_copies(recording: Recording) -> bool:
     """Return True if the runs of a recording already hold copies of what the application may change."""
-    return bool((recording.root.details or {}).get("copied"))
+    return bool(detail_of(recording.root, "copied"))
 
 
 def _copy_values(recording: Recording) -> None:
@@ -134,16 +167,19 @@ def _copy_values(recording: Recording) -> None:
     # If an object cannot be copied, the turn is read from what it is by then.
     with suppress(Exception):
         snapshot_runs(recording.runs, recording.owner.settings.spans == "all")
-    recording.root.details = {**(recording.root.details or {}), "copied": True}
+    details_of(recording.root)["copied"] = True
 
 
 def _thread_of(runs: Sequence[Run]) -> str | None:
+    """Return the id of the conversation, from the first run that has it."""
     for run in runs:
-        for source in (run.metadata, (run.details or {}).get("configurable")):
-            if thread := first_string(source or {}, ("thread_id",)):
-                return thread
+        thread = first_string(run.metadata, _THREAD) or first_string(detail_of(run, "configurable"), _THREAD)
+        if thread:
+            return thread
     return None
 
 
 def _places(runs: Sequence[Run]) -> frozenset[str]:
-    return frozenset(str(run.metadata[_PLACE]) for run in runs if run.metadata and _PLACE in run.metadata)
+    """Return where in a graph some runs are, for example "answer:3f1c…" of a node, "agent:3f1c…|tools:9a2e…" inside."""
+    places = [(run.metadata or {}).get(_PLACE) for run in runs]
+    return frozenset(str(place) for place in places if place is not None)

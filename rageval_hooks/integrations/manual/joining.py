@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rageval_hooks.integrations.capture.authorship import ModelCall, contributors, writer_of
-from rageval_hooks.integrations.capture.durations import busy_seconds
-from rageval_hooks.integrations.capture.passages import mark_shown, unique_passages
-from rageval_hooks.integrations.capture.retrieval_steps import is_retrieval, outside_retrieval
+from rageval_hooks.integrations.capture.authorship import ModelCall, contributors, prompt_text, writer_of
+from rageval_hooks.integrations.capture.passages import mark_dropped, mark_shown, unique_passages
+from rageval_hooks.integrations.capture.run_facts import application_fields
 from rageval_hooks.integrations.capture.runs import Run
-from rageval_hooks.integrations.capture.values import first_string
+from rageval_hooks.integrations.capture.step_times import busy_times, is_retrieval, outside_retrieval
 from rageval_hooks.integrations.manual.open_turn import Given
 from rageval_hooks.turn import ErrorInfo, Passage, SpanReference, Step, Timing, Turn, TurnStatus, Usage
 
 __all__ = ["join_inner_turns", "turn_from_block"]
 
+# What asyncio, a closed generator and Ctrl-C raise.
 _CANCELS = frozenset({"CancelledError", "GeneratorExit", "KeyboardInterrupt"})
 
 
@@ -37,7 +37,6 @@ def turn_from_block(
     block = runs[0]
     details = block.details or {}
     given: Given = details["given"]
-    attributes = attributes or {}
     status, error = _outcome(block.error)
     return Turn(
         id=block.text_id,
@@ -49,13 +48,12 @@ def turn_from_block(
         span=span,
         status=status,
         error=error,
-        session_id=given.session_id or first_string(attributes, ("session.id",)),
-        user_id=given.user_id or first_string(attributes, ("user.id",)),
-        metadata={**(attributes.get("metadata") or {}), **given.metadata},
+        **application_fields(given.session_id, given.user_id, given.metadata, attributes),
     )
 
 
 def _outcome(error: BaseException | None) -> tuple[TurnStatus, ErrorInfo | None]:
+    """Return how a block ended, and its error."""
     if error is None:
         return "ok", None
     if type(error).__name__ in _CANCELS:
@@ -75,49 +73,81 @@ def join_inner_turns(turn: Turn, inner: Sequence[Turn]) -> Turn:
     """
     if not inner:
         return turn
-    steps = tuple(sorted((step for one in inner for step in one.steps), key=lambda step: step.started_at))
+    steps = _all_steps(inner)
     calls = [step for step in outside_retrieval(steps) if step.kind == "llm"]
     answered = _last_answer(inner)
-    response = turn.response or (answered.response if answered is not None else "")
     writer = _writer(turn.response, answered, calls)
-    source = answered if _wrote(answered, writer) else None
+    source = _source(answered, writer)
+    prompt = _prompt_of(writer, calls)
+    everyone = (turn, *inner)
     return turn.model_copy(
         update={
             "query": turn.query or inner[0].query,
-            "passages": _passages(turn, inner, source, _prompt_of(writer, calls)),
-            "response": response,
-            "complete": _is_complete(turn, answered),
+            "passages": _passages(turn, inner, source, prompt),
             "retrieval_queries": _queries(turn, inner),
-            "prompt": writer.messages if writer is not None else (),
-            "model": writer.model if writer is not None else None,
             "usage": Usage.sum(step.usage for step in steps),
             "timing": _timing(turn, steps, writer),
             "steps": steps,
             "status": _status(turn, inner),
-            "framework": (answered or inner[-1]).framework,
-            "session_id": _first(one.session_id for one in (turn, *inner)),
-            "user_id": _first(one.user_id for one in (turn, *inner)),
-            "metadata": {**(source.metadata if source is not None else {}), **turn.metadata},
+            "session_id": _first(one.session_id for one in everyone),
+            "user_id": _first(one.user_id for one in everyone),
+            "metadata": _metadata(turn, source),
+            **_answer_fields(turn, inner, answered),
+            **_model_fields(writer),
         }
     )
 
 
+def _all_steps(turns: Sequence[Turn]) -> tuple[Step, ...]:
+    """Return the steps of several turns by start time: the turns may have run at the same time."""
+    steps = [step for one in turns for step in one.steps]
+    steps.sort(key=lambda step: step.started_at)
+    return tuple(steps)
+
+
 def _first(values: Iterable[str | None]) -> str | None:
-    return next((value for value in values if value), None)
+    """Return the first value that is not empty."""
+    return next(filter(None, values), None)
 
 
-def _is_complete(turn: Turn, answered: Turn | None) -> bool:
-    """Return False for a captured answer if its model was stopped, or if the block ended with an exception."""
-    if turn.response or answered is None:
-        return True  # the application itself says what the answer is
-    return answered.complete and turn.status == "ok"
+def _metadata(turn: Turn, source: Turn | None) -> dict[str, Any]:
+    """Return the metadata of both turns, for example the citations of the answer. What the application says wins."""
+    captured = {} if source is None else source.metadata
+    return {**captured, **turn.metadata}
+
+
+# --------------------------------------------------------------------------- the answer and who wrote it
 
 
 def _last_answer(inner: Sequence[Turn]) -> Turn | None:
     """Return the last inner turn with an answer: one that called a model if there is one."""
     answered = [one for one in inner if one.response]
-    by_model = [one for one in answered if any(step.kind == "llm" for step in one.steps)]
-    return next(reversed(by_model or answered), None)
+    # A chain that only formats text has a response too.
+    by_model = [one for one in answered if _calls_model(one)]
+    candidates = by_model or answered
+    return candidates[-1] if candidates else None
+
+
+def _calls_model(turn: Turn) -> bool:
+    return any(step.kind == "llm" for step in turn.steps)
+
+
+def _answer_fields(turn: Turn, inner: Sequence[Turn], answered: Turn | None) -> dict[str, Any]:
+    """Return the answer and whether it is whole: the application's own answer, else the captured one."""
+    if answered is None:
+        return {"framework": inner[-1].framework, "complete": True}
+    if turn.response:
+        return {"framework": answered.framework, "complete": True}
+    # The model was stopped, or the block ended with an exception before the application used the answer.
+    is_complete = answered.complete and turn.status == "ok"
+    return {"framework": answered.framework, "response": answered.response, "complete": is_complete}
+
+
+def _model_fields(writer: Step | None) -> dict[str, Any]:
+    """Return the prompt and the model of the call that wrote the answer."""
+    if writer is None:
+        return {"prompt": (), "model": None}
+    return {"prompt": writer.messages, "model": writer.model}
 
 
 def _writer(response: str, answered: Turn | None, calls: Sequence[Step]) -> Step | None:
@@ -127,15 +157,21 @@ def _writer(response: str, answered: Turn | None, calls: Sequence[Step]) -> Step
     if answered is None:
         return None
     own = [step for step in calls if step in answered.steps]
-    return writer_of(answered.response, own, _text_of) or next(reversed(own), None)
+    if not own:
+        return None
+    # Without a call whose text is the answer, the last one is the most likely.
+    return writer_of(answered.response, own, _text_of) or own[-1]
 
 
 def _text_of(step: Step) -> str:
     return step.output or ""
 
 
-def _wrote(turn: Turn | None, writer: Step | None) -> bool:
-    return turn is not None and writer is not None and writer in turn.steps
+def _source(answered: Turn | None, writer: Step | None) -> Turn | None:
+    """Return the inner turn whose model wrote the answer of the block."""
+    if answered is None or writer not in answered.steps:
+        return None
+    return answered
 
 
 def _prompt_of(writer: Step | None, calls: Sequence[Step]) -> str | None:
@@ -148,13 +184,19 @@ def _prompt_of(writer: Step | None, calls: Sequence[Step]) -> str | None:
 
 
 def _as_call(step: Step) -> ModelCall:
-    prompt = "\n".join(message.content for message in step.messages)
-    return ModelCall(prompt=prompt, text=_text_of(step), started_at=step.started_at, ended_at=step.ended_at)
+    return ModelCall(
+        prompt=prompt_text(step.messages),
+        text=_text_of(step),
+        started_at=step.started_at,
+        ended_at=step.ended_at,
+    )
 
 
 def _status(turn: Turn, inner: Sequence[Turn]) -> TurnStatus:
-    waits = turn.status == "ok" and not turn.response and inner[-1].status == "interrupted"
-    return "interrupted" if waits else turn.status
+    """Return the status of the block's turn: ``interrupted`` if its last graph waits for a person."""
+    if turn.status != "ok" or turn.response:
+        return turn.status
+    return "interrupted" if inner[-1].status == "interrupted" else "ok"
 
 
 # --------------------------------------------------------------------------- passages
@@ -174,22 +216,8 @@ def _passages(turn: Turn, inner: Sequence[Turn], source: Turn | None, prompt: st
     others = [passage for passage in _captured(inner, source, prompt) if passage.text not in texts]
     if named and prompt is None:
         # The application named what it gave to the model. The rest was retrieved and not used.
-        others = [passage.model_copy(update={"in_prompt": False, "prompt_share": 0.0}) for passage in others]
+        others = list(map(mark_dropped, others))
     return (*named, *others)
-
-
-def _captured(inner: Sequence[Turn], source: Turn | None, prompt: str | None) -> Iterable[Passage]:
-    """Return the passages of the inner turns, each once: as the one that shows most of it in the prompt."""
-    captured: dict[str, Passage] = {}
-    for one in inner:
-        for passage in _marked(one, one is source, prompt):
-            known = captured.get(passage.text)
-            captured[passage.text] = passage if known is None else _more_shown(known, passage)
-    return captured.values()
-
-
-def _more_shown(old: Passage, new: Passage) -> Passage:
-    return new if (new.prompt_share or 0.0) > (old.prompt_share or 0.0) else old
 
 
 def _marked_named(passages: Sequence[Passage], prompt: str | None) -> Sequence[Passage]:
@@ -201,13 +229,33 @@ def _marked_named(passages: Sequence[Passage], prompt: str | None) -> Sequence[P
     return marked if any(passage.prompt_share for passage in marked) else passages
 
 
+def _captured(inner: Sequence[Turn], source: Turn | None, prompt: str | None) -> Iterable[Passage]:
+    """Return the passages of the inner turns, each once: as the one that shows most of it in the prompt."""
+    captured: dict[str, Passage] = {}
+    for one in inner:
+        for passage in _marked(one, one is source, prompt):
+            known = captured.setdefault(passage.text, passage)
+            captured[passage.text] = _more_shown(known, passage)
+    return captured.values()
+
+
 def _marked(turn: Turn, is_source: bool, prompt: str | None) -> Iterable[Passage]:
+    """Mark the passages of an inner turn by the prompt of the whole block's answer."""
     if prompt is None:
         return turn.passages
     again = mark_shown(turn.passages, prompt)
     if not is_source:
         return again
-    return [_more_shown(old, new) for old, new in zip(turn.passages, again, strict=True)]
+    # The framework may have seen more than the text of the prompt says, for example that a passage was cut.
+    return map(_more_shown, turn.passages, again)
+
+
+def _more_shown(old: Passage, new: Passage) -> Passage:
+    return new if _share(new) > _share(old) else old
+
+
+def _share(passage: Passage) -> float:
+    return passage.prompt_share or 0.0
 
 
 # --------------------------------------------------------------------------- queries and times
@@ -215,25 +263,26 @@ def _marked(turn: Turn, is_source: bool, prompt: str | None) -> Iterable[Passage
 
 def _queries(turn: Turn, inner: Sequence[Turn]) -> tuple[str, ...]:
     """Return what was searched for, if it differs from the question."""
-    searched: list[str] = []
+    searched: dict[str, None] = {}
     for one in inner:
-        if one.query and any(is_retrieval(step) for step in one.steps):
-            searched.append(one.query)
-        searched.extend(one.retrieval_queries)
-    return tuple(query for query in dict.fromkeys(searched) if query.strip() != turn.query.strip())
+        # A retriever that is called directly is an inner turn whose question is the query.
+        if any(map(is_retrieval, one.steps)):
+            searched[one.query] = None
+        searched.update(dict.fromkeys(one.retrieval_queries))
+    known = ("", turn.query.strip())
+    return tuple(query for query in searched if query.strip() not in known)
 
 
 def _timing(turn: Turn, steps: Sequence[Step], writer: Step | None) -> Timing | None:
     if turn.timing is None:
         return None
-    outermost = outside_retrieval(steps)
-    first_token: float | None = None
-    if writer is not None and writer.time_to_first_token is not None:
-        first_token = (writer.started_at - turn.timing.started_at) / 1e9 + writer.time_to_first_token
-    return turn.timing.model_copy(
-        update={
-            "retrieval": busy_seconds((step.started_at, step.ended_at) for step in outermost if is_retrieval(step)),
-            "generation": busy_seconds((step.started_at, step.ended_at) for step in outermost if step.kind == "llm"),
-            "time_to_first_token": first_token,
-        }
-    )
+    times = {**busy_times(steps), "time_to_first_token": _first_token(turn.timing, writer)}
+    return turn.timing.model_copy(update=times)
+
+
+def _first_token(timing: Timing, writer: Step | None) -> float | None:
+    """Return the seconds from the start of the block to the first token of the answer."""
+    if writer is None or writer.time_to_first_token is None:
+        return None
+    before_call = (writer.started_at - timing.started_at) / 1e9
+    return before_call + writer.time_to_first_token

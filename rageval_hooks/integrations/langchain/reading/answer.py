@@ -69,15 +69,50 @@ def _answer_in_mapping(fields: Mapping[Any, Any], given: Any, written: Sequence[
     return _under_answer_key(fields, given, _is_object) or ""
 
 
+def _under_answer_key(fields: Mapping[Any, Any], given: Any, is_answer: Callable[[str, Any], bool]) -> str | None:
+    """Return the answer under a key that is usual for answers, unless it passed through; None without such a key."""
+    for key in _ANSWER_KEYS:
+        item = fields.get(key)
+        if not is_answer(key, item):
+            continue
+        text = str(answer_of(item))
+        passed_through = text == answer_of(_field(given, key))
+        if not text or not passed_through:
+            return text
+    return None
+
+
+def _is_certain_answer(key: str, item: Any) -> bool:
+    """Return True if the value under an answer key is certainly an answer. An object may be a verdict about one."""
+    if is_a(item, (str, BaseMessage)):
+        return True
+    return key == "answer" and bool(is_structured_answer(item))
+
+
+def _is_object(_key: str, item: Any) -> bool:
+    return bool(is_structured_answer(item))
+
+
+@or_else(None)
+def _field(value: Any, key: str) -> Any:
+    fields: Mapping[Any, Any] = fields_by_name(value)
+    return fields.get(key)
+
+
+# --------------------------------------------------------------------------- answers that are objects
+
+
 def _structured_text(value: Any) -> str:
     """Return the answer in a structured response: its field ``answer`` or the like, else all of it as JSON."""
     if is_structured_answer(value):
         return _answer_in_object(value)
+    # A schema that is a dataclass or a TypedDict: Answer(answer="In 1869.") or {"answer": "In 1869."}.
     fields = fields_by_name(value)
     return _known_field(fields) or as_json(dict(fields) or value)
 
 
 def _answer_in_object(value: Any) -> str:
+    """Return the answer in a pydantic object, for example Answer(answer="In 1869.", sources=[1])."""
     known = _known_field(dict(value))
     return as_json(value.model_dump(mode="json")) if known is None else known
 
@@ -87,30 +122,7 @@ def _known_field(fields: Mapping[Any, Any]) -> str | None:
     return _under_answer_key(fields, None, _is_object) if text is None else text
 
 
-def _under_answer_key(fields: Mapping[Any, Any], given: Any, is_answer: Callable[[str, Any], bool]) -> str | None:
-    """Return the answer under a key that is usual for answers, unless it passed through; None without such a key."""
-    for key in _ANSWER_KEYS:
-        item = fields.get(key)
-        if not is_answer(key, item):
-            continue
-        text = str(answer_of(item))
-        if not text or text != answer_of(_field(given, key)):
-            return text
-    return None
-
-
-def _is_certain_answer(key: str, item: Any) -> bool:
-    """Return True if the value under an answer key is certainly an answer. An object may be a verdict about one."""
-    return is_a(item, (str, BaseMessage)) or (key == "answer" and is_structured_answer(item))
-
-
-def _is_object(_key: str, item: Any) -> bool:
-    return bool(is_structured_answer(item))
-
-
-@or_else(None)
-def _field(value: Any, key: str) -> Any:
-    return fields_by_name(value).get(key)
+# --------------------------------------------------------------------------- answers under keys of the application
 
 
 def _answer_under_other_key(
@@ -147,9 +159,9 @@ def _answer_under_other_key(
 
 def _new_strings(fields: Mapping[Any, Any], given: Any) -> list[str]:
     """Return the texts of a mapping that were not in the input already."""
-    passed = {query_of(given), *strings_in(fields_by_name(given))}
+    passed_through = {"", query_of(given), *strings_in(fields_by_name(given))}
     texts = [str(answer_of(item)) for item in fields.values() if is_a(item, (str, AIMessage))]
-    return [text for text in texts if text and text not in passed]
+    return [text for text in texts if text not in passed_through]
 
 
 def _first_matching(texts: Sequence[str], written: Sequence[str], matches: Callable[[str, str], bool]) -> str:
@@ -165,12 +177,17 @@ def _is_same_text(text: str, written: str) -> bool:
     return text.strip() == written.strip()
 
 
+# --------------------------------------------------------------------------- events of a stream
+
+
 @or_else(False)
 def is_stream_event(output: Any, given: Any) -> bool:
     """Return True if an output looks like an event of a stream, for example ``{"type": "done"}``."""
     if not isinstance(output, Mapping):
         return False
-    return any(key in output and output[key] != _field(given, key) for key in _EVENT_KEYS)
+    # {"type": "question"} that passed through from the input is the application's own.
+    keys = [key for key in _EVENT_KEYS if key in output]
+    return any(output[key] != _field(given, key) for key in keys)
 
 
 def _closes_stream(text: str, streamed: Sequence[str]) -> bool:
@@ -181,10 +198,14 @@ def _closes_stream(text: str, streamed: Sequence[str]) -> bool:
 
 def _is_taken_from(text: str, whole: str) -> bool:
     """Return True if a text is a field of a streamed JSON object, or a phrase of the streamed text."""
-    return as_json(text) in whole or (" " in text and text in whole)
+    if as_json(text) in whole:
+        return True
+    # A single word is in other texts by chance.
+    return " " in text and text in whole
 
 
 @or_else(False)
 def is_interrupted(output: Any) -> bool:
     """Return True if a graph's output says that it waits for a person."""
+    # {"messages": […], "__interrupt__": [Interrupt(value="Is this correct?")]}
     return isinstance(output, Mapping) and "__interrupt__" in output

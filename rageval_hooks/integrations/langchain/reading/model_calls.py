@@ -35,14 +35,17 @@ __all__ = [
 ]
 
 _MESSAGES = (BaseMessage, MessageSnapshot)
+# The parameters of a call by provider: {"model": "gpt-4.1"} of OpenAI, {"model_id": "…"} of Bedrock, and so on.
 _REQUESTED_MODEL_KEYS = ("model", "model_name", "model_id", "deployment_name")
 
 
 def _generation(output: Any) -> Any:
     if isinstance(output, ResultSnapshot):
         return output
-    if isinstance(output, LLMResult) and output.generations and output.generations[0]:
-        return output.generations[0][0]
+    # LLMResult(generations=[[ChatGeneration(message=AIMessage("In 1869."))]]): one list per prompt.
+    if isinstance(output, LLMResult) and output.generations:
+        first_prompt = output.generations[0]
+        return first_prompt[0] if first_prompt else None
     return None
 
 
@@ -115,18 +118,18 @@ def prompt_messages(run: Run) -> list[Any]:
 def _prompt_message(message: BaseMessage | MessageSnapshot) -> Message:
     # An agent's request for tools has no text: {"content": "", "tool_calls": [{"name": "search", "args": {…}}]}.
     calls = getattr(message, "tool_calls", None)
-    text = content_text(message.content) or (as_json(calls) if calls else "")
+    text = content_text(message.content)
+    if not text and calls:
+        text = as_json(calls)
     return Message(role=role_of(message.type), content=text)
 
 
 @or_else(None)
 def model_of(run: Run) -> str | None:
     """Return the model's name: as the provider reported it, else as it was requested."""
-    return (
-        first_string(_response_metadata(run.output), ("model_name", "model", "model_id"))
-        or first_string(_llm_output(run.output), ("model_name", "model"))
-        or request_model_of(run)
-    )
+    reported = first_string(_response_metadata(run.output), ("model_name", "model", "model_id"))
+    reported = reported or first_string(_llm_output(run.output), ("model_name", "model"))
+    return reported or request_model_of(run)
 
 
 @or_else(None)
@@ -141,11 +144,9 @@ def request_model_of(run: Run) -> str | None:
 @or_else(None)
 def response_id_of(run: Run) -> str | None:
     """Return the provider's id of a completion, for example ``chatcmpl-…``."""
-    return (
-        first_string(_response_metadata(run.output), ("id", "response_id"))
-        or first_string(_llm_output(run.output), ("id",))
-        or _id_from_provider(getattr(_message(run.output), "id", None))
-    )
+    reported = first_string(_response_metadata(run.output), ("id", "response_id"))
+    reported = reported or first_string(_llm_output(run.output), ("id",))
+    return reported or _id_from_provider(getattr(_message(run.output), "id", None))
 
 
 def _id_from_provider(message_id: Any) -> str | None:
@@ -182,13 +183,17 @@ def _usage_of_text_model(output: Any) -> Usage | None:
 
 
 def _usage(input_tokens: Any, output_tokens: Any, cached: Any) -> Usage | None:
-    if not isinstance(input_tokens, int) or not isinstance(output_tokens, int):
+    if not _is_count(input_tokens) or not _is_count(output_tokens):
         return None
     # Some providers report zeros in place of nothing.
-    if input_tokens < 0 or output_tokens < 0 or input_tokens + output_tokens == 0:
+    if input_tokens + output_tokens == 0:
         return None
     return Usage(
         input_tokens=input_tokens,
         output_tokens=output_tokens,
-        cache_read_tokens=cached if isinstance(cached, int) and cached >= 0 else None,
+        cache_read_tokens=cached if _is_count(cached) else None,
     )
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and value >= 0

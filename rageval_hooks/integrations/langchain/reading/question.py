@@ -14,7 +14,6 @@ from rageval_hooks.integrations.langchain.payloads import content_text, fields_b
 __all__ = ["MESSAGE_KEYS", "as_messages", "last_human_text", "query_of", "strings_in"]
 
 _QUERY_KEYS = ("input", "question", "query", "user_input", "prompt", "text")
-
 """Keys of the usual inputs, for example {"input": "…", "chat_history": […]} of a conversational chain."""
 
 _DEPTH = 4
@@ -39,16 +38,22 @@ def query_of(value: Any, depth: int = _DEPTH) -> str:
     if isinstance(value, BaseMessage):
         return content_text(value.content)
     if isinstance(value, (list, tuple)):
-        # A model that is called by itself gets a batch of one conversation: [[HumanMessage("…")]] or ["…"].
-        only = value[0] if len(value) == 1 else None
-        if depth and isinstance(only, (str, list)):
-            return query_of(only, depth - 1)
-        return last_human_text(value)
+        return _query_in_list(value, depth)
     if not depth:
         return ""
-    if type(value).__name__ == "Command":  # a graph is resumed: what the person said to it is not the question
+    # Command(resume="yes", update={"question": "…"}) resumes a graph. What the person said to it is not the question.
+    if type(value).__name__ == "Command":
         value = getattr(value, "update", None)
     return _query_in_mapping(fields_by_name(value), depth - 1)
+
+
+def _query_in_list(values: Sequence[Any], depth: int) -> str:
+    """Return the question in a conversation: what the user said last."""
+    # A model that is called by itself gets a batch of one conversation: [[HumanMessage("…")]] or ["…"].
+    only = values[0] if len(values) == 1 else None
+    if depth and isinstance(only, (str, list)):
+        return query_of(only, depth - 1)
+    return last_human_text(values)
 
 
 def _query_in_mapping(fields: Mapping[Any, Any], depth: int) -> str:
@@ -61,17 +66,18 @@ def _query_in_mapping(fields: Mapping[Any, Any], depth: int) -> str:
 def _query_under_other_key(fields: Mapping[Any, Any]) -> str:
     """Return the question in a mapping that has it under no known key: in a conversation, or next to one."""
     conversations = {key: as_messages(fields.get(key), key) for key in MESSAGE_KEYS}
-    for key, messages in conversations.items():
-        text = last_human_text(messages)
-        if text and _is_to_be_answered(key, messages):
+    texts = {key: last_human_text(messages) for key, messages in conversations.items()}
+    for key, text in texts.items():
+        if text and _is_to_be_answered(key, conversations[key]):
             return text
 
-    strings = [text for text in strings_in(fields) if text]
+    # For example {"topic": "When was the pier opened?", "chat_history": [question, answer]}.
+    strings = list(filter(None, strings_in(fields)))
     if len(strings) == 1:
         return strings[0]
     if strings:
         return ""  # nothing says which of them is the question
-    return next(filter(None, map(last_human_text, conversations.values())), "")
+    return next(filter(None, texts.values()), "")
 
 
 def _is_to_be_answered(key: str, messages: Sequence[Any]) -> bool:
@@ -88,15 +94,18 @@ def as_messages(value: Any, key: str) -> Sequence[Any]:
     """Return the messages under a key. A string is one only under ``messages``; elsewhere it is a history as text."""
     if is_a(value, (list, tuple)):
         return list(value)
-    if value is None or (key != "messages" and is_a(value, str)):
+    if value is None:
         return ()
-    return (value,)
+    # For example {"chat_history": "Human: Hello\nAI: Hello"}.
+    is_text_of_history = key != "messages" and is_a(value, str)
+    return () if is_text_of_history else (value,)
 
 
 @or_else(False)
 def _is_answered(messages: Sequence[Any]) -> bool:
     """Return True if a conversation ends with an answer."""
     [last] = convert_to_messages(messages[-1:])
+    # A message with tool calls asks for something first: AIMessage(content="", tool_calls=[{"name": "search", …}]).
     return isinstance(last, AIMessage) and not last.tool_calls
 
 

@@ -39,27 +39,35 @@ def _added(messages: Sequence[Any], before: Sequence[Any], query: str) -> Sequen
     A graph with a checkpointer has the messages of earlier turns before those of the input.
     """
     said, told = _said(messages), _said(before)
-    start = _length_of_input(said, told)
-    if told and not start and _ends_with(said, told):
-        return ()  # a cut history, without a reply
+    begins_with_input = said[: len(told)] == told
+    if not begins_with_input and _is_cut(said, told):
+        return ()
 
+    start = len(told) if begins_with_input else 0
     humans = _positions(messages, HumanMessage)
     asked = _position_of_question(messages, humans, {query, last_human_text(before)})
     if asked is not None:
         return messages[max(start, asked + 1) :]
-
     # The question was rewritten: the last human message is taken for it.
     if humans and not start:
-        start = humans[-1] + 1
+        return messages[humans[-1] + 1 :]
     return messages[start:]
 
 
-def _length_of_input(said: Sequence[Any], told: Sequence[Any]) -> int:
-    """Return how many messages of the output are the input's; 0 if the output does not begin with the input."""
-    return len(told) if said[: len(told)] == told else 0
+def _is_cut(said: Sequence[Any], told: Sequence[Any]) -> bool:
+    """Return True if a conversation is the end of the input's, or has it as its own end: nothing was replied.
+
+    A node that trims the history returns [c, d] for [a, b, c, d]. A node that loads the history returns [a, b, c, d]
+    for [c, d].
+    """
+    if not told or said[-1:] != told[-1:]:
+        return False
+    is_shorter = len(said) <= len(told)
+    return is_shorter or said[-len(told) :] == told
 
 
 def _position_of_question(messages: Sequence[Any], humans: Sequence[int], questions: Collection[str]) -> int | None:
+    """Return the position of the last human message with the text of the question."""
     for position in reversed(humans):
         text = content_text(messages[position].content)
         if text and text in questions:
@@ -70,13 +78,6 @@ def _position_of_question(messages: Sequence[Any], humans: Sequence[int], questi
 def _positions(messages: Sequence[Any], of: type) -> list[int]:
     """Return the positions of the messages of a class."""
     return [position for position, message in enumerate(messages) if is_a(message, of)]
-
-
-def _ends_with(said: Sequence[Any], told: Sequence[Any]) -> bool:
-    """Return True if a conversation is the end of the input's, or has it as its own end."""
-    if said[-1:] != told[-1:]:
-        return False
-    return len(said) <= len(told) or said[-len(told) :] == told
 
 
 @or_else(())
@@ -93,15 +94,17 @@ def _reply_in(messages: Sequence[Any], written: Sequence[str]) -> str:
     is the reply (``return_direct``).
     """
     results = _positions(messages, ToolMessage)
-    last = messages[results[-1] + 1 :] if results else messages
+    if not results:
+        # A node that returns {"messages": [text]} makes a human message of the model's text.
+        return _last_model_text(messages) or _human_text(messages, written)
+
+    last = messages[results[-1] + 1 :]
     if text := _last_model_text(last):
         return text
-
-    # A node that returns {"messages": [text]} makes a human message of the model's text.
-    if text := _human_text(last, written, after_result=bool(results)):
+    # The node after the tool may make a human message of the model's text, or of the tool's.
+    if text := next(iter(_human_texts(last)), ""):
         return text
-
-    if results and not _positions(last, AIMessage):
+    if not _positions(last, AIMessage):
         return _directly_returned(messages, messages[results[-1]])
     return _last_model_text(messages)
 
@@ -114,17 +117,22 @@ def _directly_returned(messages: Sequence[Any], result: ToolMessage) -> str:
 
 
 def _last_model_text(messages: Sequence[Any]) -> str:
+    """Return the text of the last message of a model that requests no tools."""
     for message in reversed(messages):
         if is_a(message, AIMessage) and not message.tool_calls:
             return content_text(message.content)
     return ""
 
 
-def _human_text(messages: Sequence[Any], written: Sequence[str], after_result: bool) -> str:
-    for message in reversed(messages):
-        if not is_a(message, HumanMessage):
-            continue
-        text = content_text(message.content)
-        if after_result or any(carries(text, one) for one in written):
+def _human_texts(messages: Sequence[Any]) -> list[str]:
+    """Return the texts of the human messages, the last one first."""
+    positions = _positions(messages, HumanMessage)
+    return [content_text(messages[position].content) for position in reversed(positions)]
+
+
+def _human_text(messages: Sequence[Any], written: Sequence[str]) -> str:
+    """Return the text of the last human message that a model of this turn wrote."""
+    for text in _human_texts(messages):
+        if any(carries(text, one) for one in written):
             return text
     return ""

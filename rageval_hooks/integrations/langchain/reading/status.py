@@ -24,6 +24,11 @@ def is_cancelled(error: BaseException | None) -> bool:
     return type(error).__name__ in _CANCELS | _CONTROL_FLOW
 
 
+def is_control_flow(error: BaseException | None) -> bool:
+    """Return True for the exceptions by which LangGraph's nodes wait for a person, or hand over to another graph."""
+    return type(error).__name__ in _CONTROL_FLOW
+
+
 def outcome_of(runs: Sequence[Run], answering: Run | None) -> tuple[TurnStatus, ErrorInfo | None]:
     """Return how a turn ended, and its error.
 
@@ -41,43 +46,45 @@ def outcome_of(runs: Sequence[Run], answering: Run | None) -> tuple[TurnStatus, 
     return "error", ErrorInfo.of(root.error)
 
 
-def is_control_flow(error: BaseException | None) -> bool:
-    """Return True for the exceptions by which LangGraph's nodes wait for a person, or hand over to another graph."""
-    return type(error).__name__ in _CONTROL_FLOW
-
-
 def is_waiting(runs: Sequence[Run]) -> bool:
     """Return True if a turn has ended because a graph waits for a person."""
     error = runs[0].error
     if is_control_flow(error):
         return True
-    return (error is None or type(error).__name__ in _CANCELS) and _waits(runs)
+    # The reader of a graph's stream may stop at the interrupt, which cancels the root. A failure comes after it.
+    has_failed = error is not None and type(error).__name__ not in _CANCELS
+    return not has_failed and _waits(runs)
 
 
 def _waits(runs: Sequence[Run]) -> bool:
     """Return True if a graph waits for a person. LangGraph hides the exception that a node raises for that."""
     if is_interrupted(runs[0].output):
         return True
-    return any(type(run.error).__name__ in _WAITING and not _is_resumed(run, runs) for run in runs)
+    waiting = [run for run in runs if type(run.error).__name__ in _WAITING]
+    return any(not _is_resumed(run, runs) for run in waiting)
 
 
 def _is_resumed(run: Run, runs: Sequence[Run]) -> bool:
     """Return True if a step that waited ran again under the same root, and succeeded."""
     ended_at = run.ended_at or run.started_at
-    return any(later.name == run.name and later.error is None and later.started_at >= ended_at for later in runs)
+    later_runs = [later for later in runs if later.started_at >= ended_at]
+    return any(later.name == run.name and later.error is None for later in later_runs)
 
 
 def _stopped_early(root: Run, answering: Run | None) -> bool:
     """Return True if a reader left a stream before its end: the root then ends before the model, or without output."""
     if not detail_of(root, "streamed"):
         return False
-    return root.output is None or (answering is not None and answering.ended_at is None)
+    if root.output is None:
+        return True
+    return answering is not None and answering.ended_at is None
 
 
 def is_complete(status: TurnStatus, answering: Run | None) -> bool:
     """Return True if the model call that wrote the answer came to its end, even if the turn did not."""
     if status not in ("cancelled", "error") or answering is None:
         return True
-    ended_well = answering.ended_at is not None and answering.error is None
+    if answering.ended_at is None or answering.error is not None:
+        return False
     # A call that requests tools has not answered yet, whatever it says next to the request.
-    return ended_well and not tool_calls_of(answering.output)
+    return not tool_calls_of(answering.output)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rageval_hooks.integrations.capture.authorship import writer_of
+from rageval_hooks.integrations.capture.authorship import prompt_text, writer_of
 from rageval_hooks.integrations.capture.run_facts import detail_of, end_of, is_inside
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.llama_index.payloads import (
@@ -29,14 +29,18 @@ __all__ = [
     "tokens_used",
 ]
 
+_AGENTS = frozenset({"agent", "chat", "workflow"})
+"""Kinds of runs that answer with calls of their own when they are inside of another run."""
+
 
 # --------------------------------------------------------------------------- which calls count
 
 
 def counted_calls(runs: Sequence[Run]) -> list[Run]:
     """Return each model call once. In many classes ``achat`` calls ``chat``, which calls ``complete``."""
-    outermost = [run for run in runs if run.kind == "llm" and not is_inside(run, "llm")]
-    return [run for run in outermost if not any(_delegates(other, run) for other in outermost)]
+    calls = [run for run in runs if run.kind == "llm"]
+    outermost = [call for call in calls if not is_inside(call, "llm")]
+    return [call for call in outermost if not any(_delegates(other, call) for other in outermost)]
 
 
 def _delegates(outer: Run, inner: Run) -> bool:
@@ -68,13 +72,19 @@ def answering_call(root: Run, calls: Sequence[Run], response: str) -> Run | None
     writer = writer_of(response, calls, generated_text)
     if writer is not None:
         return writer
+    candidates = calls
     if root.kind in ("query", "chat"):
         # These engines may have a model judge the answer afterwards.
-        calls = [call for call in calls if is_inside(call, "synthesizer", "writer")] or calls
-    for call in reversed(calls):
+        candidates = list(filter(_is_writing, calls)) or calls
+    for call in reversed(candidates):
         if not tool_calls_of(call.output):
             return call
-    return calls[-1] if calls else None
+    return candidates[-1] if candidates else None
+
+
+def _is_writing(call: Run) -> bool:
+    """Return True for a call of a synthesizer or of a streamed chat."""
+    return is_inside(call, "synthesizer", "writer")
 
 
 def prompts_of_answer(runs: Sequence[Run], calls: Sequence[Run], answering: Run | None) -> str | None:
@@ -88,18 +98,18 @@ def prompts_of_answer(runs: Sequence[Run], calls: Sequence[Run], answering: Run 
         calls: the model calls outside of retrievers.
         answering: the call that wrote the answer.
     """
-    chosen = [call for call in calls if call is answering or is_inside(call, "synthesizer", "writer")]
+    chosen = [call for call in calls if call is answering or _is_writing(call)]
     for run in runs[1:]:
-        if run.kind in ("agent", "chat", "workflow"):
+        if run.kind in _AGENTS:
             chosen.extend(_final_call(run, calls))
     if not chosen:
         return None
-    return "\n".join(message.content for call in chosen for message in messages_of(call.input))
+    return "\n".join(prompt_text(messages_of(call.input)) for call in chosen)
 
 
 def _final_call(agent: Run, calls: Sequence[Run]) -> list[Run]:
     """Return the call that wrote the answer of an agent inside of the turn, if it made one."""
-    inside_agent = [call for call in calls if any(ancestor is agent for ancestor in call.ancestors())]
+    inside_agent = [call for call in calls if agent in call.ancestors()]
     call = answering_call(agent, inside_agent, answer_of(agent.output))
     return [] if call is None else [call]
 
@@ -109,9 +119,11 @@ def _final_call(agent: Run, calls: Sequence[Run]) -> list[Run]:
 
 def generated_text(call: Run) -> str:
     """Return the text that a model wrote or has streamed so far, else the tool calls that it asked for."""
-    text = answer_of(call.output) or "".join(call.tokens or ())
+    text: str = answer_of(call.output)
     if text:
         return text
+    if call.tokens:
+        return "".join(call.tokens)
     tool_calls = tool_calls_of(call.output)
     return as_json(tool_calls) if tool_calls else ""
 
@@ -129,11 +141,12 @@ def requested_model(call: Run) -> str | None:
 def tokens_used(call: Run, runs: Sequence[Run]) -> Usage | None:
     """Return the tokens that the provider counted for a call, else for the calls that it is made of."""
     # A provider's count in the middle of a broken stream is not the count of the call.
-    whole = call.error is None and call.ended_at is not None
-    own = usage_of(call.output) if whole else None
+    is_whole = call.error is None and call.ended_at is not None
+    own = usage_of(call.output) if is_whole else None
     if own is not None:
         return own
-    return Usage.sum(tokens_used(part, runs) for part in runs if _is_part(part, call))
+    parts = [run for run in runs if _is_part(run, call)]
+    return Usage.sum(tokens_used(part, runs) for part in parts)
 
 
 def _is_part(run: Run, call: Run) -> bool:

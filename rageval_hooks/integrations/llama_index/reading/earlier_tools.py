@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rageval_hooks.integrations.capture.passages import mark_shown
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.llama_index.payloads import answer_of, messages_of, nodes_in, passages_of
-from rageval_hooks.integrations.llama_index.reading.retrieval import nodes_after, retrievals_of
+from rageval_hooks.integrations.llama_index.reading.retrieval import passages_found, retrievals_of
 from rageval_hooks.turn import Passage
 
 __all__ = ["EarlierTools"]
@@ -28,18 +28,14 @@ class EarlierTools:
     def remember(self, runs: Sequence[Run]) -> None:
         """Remember what the tools of a turn found."""
         for run in retrievals_of(runs):
-            for around in run.ancestors():
-                if around.kind == "tool":
-                    self._add(answer_of(around.output), passages_of(nodes_after(run) or ()))
-        for run in runs:
-            if run.kind == "tool":
-                self._add(answer_of(run.output), passages_of(nodes_in(run.output)))
+            for tool in _tools(run.ancestors()):
+                self._add(answer_of(tool.output), passages_found(run))
+        # A tool may search without a retriever, and return the nodes.
+        for tool in _tools(runs):
+            self._add(answer_of(tool.output), passages_of(nodes_in(tool.output)))
 
     def passages_in(self, answering: Run | None, runs: Sequence[Run]) -> list[Passage]:
         """Return the passages of earlier tool messages in the prompt of the answer.
-
-        The text of the message counts as the passage if it has none of the passages that the tool found: the tool may
-        have returned a summary.
 
         Args:
             answering: the call that wrote the answer.
@@ -47,21 +43,36 @@ class EarlierTools:
         """
         if answering is None or not self._passages:
             return []
-        own = {answer_of(run.output) for run in runs if run.kind == "tool"}
+        own = {answer_of(tool.output) for tool in _tools(runs)}
+        messages = [message for message in messages_of(answering.input) if message.role == "tool"]
         found: list[Passage] = []
-        for message in messages_of(answering.input):
-            passages = self._passages.get(message.content) if message.role == "tool" else None
-            if not passages or message.content in own:
-                continue
-            shown = [passage for passage in mark_shown(passages, message.content) if passage.in_prompt]
-            found.extend(shown or [Passage(text=message.content, in_prompt=True, prompt_share=1.0)])
+        for message in messages:
+            if message.content not in own:
+                found.extend(self._shown_in(message.content))
         return found
+
+    def _shown_in(self, output: str) -> list[Passage]:
+        """Return the passages behind the output of an earlier tool; none if the output is unknown.
+
+        The output itself counts as the passage if it has none of the passages that the tool found: the tool may have
+        returned a summary.
+        """
+        passages = self._passages.get(output)
+        if not passages:
+            return []
+        shown = [passage for passage in mark_shown(passages, output) if passage.in_prompt]
+        return shown or [Passage(text=output, in_prompt=True, prompt_share=1.0)]
 
     def _add(self, output: str, passages: Sequence[Passage]) -> None:
         if not output or not passages:
             return
         known = self._passages.pop(output, [])
-        self._passages[output] = [*known, *(passage for passage in passages if passage not in known)]
+        new = [passage for passage in passages if passage not in known]
+        self._passages[output] = [*known, *new]
         # Several threads may be here: each operation is atomic, and an output that is gone already does not matter.
         while len(self._passages) > _MOST_OUTPUTS:
             self._passages.pop(next(iter(list(self._passages))), None)
+
+
+def _tools(runs: Iterable[Run]) -> list[Run]:
+    return [run for run in runs if run.kind == "tool"]

@@ -12,7 +12,6 @@ from rageval_hooks.integrations.llama_index.payloads import (
     answer_of,
     arguments_of,
     messages_of,
-    passages_of,
     provider_of,
     query_of,
     response_id_of,
@@ -24,7 +23,7 @@ from rageval_hooks.integrations.llama_index.reading.calls import (
     requested_model,
     tokens_used,
 )
-from rageval_hooks.integrations.llama_index.reading.retrieval import Marks, nodes_after, with_mark
+from rageval_hooks.integrations.llama_index.reading.retrieval import Marks, passages_found, with_mark
 from rageval_hooks.turn import Step, StepKind
 
 __all__ = ["steps_of"]
@@ -107,8 +106,8 @@ def _fields(run: Run, runs: Sequence[Run], marks: Marks, made: Made) -> dict[str
         return {"input": tool_input(run.input), "output": answer_of(run.output)}
     query = query_of(arguments_of(run.input))
     if run.kind in ("retriever", "reranker"):
-        passages = passages_of(nodes_after(run) or (), made)
-        return {"input": query, "passages": tuple(with_mark(passage, marks) for passage in passages)}
+        passages = tuple(with_mark(passage, marks) for passage in passages_found(run, made))
+        return {"input": query, "passages": passages}
     return {"input": query or None, "output": answer_of(run.output) or None}
 
 

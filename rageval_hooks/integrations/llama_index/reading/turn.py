@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rageval_hooks.integrations.capture.durations import busy_seconds
 from rageval_hooks.integrations.capture.passages import unique_passages
-from rageval_hooks.integrations.capture.run_facts import detail_of, end_of, is_inside, seconds_to_first_token
+from rageval_hooks.integrations.capture.run_facts import (
+    application_fields,
+    busy_seconds_of,
+    detail_of,
+    end_of,
+    is_inside,
+    seconds_to_first_token,
+)
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.capture.values import first_string, or_else
 from rageval_hooks.integrations.llama_index.payloads import (
@@ -25,16 +31,19 @@ from rageval_hooks.integrations.llama_index.reading.calls import (
     model_name,
 )
 from rageval_hooks.integrations.llama_index.reading.earlier_tools import EarlierTools
-from rageval_hooks.integrations.llama_index.reading.retrieval import passages_in_turn, repetitions, retrievals_of
+from rageval_hooks.integrations.llama_index.reading.retrieval import passages_in_turn, retrievals_of
+from rageval_hooks.integrations.llama_index.reading.stages import repetitions
 from rageval_hooks.integrations.llama_index.reading.steps import steps_of
 from rageval_hooks.turn import ErrorInfo, SpanReference, Timing, Turn, TurnStatus, Usage
 
 __all__ = ["turn_from_events"]
 
+# What asyncio, a closed generator, Ctrl-C and ``handler.cancel_run()`` raise.
 _CANCELS = frozenset({"CancelledError", "GeneratorExit", "KeyboardInterrupt", "WorkflowCancelledByUser"})
 _SESSION_KEYS = ("session_id", "session.id", "thread_id", "conversation_id")
 _USER_KEYS = ("user_id", "user.id")
 _OWN_TAGS = "llamaindex."
+"""The beginning of the tags that workflows add."""
 
 
 def turn_from_events(
@@ -69,8 +78,7 @@ def turn_from_events(
     query = query_of(arguments_of(root.input)) or _first_question(calls)
     response = _response(root, answering, returned)
     status, error = _outcome(root, runs)
-    tags = _tags(runs)
-    attributes = attributes or {}
+    tags = _tags(root)
     return Turn(
         id=root.text_id,
         name=root.name,
@@ -79,14 +87,12 @@ def turn_from_events(
         passages=passages,
         response=response,
         retrieval_queries=_rewritten_queries(runs, answers, query),
-        prompt=messages_of(answering.input) if answering is not None else (),
         usage=Usage.sum(step.usage for step in steps),
-        model=model_name(answering) if answering is not None else None,
         timing=Timing(
             started_at=root.started_at,
             ended_at=ended_at,
-            retrieval=busy_seconds((run.started_at, end_of(run, ended_at)) for run in retrievals_of(runs)),
-            generation=busy_seconds((run.started_at, end_of(run, ended_at)) for run in answers),
+            retrieval=busy_seconds_of(retrievals_of(runs), ended_at),
+            generation=busy_seconds_of(answers, ended_at),
             time_to_first_token=seconds_to_first_token(answering, root.started_at),
         ),
         span=span,
@@ -94,10 +100,28 @@ def turn_from_events(
         status=status,
         complete=not response or status not in ("cancelled", "error"),
         error=error,
-        session_id=first_string(tags, _SESSION_KEYS) or first_string(attributes, ("session.id",)),
-        user_id=first_string(tags, _USER_KEYS) or first_string(attributes, ("user.id",)),
-        metadata={**(attributes.get("metadata") or {}), **tags},
+        **_model_fields(answering),
+        **application_fields(
+            first_string(tags, _SESSION_KEYS),
+            first_string(tags, _USER_KEYS),
+            tags,
+            attributes,
+        ),
     )
+
+
+def _model_fields(answering: Run | None) -> dict[str, Any]:
+    """Return the prompt and the model of the call that wrote the answer."""
+    if answering is None:
+        return {}
+    return {"prompt": messages_of(answering.input), "model": model_name(answering)}
+
+
+def _tags(root: Run) -> dict[str, Any]:
+    """Return the tags that the application set with ``instrument_tags``, without those that workflows add."""
+    # For example {"session_id": "42", "llamaindex.workflow_run_id": "…"}.
+    tags = root.metadata or {}
+    return {key: value for key, value in tags.items() if not str(key).startswith(_OWN_TAGS)}
 
 
 # --------------------------------------------------------------------------- questions
@@ -122,8 +146,9 @@ def _rewritten_queries(runs: Sequence[Run], answers: Sequence[Run], query: str) 
             continue
         text = query_of(arguments_of(run.input))
         # An evaluator's retriever receives a prompt that quotes the answer.
-        is_evaluators = id(run) in repeated and any(answer in text for answer in written)
-        if text.strip() not in known and not is_evaluators:
+        if id(run) in repeated and any(answer in text for answer in written):
+            continue
+        if text.strip() not in known:
             queries[text] = None
     return tuple(queries)
 
@@ -136,8 +161,10 @@ def _returned_answer(root: Run, runs: Sequence[Run]) -> str:
     text: str = answer_of(root.output)
     if text or type(root.output) is not Streamed:
         return text
+    # The pieces are on the run that followed the stream: the root, or a synthesizer inside of it.
     for run in reversed(runs):
-        if type(run.output) is Streamed and run.output == root.output and run.tokens:
+        is_same_stream = type(run.output) is Streamed and run.output == root.output
+        if is_same_stream and run.tokens:
             return "".join(run.tokens)
     return ""
 
@@ -147,7 +174,8 @@ def _response(root: Run, answering: Run | None, returned: str) -> str:
     if returned or root.kind == "retriever" or answering is None:
         return returned
     is_streamed = type(root.output) is Streamed or _is_chat_stream(root.output)
-    return generated_text(answering) if root.output is None or is_streamed else ""
+    # An output that is no answer, for example a list of nodes, means that the model wrote something else.
+    return generated_text(answering) if is_streamed or root.output is None else ""
 
 
 @or_else(False)
@@ -159,20 +187,22 @@ def _is_chat_stream(output: Any) -> bool:
 
 
 def _outcome(root: Run, runs: Iterable[Run]) -> tuple[TurnStatus, ErrorInfo | None]:
-    if type(root.error).__name__ in _CANCELS or detail_of(root, "cancelled"):
+    """Return how a turn ended, and its error."""
+    if _is_cancelled(root):
         return ("interrupted" if any(map(_waits_for_a_human, runs)) else "cancelled"), None
     if root.error is None:
         return "ok", None
     return "error", ErrorInfo.of(root.error)
 
 
+def _is_cancelled(root: Run) -> bool:
+    return type(root.error).__name__ in _CANCELS or bool(detail_of(root, "cancelled"))
+
+
 def _waits_for_a_human(run: Run) -> bool:
     """Return True if a workflow's step was waiting for a human's response when it ended."""
-    bases = {base.__name__ for value in (run.error, run.output) for base in type(value).__mro__}
-    return bool(bases & {"WaitingForEvent", "InputRequiredEvent"})
-
-
-def _tags(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return the tags that the application set with ``instrument_tags``, without those that workflows add."""
-    tags = runs[0].metadata or {}
-    return {key: value for key, value in tags.items() if not str(key).startswith(_OWN_TAGS)}
+    # ctx.wait_for_event raises WaitingForEvent; a step may also return InputRequiredEvent(prefix="Is this correct?").
+    error_bases = type(run.error).__mro__
+    output_bases = type(run.output).__mro__
+    names = {base.__name__ for base in (*error_bases, *output_bases)}
+    return not names.isdisjoint({"WaitingForEvent", "InputRequiredEvent"})

@@ -1,0 +1,105 @@
+"""The response of a turn and the model call that wrote it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from langchain_core.messages import BaseMessage
+
+from rageval_hooks.integrations.capture.authorship import carries, writer_of
+from rageval_hooks.integrations.capture.run_facts import detail_of
+from rageval_hooks.integrations.capture.runs import Run
+from rageval_hooks.integrations.capture.values import is_a
+from rageval_hooks.integrations.langchain.payloads import document_lists
+from rageval_hooks.integrations.langchain.reading.answer import answer_of, is_stream_event
+from rageval_hooks.integrations.langchain.reading.model_calls import generated_text, tool_calls_of, written_by
+from rageval_hooks.turn import TurnStatus
+
+__all__ = ["answering_call", "response_of", "returned_answer"]
+
+
+def returned_answer(root: Run, models: Sequence[Run]) -> str:
+    """Return the answer in the root's output; empty if it has no answer.
+
+    Args:
+        root: the root.
+        models: the model calls by start time.
+    """
+    streams = _token_streams(root, models)
+    whole_texts = ["".join(tokens) for tokens in streams]
+    text = str(answer_of(root.output, root.input, _written_texts(models), whole_texts))
+    # The last event of a stream may hold its last piece: the answer is then all pieces together.
+    if is_stream_event(root.output, root.input) and any(_is_last_piece(text, tokens) for tokens in streams):
+        return ""
+    return text
+
+
+def _token_streams(root: Run, models: Sequence[Run]) -> list[list[str]]:
+    """Return the streamed pieces of each model, for example [["It opened", " in 1869."]], if the root is streamed."""
+    if not detail_of(root, "streamed"):
+        return []
+    return [run.tokens for run in models if run.tokens]
+
+
+def _is_last_piece(text: str, tokens: Sequence[str]) -> bool:
+    if len(tokens) < 2:
+        return False
+    pieces = list(filter(None, tokens))
+    last = pieces[-1] if pieces else ""
+    return text == last
+
+
+def _written_texts(models: Sequence[Run]) -> list[str]:
+    """Return the texts of the models that did not request tools, the last one first."""
+    texts = [generated_text(run.output) for run in reversed(models) if not tool_calls_of(run.output)]
+    return list(filter(None, texts))
+
+
+def answering_call(models: Sequence[Run], returned: str) -> Run | None:
+    """Return the model call that wrote the answer. If no text tells, it is the last one that requested no tools."""
+    writer = writer_of(returned, models, written_by)
+    if writer is not None:
+        return writer
+    for run in reversed(models):
+        if not tool_calls_of(run.output):
+            return run
+    return models[-1] if models else None
+
+
+def response_of(
+    runs: Sequence[Run], models: Sequence[Run], answering: Run | None, returned: str, status: TurnStatus
+) -> str:
+    """Return the answer: what came out of the root, else what the answering model wrote or had streamed so far.
+
+    Args:
+        runs: the records by start time, the root first.
+        models: the model calls by start time.
+        answering: the call that wrote the answer.
+        returned: the answer in the root's output.
+        status: how the turn ended.
+    """
+    root = runs[0]
+    if status == "interrupted":
+        # The state of a waiting graph may have the answer of an earlier turn.
+        is_of_this_turn = any(carries(returned, text) for text in _written_texts(models))
+        return returned if is_of_this_turn else ""
+    # A chain that returns an empty text has answered nothing, whatever its models wrote on the way.
+    if returned or is_a(root.output, (str, BaseMessage)):
+        return returned
+    if answering is None or _only_searches(root, runs, answering):
+        return ""
+
+    is_cut_off = root.output is None or answering.ended_at is None
+    if answering.tokens and is_cut_off:
+        return "".join(answering.tokens)
+    return generated_text(answering.output)
+
+
+def _only_searches(root: Run, runs: Sequence[Run], answering: Run) -> bool:
+    """Return True if a chain returns what a retriever found for the model's text: the model wrote queries."""
+    wrote_at = answering.ended_at
+    if wrote_at is None or not is_a(root.output, list):
+        return False
+    if not document_lists(root.output):
+        return False
+    return any(run.kind == "retriever" and run.started_at >= wrote_at for run in runs)
