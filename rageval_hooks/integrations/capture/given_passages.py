@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from rageval_hooks.integrations.capture.passages import SCORE_KEYS
-from rageval_hooks.integrations.capture.values import finite, first_string, is_a, or_else
+from rageval_hooks.integrations.capture.values import attribute_text, finite, first_string, is_a, or_else
 from rageval_hooks.turn import Passage
 
 __all__ = ["TEXT_KEYS", "DocumentLike", "NodeLike", "PassageLike", "is_passage", "passage_of"]
@@ -18,6 +18,10 @@ TEXT_KEYS = ("text", "content", "message", "page_content")
 """Keys of a mapping that hold the text, in order."""
 
 _ID_KEYS = ("id", "_id", "node_id", "doc_id")
+"""Keys of a mapping, or of a document's metadata, that hold the id, in order."""
+
+_OWN_FIELDS = frozenset({*TEXT_KEYS, "id", "metadata"})
+"""Keys of a mapping that become fields of the passage. The others become metadata."""
 
 
 class DocumentLike(Protocol):
@@ -61,42 +65,65 @@ def passage_of(value: object) -> Passage | None:
 
 
 def _from_mapping(value: Mapping[str, Any]) -> Passage | None:
-    text = next((value[key] for key in TEXT_KEYS if isinstance(value.get(key), str)), None)
+    text = _text_in(value)
     if text is None:
         return None
-    rest = {key: item for key, item in value.items() if key not in (*TEXT_KEYS, "id", "metadata")}
+    # {"text": "…", "id": "7", "source": "pier.md", "metadata": {"page": 3}}: whatever is left over is metadata too.
+    rest = {key: item for key, item in value.items() if key not in _OWN_FIELDS}
     metadata = value.get("metadata")
     if isinstance(metadata, Mapping):
         rest = {**metadata, **rest}
     return Passage(text=text, id=first_string(value, _ID_KEYS), score=_score_in(rest), metadata=rest)
 
 
+def _text_in(value: Mapping[str, Any]) -> str | None:
+    for key in TEXT_KEYS:
+        text = value.get(key)
+        if isinstance(text, str):
+            return text
+    return None
+
+
 def _from_pair(value: tuple[object, ...]) -> Passage | None:
+    # (Document(page_content="…"), 0.83)
     if len(value) != 2 or not is_a(value[1], (int, float)):
         return None
     passage = passage_of(value[0])
-    return None if passage is None else passage.model_copy(update={"score": finite(value[1])})
+    if passage is None:
+        return None
+    return passage.model_copy(update={"score": finite(value[1])})
 
 
 def _from_object(value: Any) -> Passage | None:
-    node = getattr(value, "node", value)  # of LlamaIndex's NodeWithScore
-    text = getattr(node, "page_content", None)
-    if text is None and callable(getattr(node, "get_content", None)):
-        text = node.get_content()
-    if not isinstance(text, str):
+    # LlamaIndex's NodeWithScore(node=TextNode(…), score=0.83), or a document or node itself.
+    node = getattr(value, "node", value)
+    text = _text_of(node)
+    if text is None:
         return None
     metadata = getattr(node, "metadata", None)
     known = dict(metadata) if isinstance(metadata, Mapping) else {}
-    own_id = first_string({key: getattr(node, key, None) for key in ("id", "node_id")}, ("id", "node_id"))
+    ids = {"id": getattr(node, "id", None), "node_id": getattr(node, "node_id", None)}
     score = finite(getattr(value, "score", None))
     return Passage(
         text=text,
-        id=own_id or first_string(known, _ID_KEYS),
+        id=first_string(ids, ids) or first_string(known, _ID_KEYS),
         score=_score_in(known) if score is None else score,
         metadata=known,
     )
 
 
+def _text_of(node: Any) -> str | None:
+    """Return the text of a document of LangChain (``page_content``) or of a node of LlamaIndex (``get_content()``)."""
+    text = attribute_text(node, "page_content")
+    if text is not None or not callable(getattr(node, "get_content", None)):
+        return text
+    content = node.get_content()
+    return content if isinstance(content, str) else None
+
+
 def _score_in(mapping: Mapping[Any, Any]) -> float | None:
-    numbers = (mapping[key] for key in SCORE_KEYS if isinstance(mapping.get(key), (int, float)))
-    return next((finite(number) for number in numbers), None)
+    for key in SCORE_KEYS:
+        score = mapping.get(key)
+        if isinstance(score, (int, float)):
+            return finite(score)
+    return None

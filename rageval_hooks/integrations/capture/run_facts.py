@@ -17,6 +17,9 @@ __all__ = [
     "details_of",
     "end_of",
     "is_inside",
+    "metadata_of",
+    "of_kind",
+    "outside",
     "parent_id_among",
     "seconds_to_first_token",
     "step_frame",
@@ -33,6 +36,11 @@ def details_of(run: Run) -> dict[str, Any]:
     if run.details is None:
         run.details = {}
     return run.details
+
+
+def metadata_of(run: Run) -> Mapping[str, Any]:
+    """Return what the framework or the application attached to a run."""
+    return run.metadata or {}
 
 
 def end_of(run: Run, otherwise: int) -> int:
@@ -60,6 +68,16 @@ def busy_seconds_of(runs: Iterable[Run], turn_end: int) -> float | None:
 def is_inside(run: Run, *kinds: str) -> bool:
     """Return True if a run of one of these kinds is around a run."""
     return any(ancestor.kind in kinds for ancestor in run.ancestors())
+
+
+def of_kind(runs: Iterable[Run], *kinds: str) -> list[Run]:
+    """Return the runs of some kinds."""
+    return [run for run in runs if run.kind in kinds]
+
+
+def outside(runs: Iterable[Run], *kinds: str) -> list[Run]:
+    """Return the runs that are not inside a run of one of these kinds."""
+    return [run for run in runs if not is_inside(run, *kinds)]
 
 
 def parent_id_among(run: Run, kept: Collection[int]) -> str | None:

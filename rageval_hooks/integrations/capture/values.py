@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-__all__ = ["finite", "first_of", "first_string", "is_a", "or_else"]
+__all__ = ["attribute_text", "finite", "first_of", "first_string", "is_a", "or_else"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -45,7 +45,14 @@ def finite(value: Any) -> float | None:
     if value is None:
         return None
     number = float(value)
+    # The difference is nan, which equals nothing, if the number is infinite or nan.
     return number if number - number == 0 else None
+
+
+def attribute_text(value: Any, name: str) -> str | None:
+    """Return an attribute that is a string; None if there is no such attribute, or if it is something else."""
+    text = getattr(value, name, None)
+    return text if isinstance(text, str) else None
 
 
 def first_of(mapping: Mapping[Any, Any], keys: Iterable[str]) -> Any:

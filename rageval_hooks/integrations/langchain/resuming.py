@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from rageval_hooks.integrations.capture.held_turns import HeldTurn, held_turns
-from rageval_hooks.integrations.capture.run_facts import detail_of, details_of
+from rageval_hooks.integrations.capture.run_facts import detail_of, details_of, metadata_of, of_kind
 from rageval_hooks.integrations.capture.runs import Recording, Run
 from rageval_hooks.integrations.capture.values import first_string, or_else
 from rageval_hooks.integrations.langchain.reading import is_control_flow, is_waiting, query_of
@@ -82,7 +82,7 @@ def _resumed_graph(runs: Sequence[Run]) -> Run | None:
 
 def _is_graph(run: Run, runs: Sequence[Run]) -> bool:
     inner = [other for other in runs if other.parent is run]
-    return any(_PLACE in (other.metadata or {}) for other in inner)
+    return any(_PLACE in metadata_of(other) for other in inner)
 
 
 def _take_first_half(recording: Recording) -> HeldTurn | None:
@@ -103,8 +103,9 @@ def _start_from_state(root: Run, runs: Sequence[Run]) -> None:
 
 def _state_after(resumed: Run, runs: Sequence[Run]) -> Any:
     """Return the state that the first node of a resumed graph received; None if it has no question."""
-    nodes = [run for run in runs if run.parent is resumed and run.kind == "chain"]
-    for node in nodes:
+    for node in of_kind(runs, "chain"):
+        if node.parent is not resumed:
+            continue
         # A call of a tool by an agent is a mapping that has the state under this key.
         inner = node.input.get("state") if isinstance(node.input, Mapping) else None
         for state in (inner, node.input):
@@ -121,7 +122,7 @@ def _put_in_front(first: HeldTurn, recording: Recording) -> None:
     details_of(root)["waits"] = [*earlier_waits, (waited_since, root.started_at)]
     root.input = before.root.input
     root.started_at = before.root.started_at
-    root.metadata = {**(before.root.metadata or {}), **(root.metadata or {})}
+    root.metadata = {**metadata_of(before.root), **metadata_of(root)}
     before.root.parent = root
     recording.runs = [root, *before.runs, *recording.runs[1:]]
     # The passages of the first half may be analysed already.
@@ -181,5 +182,5 @@ def _thread_of(runs: Sequence[Run]) -> str | None:
 
 def _places(runs: Sequence[Run]) -> frozenset[str]:
     """Return where in a graph some runs are, for example "answer:3f1c…" of a node, "agent:3f1c…|tools:9a2e…" inside."""
-    places = [(run.metadata or {}).get(_PLACE) for run in runs]
+    places = [metadata_of(run).get(_PLACE) for run in runs]
     return frozenset(str(place) for place in places if place is not None)

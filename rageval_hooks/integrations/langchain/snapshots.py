@@ -48,6 +48,7 @@ def snapshot_documents(documents: Any) -> Any:
 
 
 def _snapshot_item(item: Any) -> Any:
+    # The usual class first: this runs in the host's own call of the retriever.
     return DocumentSnapshot(item) if type(item) is Document else copy_value(item, 1, {})
 
 
@@ -86,6 +87,7 @@ def _snapshot_run(run: Run, seen: dict[int, Any]) -> None:
 
 def _prompts(prompts: Any) -> Any:
     """Copy the prompts that a model was given: texts, or lists of messages."""
+    # ["When was …"] of a text model, [[SystemMessage("…"), HumanMessage("When was …")]] of a chat model.
     if not isinstance(prompts, (list, tuple)):
         return prompts
     return list(map(_prompt_copy, prompts))

@@ -62,7 +62,7 @@ class LlamaIndexSupport(OfflineSupport):
         """Return the nodes of a document store or of an index; else those of a vector store that keeps texts."""
         docstore = getattr(store, "docstore", None)
         nodes = getattr(store if docstore is None else docstore, "docs", None)
-        # The document store of an index is empty if its vector store keeps the texts.
+        # A document store has {id: node}. That of an index is empty if the vector store keeps the texts.
         if isinstance(nodes, Mapping) and (nodes or docstore is None):
             return [(str(key), node) for key, node in nodes.items()]
         owners: tuple[Any, ...] = (store, getattr(store, "vector_store", None))

@@ -60,8 +60,12 @@ def new_document_lists(output: Any, given: Any) -> list[list[Found]]:
     made = document_lists(output)
     if not made:
         return []
-    received = [[found.identity for found in documents] for documents in document_lists(given)]
-    return [documents for documents in made if [found.identity for found in documents] not in received]
+    received = list(map(_identities, document_lists(given)))
+    return [documents for documents in made if _identities(documents) not in received]
+
+
+def _identities(documents: Sequence[Found]) -> list[tuple[Any, str]]:
+    return [found.identity for found in documents]
 
 
 @or_else(())
@@ -78,7 +82,9 @@ def _lists_in(value: Any, depth: int) -> Sequence[list[Found]]:
         return _lists_in(getattr(value, "artifact", None), depth - 1)
     if is_a(value, (list, tuple)):
         return [_joined(value, depth)]
-    return [documents for field in fields_of(value) for documents in _lists_in(field, depth - 1)]
+    # A state, for example {"question": "…", "context": [Document(…), …]}.
+    lists = [_lists_in(field, depth - 1) for field in fields_of(value)]
+    return list(chain.from_iterable(lists))
 
 
 def _joined(items: Sequence[Any], depth: int) -> list[Found]:
@@ -86,10 +92,8 @@ def _joined(items: Sequence[Any], depth: int) -> list[Found]:
     joined: list[Found] = []
     for item in items[:_MOST_ITEMS]:
         # A conversation has the artifacts of earlier turns. Those that the model saw are read from its prompt.
-        if is_a(item, _MESSAGES):
-            continue
-        for documents in _lists_in(item, depth - 1):
-            joined.extend(documents)
+        if not is_a(item, _MESSAGES):
+            joined.extend(chain.from_iterable(_lists_in(item, depth - 1)))
     return joined
 
 
@@ -133,8 +137,7 @@ def _score_of(found: Found, metadata: Mapping[Any, Any]) -> Any:
     """Return a document's score: next to it, else in a field of a subclass, else in its metadata."""
     if found.score is not None:
         return found.score
-    if type(found.document) not in _DOCUMENTS:
-        own = getattr(found.document, "score", None)
-        if own is not None:
-            return own
-    return first_of(metadata, SCORE_KEYS)
+    # pydantic takes microseconds to say that a document of LangChain's own class has no such field.
+    is_subclass = type(found.document) not in _DOCUMENTS
+    own = getattr(found.document, "score", None) if is_subclass else None
+    return first_of(metadata, SCORE_KEYS) if own is None else own

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rageval_hooks.integrations.capture.authorship import ModelCall, contributors, prompt_text
-from rageval_hooks.integrations.capture.run_facts import end_of
+from rageval_hooks.integrations.capture.run_facts import end_of, of_kind
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.langchain.payloads import tool_text
 from rageval_hooks.integrations.langchain.reading.model_calls import generated_text, prompt_of
@@ -46,9 +46,10 @@ def _is_answered_by_tool(runs: Sequence[Run], response: str) -> bool:
     if not response:
         return False
     # A model may have repeated the tool's text. Then it is the model's answer.
-    if any(run.kind == "llm" and generated_text(run.output).strip() == response for run in runs):
+    written = [generated_text(run.output).strip() for run in of_kind(runs, "llm")]
+    if response in written:
         return False
-    return any(run.kind == "tool" and tool_text(run.output) == response for run in runs)
+    return response in [tool_text(run.output) for run in of_kind(runs, "tool")]
 
 
 def prompt_of_answer(calls: Sequence[Run]) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from langchain_core.messages import BaseMessage
 
 from rageval_hooks.integrations.capture.authorship import carries, writer_of
-from rageval_hooks.integrations.capture.run_facts import detail_of
+from rageval_hooks.integrations.capture.run_facts import detail_of, of_kind
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.capture.values import is_a
 from rageval_hooks.integrations.langchain.payloads import document_lists
@@ -102,4 +102,4 @@ def _only_searches(root: Run, runs: Sequence[Run], answering: Run) -> bool:
         return False
     if not document_lists(root.output):
         return False
-    return any(run.kind == "retriever" and run.started_at >= wrote_at for run in runs)
+    return any(run.started_at >= wrote_at for run in of_kind(runs, "retriever"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TypeAlias
 
-from rageval_hooks.integrations.capture.run_facts import detail_of, end_of, is_inside
+from rageval_hooks.integrations.capture.run_facts import detail_of, end_of, is_inside, of_kind
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.langchain.payloads import new_document_lists, passage_from, passages_of, tool_text
 from rageval_hooks.integrations.langchain.reading.collected_passages import CollectedPassages
@@ -47,8 +47,7 @@ def collect(runs: Sequence[Run], answering: Run | None, response: str) -> tuple[
 
 def _retrievals(runs: Sequence[Run]) -> list[Run]:
     """Return the outermost retrievers, and the tools that return documents which no retriever inside them found."""
-    retrievers = [run for run in runs if run.kind == "retriever"]
-    with_retriever = {id(ancestor) for run in retrievers for ancestor in run.ancestors()}
+    with_retriever = {id(ancestor) for run in of_kind(runs, "retriever") for ancestor in run.ancestors()}
     return [run for run in runs if _retrieves(run, with_retriever)]
 
 

@@ -10,7 +10,9 @@ from rageval_hooks.integrations.capture.run_facts import (
     busy_seconds_of,
     detail_of,
     end_of,
-    is_inside,
+    metadata_of,
+    of_kind,
+    outside,
     seconds_to_first_token,
 )
 from rageval_hooks.integrations.capture.runs import Run
@@ -53,7 +55,7 @@ def turn_from_runs(
     root = runs[0]
     ended_at = end_of(root, root.started_at)
     # A model inside a retriever rewrites the query or compresses documents: it does not answer.
-    models = [run for run in runs if run.kind == "llm" and not is_inside(run, "retriever")]
+    models = outside(of_kind(runs, "llm"), "retriever")
     returned = returned_answer(root, models)
     answering = answering_call(models, returned)
     status, error = outcome_of(runs, answering)
@@ -152,17 +154,18 @@ def _identity(runs: Iterable[Run]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for run in runs:
         # chain.invoke(…, {"metadata": {"session_id": "42"}}) or {"configurable": {"thread_id": "42"}}
-        for source in (run.metadata, detail_of(run, "configurable")):
-            for key, value in _ids_in(source or {}).items():
-                found.setdefault(key, value)
+        _add_ids(found, metadata_of(run))
+        _add_ids(found, detail_of(run, "configurable") or {})
     return found
 
 
-def _ids_in(source: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: source[key] for key in IDENTITY_KEYS if source.get(key) is not None}
+def _add_ids(found: dict[str, Any], source: Mapping[str, Any]) -> None:
+    for key in IDENTITY_KEYS:
+        if source.get(key) is not None:
+            found.setdefault(key, source[key])
 
 
 def _metadata(root: Run) -> dict[str, Any]:
     """Return the metadata that the application attached."""
-    metadata = root.metadata or {}
-    return {key: value for key, value in metadata.items() if not str(key).startswith(_OWN_METADATA)}
+    items = metadata_of(root).items()
+    return {key: value for key, value in items if not str(key).startswith(_OWN_METADATA)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rageval_hooks.integrations.capture.values import first_string, is_a, or_else
+from rageval_hooks.integrations.capture.values import attribute_text, first_string, is_a, or_else
 from rageval_hooks.runtime.jsonable import json_text
 from rageval_hooks.turn import Message
 
@@ -24,6 +24,7 @@ __all__ = [
     "tool_calls_of",
 ]
 
+# Roles of LlamaIndex's MessageRole, and the roles of model APIs.
 _ROLES = {"chatbot": "assistant", "model": "assistant", "developer": "system", "function": "tool"}
 _MODEL_KEYS = ("model", "model_version", "modelId")
 _RESPONSE_ID_KEYS = ("id", "response_id", "responseId")
@@ -33,7 +34,9 @@ _RESPONSE_ID_KEYS = ("id", "response_id", "responseId")
 def is_message(value: Any) -> bool:
     """Return True for a chat message."""
     # A PydanticResponse has every attribute, each None, so that hasattr alone says nothing.
-    return getattr(value, "role", None) is not None and (hasattr(value, "blocks") or hasattr(value, "content"))
+    if getattr(value, "role", None) is None:
+        return False
+    return hasattr(value, "blocks") or hasattr(value, "content")
 
 
 def role_of(message: Any) -> str:
@@ -44,8 +47,7 @@ def role_of(message: Any) -> str:
 
 def message_text(message: Any) -> str:
     """Return the text of a message."""
-    content = getattr(message, "content", None)
-    return content if isinstance(content, str) else ""
+    return attribute_text(message, "content") or ""
 
 
 def tool_calls_of(response: Any) -> list[Any]:
@@ -54,10 +56,12 @@ def tool_calls_of(response: Any) -> list[Any]:
 
 
 def _tool_calls_in(message: Any) -> list[Any]:
+    # Older model classes: ChatMessage(additional_kwargs={"tool_calls": [{"function": {"name": "search", …}}]}).
     kwargs = getattr(message, "additional_kwargs", None)
     calls = kwargs.get("tool_calls") if isinstance(kwargs, dict) else None
     if calls and isinstance(calls, (list, tuple)):
         return list(calls)
+    # ChatMessage(blocks=[TextBlock(…), ToolCallBlock(tool_name="search", …)])
     blocks = getattr(message, "blocks", ())
     return [block for block in blocks if getattr(block, "block_type", "") == "tool_call"]
 

@@ -6,9 +6,10 @@ By attribute names: the classes are not imported, because importing llama-index-
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import Any
 
-from rageval_hooks.integrations.capture.values import finite, first_string, or_else
+from rageval_hooks.integrations.capture.values import attribute_text, finite, first_string, or_else
 from rageval_hooks.integrations.llama_index.payloads.fields import fields_of
 from rageval_hooks.turn import Passage
 
@@ -24,13 +25,23 @@ Made = dict[tuple[int, float | None, str], Passage]
 """Passages by the identity of their node, their score and their text."""
 
 _DEPTH = 5
+"""Values within values that are searched: a workflow's event, its field, a response, its list."""
+
 _MOST_VALUES = 2_000
+"""Values that one search looks into."""
+
+_NOTHING_INSIDE = (str, bytes, int, float, type(None))
+"""Classes of values that hold no nodes. Most values of an event are of these, so they are told apart first."""
+
+_DATA_CLASSES = frozenset({"Event", "DictLikeModel", "ToolOutput", "ToolCallResult"})
+"""Classes of LlamaIndex whose fields are data."""
 
 
 def snapshot(nodes: Any) -> Snapshot:
     """Return the current state of nodes; other values in the list are skipped. Formats nothing."""
     if not isinstance(nodes, (list, tuple)):
         return ()
+    # [NodeWithScore(node=TextNode(text="…"), score=0.83), …]
     return tuple(_state(item) for item in nodes if getattr(item, "node", None) is not None)
 
 
@@ -39,9 +50,10 @@ def _state(scored: Any) -> NodeState:
 
 
 def _text_of(node: Any) -> str:
-    text = getattr(node, "text", None)
-    if isinstance(text, str):
+    text = attribute_text(node, "text")
+    if text is not None:
         return text
+    # A Node with several resources has no attribute for its text.
     content = node.get_content() if hasattr(node, "get_content") else ""
     return content if isinstance(content, str) else ""
 
@@ -58,20 +70,23 @@ def passages_of(nodes: Iterable[NodeState], made: Made | None = None) -> list[Pa
         nodes: the nodes.
         made: passages that were made for the same turn. Several stages see the same nodes.
     """
-    made = {} if made is None else made
+    known: Made = {} if made is None else made
     found = []
     for node, score, text in nodes:
         key = (id(node), finite(score), text)
-        passage = made.get(key)
-        if passage is None:
-            passage = made[key] = Passage(
-                text=text,
-                id=first_string({"id": getattr(node, "node_id", None)}, ("id",)),
-                score=key[1],
-                metadata=getattr(node, "metadata", None) or {},
-            )
-        found.append(passage)
+        if key not in known:
+            known[key] = _passage(node, key[1], text)
+        found.append(known[key])
     return found
+
+
+def _passage(node: Any, score: float | None, text: str) -> Passage:
+    return Passage(
+        text=text,
+        id=first_string({"id": getattr(node, "node_id", None)}, ("id",)),
+        score=score,
+        metadata=getattr(node, "metadata", None) or {},
+    )
 
 
 # --------------------------------------------------------------------------- nodes inside of other values
@@ -91,7 +106,8 @@ class _Search:
 
     def nodes_in(self, value: Any, depth: int) -> Iterator[NodeState]:
         self._left -= 1
-        if self._left < 0 or depth > _DEPTH or isinstance(value, (str, bytes, int, float, type(None))):
+        is_out_of_bounds = self._left < 0 or depth > _DEPTH
+        if is_out_of_bounds or isinstance(value, _NOTHING_INSIDE):
             return
         if _is_node(value):
             yield value, None, _text_of(value)
@@ -105,8 +121,10 @@ class _Search:
 
 
 def _is_node(value: Any) -> bool:
-    is_class = isinstance(value, type)
-    return not is_class and isinstance(getattr(value, "node_id", None), str) and hasattr(value, "get_content")
+    # A class has the attributes of its instances.
+    if isinstance(value, type) or attribute_text(value, "node_id") is None:
+        return False
+    return hasattr(value, "get_content")
 
 
 def _is_store_result(value: Any) -> bool:
@@ -115,9 +133,10 @@ def _is_store_result(value: Any) -> bool:
 
 
 def _nodes_of_store(result: Any) -> Iterator[NodeState]:
+    # VectorStoreQueryResult(nodes=[node, …], similarities=[0.83, …]), with fewer similarities in some stores.
     similarities: Sequence[Any] = result.similarities or ()
-    for position, node in enumerate(result.nodes):
-        score = similarities[position] if position < len(similarities) else None
+    scores = [*similarities, *repeat(None, len(result.nodes))]
+    for node, score in zip(result.nodes, scores, strict=False):
         yield node, score, _text_of(node)
 
 
@@ -129,10 +148,12 @@ def _parts_of(value: Any) -> Iterable[Any]:
     if hasattr(value, "source_nodes"):
         return ()  # a response of an engine, whose retrievers are known
     # Only data is searched: components (engines, models, contexts) hold whole indexes.
-    is_data = hasattr(value, "__dataclass_fields__") or _is_event_or_output(value)
-    return fields_of(value).values() if is_data else ()
+    return fields_of(value).values() if _is_data(value) else ()
 
 
-def _is_event_or_output(value: Any) -> bool:
+def _is_data(value: Any) -> bool:
+    """Return True for a dataclass, and for a workflow's event or a tool's output."""
+    if hasattr(value, "__dataclass_fields__"):
+        return True
     names = {base.__name__ for base in type(value).__mro__}
-    return bool(names & {"Event", "DictLikeModel", "ToolOutput", "ToolCallResult"})
+    return not names.isdisjoint(_DATA_CLASSES)

@@ -28,7 +28,9 @@ def usage_of(response: Any) -> Usage | None:
     classes put them into ``additional_kwargs``.
     """
     for container in (getattr(response, "raw", None), getattr(response, "additional_kwargs", None)):
-        for place in (*(_get(container, name) for name in _PLACES), container):
+        # {"usage": {"prompt_tokens": 12, "completion_tokens": 3}}, or without the level between.
+        places = [_get(container, name) for name in _PLACES]
+        for place in (*places, container):
             usage = _counted(place)
             if usage is not None:
                 return usage
@@ -44,18 +46,22 @@ def _counted(place: Any) -> Usage | None:
     if place is None:
         return None
     read, written = _first(place, _INPUT), _first(place, _OUTPUT)
-    if read is None or written is None or read + written == 0:
+    if read is None or written is None:
+        return None
+    # Some providers report zeros in place of nothing.
+    if read + written == 0:
         return None
     thoughts = _first(place, ("thoughts_token_count",)) or 0  # Gemini counts these separately
-    cached = _cached(place)
     extra = _first(place, _CACHED_EXTRA)
-    if extra is not None:
-        read += extra + (_first(place, _WRITTEN_EXTRA) or 0)
-        cached = extra
-    return Usage(input_tokens=read, output_tokens=written + thoughts, cache_read_tokens=cached)
+    if extra is None:
+        return Usage(input_tokens=read, output_tokens=written + thoughts, cache_read_tokens=_cached(place))
+    put_into_cache = _first(place, _WRITTEN_EXTRA) or 0
+    read += extra + put_into_cache
+    return Usage(input_tokens=read, output_tokens=written + thoughts, cache_read_tokens=extra)
 
 
 def _cached(place: Any) -> int | None:
+    # {"prompt_tokens": 12, "prompt_tokens_details": {"cached_tokens": 8}}
     for name in _DETAILS:
         found = _first(_get(place, name), _CACHED)
         if found is not None:
@@ -65,7 +71,11 @@ def _cached(place: Any) -> int | None:
 
 def _first(place: Any, names: Iterable[str]) -> int | None:
     for name in names:
-        value = _get(place, name)
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-            return value
+        count: int = _get(place, name)
+        if _is_count(count):
+            return count
     return None
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rageval_hooks.integrations.capture.authorship import prompt_text, writer_of
-from rageval_hooks.integrations.capture.run_facts import detail_of, end_of, is_inside
+from rageval_hooks.integrations.capture.run_facts import detail_of, end_of, is_inside, of_kind, outside
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.llama_index.payloads import (
     answer_of,
@@ -29,17 +29,12 @@ __all__ = [
     "tokens_used",
 ]
 
-_AGENTS = frozenset({"agent", "chat", "workflow"})
-"""Kinds of runs that answer with calls of their own when they are inside of another run."""
-
-
 # --------------------------------------------------------------------------- which calls count
 
 
 def counted_calls(runs: Sequence[Run]) -> list[Run]:
     """Return each model call once. In many classes ``achat`` calls ``chat``, which calls ``complete``."""
-    calls = [run for run in runs if run.kind == "llm"]
-    outermost = [call for call in calls if not is_inside(call, "llm")]
+    outermost = outside(of_kind(runs, "llm"), "llm")
     return [call for call in outermost if not any(_delegates(other, call) for other in outermost)]
 
 
@@ -99,9 +94,8 @@ def prompts_of_answer(runs: Sequence[Run], calls: Sequence[Run], answering: Run 
         answering: the call that wrote the answer.
     """
     chosen = [call for call in calls if call is answering or _is_writing(call)]
-    for run in runs[1:]:
-        if run.kind in _AGENTS:
-            chosen.extend(_final_call(run, calls))
+    for agent in of_kind(runs[1:], "agent", "chat", "workflow"):
+        chosen.extend(_final_call(agent, calls))
     if not chosen:
         return None
     return "\n".join(prompt_text(messages_of(call.input)) for call in chosen)

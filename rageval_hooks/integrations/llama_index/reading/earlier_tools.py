@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from rageval_hooks.integrations.capture.passages import mark_shown
+from rageval_hooks.integrations.capture.run_facts import of_kind
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.llama_index.payloads import answer_of, messages_of, nodes_in, passages_of
 from rageval_hooks.integrations.llama_index.reading.retrieval import passages_found, retrievals_of
@@ -28,10 +29,10 @@ class EarlierTools:
     def remember(self, runs: Sequence[Run]) -> None:
         """Remember what the tools of a turn found."""
         for run in retrievals_of(runs):
-            for tool in _tools(run.ancestors()):
+            for tool in of_kind(run.ancestors(), "tool"):
                 self._add(answer_of(tool.output), passages_found(run))
         # A tool may search without a retriever, and return the nodes.
-        for tool in _tools(runs):
+        for tool in of_kind(runs, "tool"):
             self._add(answer_of(tool.output), passages_of(nodes_in(tool.output)))
 
     def passages_in(self, answering: Run | None, runs: Sequence[Run]) -> list[Passage]:
@@ -43,7 +44,7 @@ class EarlierTools:
         """
         if answering is None or not self._passages:
             return []
-        own = {answer_of(tool.output) for tool in _tools(runs)}
+        own = {answer_of(tool.output) for tool in of_kind(runs, "tool")}
         messages = [message for message in messages_of(answering.input) if message.role == "tool"]
         found: list[Passage] = []
         for message in messages:
@@ -72,7 +73,3 @@ class EarlierTools:
         # Several threads may be here: each operation is atomic, and an output that is gone already does not matter.
         while len(self._passages) > _MOST_OUTPUTS:
             self._passages.pop(next(iter(list(self._passages))), None)
-
-
-def _tools(runs: Iterable[Run]) -> list[Run]:
-    return [run for run in runs if run.kind == "tool"]

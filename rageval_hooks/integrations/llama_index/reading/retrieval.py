@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from rageval_hooks.integrations.capture.passages import mark_dropped, mark_shown, passage_key, unique_passages
-from rageval_hooks.integrations.capture.run_facts import is_inside
+from rageval_hooks.integrations.capture.run_facts import of_kind, outside
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.llama_index.payloads import Made, Snapshot, arguments_of, nodes_in, passages_of
 from rageval_hooks.integrations.llama_index.reading.calls import prompts_of_answer
@@ -17,7 +17,7 @@ __all__ = ["Marks", "passages_found", "passages_in_turn", "retrievals_of", "with
 Marks = dict[tuple[str | None, str], Passage]
 """Passages by id and text, marked with how much of each was in the prompt."""
 
-_STEPS = frozenset({"chain", "tool", "workflow", "agent"})
+_STEPS = ("chain", "tool", "workflow", "agent")
 """Kinds that are an application's own code: workflow steps, functions and tools, and what receives its arguments."""
 
 _FINDERS = ("retriever", "reranker")
@@ -25,8 +25,7 @@ _FINDERS = ("retriever", "reranker")
 
 def retrievals_of(runs: Iterable[Run]) -> list[Run]:
     """Return the outermost retrievers and rerankers."""
-    finders = [run for run in runs if run.kind in _FINDERS]
-    return [run for run in finders if not is_inside(run, *_FINDERS)]
+    return outside(of_kind(runs, *_FINDERS), *_FINDERS)
 
 
 def passages_found(run: Run, made: Made | None = None) -> list[Passage]:
@@ -92,7 +91,7 @@ def _add_passed(passages: list[Passage], passed: Iterable[Passage], marks: Marks
 def _found_by_retrievers(runs: Sequence[Run], made: Made) -> list[Passage]:
     """Return what the outermost retrievers found, with the scores that they gave."""
     repeated = repetitions(runs)
-    retrievers = [run for run in retrievals_of(runs) if run.kind == "retriever"]
+    retrievers = of_kind(retrievals_of(runs), "retriever")
     originals = [run for run in retrievers if id(run) not in repeated]
     return [passage for run in originals for passage in passages_found(run, made)]
 
@@ -119,11 +118,10 @@ def _nodes_passed_by_steps(runs: Sequence[Run]) -> Snapshot:
     An application may call a vector store itself, search the web, or receive documents from its caller.
     """
     found: list[tuple[object, object, str]] = []
-    for run in runs:
-        # LlamaIndex's engines pass nodes with model output around, for example the answers to sub-questions.
-        if run.kind in _STEPS and not is_inside(run, "query", "chat"):
-            found.extend(nodes_in(arguments_of(run.input)))
-            found.extend(nodes_in(run.output))
+    # LlamaIndex's engines pass nodes with model output around, for example the answers to sub-questions.
+    for run in outside(of_kind(runs, *_STEPS), "query", "chat"):
+        found.extend(nodes_in(arguments_of(run.input)))
+        found.extend(nodes_in(run.output))
     return tuple(found)
 
 

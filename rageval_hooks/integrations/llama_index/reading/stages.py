@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from rageval_hooks.integrations.capture.run_facts import detail_of, is_inside
+from rageval_hooks.integrations.capture.run_facts import detail_of, of_kind, outside
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.llama_index.payloads import Snapshot, node_ids
 
@@ -135,13 +135,11 @@ def repetitions(runs: Sequence[Run]) -> set[int]:
     texts: set[str] = set()
     ids: set[str] = set()
     found = set()
-    for run in _in_order(runs):
-        nodes = nodes_after(run) if run.kind == "retriever" else None
-        if not nodes:
-            continue
+    for run in of_kind(_in_order(runs), "retriever"):
+        nodes = nodes_after(run) or ()
         new_texts = {text for _, _, text in nodes}
         new_ids = node_ids(nodes)
-        if new_texts <= texts and not new_ids & ids:
+        if nodes and new_texts <= texts and ids.isdisjoint(new_ids):
             found.add(id(run))
         else:
             texts |= new_texts
@@ -151,8 +149,7 @@ def repetitions(runs: Sequence[Run]) -> set[int]:
 
 def _in_order(runs: Sequence[Run]) -> list[Run]:
     """Return retrievers, rerankers and synthesizers in the order of their effect."""
-    effective = filter(_has_effect, runs)
-    outermost = [run for run in effective if not is_inside(run, *_FINDERS)]
+    outermost = outside(filter(_has_effect, runs), *_FINDERS)
     return sorted(outermost, key=_time_of_effect)
 
 

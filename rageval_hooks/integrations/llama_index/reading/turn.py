@@ -11,7 +11,9 @@ from rageval_hooks.integrations.capture.run_facts import (
     busy_seconds_of,
     detail_of,
     end_of,
-    is_inside,
+    metadata_of,
+    of_kind,
+    outside,
     seconds_to_first_token,
 )
 from rageval_hooks.integrations.capture.runs import Run
@@ -67,7 +69,7 @@ def turn_from_events(
     ended_at = end_of(root, root.started_at)
     calls = counted_calls(runs)
     # A model that a retriever calls rewrites the query or grades documents. It does not write answers.
-    answers = [call for call in calls if not is_inside(call, "retriever", "reranker")]
+    answers = outside(calls, "retriever", "reranker")
     returned = _returned_answer(root, runs)
     answering = answering_call(root, answers, returned)
     made: Made = {}
@@ -120,8 +122,8 @@ def _model_fields(answering: Run | None) -> dict[str, Any]:
 def _tags(root: Run) -> dict[str, Any]:
     """Return the tags that the application set with ``instrument_tags``, without those that workflows add."""
     # For example {"session_id": "42", "llamaindex.workflow_run_id": "…"}.
-    tags = root.metadata or {}
-    return {key: value for key, value in tags.items() if not str(key).startswith(_OWN_TAGS)}
+    items = metadata_of(root).items()
+    return {key: value for key, value in items if not str(key).startswith(_OWN_TAGS)}
 
 
 # --------------------------------------------------------------------------- questions
@@ -141,9 +143,7 @@ def _rewritten_queries(runs: Sequence[Run], answers: Sequence[Run], query: str) 
     written = list(filter(None, map(generated_text, answers)))
     known = ("", query.strip())
     queries: dict[str, None] = {}
-    for run in runs:
-        if run.kind != "retriever":
-            continue
+    for run in of_kind(runs, "retriever"):
         text = query_of(arguments_of(run.input))
         # An evaluator's retriever receives a prompt that quotes the answer.
         if id(run) in repeated and any(answer in text for answer in written):
