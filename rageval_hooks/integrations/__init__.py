@@ -1,1 +1,1 @@
-"""Frameworks: for each a pure ``turn_from_*`` function and a thin hook."""
+"""One package per framework: a thin hook that records runs, and a pure ``turn_from_*`` that builds the turn."""

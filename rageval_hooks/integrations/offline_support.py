@@ -1,4 +1,4 @@
-"""What the offline commands know of frameworks: each integration says it in its module ``offline``."""
+"""What the offline commands need of a framework. Each integration provides it in its module ``offline``."""
 
 from __future__ import annotations
 

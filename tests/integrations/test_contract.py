@@ -1,4 +1,4 @@
-"""The same things done with LangChain and with LlamaIndex give the same turns and the same spans."""
+"""The same application built with LangChain and with LlamaIndex gives the same turns and the same spans."""
 
 from __future__ import annotations
 
@@ -84,13 +84,13 @@ class LangChain:
 
 
 class AcmeLLM(llama_index.ScriptedLLM):
-    """As if it came from the package of a provider."""
+    """A model whose class comes from the package of a provider."""
 
     __module__ = "llama_index.llms.acme.base"
 
 
 class BothEngine(CustomQueryEngine):
-    """Asks several retrievers."""
+    """An engine that asks several retrievers."""
 
     retrievers: Any
     synthesizer: Any
@@ -126,7 +126,7 @@ class LlamaIndex:
 
 
 def read(stream: Any, words: int) -> str:
-    """Read so many words of a stream, and close it."""
+    """Read some pieces of a stream, and close it."""
     pieces: list[str] = []
     for piece in stream:
         pieces.append(piece)
@@ -244,7 +244,7 @@ EXPECTED: dict[str, dict[str, Any]] = {
 
 
 def told(turn: Turn) -> dict[str, Any]:
-    """Return what of a turn does not depend on the framework."""
+    """Return the fields of a turn that do not depend on the framework."""
     timing, usage = turn.timing, turn.usage
     assert timing is not None
     provider = usage is not None and usage.source == "provider"
@@ -271,7 +271,7 @@ def told(turn: Turn) -> dict[str, Any]:
 
 @pytest.mark.parametrize("scenario", EXPECTED)
 def test_the_turn(see: See, framework: Framework, scenario: str) -> None:
-    """Every field that does not name the framework's own parts."""
+    """All fields are equal, except those that name parts of the framework."""
     seen, expected = told(see(framework, SCENARIOS[scenario]).turn), dict(EXPECTED[scenario])
     if expected["model"] == "scripted-1*":  # one framework hears the provider's own name for it only at the end
         assert seen.pop("model").startswith("scripted-1")
@@ -281,7 +281,7 @@ def test_the_turn(see: See, framework: Framework, scenario: str) -> None:
 
 
 def test_nothing_found(see: See, framework: Framework) -> None:
-    """Retrieval that found nothing is retrieval all the same."""
+    """A turn counts as RAG even if its retriever found nothing."""
     turn = see(framework, SCENARIOS["nothing found"]).turn
 
     assert turn.has_retrieval
@@ -290,7 +290,7 @@ def test_nothing_found(see: See, framework: Framework) -> None:
 
 
 def test_the_prompt(see: See, framework: Framework) -> None:
-    """System and user message, with what was retrieved and asked."""
+    """The prompt has the system and user messages, with the passages and the question."""
     turn = see(framework, Scenario()).turn
 
     assert [message.role for message in turn.prompt] == ["system", "user"]
@@ -304,7 +304,7 @@ def test_the_prompt(see: See, framework: Framework) -> None:
 
 
 def test_session_user_and_metadata(see: See, framework: Framework) -> None:
-    """As the application put them into its OpenTelemetry context."""
+    """They come from the application's OpenTelemetry context."""
     with using_attributes(session_id="s1", user_id="u1", metadata={"tier": "gold"}):
         seen = see(framework, Scenario())
 
@@ -313,7 +313,7 @@ def test_session_user_and_metadata(see: See, framework: Framework) -> None:
 
 
 def test_under_a_span_of_the_application(see: See, framework: Framework) -> None:
-    """The turn's span is its child, in its trace."""
+    """The turn's span is a child of the application's span, in the same trace."""
     tracer = TracerProvider(shutdown_on_exit=False).get_tracer("app")
     with tracer.start_as_current_span("request") as request:
         seen = see(framework, Scenario())
@@ -325,7 +325,7 @@ def test_under_a_span_of_the_application(see: See, framework: Framework) -> None
 
 
 def shapes(seen: Seen) -> list[tuple[Any, ...]]:
-    """Return of each span, by its start: name, kind, parent, status, events, and its attributes' names."""
+    """Return of each span, by start time: name, kind, parent, status, events and attribute names."""
     names = {span.context.span_id: shape_of_name(span.name) for span in seen.spans}
     return [
         (
@@ -368,7 +368,7 @@ def shape_of_name(name: str) -> str:
 
 @pytest.mark.parametrize("scenario", [name for name in SCENARIOS if name != "nothing found"])
 def test_the_spans(scenario: str) -> None:
-    """Names by their pattern, kinds, places, status, events, and which attributes they have."""
+    """Names, kinds, parents, status, events and attribute names are equal."""
     spans = []
     for framework in (LangChain(), LlamaIndex()):
         with instrumented() as see:

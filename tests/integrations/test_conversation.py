@@ -1,4 +1,4 @@
-"""Conversations without a framework (seed 001's own use)."""
+"""Conversations without a framework: lists of messages and contexts become turns."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CONTEXTS = [
 
 
 def test_one_turn_for_each_answer() -> None:
-    """An answer's query is the question before it; a greeting answers nothing."""
+    """An answer's query is the question before it. A greeting is not an answer."""
     turns = turns_from_conversation(CHAT, CONTEXTS)
 
     assert [(turn.query, turn.response) for turn in turns] == [
@@ -55,14 +55,14 @@ def test_one_context_for_all_answers() -> None:
     [("human", "ai", "content"), ("User", "AI/Chatbot", "message"), ("customer", "bot", "text")],
 )
 def test_other_names_for_the_roles(user: str, assistant: str, key: str) -> None:
-    """Chat logs name them differently."""
+    """Chat logs use several names for the user and the assistant."""
     [turn] = turns_from_conversation([{"role": user, key: "When?"}, {"role": assistant, key: "In 2019."}], [["x"]])
 
     assert (turn.query, turn.response) == ("When?", "In 2019.")
 
 
 def test_the_same_scores_as_in_an_application() -> None:
-    """The metrics are the same, the answer with the wrong number is found."""
+    """The metrics find the answer with the wrong number."""
     first, second = evaluate_conversation(CHAT, CONTEXTS, models="lexical")
 
     assert first["unsupported_facts"] == 0
@@ -84,13 +84,13 @@ def test_the_same_scores_as_in_an_application() -> None:
     ],
 )
 def test_what_does_not_fit_is_said(chat: Any, contexts: Any, message: str) -> None:
-    """With the place, and what would be right."""
+    """The error names the message or answer, and says what to do."""
     with pytest.raises(TurnError, match=message):
         turns_from_conversation(chat, contexts)
 
 
 def test_a_score_that_is_not_there_says_why() -> None:
-    """Looking it up by name explains."""
+    """A look-up by name raises an error with the reason."""
     [first, _] = evaluate_conversation(CHAT, CONTEXTS, models="lexical")
 
     with pytest.raises(KeyError, match="latency was skipped: the turn was not timed"):
@@ -100,7 +100,7 @@ def test_a_score_that_is_not_there_says_why() -> None:
 
 
 def test_rates_of_the_environment_are_for_applications(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A turn that is evaluated by hand was not drawn by chance, and its scores do not say so."""
+    """Sample rates do not apply to turns that are evaluated directly."""
     monkeypatch.setenv("RAGEVAL_SAMPLE_RATE", "0.1")
     monkeypatch.setenv("RAGEVAL_JUDGE_SAMPLE_RATE", "0.01")
     evaluation = evaluate(

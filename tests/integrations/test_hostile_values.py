@@ -1,7 +1,8 @@
-"""Whatever an application passes through its chains: the turn is there, and the application sees no difference.
+"""Whatever values an application passes through its chains: the turn is captured, and the application is unaffected.
 
-Arrays and data frames without a truth value, numbers of thousands of digits, circles, keys that are no texts, proxies
-of what is not there, classes without a hash: each wherever a value of the application's own can stand.
+The values are arrays and data frames without a truth value, numbers of thousands of digits, circular containers,
+mappings with keys that are not strings, proxies without a target, and classes without a hash. Each is used wherever
+a value of the application's own may occur.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ ANSWER = "It was opened in 2019."
 
 
 class Proxy:
-    """A proxy of what is not there: whatever it is asked raises."""
+    """A proxy without a target: every access raises."""
 
     @property
     def __class__(self) -> Any:
@@ -59,18 +60,18 @@ class Proxy:
 
 
 class Unhashable(type):
-    """Its classes have no hash."""
+    """A metaclass whose classes have no hash."""
 
     def __eq__(cls, other: object) -> bool:
         return cls is other
 
 
 class OfAnUnhashableClass(metaclass=Unhashable):
-    """Of a class that no table takes."""
+    """An instance of a class that cannot be a dictionary's key."""
 
 
 class Unspeakable:
-    """Has no text."""
+    """An object whose ``str`` raises."""
 
     def __str__(self) -> str:
         raise RuntimeError("no")
@@ -79,7 +80,7 @@ class Unspeakable:
 
 
 class UnspeakableError(Exception):
-    """Has the text of what it was given, which may have none."""
+    """An exception whose ``str`` raises if its argument's does."""
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -194,7 +195,7 @@ LANGCHAIN: dict[str, Place] = {
 
 
 class RawLLM(llama_index.ScriptedLLM):
-    """Has whatever is wanted for the provider's response."""
+    """A model whose raw provider response the test chooses."""
 
     raw: Any = None
 
@@ -291,7 +292,7 @@ def outcome(place: Place, value: Any) -> str | None:
 )
 @pytest.mark.filterwarnings("ignore")
 def test_the_turn_is_there(framework: str, where: str, spans: Any) -> None:
-    """One turn for each call, exported, whether it is built at once or later; and nothing of ours has failed."""
+    """Each call gives one exported turn, built at once or later, and no error of ours is counted."""
     place = {"langchain": LANGCHAIN, "llama_index": LLAMA_INDEX}[framework][where]
     for name, value in VALUES.items():
         alone = outcome(place, value)

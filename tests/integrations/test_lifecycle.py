@@ -1,4 +1,4 @@
-"""Turns whose caller goes away, whose work outlives them, or that end while everything is shut down."""
+"""Turns whose caller leaves, whose work continues after them, or that end during the shutdown."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def slow(turn: Any) -> float:
 
 
 def test_a_turn_whose_caller_gives_up_while_it_is_scored() -> None:
-    """The answer was there: the turn is scored and exported, whether or not anybody waits for it."""
+    """The turn is scored and exported although no caller waits for it."""
     exporter = InMemoryExporter()
     with instrumented(exporter, metrics=[slow]) as handle:
 
@@ -60,7 +60,7 @@ def test_a_turn_whose_caller_gives_up_while_it_is_scored() -> None:
 
 
 def test_the_wait_for_a_thread_is_part_of_the_budget() -> None:
-    """Many calls at once: what does not come to its turn in time is computed in the background."""
+    """With many concurrent calls, scores that do not fit into the budget are computed in the background."""
     exporter = InMemoryExporter()
     with instrumented(exporter, metrics=[slow], inline_budget_ms=60) as handle:
 
@@ -76,7 +76,7 @@ def test_the_wait_for_a_thread_is_part_of_the_budget() -> None:
 
 
 def test_a_shutdown_waits_for_turns_that_are_being_scored() -> None:
-    """On other threads: after it, everything has been exported."""
+    """They are exported before the shutdown returns."""
     exporter = InMemoryExporter()
     begun, go_on = threading.Event(), threading.Event()
 
@@ -100,7 +100,7 @@ def test_a_shutdown_waits_for_turns_that_are_being_scored() -> None:
 
 
 def test_a_flush_from_within_does_not_wait_for_itself() -> None:
-    """In ``on_evaluation``, on the thread that the turn was handed to."""
+    """``on_evaluation`` calls ``flush`` on the thread of its turn."""
     waited = []
 
     def flush(evaluation: Evaluation) -> None:
@@ -119,7 +119,7 @@ def test_a_flush_from_within_does_not_wait_for_itself() -> None:
 
 
 def test_flushes_from_within_do_not_wait_for_each_other() -> None:
-    """Several calls at once, each of which flushes in ``on_evaluation``."""
+    """Several concurrent turns call ``flush`` in ``on_evaluation``."""
     waited = []
 
     def flush(evaluation: Evaluation) -> None:
@@ -151,7 +151,7 @@ def ask_llama_index(question: str) -> Any:
 
 @pytest.mark.parametrize("ask", [ask_langchain, ask_llama_index])
 def test_a_worker_that_was_started_within_a_turn(ask: Any) -> None:
-    """It has the turn's context for as long as it lives; what it asks later are turns of their own."""
+    """It keeps the turn's context, but its later questions are new turns."""
     exporter = InMemoryExporter()
 
     async def main() -> None:
@@ -186,7 +186,7 @@ def test_a_worker_that_was_started_within_a_turn(ask: Any) -> None:
 
 
 def test_a_late_model_call_is_no_turn() -> None:
-    """A task that is not awaited, and has not called the model when the turn ends: part of the turn, not a question."""
+    """A task that is not awaited calls the model after its turn has ended. The call is part of that turn."""
     exporter = InMemoryExporter()
 
     async def main() -> None:
@@ -212,7 +212,7 @@ def test_a_late_model_call_is_no_turn() -> None:
 
 @pytest.mark.parametrize("sample_rate", [0.0, 0.5, 1.0])
 def test_branches_that_go_on_after_the_reader_has_left(sample_rate: float) -> None:
-    """They begin after the root has ended, and are no turns of their own."""
+    """They start after the root has ended, and are not turns."""
 
     def busy(question: str) -> str:
         for _ in range(20):
@@ -241,7 +241,7 @@ def test_branches_that_go_on_after_the_reader_has_left(sample_rate: float) -> No
 
 
 def test_what_metrics_and_callbacks_ask_is_no_turn() -> None:
-    """A metric that asks a chain, at once or in the background, and ``on_evaluation``."""
+    """A metric or ``on_evaluation`` calls a chain, at once or in the background."""
     exporter = InMemoryExporter()
 
     @metric(requires=["response"])
@@ -265,7 +265,7 @@ def test_what_metrics_and_callbacks_ask_is_no_turn() -> None:
 
 
 def test_an_exit_in_a_metric_or_an_exporter_is_not_the_applications() -> None:
-    """``sys.exit`` somewhere in a library: the metric has failed, the other exporters are served."""
+    """``sys.exit`` in a metric makes it fail; the other exporters get the turn."""
 
     class Leaving(Exporter):
         name: ClassVar[str] = "leaving"
@@ -289,7 +289,7 @@ def test_an_exit_in_a_metric_or_an_exporter_is_not_the_applications() -> None:
 
 
 def test_handlers_share_an_exporter_that_is_given_as_a_class() -> None:
-    """One handler for each request makes one exporter, not one for each."""
+    """One handler per request does not create one exporter per request."""
     made = []
 
     class Noting(Exporter):
@@ -314,7 +314,7 @@ def test_handlers_share_an_exporter_that_is_given_as_a_class() -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_forked_child_does_not_count_its_parents_turns() -> None:
-    """Neither those that wait to be built."""
+    """This includes turns that are not built yet."""
     with instrumented(InMemoryExporter()) as handle:
         lcel().invoke(QUESTION)
         child = os.fork()

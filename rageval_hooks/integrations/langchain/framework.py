@@ -74,7 +74,7 @@ class _SlotHook:
     """Takes the place of a context variable: langchain-core calls ``get`` whenever it configures a callback manager."""
 
     def get(self) -> None:
-        """Give the context that the manager is for a slot of its own; adds no handler."""
+        """Give the context in which the manager is configured a separate slot. No handler is added."""
         new_retriever_slot()
 
 

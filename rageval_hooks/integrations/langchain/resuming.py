@@ -69,7 +69,7 @@ def join_halves(recording: Recording) -> None:
 
 
 def _resumed_graph(runs: Sequence[Run]) -> Run | None:
-    """Return the graph that goes on in a turn; None if there is none, or if it also waited in this turn."""
+    """Return the graph that a turn resumes; None without one, or if the graph also waited in this turn."""
     if len(runs) == 1:
         return None
     resumed = next((run for run in runs if _resumes(run.input) and _is_graph(run, runs)), None)

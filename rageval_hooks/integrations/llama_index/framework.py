@@ -1,4 +1,4 @@
-"""LlamaIndex as the recorder knows it."""
+"""LlamaIndex as a framework of the shared recorder: the current span, and how its turns are built."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only events tell: prompts, streamed text, token counts, and rerankers without a span of their own."""
+"""What LlamaIndex reports in events and not in spans: prompts, streamed text, token counts, and some rerankers."""
 
 from __future__ import annotations
 

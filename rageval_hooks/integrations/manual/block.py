@@ -82,7 +82,7 @@ class _Block:
         self.answer = answer
 
     def end(self, error: BaseException | None) -> Arrival | None:
-        """Submit the turn. A synchronous caller has then waited for it; an asynchronous one may."""
+        """Submit the turn. A synchronous caller waits for inline scores here; an asynchronous one awaits the result."""
         if isinstance(error, GeneratorExit) or deferred.closes_generator():
             # The garbage collector may be closing a generator: no context variable may be set, and no work be done.
             deferred.hand_over(self._submit, error)

@@ -18,7 +18,7 @@ variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", defau
 
 
 class WaitNotingPipeline:
-    """Return an arrival that records whether it was awaited."""
+    """A pipeline whose arrivals record whether they were awaited."""
 
     def __init__(self) -> None:
         self.waited = False

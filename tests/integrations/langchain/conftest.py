@@ -14,7 +14,7 @@ from rageval_hooks.turn import Turn
 
 @dataclass
 class Captured:
-    """What an instrumented process has seen."""
+    """The turns that an instrumented process captured."""
 
     handle: rageval_hooks.Instrumentation
     exporter: InMemoryExporter
@@ -26,7 +26,7 @@ class Captured:
 
     @property
     def turns(self) -> list[Turn]:
-        """The turns by start: they may be delivered in another order."""
+        """Return the turns by start time. They may be delivered in another order."""
         turns = [evaluation.turn for evaluation in self.evaluations if evaluation.stage == "inline"]
         return sorted(turns, key=lambda turn: turn.timing.started_at if turn.timing else 0)
 
@@ -38,7 +38,7 @@ class Captured:
 
 @pytest.fixture
 def captured() -> Iterator[Captured]:
-    """An instrumented process without metrics. Afterwards nothing may be left in the table, and nothing have failed."""
+    """An instrumented process without metrics. Afterwards the table is empty and no error was counted."""
     exporter = InMemoryExporter()
     with rageval_hooks.instrument(metrics=[], exporters=[exporter]) as handle:
         yield Captured(handle, exporter)

@@ -1,4 +1,4 @@
-"""A chat model and a retriever that do as they are told, on LangChain's real base classes."""
+"""A scripted chat model and a scripted retriever, on LangChain's real base classes."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class KeepFirst(BaseDocumentCompressor):
 
 class TestChains:
     def test_create_retrieval_chain(self, captured: Captured) -> None:
-        """Question under ``input``, answer under ``answer``."""
+        """The chain has the question under ``input`` and the answer under ``answer``."""
         prompt = ChatPromptTemplate.from_messages([("system", "Use this:\n{context}"), ("human", "{input}")])
         chain = create_retrieval_chain(retriever(), create_stuff_documents_chain(model("In 2019."), prompt))
         chain.invoke({"input": QUESTION})
@@ -89,7 +89,7 @@ class TestChains:
         assert turn.response == "In 2019."
 
     def test_a_function_that_searches_by_itself(self, captured: Captured) -> None:
-        """A plain function that returns documents is a retrieval, the last of them if one reorders the other's."""
+        """A function that returns documents is a retrieval. A later one may reorder them."""
         chain = (
             {
                 "context": RunnableLambda(lambda question: FACTS) | RunnableLambda(lambda found: found[::-1]) | join,
@@ -105,7 +105,7 @@ class TestChains:
         assert kinds(turn) == ["retriever", "llm"]
 
     def test_a_chain_without_retrieval(self, captured: Captured) -> None:
-        """It is traced, and counted as not evaluated."""
+        """The turn is traced, and counted as not evaluated."""
         chain = ChatPromptTemplate.from_template("Say hello to {name}") | model("Hello!") | StrOutputParser()
         chain.invoke({"name": "Marta"})
 
@@ -116,7 +116,7 @@ class TestChains:
         assert captured.handle.stats()["evaluated"] == 0
 
     def test_a_retriever_on_its_own_is_no_turn_that_is_evaluated(self, captured: Captured) -> None:
-        """There is nothing that it answers."""
+        """A retriever that is called directly has no answer to evaluate."""
         retriever().invoke(QUESTION)
 
         turn = captured.turn
@@ -125,7 +125,7 @@ class TestChains:
         assert captured.handle.stats()["evaluated"] == 0
 
     def test_a_retrieval_without_results_is_a_turn(self, captured: Captured) -> None:
-        """Nothing was found, but looked for."""
+        """A turn counts as RAG even if its retriever found nothing."""
         lcel("I do not know.", documents=[]).invoke(QUESTION)
 
         assert captured.turn.passages == ()
@@ -134,7 +134,7 @@ class TestChains:
 
 class TestRetrieversWithinRetrievers:
     def test_compression(self, captured: Captured) -> None:
-        """The context is what the outer one let through; the inner one's step keeps what it found."""
+        """The context is what the outer retriever let through. The step of the inner one keeps all that it found."""
         outer = ContextualCompressionRetriever(base_retriever=retriever(), base_compressor=KeepFirst())
         (
             RunnablePassthrough() | {"context": outer | join, "question": RunnablePassthrough()} | PROMPT | model()
@@ -148,7 +148,7 @@ class TestRetrieversWithinRetrievers:
         ]
 
     def test_ensemble(self, captured: Captured) -> None:
-        """The context is the fused list."""
+        """The context is the merged list of the ensemble."""
         third = Document(id="d3", page_content="Bus 14 runs to the quay.")
         outer = EnsembleRetriever(retrievers=[retriever([FACTS[1]]), retriever([FACTS[1], third])], weights=[0.5, 0.5])
         ({"context": outer | join, "question": RunnablePassthrough()} | PROMPT | model()).invoke(QUESTION)
@@ -158,7 +158,7 @@ class TestRetrieversWithinRetrievers:
         assert kinds(turn).count("retriever") == 3
 
     def test_multi_query(self, captured: Captured) -> None:
-        """The rewritten queries are kept next to the user's; the model that wrote them did not write the answer."""
+        """The rewritten queries are kept. The model that wrote them is not the one that answered."""
         rewriting = model("opening date of the pier\nyear when the pier opened")
         outer = MultiQueryRetriever.from_llm(retriever=retriever(), llm=rewriting)
         ({"context": outer | join, "question": RunnablePassthrough()} | PROMPT | model("In 2019.")).invoke(QUESTION)
@@ -171,7 +171,7 @@ class TestRetrieversWithinRetrievers:
         assert [message.role for message in turn.prompt] == ["system", "user"]
 
     def test_a_rewritten_query(self, captured: Captured) -> None:
-        """What the retriever was asked is kept where it differs from the question."""
+        """The query of the retriever is kept if it differs from the question."""
         rewrite = RunnableLambda(lambda question: "pier opening year")
         ({"context": rewrite | retriever() | join, "question": RunnablePassthrough()} | PROMPT | model()).invoke(
             QUESTION
@@ -198,7 +198,7 @@ class TestWhatTheModelWasShown:
         assert [(passage.in_prompt, passage.prompt_share) for passage in turn.passages] == [(True, 1.0)] * 3
 
     def test_dropped(self, captured: Captured) -> None:
-        """One that was dropped before the prompt was not."""
+        """A passage that was dropped before the prompt is marked as not shown."""
         turn = self.run(captured, lambda documents: documents[0].page_content)
 
         assert [passage.in_prompt for passage in turn.passages] == [True, False, False]
@@ -206,7 +206,7 @@ class TestWhatTheModelWasShown:
 
     @pytest.mark.parametrize("cut", [slice(0, 800), slice(-800, None)], ids=["its beginning", "its end"])
     def test_cut(self, captured: Captured, cut: slice) -> None:
-        """Of one that was cut, the share that was shown is known."""
+        """A passage that was cut has the share of its text that is in the prompt."""
         turn = self.run(captured, lambda documents: documents[0].page_content[cut], [self.LONG])
 
         [passage] = turn.passages
@@ -214,7 +214,7 @@ class TestWhatTheModelWasShown:
         assert passage.prompt_share == pytest.approx(800 / len(self.LONG.page_content), abs=0.005)
 
     def test_white_space_does_not_matter(self, captured: Captured) -> None:
-        """Templates indent and wrap."""
+        """A template may indent and wrap the text of a passage."""
         turn = self.run(
             captured, lambda documents: "\n\n".join(d.page_content.replace(" ", "\n   ") for d in documents)
         )
@@ -222,7 +222,7 @@ class TestWhatTheModelWasShown:
         assert all(passage.in_prompt for passage in turn.passages)
 
     def test_no_model_no_mark(self, captured: Captured) -> None:
-        """Without a prompt nothing is known."""
+        """Without a model call the passages are not marked."""
         (retriever() | RunnableLambda(lambda documents: "In 2019.")).invoke(QUESTION)
 
         assert [passage.in_prompt for passage in captured.turn.passages] == [None, None]
@@ -251,7 +251,7 @@ def search(query: str) -> Any:
 class TestAgents:
     @pytest.mark.parametrize("way", ["invoke", "ainvoke", "stream", "astream"])
     def test_an_agent_with_a_retriever_tool(self, captured: Captured, way: str) -> None:
-        """One turn: question, passages, the last answer; the tokens of both model calls together."""
+        """The turn has the question, the passages, the last answer and the tokens of both model calls."""
         if way.startswith("a") and sys.version_info < (3, 11):
             pytest.skip("on Python 3.10 LangChain's own retriever tool does not know its parent: see docs/capture.md")
         agent = searching_agent(create_retriever_tool(retriever(), "search", "Search the handbook."))
@@ -280,7 +280,7 @@ class TestAgents:
         assert [names.get(str(step.parent_id)) for step in turn.steps] == [None, None, "tool", None]
 
     def test_a_tool_that_returns_documents_beside_its_text(self, captured: Captured) -> None:
-        """The usual tool that searches a vector store by itself."""
+        """A tool that searches a vector store and returns the documents as its artifact is a retrieval."""
         searching_agent(search).invoke({"messages": [("human", QUESTION)]})
 
         turn = captured.turn
@@ -289,7 +289,7 @@ class TestAgents:
         assert turn.is_rag
 
     def test_an_agent_whose_stream_is_closed_early(self, captured: Captured) -> None:
-        """It is cancelled."""
+        """The turn has the status ``cancelled``."""
         stream = searching_agent(search).stream({"messages": [("human", QUESTION)]})
         next(stream)
         stream.close()
@@ -297,7 +297,7 @@ class TestAgents:
         assert captured.turn.status == "cancelled"
 
     def test_a_thread_is_a_session(self, captured: Captured) -> None:
-        """``thread_id`` of a checkpointed graph names the session, and each message is a turn of it."""
+        """The ``thread_id`` of a checkpointed graph is the session id. Each message is one turn of the session."""
         agent = searching_agent(search, checkpointer=InMemorySaver())
         config: Any = {"configurable": {"thread_id": "thread-7"}, "metadata": {"user_id": "marta"}}
         for question in (QUESTION, "And the ferry?"):
@@ -310,7 +310,7 @@ class TestAgents:
 
     @pytest.mark.filterwarnings("ignore:The v3 streaming protocol")  # LangGraph's own word on its new interface
     def test_protocol_events(self, captured: Captured) -> None:
-        """``stream_events(version="v3")`` streams protocol events in place of tokens; they give a first token too."""
+        """``stream_events(version="v3")`` streams protocol events. The first text gives the first token."""
         stream = searching_agent(search).stream_events({"messages": [("human", QUESTION)]}, version="v3")
         assert stream.output["messages"][-1].text == "In 2019."
 
@@ -356,7 +356,7 @@ def graph(approve: Any = None) -> Any:
 
 class TestGraphs:
     def test_a_graph(self, captured: Captured) -> None:
-        """Question, passages and answer from the state."""
+        """The question, the passages and the answer are read from the graph's state."""
         graph().invoke({"question": QUESTION})
 
         turn = captured.turn
@@ -364,7 +364,7 @@ class TestGraphs:
         assert ids(turn) == ["d1", "d2"]
 
     def test_an_interrupt_is_no_error(self, captured: Captured) -> None:
-        """A graph that waits for a person has not failed, and neither has any step of it."""
+        """A graph that waits for a person has no error, and neither do its steps."""
         compiled = graph(approve=True)
         config: Any = {"configurable": {"thread_id": "1"}}
         compiled.invoke({"question": QUESTION}, config)
@@ -375,7 +375,7 @@ class TestGraphs:
 
 
 def test_a_retriever_that_is_asked_again_and_again(captured: Captured) -> None:
-    """The same passage counts once, however often it comes back."""
+    """A passage that is retrieved several times counts once."""
     counting = ScriptedRetriever(find=lambda query: FACTS)
 
     def ask(question: str) -> str:

@@ -1,4 +1,4 @@
-"""Concurrent turns never mix, and share one handler."""
+"""Concurrent turns never mix, although they share one handler."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TURNS = 64
 
 
 def echo_chain() -> Any:
-    """A chain whose documents and answer can be told from its question."""
+    """Return a chain whose documents and answer contain its question."""
     documents = ScriptedRetriever(
         find=lambda query: [
             Document(id=f"{query}/{rank}", page_content=f"passage {rank} for {query}") for rank in range(3)
@@ -49,7 +49,7 @@ def config(number: int) -> Any:
 
 
 def test_threads(captured: Captured) -> None:
-    """64 turns over 16 threads, of one chain."""
+    """64 turns of one chain run on 16 threads."""
     chain = echo_chain()
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(lambda number: chain.invoke(f"question {number}", config(number)), range(TURNS)))
@@ -58,7 +58,7 @@ def test_threads(captured: Captured) -> None:
 
 
 def test_tasks(captured: Captured) -> None:
-    """64 turns at once in one event loop."""
+    """64 turns run concurrently in one event loop."""
     chain = echo_chain()
 
     async def main() -> None:
@@ -70,7 +70,7 @@ def test_tasks(captured: Captured) -> None:
 
 
 def test_streams_in_tasks(captured: Captured) -> None:
-    """64 streams that are read in turns, in one event loop."""
+    """64 streams are read alternately in one event loop."""
     chain = echo_chain()
 
     async def read(number: int) -> None:

@@ -1,4 +1,4 @@
-"""However a run ends, there is one turn that says so, and nothing is left behind."""
+"""However a run ends, there is one turn with the right status, and the table is empty afterwards."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class OutOfOrderError(Exception):
 
 
 def test_a_stream_that_its_reader_closes_is_cancelled_with_what_was_read(captured: Captured) -> None:
-    """The turn has the part of the answer that was streamed until then, and is no error."""
+    """The turn has the text that was streamed so far, and no error."""
     stream = lcel("It was opened in 2019.").stream(QUESTION)
     assert next(stream) == "It "
     stream.close()
@@ -33,7 +33,7 @@ def test_a_stream_that_its_reader_closes_is_cancelled_with_what_was_read(capture
 
 
 def test_an_async_stream_that_its_reader_closes_is_cancelled(captured: Captured) -> None:
-    """Likewise where the stream is asynchronous."""
+    """The same holds for an asynchronous stream."""
 
     async def main() -> None:
         stream = lcel("It was opened in 2019.").astream(QUESTION)
@@ -51,7 +51,7 @@ def test_an_async_stream_that_its_reader_closes_is_cancelled(captured: Captured)
 
 
 def test_a_stream_that_is_only_dropped_ends_too(captured: Captured) -> None:
-    """A reader that forgets the generator closes it."""
+    """A generator that is garbage collected ends its turn."""
     stream = lcel("It was opened in 2019.").stream(QUESTION)
     next(stream)
     del stream
@@ -60,7 +60,7 @@ def test_a_stream_that_is_only_dropped_ends_too(captured: Captured) -> None:
 
 
 def test_a_cancelled_task_is_cancelled(captured: Captured) -> None:
-    """The model never hears of it, but the turn ends, without an error."""
+    """The model's end is never reported, but the turn ends, without an error."""
 
     async def main() -> None:
         reached = asyncio.Event()
@@ -81,7 +81,7 @@ def test_a_cancelled_task_is_cancelled(captured: Captured) -> None:
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["invoke", "stream"])
 def test_an_error_of_the_retriever_is_the_turns_error(captured: Captured, streamed: bool) -> None:
-    """The exception stands on the retriever's step and on the turn, and reaches the application unchanged."""
+    """The step and the turn have the exception, and the application gets the same object."""
     chain = lcel(documents=OutOfOrderError("index is gone"))
     with pytest.raises(OutOfOrderError):
         "".join(chain.stream(QUESTION)) if streamed else chain.invoke(QUESTION)
@@ -96,7 +96,7 @@ def test_an_error_of_the_retriever_is_the_turns_error(captured: Captured, stream
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["invoke", "ainvoke"])
 def test_an_error_of_the_model_is_the_turns_error(captured: Captured, asynchronous: bool) -> None:
-    """What was retrieved before stays."""
+    """The turn keeps what was retrieved before."""
     chain = lcel(OutOfOrderError("overloaded"))
     with pytest.raises(OutOfOrderError):
         asyncio.run(chain.ainvoke(QUESTION)) if asynchronous else chain.invoke(QUESTION)
@@ -112,7 +112,7 @@ def test_an_error_of_the_model_is_the_turns_error(captured: Captured, asynchrono
 
 
 def test_a_fallback_that_answers_is_no_error(captured: Captured) -> None:
-    """The failed model call keeps its error, the turn has none."""
+    """The step of the failed model has its error, the turn has none."""
     chain = {"context": retriever() | str, "question": lambda x: x} | PROMPT
     answering = model(OutOfOrderError("overloaded")).with_fallbacks([model("In 2019.")])
     (chain | answering).invoke(QUESTION)
@@ -126,7 +126,7 @@ def test_a_fallback_that_answers_is_no_error(captured: Captured) -> None:
 def test_a_handler_that_fails_does_not_reach_the_application(
     captured: Captured, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An exception of our own is one log line and one count."""
+    """An exception in our own code is logged once and counted once."""
 
     def broken(*args: Any, **kwargs: Any) -> Any:
         raise RuntimeError("our own mistake")

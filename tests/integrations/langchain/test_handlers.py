@@ -1,4 +1,4 @@
-"""Where the hook is attached: to the process, to a chain, to both."""
+"""The handler may be attached to the process, to a chain, or to both."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ WAYS: dict[str, Any] = {
 def test_a_handler_sees_the_chain_that_it_is_passed_to(
     handler: CallbackHandler, exporter: InMemoryExporter, way: Any
 ) -> None:
-    """One turn, and nothing of chains that it was not passed to."""
+    """The handler captures that chain and no other one."""
     way(lcel(), handler)
     lcel().invoke("unseen")
 
@@ -61,7 +61,7 @@ def test_a_handler_sees_the_chain_that_it_is_passed_to(
 
 
 def test_a_handler_on_a_part_of_a_chain_sees_that_part(handler: CallbackHandler, exporter: InMemoryExporter) -> None:
-    """The outermost run that it sees is its turn."""
+    """The outermost run that the handler sees is its turn."""
     inner = lcel("inner answer").with_config(callbacks=[handler])
     (RunnableLambda(lambda question: question.upper()) | inner).invoke("when?")
 
@@ -73,7 +73,7 @@ def test_a_handler_on_a_part_of_a_chain_sees_that_part(handler: CallbackHandler,
 def test_both_count_a_turn_once_and_it_is_the_handlers(
     captured: Captured, handler: CallbackHandler, exporter: InMemoryExporter
 ) -> None:
-    """What is attached to the chain goes before what is attached to the process."""
+    """A handler of the chain takes precedence over the one of the process."""
     lcel().invoke(QUESTION, {"callbacks": [handler]})
 
     handler.flush(10)
@@ -84,7 +84,7 @@ def test_both_count_a_turn_once_and_it_is_the_handlers(
 def test_both_on_different_levels_count_a_turn_once(
     captured: Captured, handler: CallbackHandler, exporter: InMemoryExporter
 ) -> None:
-    """The process sees the outer chain, the handler the inner one: one turn, the outer, and the handler's."""
+    """The process captures the outer chain, the handler the inner one: the outer turn goes to the handler."""
     answering = (PROMPT | model("In 2019.")).with_config(callbacks=[handler])
     ({"context": retriever() | join, "question": RunnablePassthrough()} | answering).invoke(QUESTION)
 
@@ -96,7 +96,7 @@ def test_both_on_different_levels_count_a_turn_once(
 
 
 def test_a_handler_sees_what_the_process_has_sampled_out(handler: CallbackHandler, exporter: InMemoryExporter) -> None:
-    """Its own rate holds for the chain that it is attached to."""
+    """The handler's own sample rate applies to its chain."""
     memory = InMemoryExporter()
     with rageval_hooks.instrument(metrics=[], exporters=[memory], sample_rate=0.0) as handle:
         inner = lcel("inner answer").with_config(callbacks=[handler])
@@ -111,7 +111,7 @@ def test_a_handler_sees_what_the_process_has_sampled_out(handler: CallbackHandle
 def test_concurrent_calls_in_copies_of_one_context_are_separate_turns(
     handler: CallbackHandler, exporter: InMemoryExporter
 ) -> None:
-    """A retriever that runs in one copy does not enclose what runs in another."""
+    """A retriever that runs in one copy does not enclose runs in another copy."""
     hook = rageval_hooks.instrument(metrics=[], exporters=[InMemoryExporter()])
     lcel().invoke("before")  # leaves values in this context
     hook.shutdown()
@@ -140,7 +140,7 @@ def test_concurrent_calls_in_copies_of_one_context_are_separate_turns(
 
 
 def test_handlers_are_cheap_to_make(exporter: InMemoryExporter) -> None:
-    """A handler per request starts no further thread."""
+    """One handler per request starts no further threads."""
     before = set(threading.enumerate())
     for _ in range(50):
         lcel().invoke(QUESTION, {"callbacks": [CallbackHandler(metrics=[], exporters=[exporter])]})
@@ -153,7 +153,7 @@ def test_handlers_are_cheap_to_make(exporter: InMemoryExporter) -> None:
 
 
 def test_on_evaluation_has_the_callers_context_variables() -> None:
-    """It is called before the call returns, on another thread but in a copy of the caller's context."""
+    """The callback runs before the call returns, on another thread, in a copy of the caller's context."""
     seen: list[str] = []
     request = ContextVar("request", default="none")
     with rageval_hooks.instrument(
@@ -168,14 +168,14 @@ def test_on_evaluation_has_the_callers_context_variables() -> None:
 
 
 class TestTheTable:
-    """The recorder, which integrations share, is bounded in every direction."""
+    """The recorder's table is bounded."""
 
     @staticmethod
     def pipeline() -> Any:
         return CallbackHandler(metrics=[], exporters=[]).pipeline
 
     def test_a_root_that_never_ends_is_given_up_by_age(self) -> None:
-        """An hour later, when the next one starts."""
+        """It is removed when another root starts more than an hour later."""
         now = [0]
         recorder = Recorder(max_age=3600, clock=lambda: now[0])
         pipeline = self.pipeline()
@@ -189,7 +189,7 @@ class TestTheTable:
         assert len(recorder) == 1
 
     def test_too_many_open_roots_are_given_up_oldest_first(self) -> None:
-        """However many requests are cancelled without a word."""
+        """Cancelled requests that never report their end do not fill the table."""
         recorder = Recorder(max_open=10)
         pipeline = self.pipeline()
         for number in range(100):
@@ -215,7 +215,7 @@ class TestTheTable:
         assert "a turn has more than 5 runs; the later ones are not recorded" in caplog.text
 
     def test_a_straggler_of_an_ended_root_is_not_a_root(self) -> None:
-        """A component that starts after its turn has ended belongs to nothing."""
+        """A component that starts after its turn has ended is not recorded."""
         recorder = Recorder()
         pipeline = self.pipeline()
         recorder.start(pipeline, "root", None, "chain", "x", "x")
@@ -227,7 +227,7 @@ class TestTheTable:
         assert len(recorder) == 0
 
     def test_only_one_caller_gets_the_ended_root(self) -> None:
-        """Two handlers report the same end."""
+        """If two handlers report the same end, one of them gets the recording."""
         recorder = Recorder()
         recorder.start(self.pipeline(), "root", None, "chain", "x", "x")
 

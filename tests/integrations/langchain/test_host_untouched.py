@@ -1,4 +1,4 @@
-"""With the hook, an application behaves as it does without: its other tracers, its event loop, its interpreter."""
+"""The hook does not change the application: its other tracers, its event loop and its interpreter behave as before."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class InlineTracer(BaseTracer):
 
 
 def tree(run: TracedRun) -> Any:
-    """Return what a tracer has of a run and the runs under it. Parallel ones start in any order."""
+    """Return a run and the runs under it as a tracer sees them. Parallel runs start in any order."""
     return run.run_type, run.name, sorted(tree(child) for child in run.child_runs)
 
 
@@ -160,7 +160,7 @@ CALLBACKS = [
 
 @pytest.mark.parametrize("name", sorted(set(CALLBACKS) - {"on_retry", "on_custom_event"}))
 def test_async_managers_await_each_callback(name: str) -> None:
-    """None of them is a plain function, which an async manager would send to a thread pool."""
+    """An async manager would run a plain function on a thread pool."""
     handler = TurnHandler()
 
     assert inspect.iscoroutinefunction(getattr(handler, name))
@@ -168,7 +168,7 @@ def test_async_managers_await_each_callback(name: str) -> None:
 
 
 def test_sync_managers_get_no_coroutine() -> None:
-    """A coroutine would be run on another thread while the caller waits."""
+    """A sync manager would run a coroutine on another thread and wait for it."""
     handler = TurnHandler()
     returned = handler.on_chain_end("answer", run_id="unknown")  # type: ignore[arg-type]
 
@@ -182,7 +182,7 @@ def ours(callbacks: Any) -> int:
 
 
 def managers_inside(config: RunnableConfig) -> list[Any]:
-    """Return the managers that a chain sees inside, with a handler attached to all of it or to its inner part."""
+    """Return the managers that a chain sees inside, with a handler attached to the whole chain or to its inner part."""
     seen: list[Any] = []
 
     def note(question: str, config: RunnableConfig) -> str:
@@ -198,7 +198,7 @@ def managers_inside(config: RunnableConfig) -> list[Any]:
 
 @pytest.mark.parametrize("explicit", [False, True], ids=["handler on a part", "handler on the chain"])
 def test_a_chain_sees_at_most_one_handler_of_ours(captured: Captured, explicit: bool) -> None:
-    """Although a handler is attached in addition to ``instrument()``."""
+    """This also holds if a handler is attached in addition to ``instrument()``."""
     own = [CallbackHandler(metrics=[], exporters=[])] if explicit else []
     seen = managers_inside({"callbacks": own})
 
@@ -207,7 +207,7 @@ def test_a_chain_sees_at_most_one_handler_of_ours(captured: Captured, explicit: 
 
 
 def test_groups_and_merged_configurations_have_at_most_one_handler_of_ours(captured: Captured) -> None:
-    """Sync and async, merged with handlers, with managers and with each other."""
+    """Sync and async managers are merged with handlers, with managers and with each other."""
     seen = []
     other = CallbackManager([BaseCallbackHandler()])
     with trace_as_chain_group("outer") as outer, trace_as_chain_group("inner", callback_manager=outer) as group:
@@ -245,7 +245,7 @@ async def invoke_in_loop() -> float:
 
 
 def nested() -> float:
-    """As a notebook does it: an event loop that is entered again while it runs."""
+    """Enter an event loop again while it runs, as a notebook does."""
     import nest_asyncio
 
     loop = asyncio.new_event_loop()
@@ -274,7 +274,7 @@ LOOPS: dict[str, Callable[[], float]] = {
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_sync_call_in_a_loop_does_not_wait_for_scores(loop: str) -> None:
-    """The turn is evaluated in the background. Nothing blocks, which blockbuster would report."""
+    """The turn is evaluated in the background. Blockbuster would report a blocking call."""
     exporter = InMemoryExporter()
     with rageval_hooks.instrument(metrics=[slow], exporters=[exporter]) as handle:
         straight_chain().invoke(QUESTION)  # imports and the first start of threads are not measured
@@ -308,12 +308,12 @@ assert (stats["turns"], stats["scored"], stats["internal_errors"]) == (2, 2, 0),
 
 
 def test_a_sync_call_in_a_nested_loop_does_not_wait_for_scores() -> None:
-    """As in a notebook, with nest_asyncio; in a subprocess, because nest_asyncio patches asyncio."""
+    """Runs with nest_asyncio, as in a notebook, and in a subprocess, because nest_asyncio patches asyncio."""
     run_script(NESTED_LOOP)
 
 
 def test_an_awaited_call_waits_for_its_scores_while_the_loop_goes_on() -> None:
-    """``ainvoke`` returns when the inline scores are there. Other tasks run meanwhile."""
+    """``ainvoke`` returns when the inline scores are computed. Other tasks run meanwhile."""
     exporter = InMemoryExporter()
 
     async def main() -> int:
@@ -342,7 +342,7 @@ def test_an_awaited_call_waits_for_its_scores_while_the_loop_goes_on() -> None:
 
 
 def test_a_sync_call_in_a_loop_starts_no_threads(captured: Captured) -> None:
-    """After the first call, the threads that are needed are there."""
+    """The threads are started by the first call."""
     straight_chain().invoke(QUESTION)
     captured.handle.flush(10)
 
@@ -360,7 +360,7 @@ def test_a_sync_call_in_a_loop_starts_no_threads(captured: Captured) -> None:
 
 
 def test_async_turns_add_no_exit_handlers() -> None:
-    """``atexit`` frees no slot before the exit, so one for each turn would fill the memory of a server."""
+    """``atexit`` keeps each function until the exit, so one per turn would fill the memory of a server."""
     chain = RunnableLambda(lambda question: retriever().invoke(question)) | RunnableLambda(lambda _: AIMessage(ANSWER))
 
     async def turns(number: int) -> None:
@@ -421,5 +421,5 @@ assert "v0" in {variable.name for variable in copy_context()}
 
 
 def test_streams_that_the_garbage_collector_closes() -> None:
-    """They end as cancelled turns. No context variable is set, which would crash CPython 3.11 in ``ContextVar.set``."""
+    """They end as cancelled turns. Setting a context variable there would crash CPython 3.11."""
     run_script(ABANDONED_STREAMS, 200)

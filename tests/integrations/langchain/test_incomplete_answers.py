@@ -1,4 +1,4 @@
-"""Answers that were cut off: the turn says so, and metrics of the answer are skipped."""
+"""The turn of an answer that was cut off says so, and metrics of the answer are skipped."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ QUESTION = "When was the pier opened?"
 
 
 def test_a_stream_that_is_closed_early_is_not_scored_as_an_answer() -> None:
-    """Its first word is no answer, so groundedness is skipped with that reason."""
+    """Groundedness is skipped, with the reason."""
     exporter = InMemoryExporter()
     with rageval_hooks.instrument(metrics=["groundedness"], exporters=[exporter], models="lexical") as handle:
         stream = lcel("It was opened in 2019.").stream(QUESTION)
@@ -33,14 +33,14 @@ def test_a_stream_that_is_closed_early_is_not_scored_as_an_answer() -> None:
 
 
 def test_a_stream_that_is_read_to_its_end_is_complete(captured: Captured) -> None:
-    """The usual case."""
+    """A complete stream is scored."""
     list(lcel().stream(QUESTION))
 
     assert captured.turn.complete
 
 
 def test_a_stream_that_breaks_off_with_an_error_is_incomplete(captured: Captured) -> None:
-    """The provider's connection is lost in the middle of the answer."""
+    """The connection to the provider is lost in the middle of the answer."""
 
     class Breaking(type(model())):  # type: ignore[misc]
         def _stream(self, *args: object, **kwargs: object) -> Iterator[object]:

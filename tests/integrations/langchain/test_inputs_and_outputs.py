@@ -1,4 +1,4 @@
-"""Questions and answers in every shape that LangChain applications have."""
+"""Questions and answers are found in every shape that LangChain applications have."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ INPUTS: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize(("given", "query"), INPUTS.values(), ids=INPUTS.keys())
 def test_the_query(captured: Captured, given: Any, query: str) -> None:
-    """The user's question is found; where it cannot be, what the retriever was asked stands for it."""
+    """The user's question is found in the input; without one, the retriever's query is used."""
     chain = RunnableLambda(lambda value: "search terms") | retriever() | RunnableLambda(lambda documents: "In 2019.")
     chain.invoke(given)
 
@@ -75,7 +75,7 @@ OUTPUTS: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize(("returned", "answer"), OUTPUTS.values(), ids=OUTPUTS.keys())
 def test_the_answer(captured: Captured, returned: Any, answer: str) -> None:
-    """The answer is found; where it cannot be, what the model wrote stands for it."""
+    """The answer is found in the output; without one, the model's text is used."""
     chain = retriever() | str | model("what the model wrote") | RunnableLambda(lambda message: returned)
     chain.invoke("When?")
 
@@ -92,7 +92,7 @@ def test_a_text_accessor_is_a_string(captured: Captured) -> None:
 
 
 def test_a_history_that_grows_afterwards_does_not_change_the_turn(captured: Captured) -> None:
-    """Applications go on with the list that they passed."""
+    """Applications append to the list that they passed."""
     history = [HumanMessage("When?")]
     chain = RunnablePassthrough() | RunnableLambda(lambda value: "x") | retriever() | str | model("In 2019.")
     chain.invoke({"messages": history})
@@ -109,7 +109,7 @@ DOCUMENTS: dict[str, tuple[Any, float | None]] = {
         Document("x", metadata={"score": 9.0, "relevance_score": 0.25}),
         0.25,
     ),
-    "beside the document": ((Document("x"), 0.25), 0.25),
+    "next to the document": ((Document("x"), 0.25), 0.25),
     "none": (Document("x"), None),
     "no number": (Document("x", metadata={"score": "high"}), None),
     "not finite": (Document("x", metadata={"score": float("nan")}), None),
@@ -125,7 +125,7 @@ def test_the_score_of_a_document(document: Any, score: float | None) -> None:
 
 
 def test_documents_keep_id_and_metadata(captured: Captured) -> None:
-    """What the store knows of a document stays with the passage, as JSON-able data."""
+    """The passage has the document's id, and its metadata as JSON-able data."""
     document = Document(id="d1", page_content="x", metadata={"page": 3, "tags": ("a", "b"), "when": object})
     (retriever([document]) | str | model("y")).invoke("When?")
 
@@ -135,14 +135,14 @@ def test_documents_keep_id_and_metadata(captured: Captured) -> None:
 
 
 def test_an_id_in_the_metadata_serves(captured: Captured) -> None:
-    """Some stores keep the id there only."""
+    """Some stores put the id into the metadata only."""
     (retriever([Document("x", metadata={"id": 17})]) | str | model("y")).invoke("When?")
 
     assert captured.turn.passages[0].id == "17"
 
 
 def test_citations_that_the_model_marks_are_kept(captured: Captured) -> None:
-    """With their places in the whole answer, for the metric ``citation``."""
+    """The turn has them with their positions in the whole answer, for the metric ``citation``."""
     blocks = [
         {"type": "text", "text": "It was opened in 2019."},
         {"type": "text", "text": " It is 96 m long.", "annotations": [{"type": "citation", "title": "harbour.md"}]},

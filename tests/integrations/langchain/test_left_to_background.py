@@ -1,4 +1,4 @@
-"""Turns of which nothing is computed before the call returns: built later, from what was there at the end."""
+"""If nothing is computed before the call returns, the turn is built later from copies made at the end of the call."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.integrations.langchain.fakes import USAGE, lcel, model, retriever
 
 
 def test_what_the_application_changes_afterwards_does_not_count() -> None:
-    """Documents, messages, lists and dictionaries that the call returned are the application's: it may change them."""
+    """The application may change the documents, messages, lists and dictionaries that the call returned."""
 
     def search(question: dict[str, Any]) -> list[Document]:
         return [Document(page_content="The pier was opened in 2019.", id="1", metadata={"source": "a"})]
@@ -47,7 +47,7 @@ def test_what_the_application_changes_afterwards_does_not_count() -> None:
 
 
 def test_also_deep_inside() -> None:
-    """Blocks of content, dictionaries of other classes, metadata within metadata, lists that are in two places."""
+    """Copies include content blocks, dictionary subclasses, nested metadata and lists that are in two places."""
     messages = [HumanMessage([{"type": "text", "text": "When?"}])]
     given = OrderedDict(deep={"within": {"what": messages}}, messages=messages)
     documents = [Document(page_content="The pier.", id="1", metadata={"source": {"file": "a"}})]
@@ -73,13 +73,13 @@ BLOCKS: Any = [{"type": "text", "text": "In 2019."}]
 
 
 class Asking(BaseMessage):
-    """A message of a class of the application's own."""
+    """A message class of the application."""
 
     type: str = "ai"
 
     @property
     def tool_calls(self) -> Any:
-        """What it asks for."""
+        """Return the tool calls of the message."""
         return [CALL]
 
 
@@ -95,7 +95,7 @@ MODELS: dict[str, Any] = {
 @pytest.mark.parametrize("spans", ["rag", "all"])
 @pytest.mark.parametrize("name", list(MODELS))
 def test_the_turn_is_the_one_that_would_have_been_built_at_once(name: str, spans: Any, streamed: bool) -> None:
-    """But for ids and times: prompts, texts, tool calls, tokens and model names are read of the copies alike."""
+    """Apart from ids and times, a turn built from copies equals one built at once."""
     count_tokens(["load the tokenizer"], wait=True)
     history = [
         HumanMessage("When?"),
@@ -139,7 +139,7 @@ def test_statistics_count_turns_that_are_not_built_yet() -> None:
 
 
 def test_somebody_who_is_called_has_the_turn_when_the_call_returns() -> None:
-    """With ``on_evaluation`` the turn is built at once."""
+    """With ``on_evaluation`` the turn is built before the call returns."""
     seen = []
     with rageval_hooks.instrument(metrics=[], exporters=[], on_evaluation=seen.append):
         lcel("fine").invoke("When?")
@@ -148,7 +148,7 @@ def test_somebody_who_is_called_has_the_turn_when_the_call_returns() -> None:
 
 @pytest.mark.parametrize("settings", [{}, {"on_evaluation": lambda evaluation: None}], ids=["later", "at once"])
 def test_passages_that_are_cut_in_place_before_the_prompt(settings: Any) -> None:
-    """What the retriever found is kept, with the share that is in the prompt; what is left of a passage is in it."""
+    """The passage keeps its whole text, and has the share of it that is in the prompt."""
     found = [Document(page_content=text * 8) for text in ("The pier was opened in 2019. ", "Cows like clover. ")]
     texts = [document.page_content for document in found]
 

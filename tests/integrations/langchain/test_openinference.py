@@ -1,4 +1,4 @@
-"""An application that OpenInference traces already: only evaluation spans are added, below the spans that exist."""
+"""If OpenInference traces the application already, only evaluation spans are added, below its spans."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def traced() -> Iterator[tuple[TracerProvider, InMemorySpanExporter]]:
 
 @pytest.mark.parametrize("way", ["invoke", "ainvoke", "stream"])
 def test_scores_stand_below_the_span_of_the_chain(traced: Any, way: str) -> None:
-    """No second span for the turn or its steps; one EVALUATOR span, a child of theirs and linked to it."""
+    """There is no second span for the turn or its steps. One EVALUATOR span is a child of the chain's span."""
     provider, exporter = traced
     with rageval_hooks.instrument(metrics=["latency", "unsupported_facts"], tracer_provider=provider) as handle:
         if way == "stream":
@@ -53,7 +53,7 @@ def test_scores_stand_below_the_span_of_the_chain(traced: Any, way: str) -> None
 
 
 def test_a_chain_without_retrieval_adds_nothing(traced: Any) -> None:
-    """There is nothing that was evaluated."""
+    """Nothing is evaluated, so there is no EVALUATOR span."""
     from tests.integrations.langchain.fakes import PROMPT, model
 
     provider, exporter = traced
@@ -66,7 +66,7 @@ def test_a_chain_without_retrieval_adds_nothing(traced: Any) -> None:
 
 @pytest.mark.parametrize("order", ["ours first", "ours last"])
 def test_scores_of_passages_name_the_retrievers_span(traced: Any, order: str) -> None:
-    """That span has ended: the event has its id and the passage's position, and a link leads there."""
+    """That span has ended, so an event has its id and the passage's position, and a link leads to it."""
     provider, exporter = traced
     with rageval_hooks.instrument(metrics=["context_relevance"], models="lexical", tracer_provider=provider) as handle:
         if order == "ours first":

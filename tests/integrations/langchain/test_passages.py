@@ -1,4 +1,4 @@
-"""The passages of a turn: the documents in the final prompt, wherever they came from, and those that were retrieved."""
+"""The passages of a turn: the documents in the final prompt, wherever they came from, and the retrieved ones."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def marks(turn: Turn) -> dict[str | None, bool | None]:
 
 
 class TestHandedIn:
-    """The application has searched before the chain, with whatever it likes."""
+    """The application has searched before it calls the chain."""
 
     def test_documents_in_the_input(self, captured: Captured) -> None:
-        """A prompt and a model, called with documents."""
+        """A prompt and a model are called with documents."""
         (PROMPT | model() | StrOutputParser()).invoke({"context": FACTS, "question": QUESTION})
 
         turn = captured.turn
@@ -59,7 +59,7 @@ class TestHandedIn:
         assert turn.is_rag
 
     def test_create_stuff_documents_chain(self, captured: Captured) -> None:
-        """Called by itself."""
+        """The chain is called directly."""
         create_stuff_documents_chain(model(), PROMPT).invoke({"context": FACTS, "question": QUESTION})
 
         assert marks(captured.turn) == {"d1": True, "d2": True}
@@ -67,14 +67,14 @@ class TestHandedIn:
     @pytest.mark.filterwarnings("ignore:This class is deprecated", "ignore:This function is deprecated")
     @pytest.mark.filterwarnings("ignore::langchain_core._api.deprecation.LangChainDeprecationWarning")
     def test_load_qa_chain(self, captured: Captured) -> None:
-        """The legacy chain has them under ``input_documents``."""
+        """The legacy chain has the documents under ``input_documents``."""
         load_qa_chain(model()).invoke({"input_documents": FACTS, "question": QUESTION})
 
         turn = captured.turn
         assert (turn.query, turn.response, marks(turn)) == (QUESTION, ANSWER, {"d1": True, "d2": True})
 
     def test_documents_that_are_handed_in_but_not_used(self, captured: Captured) -> None:
-        """A state may have those of an earlier turn, which the model did not see."""
+        """A state may have documents of an earlier turn, which the model did not see."""
         old = Document(id="old", page_content="Cows like clover, as everyone knows.")
         chain = RunnablePassthrough.assign(context=lambda given: retriever().invoke(given["question"]))
         (chain | PROMPT | model()).invoke({"documents": [old], "question": QUESTION})
@@ -82,7 +82,7 @@ class TestHandedIn:
         assert marks(captured.turn) == {"d1": True, "d2": True}
 
     def test_a_prompt_alone_is_not_a_rag_turn(self, captured: Captured) -> None:
-        """No model answered."""
+        """A prompt without a model has no answer."""
         PROMPT.invoke({"context": FACTS, "question": QUESTION})
 
         assert not captured.turn.is_rag
@@ -113,7 +113,7 @@ WEB = Document(page_content="The town's site: the pier was opened in 2019 by the
 
 
 def test_documents_that_are_graded_away_and_replaced(captured: Captured) -> None:
-    """Corrective RAG: the web page is the passage in the prompt, what was dropped is kept and marked."""
+    """Corrective RAG: the web page is in the prompt; the dropped documents are kept and marked."""
 
     def search_web(state: Corrective) -> Any:
         return {"documents": [*state["documents"], WEB]}
@@ -130,7 +130,7 @@ def test_documents_that_are_graded_away_and_replaced(captured: Captured) -> None
 
 
 def test_a_single_document_in_a_field_of_the_state(captured: Captured) -> None:
-    """Not every field is a list."""
+    """A field may hold one document instead of a list."""
 
     def search_web(state: Corrective) -> Any:
         return {"web": WEB}
@@ -147,7 +147,7 @@ def test_a_single_document_in_a_field_of_the_state(captured: Captured) -> None:
 @pytest.mark.parametrize("kind", ["map_reduce", "refine"])
 @pytest.mark.filterwarnings("ignore::langchain_core._api.deprecation.LangChainDeprecationWarning")
 def test_passages_that_only_intermediate_calls_saw(captured: Captured, kind: str) -> None:
-    """Of map-reduce and refine chains each passage is in the prompt of some call whose text reached the last one."""
+    """In map-reduce and refine chains, passages count as shown if the text of their call reached the final prompt."""
 
     def summarize(messages: list[Any]) -> str:
         text = messages[-1].content
@@ -162,7 +162,7 @@ def test_passages_that_only_intermediate_calls_saw(captured: Captured, kind: str
 
 
 def test_a_grader_has_not_contributed(captured: Captured) -> None:
-    """What a grader saw and dropped was not shown to the model that answered."""
+    """Passages that only a grader saw are not marked as shown."""
 
     def keep_relevant(documents: list[Document]) -> list[Document]:
         grader = model(lambda messages: "yes" if "pier" in messages[-1].content else "no")
@@ -195,7 +195,7 @@ def test_documents_however_they_are_written_into_the_prompt(captured: Captured, 
 
 
 def test_the_order_and_scores_of_a_reranking_function(captured: Captured) -> None:
-    """A function behind the retriever that returns pairs."""
+    """A function after the retriever returns (document, score) pairs."""
 
     def rerank(documents: list[Document]) -> list[tuple[Document, float]]:
         return [(documents[1], 0.99), (documents[0], 0.12)]
@@ -225,7 +225,7 @@ def call(name: str, **args: Any) -> AIMessage:
 
 
 def searching_agent(search: Any, answer: str = ANSWER, **fields: Any) -> Any:
-    """An agent that searches for the first question of a conversation, and then answers from what it has."""
+    """Return an agent that searches for the first question of a conversation only."""
 
     def script(messages: list[Any]) -> Any:
         if any(isinstance(message, ToolMessage) for message in messages):
@@ -236,7 +236,7 @@ def searching_agent(search: Any, answer: str = ANSWER, **fields: Any) -> Any:
 
 
 def test_a_sub_agent_that_is_a_tool(captured: Captured) -> None:
-    """The passages that the inner model saw are behind the answer of the outer one."""
+    """The passages of the inner agent's prompt are the passages of the turn."""
     inner = searching_agent(search, "The handbook says that it was in 2019.")
 
     @tool
@@ -262,7 +262,7 @@ def test_a_sub_agent_that_is_a_tool(captured: Captured) -> None:
     ids=["text", "artifact", "retriever tool"],
 )
 def test_a_follow_up_that_is_answered_from_an_earlier_tool_message(captured: Captured, searching: Any) -> None:
-    """The passages are still in the prompt, so they are the follow-up's."""
+    """The passages of the earlier search are in the prompt, so the follow-up has them too."""
     agent = searching_agent(searching, checkpointer=InMemorySaver())
     config: Any = {"configurable": {"thread_id": "t"}}
     agent.invoke({"messages": [("human", QUESTION)]}, config)
@@ -275,14 +275,14 @@ def test_a_follow_up_that_is_answered_from_an_earlier_tool_message(captured: Cap
 
 
 def test_the_queries_of_tools_that_return_artifacts(captured: Captured) -> None:
-    """They are searches as well."""
+    """The arguments of such tools are retrieval queries."""
     searching_agent(search_with_artifact).invoke({"messages": [("human", QUESTION)]})
 
     assert captured.turn.retrieval_queries == ("pier opening",)
 
 
 def test_a_tool_that_answers_directly(captured: Captured) -> None:
-    """No model saw its passages, but they are behind the answer: whether they are in the prompt is not known."""
+    """Without a final prompt, its passages stay unmarked."""
 
     @tool(return_direct=True)
     def direct(query: str) -> str:
@@ -295,7 +295,7 @@ def test_a_tool_that_answers_directly(captured: Captured) -> None:
 
 
 def test_a_search_tool_that_returns_only_text() -> None:
-    """``search_tools`` names tools whose text is a passage."""
+    """The text of a tool that is named in ``search_tools`` is a passage."""
 
     @tool
     def web_search(query: str) -> str:
@@ -313,7 +313,7 @@ def test_a_search_tool_that_returns_only_text() -> None:
 
 
 def test_documents_in_a_prompt_that_middleware_writes(captured: Captured) -> None:
-    """LangChain's own tutorial of a RAG chain, with a retriever."""
+    """This is the RAG chain of LangChain's tutorial, with a retriever."""
 
     @dynamic_prompt
     def with_context(request: Any) -> str:
@@ -325,7 +325,7 @@ def test_documents_in_a_prompt_that_middleware_writes(captured: Captured) -> Non
 
 
 def test_a_function_that_searches_and_answers(captured: Captured) -> None:
-    """Its documents come out together with the answer."""
+    """The function returns its documents together with the answer."""
 
     def answer(question: str) -> Any:
         documents = [document.model_copy() for document in FACTS]
@@ -339,7 +339,7 @@ def test_a_function_that_searches_and_answers(captured: Captured) -> None:
 
 
 def test_an_answer_in_a_message_that_a_graph_takes_for_a_persons(captured: Captured) -> None:
-    """``{"messages": [text]}`` makes a human message of the text, as the notebook on agentic RAG does."""
+    """A graph makes a human message of the text in ``{"messages": [text]}``."""
     from langgraph.graph import MessagesState
     from langgraph.prebuilt import ToolNode
 
@@ -363,7 +363,7 @@ def test_an_answer_in_a_message_that_a_graph_takes_for_a_persons(captured: Captu
 
 @pytest.mark.parametrize("schema", ["pydantic", "mapping"])
 def test_a_structured_response_that_the_provider_writes_as_json(captured: Captured, schema: str) -> None:
-    """The response is its ``answer``, not the whole JSON."""
+    """The response is the field ``answer``, not the whole JSON."""
     from langchain.agents.structured_output import ProviderStrategy
     from pydantic import BaseModel
     from typing_extensions import TypedDict as CheckedDict
@@ -390,7 +390,7 @@ def test_a_structured_response_that_the_provider_writes_as_json(captured: Captur
 
 
 def test_a_chain_that_only_searches_has_no_answer(captured: Captured) -> None:
-    """A model writes the query (HyDE, several queries), and the documents come out."""
+    """A model writes the query (HyDE, multi-query), and the chain returns documents."""
     (PROMPT | model("pier opening year") | StrOutputParser() | retriever()).invoke(
         {"context": "", "question": QUESTION}
     )

@@ -1,7 +1,4 @@
-"""Which text is the question, which the answer and whose, which documents the context: where several could be.
-
-Each turn is built at once and from copies, and read alike.
-"""
+"""Question, answer, model call and documents are found among several candidates, at once and from copies."""
 
 from __future__ import annotations
 
@@ -89,7 +86,7 @@ QUESTIONS: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize(("given", "query"), QUESTIONS.values(), ids=QUESTIONS.keys())
 def test_the_question_is_not_the_one_before(captured: Captured, given: Any, query: str) -> None:
-    """A history that ends with an answer has been answered: the question is next to it."""
+    """A history that ends with an answer does not hold the question; the question is next to it."""
     chain: Any = RunnableLambda(lambda _: "search terms") | retriever() | RunnableLambda(lambda _: ANSWER)
     chain.invoke(given)
 
@@ -107,7 +104,7 @@ class Chat(TypedDict, total=False):
 
 
 def test_the_answer_is_not_the_one_before(captured: Captured) -> None:
-    """A graph's state has both, under keys of the application's own."""
+    """The state of a graph has both answers, under keys of the application."""
 
     def find(state: Chat) -> Any:
         return {"context": retriever().invoke(state["message"])}
@@ -137,7 +134,7 @@ ASSIGNED: dict[str, tuple[Any, str]] = {
 def test_an_answer_that_is_added_to_what_was_passed_through(
     captured: Captured, key: str, change: Any, response: str
 ) -> None:
-    """Text that was in the input already is not an answer: neither the question nor an answer in the history."""
+    """The question and the history passed through, so neither is the answer."""
     chain = RunnablePassthrough.assign(final=(lambda given: given["question"]) | lcel() | change)
     chain.invoke({"question": QUESTION, key: EARLIER})
 
@@ -146,7 +143,7 @@ def test_an_answer_that_is_added_to_what_was_passed_through(
 
 
 def test_an_answer_that_was_given_before(captured: Captured) -> None:
-    """The same words once more are an answer nevertheless."""
+    """An answer counts even if it repeats an earlier one."""
     told = [HumanMessage("And the ferry?"), AIMessage("I do not know.")]
     chain = RunnablePassthrough.assign(answer=(lambda given: given["input"]) | lcel("I do not know."))
     chain.invoke({"input": QUESTION, "chat_history": told})
@@ -155,11 +152,11 @@ def test_an_answer_that_was_given_before(captured: Captured) -> None:
 
 
 def test_a_summary_beside_the_messages_is_no_answer(captured: Captured) -> None:
-    """A graph may sum up the conversation once it has answered."""
+    """A graph may summarize the conversation after it has answered."""
 
     def respond(state: dict[str, Any]) -> dict[str, Any]:
         said = answer(QUESTION, retriever().invoke(QUESTION))
-        summary = model("Somebody asked about the pier.").invoke("Sum up").text
+        summary = model("The user asked about the pier.").invoke("Sum up").text
         return {"messages": [*state["messages"], AIMessage(said)], "summary": summary}
 
     RunnableLambda(respond).invoke({"messages": [HumanMessage(QUESTION)]})
@@ -169,7 +166,7 @@ def test_a_summary_beside_the_messages_is_no_answer(captured: Captured) -> None:
 
 
 def test_an_object_beside_the_answer_is_none(captured: Captured) -> None:
-    """A verdict, say, under a key that could be an answer's."""
+    """An object under an answer key may be a verdict about the answer."""
     chain = lcel() | RunnableLambda(lambda text: {"output": Opening(year=1, what="verdict"), "reply": text})
     chain.invoke(QUESTION)
 
@@ -177,7 +174,7 @@ def test_an_object_beside_the_answer_is_none(captured: Captured) -> None:
 
 
 def test_a_fixed_answer_that_was_given_before(captured: Captured) -> None:
-    """It was added once more to the history."""
+    """The same fixed reply was appended to the history again."""
     told = [HumanMessage(QUESTION), AIMessage("Sorry.")]
 
     def respond(given: dict[str, Any]) -> dict[str, Any]:
@@ -191,7 +188,7 @@ def test_a_fixed_answer_that_was_given_before(captured: Captured) -> None:
 
 @pytest.mark.parametrize("passed_on", [EARLIER, EARLIER[1:]])
 def test_a_history_that_is_passed_on_has_no_answer(captured: Captured, passed_on: Any) -> None:
-    """All of it, or the end of it: nothing was added."""
+    """The output is the history or its end: nothing was added."""
 
     def respond(given: dict[str, Any]) -> dict[str, Any]:
         retriever().invoke(given["message"])
@@ -213,7 +210,7 @@ def conversation(*nodes: Any, **fields: Any) -> Any:
 @pytest.mark.parametrize("memory", [False, True])
 @pytest.mark.parametrize("written", [False, True])
 def test_an_answer_before_a_message_in_a_persons_name(captured: Captured, written: bool, memory: bool) -> None:
-    """A critic's, say, that the graph itself has added."""
+    """The graph itself appends a human message, for example of a critic."""
 
     def respond(state: Any) -> Any:
         documents = retriever().invoke(QUESTION)
@@ -231,7 +228,7 @@ def test_an_answer_before_a_message_in_a_persons_name(captured: Captured, writte
 
 @tool
 def finish(query: str) -> str:
-    """End it."""
+    """Finish."""
     return "done"
 
 
@@ -254,7 +251,7 @@ def test_an_answer_beside_a_last_call_of_a_tool(captured: Captured, text: str, r
 
 @pytest.mark.parametrize("way", ["invoke", "ainvoke", "stream", "stream values", "left"])
 def test_a_graph_that_waits_for_a_person_has_no_answer_yet(captured: Captured, way: str) -> None:
-    """It is interrupted, also where the reader leaves when he sees that."""
+    """The turn is interrupted, also if the reader closes the stream at the interrupt."""
     compiled = graph(approve=True)
     config: Any = {"configurable": {"thread_id": "1"}}
     if way == "ainvoke":
@@ -274,7 +271,7 @@ def test_a_graph_that_waits_for_a_person_has_no_answer_yet(captured: Captured, w
 
 
 def test_a_graph_that_waits_inside_of_a_chain(captured: Captured) -> None:
-    """The turn is the chain's, and waits as well."""
+    """The turn of the chain is interrupted too."""
     config: Any = {"configurable": {"thread_id": "1"}}
     (RunnableLambda(lambda question: {"question": question}) | graph(approve=True)).invoke(QUESTION, config)
 
@@ -282,7 +279,7 @@ def test_a_graph_that_waits_inside_of_a_chain(captured: Captured) -> None:
 
 
 def test_a_graph_that_is_resumed_in_the_same_turn_does_not_wait(captured: Captured) -> None:
-    """An application may give the answer itself."""
+    """A function of the application may resume the graph itself."""
     compiled = graph(approve=True)
 
     def run(question: str) -> Any:
@@ -295,7 +292,7 @@ def test_a_graph_that_is_resumed_in_the_same_turn_does_not_wait(captured: Captur
 
 
 def test_the_answer_of_an_earlier_turn_is_none_of_one_that_waits(captured: Captured) -> None:
-    """A checkpointed state still has it."""
+    """The checkpointed state still has the earlier answer."""
     compiled = graph(approve=True)
     config: Any = {"configurable": {"thread_id": "1"}}
     compiled.invoke({"question": QUESTION}, config)
@@ -306,7 +303,7 @@ def test_the_answer_of_an_earlier_turn_is_none_of_one_that_waits(captured: Captu
 
 
 def test_a_graph_that_is_to_stop_before_a_node_has_no_answer(captured: Captured) -> None:
-    """LangGraph does not say that it waits, but the question in its state is not taken for an answer."""
+    """LangGraph does not report that it waits, but the question in its state is not taken for an answer."""
 
     def find(state: Chat) -> Any:
         return {"context": retriever().invoke(state["message"])}
@@ -326,8 +323,8 @@ def test_a_graph_that_is_to_stop_before_a_node_has_no_answer(captured: Captured)
 
 @tool(return_direct=True)
 def direct(query: str) -> str:
-    """Answer by what stands in the handbook."""
-    return "As it stands there: " + join(retriever().invoke(query))
+    """Answer from the handbook."""
+    return "According to it: " + join(retriever().invoke(query))
 
 
 @tool
@@ -338,7 +335,7 @@ def ask(query: str) -> str:
 
 
 def agent(name: str, **fields: Any) -> Any:
-    """An agent that answers greetings itself, and else calls a tool."""
+    """Return an agent that answers greetings itself and calls a tool for everything else."""
 
     def script(messages: list[Any]) -> Any:
         last = messages[-1]
@@ -353,7 +350,7 @@ def agent(name: str, **fields: Any) -> Any:
 
 @pytest.mark.parametrize("memory", [False, True])
 def test_a_tool_that_answers_directly(captured: Captured, memory: bool) -> None:
-    """Its text is the answer, and not what was said before."""
+    """The tool's text is the answer, not the text next to the tool call."""
     config: Any = {"configurable": {"thread_id": "1"}}
     asked = agent("direct", checkpointer=InMemorySaver() if memory else None)
     if memory:
@@ -361,11 +358,11 @@ def test_a_tool_that_answers_directly(captured: Captured, memory: bool) -> None:
     asked.invoke({"messages": [("human", QUESTION)]}, config)
 
     turn = captured.turns[-1]
-    assert (turn.query, turn.response) == (QUESTION, "As it stands there: " + join(FACTS))
+    assert (turn.query, turn.response) == (QUESTION, "According to it: " + join(FACTS))
 
 
 def test_a_tool_that_waits_for_a_person(captured: Captured) -> None:
-    """What was said before is no answer; after it has been resumed there is one."""
+    """The turn has no answer until it is resumed."""
     config: Any = {"configurable": {"thread_id": "1"}}
     asked = agent("ask", checkpointer=InMemorySaver())
     asked.invoke({"messages": [("human", "Hello")]}, config)
@@ -389,14 +386,14 @@ class Answer(BaseModel):
 
 
 class Opening(BaseModel):
-    """When something was opened."""
+    """The opening of something."""
 
     year: int
     what: str
 
 
 def calling(schema: type[BaseModel], **args: Any) -> Any:
-    """A model that answers by a call of the tool that stands for a schema, and rewrites questions without."""
+    """Return a model that answers with a call of the schema's tool, and rewrites questions without one."""
 
     def script(messages: list[Any]) -> Any:
         if messages[-1].content.startswith("Rewrite"):
@@ -426,7 +423,7 @@ STRUCTURED: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize(("answering", "response"), STRUCTURED.values(), ids=STRUCTURED.keys())
 def test_an_object_is_an_answer(captured: Captured, answering: Any, response: str) -> None:
-    """Its field that is called so, else all of it; and the call that made it is the one that answered."""
+    """The answer is the field ``answer`` of the object, else the whole object. The call that made it answered."""
     rewrite = RunnableLambda(lambda question: "Rewrite " + question) | calling(Answer) | StrOutputParser()
     chain = {"context": rewrite | retriever() | join, "question": RunnablePassthrough()} | PROMPT | answering
     chain.invoke(QUESTION)
@@ -437,7 +434,7 @@ def test_an_object_is_an_answer(captured: Captured, answering: Any, response: st
 
 
 def test_an_object_that_the_application_changes_afterwards() -> None:
-    """It does not count: the turn is built later, from a copy."""
+    """The turn is built from a copy."""
     exporter = InMemoryExporter()
     with rageval_hooks.instrument(metrics=[], exporters=[exporter]) as handle:
         parser = PydanticToolsParser(tools=[Answer], first_tool_only=True)
@@ -449,7 +446,7 @@ def test_an_object_that_the_application_changes_afterwards() -> None:
 
 
 def test_an_agent_with_a_structured_response(captured: Captured) -> None:
-    """The answer is next to the messages, the last of which is not for a reader."""
+    """The answer is next to the messages; the last message is not meant for readers."""
 
     @tool
     def search(query: str) -> str:
@@ -473,7 +470,7 @@ def test_an_agent_with_a_structured_response(captured: Captured) -> None:
 
 @pytest.mark.parametrize("way", ["invoke", "stream"])
 def test_a_model_that_judges_the_answer_has_not_written_it(captured: Captured, way: str) -> None:
-    """Prompt, model, first token and what was shown are those of the call whose text the answer is."""
+    """The prompt, the model and the first token are those of the call that wrote the answer."""
     ask = lcel() | RunnableLambda(lambda text: f"{text}\n\nSources: harbour.md")
     grade = ChatPromptTemplate.from_template("Good? {answer}") | model("yes", model_name="grader") | StrOutputParser()
     chain = RunnableParallel(answer=ask) | RunnablePassthrough.assign(grade=grade)
@@ -486,7 +483,7 @@ def test_a_model_that_judges_the_answer_has_not_written_it(captured: Captured, w
 
 
 def test_a_word_of_a_router_stands_in_the_answer_by_chance(captured: Captured) -> None:
-    """It has not written it: the last call has, whose text was changed."""
+    """The last call wrote the answer, although its text was changed."""
     route: Any = RunnableLambda(lambda question: model("rag", model_name="router").invoke(question).text)
     chain = RunnablePassthrough.assign(route=(lambda given: given["question"]) | route) | {
         "context": (lambda given: given["question"]) | retriever() | join,
@@ -556,7 +553,7 @@ NODES: dict[str, tuple[Any, list[str]]] = {
 
 @pytest.mark.parametrize(("nodes", "found"), NODES.values(), ids=NODES.keys())
 def test_a_node_that_searches_by_itself(captured: Captured, nodes: Any, found: list[str]) -> None:
-    """What it put into the state is the context, and the turn is one of retrieval."""
+    """The documents that a node puts into the state are the context, and the turn has retrieval."""
     result = searching(*nodes).invoke({"question": QUESTION})
     result["context"].clear()
 
@@ -569,7 +566,7 @@ def test_a_node_that_searches_by_itself(captured: Captured, nodes: Any, found: l
 
 
 def test_searches_beside_each_other(captured: Captured) -> None:
-    """None was given what another has found: all of it is the context."""
+    """Parallel nodes do not see each other's documents. All of them are the context."""
     chain: Any = {
         "old": RunnableLambda(lambda question: FACTS[:1]) | RunnableLambda(lambda found: found[::-1]),
         "new": RunnableLambda(lambda question: FACTS[1:]),
@@ -588,7 +585,7 @@ class Fanned(TypedDict, total=False):
 
 
 def test_a_node_that_is_sent_to_several_times(captured: Captured) -> None:
-    """Once for each of several questions, at the same time."""
+    """The node runs once per question, at the same time."""
 
     def fan(state: Fanned) -> Any:
         return [Send("find", {"question": state["question"], "number": number}) for number in range(2)]
@@ -612,7 +609,7 @@ class State:
 
 
 def test_a_state_of_a_class_of_its_own(captured: Captured) -> None:
-    """A node that is given one, and passes its documents on, has not searched."""
+    """A node that only passes on the documents of its state object has not searched."""
 
     def write(state: State) -> Any:
         return {"context": state.context, "answer": answer(state.question, state.context)}
@@ -625,7 +622,7 @@ def test_a_state_of_a_class_of_its_own(captured: Captured) -> None:
 
 
 def test_a_retriever_is_what_counts_where_there_is_one(captured: Captured) -> None:
-    """What nodes do with its documents is theirs."""
+    """A node around a retriever is not another search."""
 
     def find(state: Searching) -> Any:
         return {"context": retriever().invoke(state["question"])}
@@ -637,7 +634,7 @@ def test_a_retriever_is_what_counts_where_there_is_one(captured: Captured) -> No
 
 
 def test_a_function_that_returns_scores_beside_its_documents(captured: Captured) -> None:
-    """As stores do with ``similarity_search_with_score``."""
+    """The function returns pairs, as ``similarity_search_with_score`` does."""
     search: Any = RunnableLambda(lambda question: [(document, 0.25) for document in FACTS])
     chain = search | (lambda found: join([document for document, _ in found])) | model()
     chain.invoke(QUESTION)
@@ -670,7 +667,7 @@ THREADS: dict[str, Any] = {
 
 @pytest.mark.parametrize("search", THREADS.values(), ids=THREADS.keys())
 def test_threads_that_know_their_callers_context(captured: Captured, search: Any) -> None:
-    """What ``docs/capture.md`` names for them: one turn, with what they have retrieved."""
+    """Each way that ``docs/capture.md`` names gives one turn, with what the threads retrieved."""
     if search is _in_a_thread and sys.version_info < (3, 11):
         pytest.skip("on Python 3.10 a task does not know the run around it: see docs/capture.md")
     chain: Any = RunnableLambda(search) | join | model()
@@ -685,7 +682,7 @@ def test_threads_that_know_their_callers_context(captured: Captured, search: Any
 
 LAST: dict[str, Any] = {
     "a word": {"type": "done"},
-    "a word that stands in the text by chance": {"type": "open"},
+    "a word that is in the text by chance": {"type": "open"},
     "nothing of note": {"type": "done", "seconds": 3},
     "the last piece": None,
 }
@@ -693,7 +690,7 @@ LAST: dict[str, Any] = {
 
 @pytest.mark.parametrize("last", LAST.values(), ids=LAST.keys())
 def test_the_last_event_of_a_stream_is_not_the_answer(captured: Captured, last: Any) -> None:
-    """The answer is what the model wrote, of which each event has a piece."""
+    """The answer is the model's text, of which each event has a piece."""
 
     def events(questions: Iterator[str]) -> Iterator[dict[str, Any]]:
         for question in questions:
@@ -710,7 +707,7 @@ def test_the_last_event_of_a_stream_is_not_the_answer(captured: Captured, last: 
 
 
 def test_a_streamed_object_is_the_answer(captured: Captured) -> None:
-    """What is read out of the model's JSON is shorter than it, and the answer."""
+    """The answer is read from the model's JSON, so it is shorter than the streamed text."""
     chain = retriever() | join | model('{"reply": "In 2019."}') | (lambda message: {"reply": "In 2019."})
     list(chain.stream(QUESTION))
 
@@ -727,7 +724,7 @@ REPLACED: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("way", ["invoke", "stream"])
 @pytest.mark.parametrize(("replace", "response"), REPLACED.values(), ids=REPLACED.keys())
 def test_a_text_that_is_replaced_is_no_answer(captured: Captured, replace: Any, response: str, way: str) -> None:
-    """What came out is, also where the reader of a stream was given it: it is no event."""
+    """The text that the chain returned is the answer, even if the reader was streamed another one."""
     chain = (lambda given: given["question"]) | retriever() | join | model() | replace
     given = {"question": QUESTION, "type": "faq"}
     chain.invoke(given) if way == "invoke" else list(chain.stream(given))
@@ -736,7 +733,7 @@ def test_a_text_that_is_replaced_is_no_answer(captured: Captured, replace: Any, 
 
 
 def test_a_call_that_failed_used_no_tokens(captured: Captured) -> None:
-    """Three failures before a success: the provider's count stays the provider's."""
+    """After three failed calls, the usage is that of the call that succeeded."""
     calls = []
 
     def flaky(messages: Any) -> Any:
@@ -752,7 +749,7 @@ def test_a_call_that_failed_used_no_tokens(captured: Captured) -> None:
 
 
 def test_an_answer_out_of_langchains_cache_used_no_tokens(captured: Captured) -> None:
-    """The provider was not asked."""
+    """The provider was not called."""
     cached = retriever() | join | model(cache=InMemoryCache())
     for _ in range(2):
         cached.invoke(QUESTION)

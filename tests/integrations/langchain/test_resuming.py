@@ -87,7 +87,7 @@ async def _stream(app: Any, value: Any, config: Any) -> None:
 
 
 def _leave(app: Any, value: Any, config: Any) -> None:
-    """Read a stream until the graph waits, as a web handler does."""
+    """Close a stream when the graph waits, as a web handler does."""
     stream = app.stream(value, config)
     for chunk in stream:
         if "__interrupt__" in chunk:
@@ -107,7 +107,7 @@ CALLS = {
 
 @pytest.mark.parametrize("way", CALLS)
 def test_both_halves_are_one_turn(captured: Captured, way: str) -> None:
-    """The question and the passages are of the first half, the answer is of the second, and steps are of both."""
+    """The question and passages come from the first half, the answer from the second, steps from both."""
     app = graph()
     CALLS[way](app, {"question": QUESTION}, thread("1"))
     CALLS[way](app, Command(resume="yes"), thread("1"))
@@ -130,7 +130,7 @@ def test_the_halves_may_be_called_in_different_ways(captured: Captured) -> None:
 
 
 def test_the_time_in_which_the_graph_waits_is_no_latency(captured: Captured) -> None:
-    """It is reported separately."""
+    """It is reported as ``waiting``."""
     app = graph()
     app.invoke({"question": QUESTION}, thread("1"))
     list(app.stream(Command(resume="yes"), thread("1"), stream_mode="messages"))
@@ -145,7 +145,7 @@ def test_the_time_in_which_the_graph_waits_is_no_latency(captured: Captured) -> 
 
 
 def test_a_graph_that_waits_twice_is_one_turn(captured: Captured) -> None:
-    """All three parts belong together."""
+    """All three parts are one turn."""
     app = graph(asks=2)
     app.invoke({"question": QUESTION}, thread("1"))
     app.invoke(Command(resume="yes"), thread("1"))
@@ -177,7 +177,7 @@ def test_a_draft_that_was_written_before_the_interrupt(captured: Captured) -> No
 
 
 def test_a_state_that_is_edited_while_the_graph_waits(captured: Captured) -> None:
-    """The graph goes on from the new state; it is the same turn."""
+    """The graph continues from the new state, in the same turn."""
     app = graph(asks=2)
     app.invoke({"question": QUESTION}, thread("1"))
     app.update_state(thread("1"), {"approved": "by hand"})
@@ -188,7 +188,7 @@ def test_a_state_that_is_edited_while_the_graph_waits(captured: Captured) -> Non
 
 
 def test_a_graph_inside_a_chain(captured: Captured) -> None:
-    """The chain's input is the question; resumed by a chain too, it is the same turn."""
+    """The chain's input is the question. If a chain also resumes the graph, both are one turn."""
     app = graph()
     (RunnableLambda(lambda question: {"question": question}) | app).invoke(QUESTION, thread("1"))
     (RunnableLambda(lambda said: Command(resume=said)) | app).invoke("yes", thread("1"))
@@ -197,7 +197,7 @@ def test_a_graph_inside_a_chain(captured: Captured) -> None:
 
 
 def test_an_interrupt_in_a_subgraph(captured: Captured) -> None:
-    """The outer graph is resumed."""
+    """The outer graph is resumed, and both halves are one turn."""
     inner = graph()
     inner.checkpointer = None
     app = StateGraph(State).add_node("inner", inner).add_edge(START, "inner").compile(checkpointer=InMemorySaver())
@@ -208,7 +208,7 @@ def test_an_interrupt_in_a_subgraph(captured: Captured) -> None:
 
 
 def test_an_error_in_the_second_half(captured: Captured) -> None:
-    """It is the turn's error."""
+    """The turn has the error."""
 
     def fail(state: State) -> Any:
         raise ValueError("no paper")
@@ -230,7 +230,7 @@ def test_an_error_in_the_second_half(captured: Captured) -> None:
 
 
 def test_two_conversations_are_not_mixed(captured: Captured) -> None:
-    """Both wait at the same time, and are resumed in the other order."""
+    """Both wait at the same time, and are resumed in reverse order."""
     first, second = graph(), graph(OTHER)
     first.invoke({"question": QUESTION}, thread("1"))
     second.invoke({"question": "How high is the lighthouse?"}, thread("2"))
@@ -244,7 +244,7 @@ def test_two_conversations_are_not_mixed(captured: Captured) -> None:
 
 
 def test_two_graphs_that_use_the_same_thread_id_are_not_mixed(captured: Captured) -> None:
-    """Each has a store of its own, so the ids of their conversations may be equal."""
+    """The graphs have separate stores, so their conversations may have equal ids."""
     first, second = graph(), graph(OTHER)
     first.invoke({"question": QUESTION}, thread("1"))
     second.invoke({"question": "How high is the lighthouse?"}, thread("1"))
@@ -258,7 +258,7 @@ def test_two_graphs_that_use_the_same_thread_id_are_not_mixed(captured: Captured
 
 
 def test_concurrent_conversations(captured: Captured) -> None:
-    """Twenty tasks of one loop, each with a thread of its own."""
+    """Twenty tasks of one event loop each have their own thread id."""
     app = graph([])
 
     async def converse(number: int) -> None:
@@ -280,7 +280,7 @@ def test_concurrent_conversations(captured: Captured) -> None:
 
 
 def test_a_turn_that_is_never_resumed_is_delivered(captured: Captured) -> None:
-    """``flush`` submits what waits, with its passages and without an answer."""
+    """``flush`` submits turns that wait, with their passages and without an answer."""
     graph().invoke({"question": QUESTION}, thread("1"))
 
     turn = captured.turn
@@ -288,7 +288,7 @@ def test_a_turn_that_is_never_resumed_is_delivered(captured: Captured) -> None:
 
 
 def test_the_first_half_was_delivered_before_the_second_came(captured: Captured) -> None:
-    """The second is a turn with the question and the documents of the graph's state."""
+    """The second half is a turn with the question and documents of the graph's state."""
     app = graph()
     app.invoke({"question": QUESTION}, thread("1"))
     assert captured.handle.flush(10)
@@ -307,7 +307,7 @@ class Talk(TypedDict):
 
 
 def test_metrics_of_the_answer_are_skipped_if_the_passages_are_not_known() -> None:
-    """A conversation's state has the question, but only the text of what was retrieved."""
+    """The state has the question, but only the text of what was retrieved."""
 
     def find(state: Talk) -> Any:
         return {"messages": [("ai", join(retriever().invoke(QUESTION)))]}
@@ -346,7 +346,7 @@ def test_a_graph_that_stops_before_a_node_and_goes_on(captured: Captured) -> Non
 
 
 def test_what_waits_is_delivered_when_the_process_ends() -> None:
-    """An exit is no reason to lose a turn."""
+    """The exit submits turns that wait."""
     code = """
         import rageval_hooks
         from langgraph.types import Command
@@ -376,7 +376,7 @@ def test_what_waits_is_delivered_when_the_process_ends() -> None:
 
 
 def test_the_oldest_is_delivered_when_too_many_wait(captured: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is lost: it is a turn without an answer."""
+    """The oldest first half becomes a turn without an answer."""
     monkeypatch.setattr(held_turns(), "max_turns", 2)
     app = graph()
     for name in "123":
@@ -392,7 +392,7 @@ def test_the_oldest_is_delivered_when_too_many_wait(captured: Captured, monkeypa
 
 
 def test_a_turn_that_waits_too_long_is_delivered(captured: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the end of the next turn, whatever that is."""
+    """It is delivered when the next turn ends."""
     app = graph()
     app.invoke({"question": QUESTION}, thread("1"))
     later = held_turns().clock() + 3601 * 10**9
@@ -435,7 +435,7 @@ def test_a_second_half_is_sampled_out_if_the_first_was() -> None:
 
 
 def test_a_resumed_turn_is_in_the_trace_of_the_call_that_resumed_it(captured: Captured) -> None:
-    """Its answer was given there."""
+    """That call returned the answer."""
     app, tracer = graph(), TracerProvider().get_tracer("app")
     with tracer.start_as_current_span("first request"):
         app.invoke({"question": QUESTION}, thread("1"))

@@ -1,4 +1,4 @@
-"""Documents that no retriever of LangChain's has found: where they come from, and which of them are the context."""
+"""Documents that no LangChain retriever found: their sources, and which of them are the context."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ later_and_at_once = pytest.mark.parametrize(
 
 @later_and_at_once
 def test_documents_that_the_application_has_found_before(settings: dict[str, Any]) -> None:
-    """Handed in with the question, and on to the prompt."""
+    """They are passed in with the question, and on to the prompt."""
     chain = (
         {"context": itemgetter("docs") | RunnableLambda(join), "question": itemgetter("question")} | PROMPT | model()
     )
@@ -73,7 +73,7 @@ def test_a_search_that_was_given_up(settings: dict[str, Any]) -> None:
     ids=["lower case", "a template", "marks taken away", "white space"],
 )
 def test_an_answer_that_is_finished_by_hand(first: str, last: str, finish: Any, settings: dict[str, Any]) -> None:
-    """The call before it rewrote the question or made a draft: the prompt is that of the last one."""
+    """An earlier call rewrote the question or made a draft. The prompt is that of the last call."""
     rewrite = RunnableLambda(lambda question: f"rewrite: {question}") | model(first)
     chain = (
         RunnableLambda(lambda question: (rewrite.invoke(question), question)[1])

@@ -1,4 +1,4 @@
-"""Sampled-out turns: whole turns are sampled out, never parts of them, and each is counted once."""
+"""Sampling applies to whole turns, never to parts of them, and each sampled-out turn is counted once."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ CALLS: dict[str, tuple[int, Callable[[Any], Any]]] = {
 
 @pytest.mark.parametrize("call", CALLS)
 def test_each_turn_is_counted_once(call: str) -> None:
-    """In every way of calling a chain."""
+    """This holds for every way of calling a chain."""
     turns, run = CALLS[call]
     with watched(0.0) as process:
         run(lcel())
@@ -110,7 +110,7 @@ BATCHES: dict[str, Callable[[Any, list[str]], Any]] = {
 @pytest.mark.parametrize("way", BATCHES)
 @pytest.mark.parametrize("sample_rate", [0.3, 1.0])
 def test_each_turn_of_a_batch_is_decided_for_itself(way: str, sample_rate: float) -> None:
-    """LangChain prepares all of them before the first begins. Each has its own span."""
+    """LangChain prepares all runs before the first one begins. Each has a separate span."""
     with watched(sample_rate) as process:
         BATCHES[way](lcel(), [f"{QUESTION} {number}" for number in range(300)])
 
@@ -138,7 +138,7 @@ def test_a_nested_call_with_callbacks_of_its_own_is_part_of_the_turn() -> None:
 
 @pytest.mark.parametrize("sample_rate", [0.0, 0.5, 1.0])
 def test_a_nested_call_below_a_trace_of_langsmiths(sample_rate: float) -> None:
-    """Called with separate callbacks, it has an unknown parent. It is still part of the turn."""
+    """A call with separate callbacks has an unknown parent, but is part of the turn."""
     inner = lcel()
 
     def within(question: str) -> str:
@@ -157,7 +157,7 @@ def test_a_nested_call_below_a_trace_of_langsmiths(sample_rate: float) -> None:
 @pytest.mark.parametrize("sample_rate", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("inside", ["langchain", "llama_index"])
 def test_work_that_continues_after_its_turn_is_a_new_turn(inside: str, sample_rate: float) -> None:
-    """For example a worker that a tool has started, whether its turn was sampled or not."""
+    """A worker that a tool started asks new questions, whether its turn was sampled or not."""
     inner = lcel()
     engine = llama_index.index().as_query_engine(llm=llama_index.llm())
     contexts: list[Context] = []
@@ -174,7 +174,7 @@ def test_work_that_continues_after_its_turn_is_a_new_turn(inside: str, sample_ra
 
 
 def test_work_that_is_shared_by_turns_belongs_to_the_one_that_asked() -> None:
-    """A worker lives in the context of the turn that has started it, and is handed the callbacks of others."""
+    """A worker has the context of the turn that started it, and gets the callbacks of other turns."""
 
     async def requests(process: Watched) -> None:
         inner = lcel()
@@ -219,7 +219,7 @@ def test_work_that_is_shared_by_turns_belongs_to_the_one_that_asked() -> None:
 @pytest.mark.parametrize("sample_rate", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("parent", [OWN_ID, "a request's number"])
 def test_a_manager_with_a_parent_of_the_applications_own(parent: Any, sample_rate: float) -> None:
-    """The unknown parent does not make the call part of a sampled-out turn."""
+    """An unknown parent does not make the call part of a sampled-out turn."""
     with watched(sample_rate) as process:
         for _ in range(20):
             lcel().invoke(QUESTION, {"callbacks": CallbackManager([], parent_run_id=parent)})
@@ -260,7 +260,7 @@ def test_instrumented_anew_in_the_middle_of_a_turn(before: float, after: float) 
 
 @pytest.mark.parametrize("others", [0, 1])
 def test_a_chain_in_a_context_that_was_born_in_an_unwatched_run(others: int) -> None:
-    """The parent is unknown because it started before the instrumentation, not because its turn was sampled out."""
+    """The parent is unknown because it started before the instrumentation, not because it was sampled out."""
     seen = []
 
     def within(question: str) -> str:
@@ -279,7 +279,7 @@ def test_a_chain_in_a_context_that_was_born_in_an_unwatched_run(others: int) -> 
 
 @pytest.mark.parametrize("sample_rate", [0.0, 0.5])
 def test_a_chain_inside_of_a_llama_index_turn_that_is_sampled_out(sample_rate: float) -> None:
-    """It is sampled out with the outer turn, and not counted."""
+    """It is sampled out with the outer turn, and not counted separately."""
 
     class Asking(LlamaIndexRetriever):
         def _retrieve(self, query_bundle: Any) -> Any:
@@ -312,14 +312,14 @@ def test_a_sampled_turn_is_whole_and_the_others_leave_no_piece() -> None:
 
 
 class Nested(BaseRetriever):
-    """Calls another with its callbacks, as retrievers do: not in LangChain's own context."""
+    """A runnable that calls another one with its callbacks, as retrievers do, and not in LangChain's own context."""
 
     def _get_relevant_documents(self, query: str, *, run_manager: CallbackManagerForRetrieverRun) -> list[Document]:
         return retriever().invoke(query, config={"callbacks": run_manager.get_child()})
 
 
 class Threaded(BaseRetriever):
-    """Calls another on a thread that has nothing of this one's context."""
+    """A runnable that calls another one on a thread without this thread's context."""
 
     def _get_relevant_documents(self, query: str, *, run_manager: CallbackManagerForRetrieverRun) -> list[Document]:
         config: RunnableConfig = {"callbacks": run_manager.get_child()}
@@ -329,7 +329,7 @@ class Threaded(BaseRetriever):
 
 @pytest.mark.parametrize("kind", [Nested, Threaded])
 def test_what_is_called_with_its_callers_callbacks_belongs_to_it(kind: type[BaseRetriever]) -> None:
-    """Even if LangChain's context variable does not contain the caller."""
+    """This holds even if LangChain's context variable does not contain the caller."""
     with watched(0.5) as process:
         for _ in range(100):
             kind().invoke(QUESTION)
@@ -341,7 +341,7 @@ def test_what_is_called_with_its_callers_callbacks_belongs_to_it(kind: type[Base
 
 
 def test_llama_index_inside_of_a_turn_that_is_sampled_out() -> None:
-    """It is sampled out with the outer turn, and not counted again."""
+    """It is sampled out with the outer turn, and not counted separately."""
     engine = llama_index.index().as_query_engine(llm=llama_index.llm())
     chain = RunnableLambda(lambda question: str(engine.query(question)))
     with watched(0.0) as process:
@@ -361,7 +361,7 @@ def test_llama_index_inside_of_a_turn_that_is_sampled_out() -> None:
 
 
 def test_a_handler_beside_it_takes_the_turn_over() -> None:
-    """The sampling decision of ``instrument()`` has no effect on it."""
+    """The sampling decision of ``instrument()`` does not apply to a handler on the chain."""
     mine = InMemoryExporter()
     handler = CallbackHandler(metrics=[], exporters=[mine])
     for sample_rate in (0.0, 1.0):
@@ -374,7 +374,7 @@ def test_a_handler_beside_it_takes_the_turn_over() -> None:
 
 
 def test_a_handler_inside_of_a_turn_that_is_sampled_out() -> None:
-    """It captures its part. The whole turn is still counted as sampled out."""
+    """The handler captures its part. The whole turn is still counted as sampled out."""
     mine = InMemoryExporter()
     handler = CallbackHandler(metrics=[], exporters=[mine])
     inner = lcel("inner").with_config(callbacks=[handler])
@@ -398,7 +398,7 @@ def test_an_unsampled_trace_is_sampled_out_too() -> None:
 
 
 def test_a_turn_under_a_trace_of_langsmiths_is_a_turn() -> None:
-    """LangChain then reports LangSmith's run as the parent, which the recorder does not know."""
+    """LangChain reports LangSmith's run as the parent, which the recorder does not know."""
     with watched(1.0) as process, tracing_context(parent=RunTree(name="outer", run_type="chain"), enabled=False):
         lcel().invoke(QUESTION)
 

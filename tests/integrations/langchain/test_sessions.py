@@ -1,4 +1,4 @@
-"""Ids of sessions and users, and what is no turn."""
+"""Ids of sessions and users, and calls that are not turns."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ QUESTION = "When was the pier opened?"
 
 
 def test_the_session_of_a_chain_with_history(captured: Captured) -> None:
-    """``RunnableWithMessageHistory`` has it in ``configurable`` only."""
+    """``RunnableWithMessageHistory`` has the session id in ``configurable`` only."""
     prompt = ChatPromptTemplate.from_messages(
         [("system", "Use this:\n{context}"), MessagesPlaceholder("history"), ("human", "{question}")]
     )
@@ -46,7 +46,7 @@ def test_the_session_of_a_chain_with_history(captured: Captured) -> None:
 
 
 def test_keys_of_the_applications_own(captured: Captured) -> None:
-    """User and conversation, as LangChain's guide on histories has them."""
+    """LangChain's guide on histories uses keys for the user and the conversation."""
     with_history = RunnableWithMessageHistory(
         lcel(),
         lambda user_id, conversation_id: InMemoryChatMessageHistory(),
@@ -63,7 +63,7 @@ def test_keys_of_the_applications_own(captured: Captured) -> None:
 
 
 def test_ids_in_the_configuration_of_a_graph(captured: Captured) -> None:
-    """``user_id`` beside ``thread_id``."""
+    """``user_id`` is next to ``thread_id``."""
 
     def respond(state: Any) -> Any:
         found = retriever().invoke(QUESTION)
@@ -78,7 +78,7 @@ def test_ids_in_the_configuration_of_a_graph(captured: Captured) -> None:
 
 
 class Rewriting(BaseRetriever):
-    """Asks a model for a better query, without passing callbacks on."""
+    """A retriever that asks a model for a better query, without passing callbacks on."""
 
     def _get_relevant_documents(self, query: str, *, run_manager: CallbackManagerForRetrieverRun) -> list[Document]:
         model("pier opening year").invoke(f"Rewrite: {query}")
@@ -87,7 +87,7 @@ class Rewriting(BaseRetriever):
 
 @pytest.mark.parametrize("chain", ["legacy", "LCEL"])
 def test_a_model_that_a_retriever_calls(captured: Captured, chain: str) -> None:
-    """It is part of the turn, its tokens count, and it did not write the answer."""
+    """The call is part of the turn and its tokens count, but it did not write the answer."""
     if chain == "legacy":
         RetrievalQA.from_llm(model("In 2019."), retriever=Rewriting()).invoke({"query": QUESTION})
     else:

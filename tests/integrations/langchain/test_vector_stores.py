@@ -1,4 +1,4 @@
-"""Searches in vector stores that are called directly, and that the application notices nothing of it."""
+"""Searches in vector stores that are called directly are captured, and the stores behave as before."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SEARCHES: dict[str, Any] = {
 
 @pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES.keys())
 def test_a_search_in_a_plain_function(captured: Captured, search: Any) -> None:
-    """It is a retriever's step of the turn, and only one, however many methods call each other."""
+    """The search is one retriever step of the turn, however many methods call each other."""
 
     def answer(question: str) -> str:
         return str(model("In 2019.").invoke(f"Use this: {join(search(store()))}. {question}").text)
@@ -55,7 +55,7 @@ def test_a_search_in_a_plain_function(captured: Captured, search: Any) -> None:
 
 
 def test_a_search_in_middleware(captured: Captured) -> None:
-    """LangChain's own tutorial of a RAG chain."""
+    """This is the RAG chain of LangChain's tutorial."""
     handbook = store()
 
     @dynamic_prompt
@@ -74,7 +74,7 @@ def test_a_search_in_middleware(captured: Captured) -> None:
 
 
 def test_a_search_in_a_tool_that_returns_text(captured: Captured) -> None:
-    """The text is the tool's, the passages are the documents; the tool's query is the search's."""
+    """The tool's step has the text; the search inside it has the documents and the query."""
     handbook = store()
 
     @tool
@@ -95,7 +95,7 @@ def test_a_search_in_a_tool_that_returns_text(captured: Captured) -> None:
 
 
 class Own(InMemoryVectorStore):
-    """A store of the application's own."""
+    """A vector store of the application."""
 
     def similarity_search(self, query: str, k: int = 4, **kwargs: Any) -> list[Document]:
         """Find something."""
@@ -143,7 +143,7 @@ def test_a_search_that_fails_is_an_error_of_its_step(captured: Captured) -> None
 
 
 def test_a_search_outside_of_any_chain_is_not_a_turn(captured: Captured) -> None:
-    """There is nothing that it belongs to."""
+    """A search by itself is not recorded."""
     store().similarity_search(QUESTION)
 
     assert captured.turns == []

@@ -1,4 +1,4 @@
-"""One turn for one call, whichever way a chain is called."""
+"""Each call is one turn, whichever method of the chain is called."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ CALLS: dict[str, Callable[[Any], str]] = {
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
 class TestEveryWay:
     def test_gives_the_question_the_passages_and_the_answer(self, captured: Captured, call: Any) -> None:
-        """The turn has what the user asked, what was retrieved and what was answered."""
+        """The turn has the question, the passages and the answer."""
         assert call(lcel()) == ANSWER
 
         turn = captured.turn
@@ -58,7 +58,7 @@ class TestEveryWay:
         assert turn.framework == "langchain"
 
     def test_counts_the_providers_tokens(self, captured: Captured, call: Any) -> None:
-        """Usage and model name come from the provider, also when the answer is streamed."""
+        """Usage and model name come from the provider, also if the answer is streamed."""
         call(lcel())
 
         turn = captured.turn
@@ -81,7 +81,7 @@ class TestEveryWay:
 
 @pytest.mark.parametrize("name", ["stream", "astream", "astream_events"])
 def test_a_streamed_answer_has_a_time_to_first_token(captured: Captured, name: str) -> None:
-    """From the start of the turn to the first token, and before the end."""
+    """It is measured from the start of the turn, and is less than the total."""
     CALLS[name](lcel())
 
     timing = captured.turn.timing
@@ -91,7 +91,7 @@ def test_a_streamed_answer_has_a_time_to_first_token(captured: Captured, name: s
 
 
 def test_an_answer_that_is_not_streamed_has_none(captured: Captured) -> None:
-    """Without tokens there is no first one."""
+    """Without a stream there is no time to first token."""
     lcel().invoke(QUESTION)
 
     assert captured.turn.timing is not None
@@ -108,7 +108,7 @@ def test_a_batch_is_as_many_turns_as_inputs(captured: Captured) -> None:
 
 
 def test_tokens_that_no_provider_counted_are_estimated_and_marked(captured: Captured) -> None:
-    """Where the provider reports nothing, the count is an estimate and says so."""
+    """If the provider reports no usage, it is estimated and marked as estimated."""
     lcel(usage=None).invoke(QUESTION)
 
     usage = captured.turn.usage
@@ -119,7 +119,7 @@ def test_tokens_that_no_provider_counted_are_estimated_and_marked(captured: Capt
 
 
 def test_a_model_call_names_the_requested_model_and_the_response(captured: Captured) -> None:
-    """The model that was asked for, the one that answered, and the provider's id of the completion."""
+    """The step has the requested model, the model that answered, and the provider's id of the completion."""
     reported = {"model_name": "m-2026", "id": "chatcmpl-1"}
     lcel(lambda messages: AIMessage(ANSWER, response_metadata=reported), model_name="m").invoke(QUESTION)
 

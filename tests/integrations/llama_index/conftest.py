@@ -13,7 +13,7 @@ from tests.integrations.langchain.conftest import Captured
 
 @pytest.fixture
 def captured(caplog: pytest.LogCaptureFixture) -> Iterator[Captured]:
-    """An instrumented process without metrics. Nothing may be left in the table, and nothing of ours have failed."""
+    """An instrumented process without metrics. Afterwards the table is empty and no error was counted."""
     exporter = InMemoryExporter()
     with rageval_hooks.instrument(metrics=[], exporters=[exporter]) as handle:
         yield Captured(handle, exporter)

@@ -1,4 +1,4 @@
-"""A model that does as it is told and the real MiniLM embeddings, on llama-index's real base classes."""
+"""A scripted model and the real MiniLM embeddings, on llama-index's real base classes."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class ScriptedLLM(FunctionCallingLLM):
 
 
 class NestingLLM(CustomLLM):
-    """As users write them: only ``complete`` and ``stream_complete``; llama-index nests every other method in these."""
+    """A model as users write it, with ``complete`` and ``stream_complete`` only; other methods call these."""
 
     answer: str = "It was opened in 2019."
 
@@ -181,7 +181,7 @@ def _embedding(text: str) -> list[float]:
 
 
 class MiniLM(BaseEmbedding):
-    """The packaged all-MiniLM-L6-v2. Each text is embedded once, as all tests ask the same."""
+    """The packaged all-MiniLM-L6-v2. Each text is embedded once, because all tests embed the same texts."""
 
     def _get_text_embedding(self, text: str) -> list[float]:
         return list(_embedding(text))

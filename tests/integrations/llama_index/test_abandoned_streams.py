@@ -1,4 +1,4 @@
-"""Streams that are not read to their end: the garbage collector closes them, at any time and in any context."""
+"""Streams that are not read to their end are closed by the garbage collector, at any time and in any context."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def engine() -> RetrieverQueryEngine:
 
 
 def test_a_collected_stream_leaves_the_callers_context_unchanged(captured: Captured) -> None:
-    """The collector may run in any context; its variables keep their values."""
+    """The context variables keep their values."""
     response = engine().query(QUESTION)
     next(response.response_gen)
     response.metadata = {"cycle": response}
@@ -82,7 +82,7 @@ def test_a_collected_stream_leaves_the_callers_context_unchanged(captured: Captu
 
 
 def test_a_task_that_is_destroyed_while_it_reads(captured: Captured) -> None:
-    """Its event loop is closed without waiting for it; the turn is cancelled and incomplete."""
+    """The event loop is closed without waiting for the task. The turn is cancelled and incomplete."""
 
     async def read() -> None:
         response = await engine().aquery(QUESTION)

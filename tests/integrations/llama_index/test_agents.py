@@ -1,4 +1,4 @@
-"""Agents and workflows: one run is one turn, whatever its steps and tools do."""
+"""One run of an agent or a workflow is one turn, whatever its steps and tools do."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SEARCHED = "pier opening year"
 
 
 def calls_then(answer: str, *names: str, **arguments: Any) -> Any:
-    """A model that asks for tools first, and answers when it has their outputs."""
+    """Return a model that asks for tools first, and answers when it has their outputs."""
 
     def script(messages: Sequence[ChatMessage]) -> Any:
         if any(message.role == MessageRole.TOOL for message in messages):
@@ -83,7 +83,7 @@ def react(messages: Sequence[ChatMessage]) -> str:
 @pytest.mark.parametrize("streaming", [False, True], ids=["achat", "astream_chat"])
 @pytest.mark.parametrize("kind", ["function", "react"])
 def test_an_agent_with_a_query_engine(captured: Captured, kind: str, streaming: bool) -> None:
-    """The user's message is the query, the tool's input a rewritten one; the engine's context is the turn's."""
+    """The message is the query, the tool's input a retrieval query, and the engine's context the turn's."""
     model = calls_then(ANSWER, "search") if kind == "function" else llm(react)
     agent_class = FunctionAgent if kind == "function" else ReActAgent
     run(agent_class(tools=[query_tool()], llm=model, streaming=streaming))
@@ -105,7 +105,7 @@ def test_an_agent_with_a_query_engine(captured: Captured, kind: str, streaming: 
 
 
 def test_an_agent_with_a_retriever(captured: Captured) -> None:
-    """The passages are in the prompt as the tool's output."""
+    """The prompt has the passages as the tool's output."""
     run(FunctionAgent(tools=[retriever_tool()], llm=calls_then(ANSWER, "find")))
 
     turn = captured.turn
@@ -118,7 +118,7 @@ def test_an_agent_with_a_retriever(captured: Captured) -> None:
 
 
 def test_an_agent_with_two_tools_at_once(captured: Captured) -> None:
-    """What both retrieved is the context, once."""
+    """The context has the passages of both retrievers, each once."""
     run(FunctionAgent(tools=[retriever_tool(), query_tool()], llm=calls_then(ANSWER, "find", "search")))
 
     turn = captured.turn
@@ -147,7 +147,7 @@ def test_agents_that_work_together(captured: Captured) -> None:
 
 
 def test_a_chat_history(captured: Captured) -> None:
-    """Without a message the last one of the user in the history is the query."""
+    """Without a message, the query is the user's last message in the history."""
     history = [ChatMessage(role="user", content="Hello"), ChatMessage(role="user", content=QUESTION)]
     run(FunctionAgent(tools=[query_tool()], llm=calls_then(ANSWER, "search")), chat_history=history)
 
@@ -160,7 +160,7 @@ def broken(input: str) -> str:
 
 
 def test_a_tool_that_fails(captured: Captured) -> None:
-    """The agent goes on: the error stands on the tool's step only."""
+    """The agent continues. Only the tool's step has the error."""
     tool = FunctionTool.from_defaults(broken, name="broken")
     run(FunctionAgent(tools=[tool], llm=calls_then("I could not find out.", "broken")))
 
@@ -172,7 +172,7 @@ def test_a_tool_that_fails(captured: Captured) -> None:
 
 
 def test_a_model_that_fails(captured: Captured) -> None:
-    """The workflow's error is the turn's."""
+    """The turn has the workflow's error."""
     with pytest.raises(OutOfOrderError):
         run(FunctionAgent(tools=[query_tool()], llm=llm(OutOfOrderError("overloaded"))))
 
@@ -188,7 +188,7 @@ class Found(Event):
 
 
 class RagFlow(Workflow):
-    """Retrieves in one step and answers in another."""
+    """A workflow that retrieves in one step and answers in another."""
 
     retriever: Any = None
     model: Any = None
@@ -211,7 +211,7 @@ class Structured(BaseModel):
 
 @pytest.mark.parametrize("structured", [False, True], ids=["text", "structured"])
 def test_a_workflow(captured: Captured, structured: bool) -> None:
-    """Its start event has the query, its stop event the answer."""
+    """The start event has the query, the stop event the answer."""
     flow = RagFlow()
     flow.retriever, flow.model, flow.structured = index().as_retriever(similarity_top_k=2), llm(ANSWER), structured
     run(flow, question=QUESTION, top_k=3)
@@ -228,7 +228,7 @@ def test_a_workflow(captured: Captured, structured: bool) -> None:
 
 
 class Waiting(Workflow):
-    """Never ends by itself."""
+    """A workflow that never ends by itself."""
 
     reached: Any = None
 
@@ -240,7 +240,7 @@ class Waiting(Workflow):
 
 
 def test_a_workflow_that_is_cancelled(captured: Captured) -> None:
-    """The user's own cancel is no error."""
+    """A cancellation by the user is not an error."""
 
     async def main() -> None:
         flow = Waiting()
@@ -257,7 +257,7 @@ def test_a_workflow_that_is_cancelled(captured: Captured) -> None:
 
 
 def test_a_workflow_that_nobody_waits_for(captured: Captured) -> None:
-    """The end of the event loop ends it."""
+    """It ends with its event loop."""
 
     async def main() -> None:
         flow = Waiting()
@@ -271,7 +271,7 @@ def test_a_workflow_that_nobody_waits_for(captured: Captured) -> None:
 
 
 def test_a_workflow_that_runs_out_of_time(captured: Captured) -> None:
-    """A timeout is an error, and tells itself apart by its type."""
+    """The error has the type of the timeout."""
 
     async def main() -> None:
         flow = Waiting(timeout=0.01)
@@ -299,7 +299,7 @@ confirm.__annotations__["ctx"] = Context  # llama-index does not resolve annotat
 
 
 def test_an_agent_that_a_human_answers(captured: Captured) -> None:
-    """The wait is no error: neither the turn has one, nor the tool that waited."""
+    """Neither the turn nor the tool that waited has an error."""
 
     async def main() -> None:
         agent = FunctionAgent(tools=[confirm], llm=calls_then("Done.", "confirm", question="Sure?"))
@@ -319,7 +319,7 @@ def test_an_agent_that_a_human_answers(captured: Captured) -> None:
 
 
 class ConfirmingFlow(Workflow):
-    """Waits for a human, then asks a model."""
+    """A workflow that waits for a human, then asks a model."""
 
     model: Any = None
 
@@ -333,7 +333,7 @@ class ConfirmingFlow(Workflow):
 
 
 def test_a_workflow_that_waits_for_a_human_in_vain(captured: Captured) -> None:
-    """Stopped while it waited, to be resumed later: interrupted. Resumed, it is a turn with an answer."""
+    """Stopped while it waits, the turn is interrupted. When it is resumed, the turn has an answer."""
 
     async def main() -> None:
         flow = ConfirmingFlow()
@@ -354,7 +354,7 @@ def test_a_workflow_that_waits_for_a_human_in_vain(captured: Captured) -> None:
     assert (first.status, first.error) == ("interrupted", None)
     assert first.query == "Delete it"
     assert (second.status, second.error, second.response) == ("ok", None, "Done.")
-    assert second.query == "The human said yes", "a workflow that is resumed has no question of its own"
+    assert second.query == "The human said yes", "a workflow that is resumed has no question in its arguments"
 
 
 @pytest.mark.parametrize(
@@ -363,7 +363,7 @@ def test_a_workflow_that_waits_for_a_human_in_vain(captured: Captured) -> None:
     ids=["a retriever's nodes", "a query engine's answer"],
 )
 def test_a_follow_up_question_from_earlier_tool_messages(captured: Captured, tool: Any, passages: list[str]) -> None:
-    """What a tool returned in an earlier turn is in the prompt of this one, so it is a passage of this one."""
+    """The prompt has the output of an earlier tool, so the turn has its passages."""
     tool = tool()
     agent = FunctionAgent(tools=[tool], llm=calls_then(ANSWER, tool.metadata.name))
 

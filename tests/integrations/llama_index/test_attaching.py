@@ -1,4 +1,4 @@
-"""On and off: what is attached where what is installed, what it loads, and what it leaves."""
+"""What is attached depends on what is installed; attaching imports nothing heavy, and detaching leaves nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def python(code: str) -> str:
 def test_a_framework_that_cannot_be_imported_is_not_attached(
     hidden: tuple[str, ...], attached: tuple[str, ...]
 ) -> None:
-    """The other one is. Since the distribution is installed here, a warning names what is missing."""
+    """The other framework is attached. A warning names the missing module, because the distribution is installed."""
     printed = python(
         "import sys, rageval_hooks\n"
         f"for name in {hidden!r}: sys.modules[name] = None\n"
@@ -45,7 +45,7 @@ def test_a_framework_that_cannot_be_imported_is_not_attached(
 
 
 def test_neither_is_installed() -> None:
-    """The application can mark its turns itself."""
+    """The application can still mark its turns with ``start_turn``."""
     printed = python(
         "import sys, rageval_hooks\n"
         "for name in ('langchain_core', 'llama_index_instrumentation'): sys.modules[name] = None\n"
@@ -59,7 +59,7 @@ def test_neither_is_installed() -> None:
 
 
 def test_llama_index_itself_is_not_loaded() -> None:
-    """Its import takes seconds, and an application may only have it installed; loaded later, it is seen."""
+    """Its import takes seconds, and an application may not use it. If it is imported later, it is captured."""
     printed = python(
         "import sys, rageval_hooks\n"
         "from rageval_hooks.testing import InMemoryExporter\n"
@@ -76,7 +76,7 @@ def test_llama_index_itself_is_not_loaded() -> None:
 
 
 def test_a_turn_of_the_last_moment_is_delivered() -> None:
-    """What was handed over by an event loop is not lost when the interpreter exits right after it."""
+    """A turn that an event loop handed over is delivered although the interpreter exits right after it."""
     printed = python(
         "import asyncio, rageval_hooks\n"
         "from rageval_hooks.exporters.base import Exporter\n"
@@ -94,7 +94,7 @@ def test_a_turn_of_the_last_moment_is_delivered() -> None:
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["query", "aquery"])
 def test_a_stream_that_is_open_at_exit(asynchronous: bool) -> None:
-    """The interpreter exits in silence."""
+    """The interpreter exits without output."""
     printed = python(
         "import asyncio, rageval_hooks\n"
         "from llama_index.core import get_response_synthesizer\n"
@@ -116,7 +116,7 @@ def test_a_stream_that_is_open_at_exit(asynchronous: bool) -> None:
 
 
 def test_the_dispatcher_is_left_as_it_was() -> None:
-    """After the shutdown LlamaIndex calls nothing of ours any more; attached twice, once."""
+    """After the shutdown LlamaIndex has no handler of ours. Attaching twice adds each handler once."""
     dispatcher = get_dispatcher()
     before = (list(dispatcher.span_handlers), list(dispatcher.event_handlers))
     for sample_rate in (1.0, 0.5):

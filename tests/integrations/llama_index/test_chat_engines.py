@@ -1,5 +1,4 @@
-"""Chat engines: the message is the query, a condensed question is beside it; streamed answers are written down beside
-their readers, and end the turn when they are complete."""
+"""Chat engines: the message is the query, a condensed question a retrieval query; streams end their turn."""
 
 from __future__ import annotations
 
@@ -52,7 +51,7 @@ def chat(engine: Any, method: str) -> str:
 @pytest.mark.parametrize("method", ["chat", "achat", "stream_chat", "astream_chat"])
 @pytest.mark.parametrize("mode", ["context", "condense_plus_context", "condense_question"])
 def test_a_message_is_a_turn(captured: Captured, mode: str, method: str) -> None:
-    """Its query is what the user wrote, in every mode and way of calling."""
+    """The query is the user's message, in every mode and for every way of calling."""
     assert chat(chat_engine(mode, llm(script)), method) == ANSWER
 
     turn = captured.turn
@@ -73,7 +72,7 @@ def test_a_message_is_a_turn(captured: Captured, mode: str, method: str) -> None
 
 @pytest.mark.parametrize("method", ["chat", "achat", "stream_chat", "astream_chat"])
 def test_a_chat_without_retrieval(captured: Captured, method: str) -> None:
-    """It is traced, and not evaluated."""
+    """The turn is traced, and not evaluated."""
     chat(chat_engine("simple", llm()), method)
 
     turn = captured.turn
@@ -84,7 +83,7 @@ def test_a_chat_without_retrieval(captured: Captured, method: str) -> None:
 @pytest.mark.parametrize("method", ["stream_chat", "astream_chat"])
 @pytest.mark.parametrize("mode", ["context", "condense_question", "simple"])
 def test_a_reader_that_stops_early(captured: Captured, mode: str, method: str) -> None:
-    """The engine writes the whole answer into its history all the same: the turn is complete."""
+    """The engine writes the whole answer into its history anyway, so the turn is complete."""
     engine = chat_engine(mode, llm(script))
 
     async def main() -> None:
@@ -109,7 +108,7 @@ def test_a_reader_that_stops_early(captured: Captured, mode: str, method: str) -
 @pytest.mark.parametrize("method", ["stream_chat", "astream_chat"])
 @pytest.mark.parametrize("mode", ["context", "condense_question", "simple"])
 def test_a_model_that_breaks_off(captured: Captured, mode: str, method: str) -> None:
-    """The error is the turn's; the words until then are its answer."""
+    """The turn has the error, and the text until then as its answer."""
     with pytest.raises(OutOfOrderError):
         chat(chat_engine(mode, llm(script, fails_after=2)), method)
 
@@ -121,7 +120,7 @@ def test_a_model_that_breaks_off(captured: Captured, mode: str, method: str) -> 
 
 
 def test_the_turn_is_not_over_before_the_answer_is_complete(captured: Captured) -> None:
-    """``stream_chat`` returns at once; the model may take its time after that."""
+    """``stream_chat`` returns at once, while the model is still writing."""
     go_on = threading.Event()
 
     def slowly(messages: Any) -> str:
@@ -137,7 +136,7 @@ def test_the_turn_is_not_over_before_the_answer_is_complete(captured: Captured) 
 
 
 def test_a_conversation(captured: Captured) -> None:
-    """Every message becomes a separate turn."""
+    """Every message is a separate turn."""
     engine = chat_engine("condense_plus_context", llm(script))
     for question in ("first", "second"):
         engine.chat(question)

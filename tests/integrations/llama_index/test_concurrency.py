@@ -19,7 +19,7 @@ TURNS = 64
 
 
 def echo_engine(**options: Any) -> Any:
-    """An engine whose nodes and answer can be told from its question."""
+    """Return an engine whose nodes and answer contain its question."""
 
     def find(query: str) -> list[NodeWithScore]:
         return [
@@ -53,7 +53,7 @@ def check(turns: list[Turn]) -> None:
 
 
 def test_threads(captured: Captured) -> None:
-    """64 turns over 16 threads, of one engine."""
+    """64 turns of one engine run on 16 threads."""
     engine = echo_engine()
 
     def ask(question: str) -> None:
@@ -67,7 +67,7 @@ def test_threads(captured: Captured) -> None:
 
 
 def test_streams_in_threads(captured: Captured) -> None:
-    """64 streams over 16 threads, each read to its end."""
+    """64 streams on 16 threads are each read to their end."""
     engine = echo_engine(streaming=True)
 
     def ask(question: str) -> None:
@@ -82,7 +82,7 @@ def test_streams_in_threads(captured: Captured) -> None:
 
 
 def test_tasks(captured: Captured) -> None:
-    """64 turns at once in one event loop."""
+    """64 turns run concurrently in one event loop."""
     engine = echo_engine()
 
     async def ask(question: str) -> None:
@@ -98,7 +98,7 @@ def test_tasks(captured: Captured) -> None:
 
 
 def test_streams_in_tasks(captured: Captured) -> None:
-    """64 streams that are read in turns, in one event loop."""
+    """64 streams are read alternately in one event loop."""
     engine = echo_engine(streaming=True)
 
     async def ask(question: str) -> None:

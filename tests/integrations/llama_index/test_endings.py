@@ -1,4 +1,4 @@
-"""However a span ends, there is one turn that says so, and nothing is left behind; our own faults stay our own."""
+"""However a span ends, there is one turn with the right status. Our own errors do not reach the application."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def ask(asked: Any, asynchronous: bool) -> None:
 @pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streaming"])
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["query", "aquery"])
 def test_an_error_of_the_retriever(captured: Captured, asynchronous: bool, streaming: bool) -> None:
-    """It stands on the retriever's step and on the turn, and reaches the application unchanged."""
+    """The step and the turn have the exception, and the application gets the same object."""
     with pytest.raises(OutOfOrderError, match="index is gone"):
         ask(engine(OutOfOrderError("index is gone"), streaming=streaming), asynchronous)
 
@@ -53,7 +53,7 @@ def test_an_error_of_the_retriever(captured: Captured, asynchronous: bool, strea
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["query", "aquery"])
 def test_an_error_of_the_model(captured: Captured, asynchronous: bool) -> None:
-    """What was retrieved before stays."""
+    """The turn keeps what was retrieved before."""
     with pytest.raises(OutOfOrderError):
         ask(engine(answer=OutOfOrderError("overloaded")), asynchronous)
 
@@ -65,7 +65,7 @@ def test_an_error_of_the_model(captured: Captured, asynchronous: bool) -> None:
 
 
 def test_a_cancelled_task(captured: Captured) -> None:
-    """A cancel is no error."""
+    """A cancellation is not an error."""
 
     async def main() -> None:
         reached = asyncio.Event()
@@ -94,7 +94,7 @@ PLACES = {
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_fault_of_ours(place: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """The application does not notice; we count it, write one line, and leave nothing behind."""
+    """The application does not notice. The error is counted and logged once, and the table is empty afterwards."""
 
     def broken(*args: Any) -> Any:
         raise RuntimeError("our own mistake")
@@ -115,7 +115,7 @@ def test_a_fault_of_ours(place: str, monkeypatch: pytest.MonkeyPatch, caplog: py
 
 
 def test_our_own_judges_calls_are_not_seen(captured: Captured) -> None:
-    """Calls in a suppressed context make no turn."""
+    """Calls in a suppressed context are not recorded."""
     context = contextvars.copy_context()
     context.run(suppressed.suppress)
     context.run(engine().query, QUESTION)
@@ -124,7 +124,7 @@ def test_our_own_judges_calls_are_not_seen(captured: Captured) -> None:
 
 
 def test_what_opentelemetry_suppresses_is_evaluated_all_the_same(captured: Captured) -> None:
-    """Suppressing spans is not what keeps turns away: only our own suppression does, as for LangChain."""
+    """Only our own suppression keeps turns from being recorded, as for LangChain."""
     with suppress_instrumentation():
         engine().query(QUESTION)
 
@@ -132,7 +132,7 @@ def test_what_opentelemetry_suppresses_is_evaluated_all_the_same(captured: Captu
 
 
 def test_session_and_user_from_openinference(captured: Captured) -> None:
-    """``using_attributes`` around the call."""
+    """``using_attributes`` is in effect around the call."""
     with using_attributes(session_id="s1", user_id="u1", metadata={"tier": "gold"}):
         engine().query(QUESTION)
 
@@ -141,7 +141,7 @@ def test_session_and_user_from_openinference(captured: Captured) -> None:
 
 
 def test_session_and_user_from_instrument_tags(captured: Captured) -> None:
-    """LlamaIndex's own way to attach things; they take precedence over OpenTelemetry's context."""
+    """LlamaIndex's own tags take precedence over OpenTelemetry's context."""
     with using_attributes(session_id="other"), instrument_tags({"session_id": "s2", "user_id": 7, "tier": "gold"}):
         engine().query(QUESTION)
 
@@ -151,7 +151,7 @@ def test_session_and_user_from_instrument_tags(captured: Captured) -> None:
 
 
 def test_a_turn_that_is_not_selected() -> None:
-    """With a rate of 0 nothing is recorded, streams included, and nothing is left."""
+    """With a rate of 0 nothing is recorded, streams included, and the table is empty afterwards."""
     exporter = InMemoryExporter()
     with rageval_hooks.instrument(metrics=[], exporters=[exporter], sample_rate=0.0) as handle:
         assert str(engine().query(QUESTION)) == "It was opened in 2019."
@@ -163,7 +163,7 @@ def test_a_turn_that_is_not_selected() -> None:
 
 
 def test_a_worker_that_was_started_within_a_sampled_out_turn() -> None:
-    """It has the context of that turn, but a question that it asks after the end of the turn becomes a new turn."""
+    """It has the context of that turn, but its later questions are new turns."""
     contexts = []
 
     def remembering(messages: Any) -> str:
@@ -182,7 +182,7 @@ def test_a_worker_that_was_started_within_a_sampled_out_turn() -> None:
 
 @pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streaming"])
 def test_in_an_event_loop_the_turn_is_evaluated_beside_it(streaming: bool) -> None:
-    """Scoring never runs on the loop's thread, and ``flush`` waits for what was handed over."""
+    """Scores are computed on another thread, and ``flush`` waits for them."""
     import threading
 
     threads: list[int] = []
@@ -207,7 +207,7 @@ def test_in_an_event_loop_the_turn_is_evaluated_beside_it(streaming: bool) -> No
 
 
 def test_outside_of_a_loop_the_scores_are_there_when_the_call_returns() -> None:
-    """So that they can guard the answer."""
+    """The application can use them as a guard."""
     seen: list[str] = []
     with rageval_hooks.instrument(
         metrics=[], exporters=[InMemoryExporter()], on_evaluation=lambda evaluation: seen.append(evaluation.turn.query)

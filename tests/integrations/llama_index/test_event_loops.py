@@ -1,4 +1,4 @@
-"""Calls inside of a running event loop: nothing of ours may block it, not even for a synchronous call."""
+"""Calls inside a running event loop: our code never blocks the loop, not even in a synchronous call."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CALLS: dict[str, tuple[Callable[[], Any], Callable[[Any], str]]] = {
 
 @pytest.mark.parametrize("call", CALLS)
 def test_a_synchronous_call_does_not_block_the_loop(call: str) -> None:
-    """Blockbuster raises in code of ours that blocks; the answer, the scores and the counts are as without it."""
+    """Blockbuster raises if our code blocks. The answer, the scores and the counts are the usual ones."""
     make, ask = CALLS[call]
     exporter = InMemoryExporter()
     with rageval_hooks.instrument(models="lexical", exporters=[exporter]) as handle:

@@ -1,4 +1,4 @@
-"""An application that OpenInference traces already: only evaluation spans are added, below the spans that exist."""
+"""If OpenInference traces the application already, only evaluation spans are added, below its spans."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def ask(way: str) -> None:
 @pytest.mark.parametrize("order", ["ours last", "ours first"])
 @pytest.mark.parametrize("way", ["query", "aquery", "stream"])
 def test_scores_stand_below_the_span_of_the_query(way: str, order: str) -> None:
-    """No second span for the turn or its steps; one EVALUATOR span, a child of theirs and linked to it."""
+    """There is no second span for the turn or its steps. One EVALUATOR span is a child of the query's span."""
     exporter = InMemorySpanExporter()
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
@@ -84,7 +84,7 @@ def test_scores_stand_below_the_span_of_the_query(way: str, order: str) -> None:
 
 @pytest.mark.parametrize("order", ["ours last", "ours first"])
 def test_their_spans_are_as_without_us(order: str) -> None:
-    """Following a stream changes neither which spans they make nor how these end."""
+    """Following a stream changes neither which spans OpenInference makes nor how these end."""
 
     def names(*instrumentations: Any) -> set[tuple[str, str]]:
         exporter = InMemorySpanExporter()
@@ -108,7 +108,7 @@ def test_their_spans_are_as_without_us(order: str) -> None:
 
 @pytest.mark.parametrize("order", ["ours last", "ours first"])
 def test_scores_of_passages_name_the_retrievers_span(order: str) -> None:
-    """Their retriever span has ended: the event has its id and the passage's position, and a link leads there."""
+    """That span has ended, so an event has its id and the passage's position, and a link leads to it."""
     exporter = InMemorySpanExporter()
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))

@@ -1,4 +1,4 @@
-"""The passages of a turn: the nodes in the prompt, wherever they came from, and the retrieved nodes that were not."""
+"""The passages of a turn: the nodes in the prompt, wherever they came from, and the retrieved nodes that are not."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def dropped(turn: Turn) -> list[str | None]:
 
 
 def calling(tool: str, answer: str = ANSWER, **arguments: str) -> ScriptedLLM:
-    """A model that calls a tool first and then answers."""
+    """Return a model that calls a tool first and then answers."""
 
     def script(messages: Sequence[ChatMessage]) -> Any:
         if messages[-1].role.value == "tool":
@@ -51,14 +51,14 @@ def calling(tool: str, answer: str = ANSWER, **arguments: str) -> ScriptedLLM:
 
 
 class Found(Event):
-    """What a step passes to the next one."""
+    """What one step passes to the next."""
 
     nodes: Any
     question: str
 
 
 class Searching(Workflow):
-    """Searches a vector store in one step, writes the answer from the first two results in the next."""
+    """A workflow that searches a vector store, and answers from the first two results."""
 
     @step
     async def search(self, ev: StartEvent) -> Found:
@@ -77,7 +77,7 @@ class Searching(Workflow):
     ids=["nodes", "nodes with scores", "result of a vector store"],
 )
 def test_nodes_that_steps_pass_on(captured: Captured, found: Any) -> None:
-    """Those in the prompt are passages. The others may be anything, so they are not."""
+    """Only the nodes in the prompt are passages."""
 
     async def main() -> None:
         await Searching().run(question=QUESTION, found=found)
@@ -89,7 +89,7 @@ def test_nodes_that_steps_pass_on(captured: Captured, found: Any) -> None:
 
 
 def test_documents_that_the_caller_passes_in(captured: Captured) -> None:
-    """They were not retrieved in this turn, but the answer was written from them."""
+    """They were not retrieved in this turn, but they are in the prompt."""
     documents = [Document(id_=key, text=text) for key, text in FACTS.items()]
 
     async def main() -> None:
@@ -101,7 +101,7 @@ def test_documents_that_the_caller_passes_in(captured: Captured) -> None:
 
 
 class Grading(Workflow):
-    """Corrective RAG: drops what was retrieved and uses a web page."""
+    """Corrective RAG: a workflow that drops what was retrieved and uses a web page."""
 
     @step
     async def run_all(self, ev: StartEvent) -> StopEvent:
@@ -116,7 +116,7 @@ class Grading(Workflow):
 
 
 def test_retrieved_nodes_that_were_graded_away(captured: Captured) -> None:
-    """They are kept and marked, although the grader's prompts had them."""
+    """They are kept and marked as dropped, although the grader's prompts had them."""
 
     async def main() -> None:
         await Grading().run(question=QUESTION)
@@ -128,7 +128,7 @@ def test_retrieved_nodes_that_were_graded_away(captured: Captured) -> None:
 
 
 def test_nodes_that_a_tool_returns(captured: Captured) -> None:
-    """A function of the application that calls a vector store and returns its nodes."""
+    """The tool is a function that queries a vector store and returns its nodes."""
 
     def search(query: str) -> list[NodeWithScore]:
         """Search."""
@@ -144,7 +144,7 @@ def test_nodes_that_a_tool_returns(captured: Captured) -> None:
 
 
 def test_passages_that_an_agent_used_as_a_tool_has_read(captured: Captured) -> None:
-    """The outer model sees the inner agent's answer only, which was written from them."""
+    """The outer model sees only the inner agent's answer, which was written from them."""
 
     async def ask(question: str) -> str:
         """Ask the other agent."""

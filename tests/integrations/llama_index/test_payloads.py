@@ -1,4 +1,4 @@
-"""Values in whatever shape: questions, answers, messages, nodes, models, tools."""
+"""Questions, answers, messages, nodes, models and tools are read from values of every shape."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ USER = ChatMessage(role=MessageRole.USER, content="When?")
     ],
 )
 def test_the_question(value: Any, query: str) -> None:
-    """In whatever went into a component."""
+    """The question is found in the input of a component."""
     assert payloads.query_of(value) == query
 
 
@@ -115,7 +115,7 @@ def test_the_question(value: Any, query: str) -> None:
     ],
 )
 def test_the_answer(value: Any, answer: str) -> None:
-    """In whatever came out of a component."""
+    """The answer is found in the output of a component."""
     assert payloads.answer_of(value) == answer
 
 
@@ -135,7 +135,7 @@ def test_the_answer(value: Any, answer: str) -> None:
     ],
 )
 def test_the_prompt(prompt: Any, messages: list[tuple[str, str]] | None) -> None:
-    """Roles by the names of everybody else; of pictures nothing, of tool calls their JSON."""
+    """Messages have the usual role names; tool calls become JSON, and images are skipped."""
     found = payloads.messages_of(prompt)
     if messages is not None:
         assert found == tuple(Message(role=role, content=content) for role, content in messages)
@@ -145,7 +145,7 @@ def test_the_prompt(prompt: Any, messages: list[tuple[str, str]] | None) -> None
 
 
 def test_nodes() -> None:
-    """Nodes of every kind, with the store's metadata; a score that is not a number becomes None."""
+    """Nodes of every kind keep the store's metadata. A score that is not a number becomes None."""
     nodes = [
         NodeWithScore(node=TextNode(id_="a", text="one", metadata={"page": 3}), score=0.5),
         NodeWithScore(node=TextNode(id_="b", text="two"), score=float("nan")),
@@ -163,7 +163,7 @@ def test_nodes() -> None:
 
 
 def test_a_snapshot_stays_as_it_was() -> None:
-    """Rerankers give nodes new scores in place, others new texts."""
+    """Rerankers change scores and texts of nodes in place."""
     node = NodeWithScore(node=TextNode(id_="a", text="before"), score=0.5)
     taken = payloads.snapshot([node])
     node.score = 9.0
@@ -186,7 +186,7 @@ def test_a_snapshot_stays_as_it_was() -> None:
     ],
 )
 def test_the_models_name(raw: Any, asked: dict[str, Any], name: str | None) -> None:
-    """As the provider reported it, else as it was asked for; the default of LlamaIndex is no name."""
+    """The provider's name comes first, then the requested one. LlamaIndex's default is not a name."""
     reported = payloads.model_of(SimpleNamespace(raw=raw))
     assert (reported or payloads.requested_model_in(asked)) == name
 
@@ -203,12 +203,12 @@ def test_the_models_name(raw: Any, asked: dict[str, Any], name: str | None) -> N
     ],
 )
 def test_a_tools_input(arguments: dict[str, Any], text: str) -> None:
-    """The only text as it is, all else as JSON."""
+    """A single text is unchanged; anything else becomes JSON."""
     assert payloads.tool_input(arguments) == text
 
 
 def test_what_has_no_json() -> None:
-    """It becomes its own description."""
+    """A value that JSON does not know becomes its ``str``."""
 
     class Odd(BaseModel):
         model_config = {"arbitrary_types_allowed": True}
@@ -221,7 +221,7 @@ def test_what_has_no_json() -> None:
 
 
 def test_names_and_kinds_of_spans() -> None:
-    """By the class where there is one, else by the function."""
+    """A span without an instance has the name of its function."""
     uuid = "-" + "0" * 36
 
     def local() -> None: ...
@@ -233,7 +233,7 @@ def test_names_and_kinds_of_spans() -> None:
 
 
 def test_who_serves_a_model() -> None:
-    """From the package of its class."""
+    """The provider is read from the package of the model's class."""
     served = type("Claude", (), {"__module__": "llama_index.llms.anthropic.base"})()
 
     assert payloads.provider_of(served) == "anthropic"

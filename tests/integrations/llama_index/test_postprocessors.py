@@ -1,4 +1,4 @@
-"""Postprocessors and rerankers: what they leave is the context, what they were given stays with the retriever."""
+"""The output of postprocessors and rerankers is the context; the retriever's step keeps their input."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUESTION = "When was the pier opened?"
 
 
 class Reverse(BaseNodePostprocessor):
-    """A reranker that fires no events and gives the nodes their new scores in place, as many do."""
+    """A reranker without events that gives the nodes new scores in place, as many do."""
 
     keep: int = 2
     events: bool = False
@@ -40,7 +40,7 @@ class Reverse(BaseNodePostprocessor):
 
 
 class AsyncReverse(Reverse):
-    """Its asynchronous method has no span: LlamaIndex decorates abstract methods only."""
+    """A reranker whose asynchronous method has no span: LlamaIndex decorates abstract methods only."""
 
     async def _apostprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
@@ -76,7 +76,7 @@ def of_kind(turn: Turn, kind: str) -> list[Step]:
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["query", "aquery"])
 @pytest.mark.parametrize("events", [False, True], ids=["without events", "with events"])
 def test_a_reranker(captured: Captured, events: bool, asynchronous: bool) -> None:
-    """Its choice is in the prompt, with its order and scores; what it dropped is kept and marked."""
+    """The prompt has its choice, with its order and scores. Dropped passages are kept and marked."""
     ask(engine(Reverse(events=events)), asynchronous)
 
     turn = captured.turn
@@ -96,7 +96,7 @@ def test_a_reranker(captured: Captured, events: bool, asynchronous: bool) -> Non
 
 
 def test_a_reranker_without_a_span(captured: Captured) -> None:
-    """The input of the synthesizer says what it did."""
+    """The input of the synthesizer shows what the reranker chose."""
     ask(engine(AsyncReverse()), True)
 
     turn = captured.turn
@@ -106,7 +106,7 @@ def test_a_reranker_without_a_span(captured: Captured) -> None:
 
 
 def test_several_in_a_row(captured: Captured) -> None:
-    """Each is a step with the nodes that it kept; those of the last one are in the prompt."""
+    """Each is a step with the nodes that it kept. The prompt has those of the last one."""
     ask(engine(Reverse(), SimilarityPostprocessor(similarity_cutoff=99.5)), False)
 
     turn = captured.turn
@@ -116,7 +116,7 @@ def test_several_in_a_row(captured: Captured) -> None:
 
 
 def test_one_that_leaves_nothing(captured: Captured) -> None:
-    """All passages are marked as dropped, although there was no prompt."""
+    """All passages are marked as dropped, although no model was called."""
     ask(engine(SimilarityPostprocessor(similarity_cutoff=2.0)), False)
 
     turn = captured.turn
@@ -128,7 +128,7 @@ def test_one_that_leaves_nothing(captured: Captured) -> None:
 
 
 def test_one_that_changes_the_texts_in_place(captured: Captured) -> None:
-    """Sentence windows: the passage is the window, the retriever's step keeps the sentence that was found."""
+    """With sentence windows, the passage is the window, and the retriever's step keeps the sentence."""
     node = TextNode(id_="d1", text=FACTS["d1"], metadata={"window": "Before that. " + FACTS["d1"]})
     asked = engine(MetadataReplacementPostProcessor(target_metadata_key="window"))
     asked._retriever = ScriptedRetriever(lambda query: [NodeWithScore(node=node, score=0.5)])
@@ -140,7 +140,7 @@ def test_one_that_changes_the_texts_in_place(captured: Captured) -> None:
 
 
 def test_one_that_asks_a_model(captured: Captured) -> None:
-    """Its prompt has every candidate, and is not a prompt of the answer; its call is inside of its step."""
+    """Its call is inside its step. Its prompt has every candidate, and is not the prompt of the answer."""
     ask(engine(LLMRerank(llm=llm("Doc: 1, Relevance: 9"), top_n=1)), False)
 
     turn = captured.turn
@@ -153,7 +153,7 @@ def test_one_that_asks_a_model(captured: Captured) -> None:
 
 
 class Reranking(CustomQueryEngine):
-    """Rerank in a separate function, reported by events only."""
+    """A separate function that reranks, which only events report."""
 
     retriever: Any
     model: Any
@@ -167,7 +167,7 @@ class Reranking(CustomQueryEngine):
 
 
 def test_reranking_that_only_events_report(captured: Captured) -> None:
-    """It is a step like any other, and its nodes are in the prompt."""
+    """It is a step like any other, and the prompt has its nodes."""
     Reranking(retriever=index().as_retriever(similarity_top_k=2), model=llm()).query(QUESTION)
 
     turn = captured.turn

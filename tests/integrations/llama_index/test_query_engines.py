@@ -1,4 +1,4 @@
-"""Query engines of every kind: one query is one turn, its context is what the synthesizer was given."""
+"""One query of a query engine is one turn. Its context is the input of the synthesizer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def ask(engine: Any, asynchronous: bool, question: str = QUESTION) -> str:
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["query", "aquery"])
 @pytest.mark.parametrize("mode", ["compact", "refine", "tree_summarize", "accumulate", "simple_summarize"])
 def test_a_query_is_a_turn(captured: Captured, mode: str, asynchronous: bool) -> None:
-    """Query, answer, context with ids, scores and metadata, prompt, model, tokens and times, in every response mode."""
+    """The turn has query, answer, context, prompt, model, tokens and times, in every response mode."""
     engine = index().as_query_engine(llm=llm(), similarity_top_k=2, response_mode=mode)
     ask(engine, asynchronous)
 
@@ -64,7 +64,7 @@ def test_a_query_is_a_turn(captured: Captured, mode: str, asynchronous: bool) ->
 
 
 def test_a_model_call_names_the_requested_model_and_the_response(captured: Captured) -> None:
-    """The model that was asked for, the one that answered, and the provider's id of the completion."""
+    """The step has the requested model, the model that answered, and the provider's id of the completion."""
     index().as_query_engine(llm=llm()).query(QUESTION)
 
     [call] = [step for step in captured.turn.steps if step.kind == "llm"]
@@ -72,7 +72,7 @@ def test_a_model_call_names_the_requested_model_and_the_response(captured: Captu
 
 
 def test_summarizing_in_several_calls(captured: Captured) -> None:
-    """What no single prompt has room for is shown over several: all of them count, not only the last one."""
+    """Several prompts share the passages. All of these prompts count, not only the last one."""
     engine = index().as_query_engine(llm=llm("2019"), similarity_top_k=3, response_mode="tree_summarize")
     engine._response_synthesizer._prompt_helper.chunk_size_limit = 30
     ask(engine, False)
@@ -86,7 +86,7 @@ def test_summarizing_in_several_calls(captured: Captured) -> None:
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["query", "aquery"])
 def test_a_model_class_that_nests_its_methods_is_counted_once(captured: Captured, asynchronous: bool) -> None:
-    """``achat`` calls ``chat``, which calls ``complete``: three pairs of events, one call, one count of tokens."""
+    """``achat`` calls ``chat``, which calls ``complete``: one call, one token count."""
     ask(index().as_query_engine(llm=NestingLLM(), similarity_top_k=1), asynchronous)
 
     turn = captured.turn
@@ -98,7 +98,7 @@ def test_a_model_class_that_nests_its_methods_is_counted_once(captured: Captured
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 def test_a_retriever_and_a_synthesizer_by_hand(captured: Captured, asynchronous: bool) -> None:
-    """The synthesizer's run is the turn, with the nodes that it was given; the bare retrieval is not evaluated."""
+    """The synthesizer's run is the turn, with its input nodes. The retriever's run is not evaluated."""
     retriever = index().as_retriever(similarity_top_k=2)
     synthesizer = get_response_synthesizer(llm=llm())
 
@@ -121,7 +121,7 @@ def test_a_retriever_and_a_synthesizer_by_hand(captured: Captured, asynchronous:
 
 
 def test_a_function_of_the_applications_own(captured: Captured) -> None:
-    """A function with its own span around everything is the turn."""
+    """A decorated function around everything is the turn."""
     retriever = index().as_retriever(similarity_top_k=2)
     synthesizer = get_response_synthesizer(llm=llm())
 
@@ -140,7 +140,7 @@ def test_a_function_of_the_applications_own(captured: Captured) -> None:
 
 
 class HandMadeEngine(CustomQueryEngine):
-    """Retrieves, and asks the model without a synthesizer."""
+    """An engine that retrieves, and calls the model without a synthesizer."""
 
     retriever: Any
     model: Any
@@ -151,7 +151,7 @@ class HandMadeEngine(CustomQueryEngine):
 
 
 def test_a_custom_query_engine(captured: Captured) -> None:
-    """Without a synthesizer the context is what was retrieved; of that, what was not shown is seen."""
+    """Without a synthesizer the context is what was retrieved, marked with what was shown."""
     HandMadeEngine(retriever=index().as_retriever(similarity_top_k=2), model=llm()).query(QUESTION)
 
     turn = captured.turn
@@ -162,7 +162,7 @@ def test_a_custom_query_engine(captured: Captured) -> None:
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["query", "aquery"])
 def test_a_router_is_one_turn(captured: Captured, asynchronous: bool) -> None:
-    """The outermost query is the turn; the engine that was chosen gives the context, the selector's call is a step."""
+    """The outermost query is the turn. The chosen engine gives the context; the selector's call is a step."""
     answer = llm()
     tools = [
         QueryEngineTool.from_defaults(index().as_query_engine(llm=answer, similarity_top_k=k), description=f"top {k}")
@@ -182,7 +182,7 @@ def test_a_router_is_one_turn(captured: Captured, asynchronous: bool) -> None:
 
 
 def test_a_router_that_asks_several_engines(captured: Captured) -> None:
-    """What all of them retrieved is the context, once; the answer is the summary of theirs."""
+    """The context has the passages of all engines, each once. The answer is the summary."""
     answer = llm(lambda messages: "Summary." if "2019" in messages[-1].content and "Ferry" in str(messages) else ANSWER)
     tools = [
         QueryEngineTool.from_defaults(index().as_query_engine(llm=answer, similarity_top_k=k), description=f"top {k}")
@@ -199,7 +199,7 @@ def test_a_router_that_asks_several_engines(captured: Captured) -> None:
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["query", "aquery"])
 def test_sub_questions_are_one_turn(captured: Captured, asynchronous: bool) -> None:
-    """The user's question is the query; sub-questions are retrieval queries, and their answers are not passages."""
+    """Sub-questions are retrieval queries, and their answers are not passages."""
 
     def script(messages: Any) -> str:
         text = messages[-1].content
@@ -237,7 +237,7 @@ def test_sub_questions_are_one_turn(captured: Captured, asynchronous: bool) -> N
 
 
 def test_citations(captured: Captured) -> None:
-    """The engine cuts what was retrieved into numbered sources: these were given to the synthesizer."""
+    """The engine cuts the retrieved nodes into numbered sources, and passes these to the synthesizer."""
     CitationQueryEngine.from_args(index(), llm=llm("In 2019 [1]."), similarity_top_k=2).query(QUESTION)
 
     turn = captured.turn
@@ -247,14 +247,14 @@ def test_citations(captured: Captured) -> None:
 
 
 def test_building_an_index_is_no_turn(captured: Captured) -> None:
-    """Neither splitting nor embedding is reported."""
+    """Splitting and embedding are not reported."""
     index()
 
     assert captured.turns == []
 
 
 def test_a_bare_model_call_is_traced_and_not_evaluated(captured: Captured) -> None:
-    """As with LangChain: a root without retrieval."""
+    """A root without retrieval is not evaluated, as for LangChain."""
     llm("Hello.").complete("Hi")
 
     turn = captured.turn

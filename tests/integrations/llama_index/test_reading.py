@@ -1,4 +1,4 @@
-"""Which of several model calls has written the answer, and what of several retrievals is the context."""
+"""The call that wrote the answer is found among several calls, and the context among several retrievals."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Written(Event):
 
 
 class Judged(Workflow):
-    """Retrieves, answers, and has the answer judged by a model."""
+    """An engine that retrieves, answers, and has the answer judged by a model."""
 
     changed: Any = staticmethod(str)
 
@@ -58,7 +58,7 @@ class Judged(Workflow):
     "changed", [str, lambda text: {"answer": f"{text}\n\nSource: d1.md"}], ids=["as it is", "more"]
 )
 def test_a_model_that_judges_the_answer_has_not_written_it(captured: Captured, changed: Any) -> None:
-    """The prompt is the one of the call whose text the answer is, and the passages in it are marked as shown."""
+    """The prompt and the marks of the passages are those of the call that wrote the answer."""
 
     async def main() -> None:
         workflow = Judged()
@@ -76,7 +76,7 @@ def test_a_model_that_judges_the_answer_has_not_written_it(captured: Captured, c
 def test_an_engine_that_tries_again_until_its_evaluator_is_content(
     captured: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The evaluator's index of the same passages, and what it is asked, are neither context nor question."""
+    """The evaluator's index of the same passages, and its prompts, are neither context nor question."""
     monkeypatch.setattr(Settings, "_llm", llm())
     monkeypatch.setattr(Settings, "_embed_model", MiniLM())
     verdicts = iter(["NO", "YES"])
@@ -92,7 +92,7 @@ def test_an_engine_that_tries_again_until_its_evaluator_is_content(
 
 
 def test_passages_whose_ids_are_new_each_time_count_once(captured: Captured) -> None:
-    """Retrievers that make nodes of what a service answers give them ids by chance; what they were asked stays."""
+    """Retrievers that make nodes from a service's answers give them random ids. Their queries are kept."""
 
     class Twice(Workflow):
         @step

@@ -1,7 +1,4 @@
-"""Sampled-out turns: what runs inside of them is not a turn, wherever their answers are read.
-
-With a rate of 0 each turn is counted once as ``sampled_out``, so the count says how many turns were seen.
-"""
+"""What runs inside a sampled-out turn is not a turn, even while its answer is streamed. Each turn is counted once."""
 
 from __future__ import annotations
 
@@ -63,7 +60,7 @@ def turns(handle: rageval_hooks.Instrumentation) -> int:
 def test_calls_while_the_answer_is_read_in_another_context_are_not_turns(
     sampled_out_process: rageval_hooks.Instrumentation, inner: Any, asynchronous: bool
 ) -> None:
-    """The model queries another engine or a chain while its stream is read: that belongs to the sampled-out turn."""
+    """The model calls another engine or a chain while its stream is read."""
     answering = engine(inner)
     before = turns(sampled_out_process)
     if asynchronous:
@@ -82,7 +79,7 @@ def test_calls_while_the_answer_is_read_in_another_context_are_not_turns(
 
 
 def test_what_the_reader_asks_between_two_pieces_is_a_turn(sampled_out_process: rageval_hooks.Instrumentation) -> None:
-    """Only what the generator calls belongs to the turn, not what its reader asks in between."""
+    """Only what the generator calls belongs to the sampled-out turn."""
     answering = engine(lambda messages: ANSWER)
     before = turns(sampled_out_process)
     for number, _ in enumerate(answering.query(QUESTION).response_gen):
@@ -124,14 +121,14 @@ class Pieces:
 
 
 class OwnEngine(CustomQueryEngine):
-    """A query engine of the application with a stream of its own class."""
+    """A query engine of the application whose stream is not a generator."""
 
     def custom_query(self, query_str: str) -> Any:
         return StreamingResponse(response_gen=Pieces(ANSWER.split(" ")))  # type: ignore[arg-type]
 
 
 def test_a_stream_that_is_not_a_generator(sampled_out_process: rageval_hooks.Instrumentation) -> None:
-    """What is called while it is read belongs to the sampled-out turn, too."""
+    """What is called while it is read belongs to the sampled-out turn."""
     before = turns(sampled_out_process)
     response = OwnEngine().query(QUESTION)
     assert not isinstance(response, Response)

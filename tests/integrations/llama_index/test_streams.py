@@ -1,5 +1,4 @@
-"""Streamed answers: LlamaIndex says that the query has ended before the model is called; the turn ends with the last
-word, or when its reader goes away."""
+"""A streamed turn ends with the last piece of its answer, or when its reader stops. The query's span ends earlier."""
 
 from __future__ import annotations
 
@@ -54,7 +53,7 @@ WAYS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("mode", ["compact", "refine", "tree_summarize"])
 def test_a_stream_that_is_read_to_its_end(captured: Captured, mode: str, way: str) -> None:
-    """However it is read: the turn has the whole answer, the model's call in its place, its tokens and their times."""
+    """The turn has the whole answer, the model's call, its tokens and its times, however it is read."""
     WAYS[way](streaming(llm(), response_mode=mode))
 
     turn = captured.turn
@@ -76,7 +75,7 @@ def test_a_stream_that_is_read_to_its_end(captured: Captured, mode: str, way: st
 
 
 def test_the_turn_is_not_over_before_the_last_word(captured: Captured) -> None:
-    """Nothing is reported while the reader still reads, and everything once he has the end."""
+    """Nothing is exported while the stream is read; everything is when it has ended."""
     words = streaming(llm()).query(QUESTION).response_gen
     for _ in ANSWER.split(" "):
         next(words)
@@ -87,7 +86,7 @@ def test_the_turn_is_not_over_before_the_last_word(captured: Captured) -> None:
 
 
 def test_a_stream_that_is_read_on_another_thread(captured: Captured) -> None:
-    """As web frameworks do it, every piece on any thread of a pool."""
+    """Web frameworks read each piece on any thread of a pool."""
     words = streaming(llm()).query(QUESTION).response_gen
     read: list[str] = []
     while (count := len(read)) < 5:
@@ -104,7 +103,7 @@ def test_a_stream_that_is_read_on_another_thread(captured: Captured) -> None:
 
 @pytest.mark.parametrize("way", ["close", "drop", "never begun"])
 def test_a_reader_that_stops_early(captured: Captured, way: str) -> None:
-    """The turn is cancelled, with what was read until then, and is no error."""
+    """The turn is cancelled, has the text that was read, and no error."""
     response = streaming(llm()).query(QUESTION)
     words = response.response_gen
     if way != "never begun":
@@ -124,7 +123,7 @@ def test_a_reader_that_stops_early(captured: Captured, way: str) -> None:
 
 
 def test_an_async_reader_that_stops_early(captured: Captured) -> None:
-    """Likewise: its generator is closed when the response is let go of."""
+    """The generator is closed when the response is garbage collected."""
 
     async def main() -> None:
         response = await streaming(llm()).aquery(QUESTION)
@@ -141,7 +140,7 @@ def test_an_async_reader_that_stops_early(captured: Captured) -> None:
 
 
 def test_an_async_reader_that_is_cancelled(captured: Captured) -> None:
-    """A task that is cancelled while it reads ends its turn too."""
+    """A task that is cancelled while it reads ends its turn."""
 
     async def read(begun: asyncio.Event) -> None:
         response = await streaming(llm()).aquery(QUESTION)
@@ -166,7 +165,7 @@ def test_an_async_reader_that_is_cancelled(captured: Captured) -> None:
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["query", "aquery"])
 def test_a_model_that_breaks_off(captured: Captured, asynchronous: bool) -> None:
-    """The error stands on the call and on the turn, with the words that had come; the reader gets it unchanged."""
+    """The call and the turn have the error and the text until then. The reader gets the same exception."""
     engine = streaming(llm(fails_after=2))
     with pytest.raises(OutOfOrderError):
         in_a_loop(engine, read_all) if asynchronous else list(engine.query(QUESTION).response_gen)
@@ -183,7 +182,7 @@ def test_a_model_that_breaks_off(captured: Captured, asynchronous: bool) -> None
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["query", "aquery"])
 def test_a_model_class_that_nests_its_streams_is_counted_once(captured: Captured, asynchronous: bool) -> None:
-    """``astream_chat`` reads ``stream_chat`` only while it is read itself, outside of its own span."""
+    """``astream_chat`` reads ``stream_chat`` when it is read itself, outside of its span."""
     engine = streaming(NestingLLM())
     in_a_loop(engine, read_all) if asynchronous else list(engine.query(QUESTION).response_gen)
 
@@ -195,7 +194,7 @@ def test_a_model_class_that_nests_its_streams_is_counted_once(captured: Captured
 
 
 def test_nothing_retrieved(captured: Captured) -> None:
-    """The synthesizer streams its own words then, without a model."""
+    """The synthesizer streams a fixed text without calling a model."""
     engine = RetrieverQueryEngine.from_args(ScriptedRetriever(lambda query: []), llm=llm(), streaming=True)
     assert str(engine.query(QUESTION)) == "Empty Response"
 
@@ -218,7 +217,7 @@ def test_a_synthesizer_by_hand(captured: Captured) -> None:
 
 @pytest.mark.parametrize("handed_on", ["response", "generator", "model"])
 def test_a_function_of_the_applications_own_that_streams(captured: Captured, handed_on: str) -> None:
-    """Whatever it hands on: the response, its generator, or a model's stream."""
+    """The function may return the response, its generator, or a model's stream."""
     engine, model, retriever = streaming(llm()), llm(), index().as_retriever(similarity_top_k=2)
 
     @get_dispatcher().span
@@ -243,7 +242,7 @@ def test_a_function_of_the_applications_own_that_streams(captured: Captured, han
 
 
 class StreamingFlow(Workflow):
-    """A workflow whose result is still to be read."""
+    """A workflow whose result is a stream."""
 
     engine: Any = None
 
@@ -254,7 +253,7 @@ class StreamingFlow(Workflow):
 
 @pytest.mark.parametrize("read", [True, False], ids=["read", "dropped"])
 def test_a_workflow_that_streams(captured: Captured, read: bool) -> None:
-    """The turn ends with the result's last word, after the workflow itself."""
+    """The turn ends with the last piece of the result, after the workflow itself."""
 
     async def main() -> None:
         flow = StreamingFlow()
@@ -273,7 +272,7 @@ def test_a_workflow_that_streams(captured: Captured, read: bool) -> None:
 
 @pytest.mark.parametrize("end", ["read", "closed", "dropped"])
 def test_a_bare_model_that_streams(captured: Captured, end: str) -> None:
-    """A root without retrieval ends with its stream, too."""
+    """A root without retrieval ends with its stream."""
     words: Any = llm().stream_complete("Hi")
     if end == "read":
         list(words)
@@ -288,7 +287,7 @@ def test_a_bare_model_that_streams(captured: Captured, end: str) -> None:
 
 
 def test_what_was_switched_off_while_a_stream_was_read(captured: Captured) -> None:
-    """The reader reads on, and nothing is left behind."""
+    """The reader gets the rest of the stream, and the table is empty afterwards."""
     words = streaming(llm()).query(QUESTION).response_gen
     next(words)
     captured.handle.shutdown()
@@ -299,7 +298,7 @@ def test_what_was_switched_off_while_a_stream_was_read(captured: Captured) -> No
 
 
 def test_streams_that_are_read_in_turns(captured: Captured) -> None:
-    """The model calls that reading causes belong each to its own turn."""
+    """The model calls that reading causes belong to the turn of their stream."""
     engines = [streaming(llm(lambda messages, n=n: f"answer {n} ends here")) for n in range(4)]
     streams = [engine.query(f"question {n}").response_gen for n, engine in enumerate(engines)]
     for _ in range(5):
@@ -313,7 +312,7 @@ def test_streams_that_are_read_in_turns(captured: Captured) -> None:
 
 
 def test_a_span_of_the_reader_stays_his_own(captured: Captured) -> None:
-    """While a stream is read, the reader's own current span is what it was."""
+    """While a stream is read, the reader's own current span is unchanged."""
     from llama_index_instrumentation.span import active_span_id
 
     words = streaming(llm()).query(QUESTION).response_gen
@@ -327,7 +326,7 @@ READ: ContextVar[int] = ContextVar("read", default=0)
 
 @pytest.mark.parametrize("sample_rate", [None, 0.0, 1.0])
 def test_a_generator_and_its_reader_share_a_context(sample_rate: float | None) -> None:
-    """A counter that the model's generator keeps is seen by its reader, and what the reader sets, by the generator."""
+    """Each sees the context variables that the other sets."""
     seen = []
 
     class Counting(NestingLLM):

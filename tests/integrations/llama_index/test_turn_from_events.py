@@ -1,4 +1,4 @@
-"""The pure part, fed with records by hand: no framework runs."""
+"""``turn_from_events`` builds turns from records that the tests make; no framework runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PIER, FERRY = node("n1", "The pier was opened in 2019."), node("n2", "The ferry 
 
 
 def family() -> list[Run]:
-    """A query whose retriever found two nodes, whose reranker kept one, and whose model answered."""
+    """Return a query whose retriever found two nodes, whose reranker kept one, and whose model answered."""
     root = run("Engine.query", None, "query", 1_000, 9_000_000_000, {"str_or_query_bundle": "When?"})
     root.output = SimpleNamespace(response="In 2019.", source_nodes=[])
     root.metadata = {"session_id": "s1", "llamaindex.run_id": "x"}
@@ -47,7 +47,7 @@ def family() -> list[Run]:
 
 
 def test_a_turn() -> None:
-    """Everything that the records tell."""
+    """The turn has everything that the records contain."""
     turn = turn_from_events(family(), attributes={"user.id": "u1", "metadata": {"tier": "gold"}})
 
     assert (turn.name, turn.framework) == ("Engine.query", "llama_index")
@@ -69,14 +69,14 @@ def test_a_turn() -> None:
 
 
 def test_records_are_not_changed() -> None:
-    """It is pure: the same records give the same turn again."""
+    """The same records give the same turn again."""
     records = family()
 
     assert turn_from_events(records) == turn_from_events(records)
 
 
 def test_every_step() -> None:
-    """All but the root, and the parents among them."""
+    """All runs but the root are steps, with their parents."""
     turn = turn_from_events(family(), every_step=True)
 
     assert [step.kind for step in turn.steps] == ["retriever", "reranker", "chain", "llm"]
@@ -84,7 +84,7 @@ def test_every_step() -> None:
 
 
 def test_what_never_ended() -> None:
-    """Steps that were under way when the root ended are incomplete, and end with it."""
+    """Steps that had not ended are incomplete, and end with the root."""
     records = family()
     records[4].ended_at = None
     records[0].ended_at = 7_000
@@ -94,7 +94,7 @@ def test_what_never_ended() -> None:
 
 
 def test_a_bare_root() -> None:
-    """No children at all."""
+    """The root has no children."""
     turn = turn_from_events([run("Engine.query", None, "query", 1_000, None)])
 
     assert (turn.query, turn.response, turn.passages, turn.steps, turn.usage) == ("", "", (), (), None)

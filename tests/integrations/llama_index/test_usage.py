@@ -1,4 +1,4 @@
-"""Token counts as providers report them."""
+"""Token counts are read in the forms of all providers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def as_objects(value: Any) -> Any:
     ids=["openai", "responses", "anthropic", "bedrock", "gemini"],
 )
 def test_cached_and_thought_tokens_are_counted(raw: Any, shape: Any) -> None:
-    """Whatever a provider counts apart: all that was read is the input, all that was written the output."""
+    """Counts that a provider reports separately are added to input or output."""
     usage = usage_of(response(shape(raw)))
 
     assert usage is not None
@@ -67,7 +67,7 @@ def test_cached_and_thought_tokens_are_counted(raw: Any, shape: Any) -> None:
     ids=["ollama", "additional_kwargs", "usage in additional_kwargs", "raw without"],
 )
 def test_other_places(given: Any) -> None:
-    """At the top of the raw response, or next to it."""
+    """The counts are at the top of the raw response, or next to it."""
     usage = usage_of(given)
 
     assert usage is not None
@@ -89,5 +89,5 @@ def test_other_places(given: Any) -> None:
     ],
 )
 def test_no_count_is_none(given: Any) -> None:
-    """It is estimated later, and marked so; never guessed from a part."""
+    """Usage is then estimated and marked as estimated."""
     assert usage_of(given) is None

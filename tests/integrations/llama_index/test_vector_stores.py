@@ -1,4 +1,4 @@
-"""Vector stores that are queried directly: their nodes are passages of the turn."""
+"""The nodes of vector stores that are queried directly are passages of the turn."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class OutOfOrderError(Exception):
 
 
 class Store(BasePydanticVectorStore):
-    """Keeps texts, as most stores do."""
+    """A vector store that keeps texts, as most stores do."""
 
     stores_text: bool = True
     broken: bool = False
@@ -82,7 +82,7 @@ def test_a_store_that_a_step_queries(captured: Captured, asynchronous: bool) -> 
 
 
 def test_inside_a_block(captured: Captured) -> None:
-    """``start_turn`` has them, too."""
+    """They are also passages of a turn of ``start_turn``."""
     with rageval_hooks.start_turn(QUESTION) as turn:
         Store().query(VectorStoreQuery(query_str=QUESTION))
         turn.respond(ANSWER)
@@ -91,7 +91,7 @@ def test_inside_a_block(captured: Captured) -> None:
 
 
 def test_outside_of_a_turn(captured: Captured) -> None:
-    """A query by itself is no turn."""
+    """A query by itself is not recorded."""
     Store().query(VectorStoreQuery(query_str=QUESTION))
 
     assert captured.turns == []
@@ -117,7 +117,7 @@ def test_an_exception_passes_through(captured: Captured) -> None:
 
 
 def test_the_classes_are_as_before_after_the_shutdown() -> None:
-    """Nothing stays wrapped, also not in classes that were defined meanwhile."""
+    """No method stays wrapped, also not in classes that were defined meanwhile."""
     before = (Store.query, SimpleVectorStore.query, BasePydanticVectorStore.aquery)
     with rageval_hooks.instrument(metrics=[], exporters=[]):
         assert Store.query is not before[0]

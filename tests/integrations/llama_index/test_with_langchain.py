@@ -1,4 +1,4 @@
-"""LangChain and LlamaIndex in one turn: one turn, whichever is the outer one, and each sees what the other did."""
+"""LangChain and LlamaIndex in one turn: whichever is the outer one, the turn has what both did."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def kinds(turn: Turn) -> list[str]:
 
 @pytest.mark.parametrize("way", ["invoke", "ainvoke", "stream", "async function"])
 def test_a_chain_that_asks_a_query_engine(captured: Captured, way: str) -> None:
-    """The chain's run is the turn; the engine's context, call, prompt and tokens are its own."""
+    """The chain's run is the turn. The context, prompt and tokens come from the engine."""
 
     async def ask(question: str) -> str:
         return str(await engine().aquery(question))
@@ -86,7 +86,7 @@ def test_a_chain_that_asks_a_query_engine(captured: Captured, way: str) -> None:
 
 
 def test_a_chain_over_nodes(captured: Captured) -> None:
-    """LlamaIndex retrieves, LangChain's model answers: its prompt says what was shown."""
+    """LlamaIndex retrieves and LangChain's model answers. Its prompt marks the passages."""
     retriever = llama_index.ScriptedRetriever(nodes)
     first = RunnableLambda(lambda question: retriever.retrieve(question)[0].text)
     chain = {"context": first, "question": RunnablePassthrough()} | langchain.PROMPT | langchain.model(ANSWER)
@@ -104,7 +104,7 @@ def test_a_chain_over_nodes(captured: Captured) -> None:
 
 
 class NodeRetriever(LangChainRetriever):
-    """LangChain's retriever over one of LlamaIndex, with documents that it makes itself."""
+    """A retriever of LangChain around one of LlamaIndex, which makes new documents."""
 
     def _get_relevant_documents(self, query: str, *, run_manager: CallbackManagerForRetrieverRun) -> list[Document]:
         found = llama_index.ScriptedRetriever(nodes).retrieve(QueryBundle(query))
@@ -113,7 +113,7 @@ class NodeRetriever(LangChainRetriever):
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["invoke", "ainvoke"])
 def test_a_retriever_around_a_retriever(captured: Captured, asynchronous: bool) -> None:
-    """The outermost one's documents are the context, and not twice."""
+    """The context is the documents of the outermost retriever, each once."""
     chain: Any = (
         {"context": NodeRetriever() | langchain.join, "question": RunnablePassthrough()}
         | langchain.PROMPT
@@ -129,7 +129,7 @@ def test_a_retriever_around_a_retriever(captured: Captured, asynchronous: bool) 
 
 
 def test_a_retriever_beside_a_query_engine(captured: Captured) -> None:
-    """A retrieval in a separate task is not taken for a part of another retrieval at the same time."""
+    """A retrieval in another task is not part of a retrieval that runs at the same time."""
 
     async def both(question: str) -> str:
         documents, answer = await asyncio.gather(
@@ -147,7 +147,7 @@ def test_a_retriever_beside_a_query_engine(captured: Captured) -> None:
 
 
 def test_an_agent_whose_tool_is_a_query_engine(captured: Captured) -> None:
-    """The agent's turn has the engine's context; its question to the engine is a rewritten query."""
+    """The agent's turn has the engine's context. The engine's question is a retrieval query."""
     from langchain.agents import create_agent
     from langchain_core.messages import AIMessage
 
@@ -178,7 +178,7 @@ def test_an_agent_whose_tool_is_a_query_engine(captured: Captured) -> None:
 
 
 def test_an_error_in_the_inner_framework(captured: Captured) -> None:
-    """It stands on the inner step and on the turn."""
+    """The inner step and the turn have the error."""
     failing = engine(llama_index.OutOfOrderError("overloaded"))
     with pytest.raises(llama_index.OutOfOrderError):
         (RunnableLambda(lambda question: str(failing.query(question))) | StrOutputParser()).invoke(QUESTION)
@@ -190,7 +190,7 @@ def test_an_error_in_the_inner_framework(captured: Captured) -> None:
 
 
 def test_a_stream_of_the_inner_framework(captured: Captured) -> None:
-    """A chain that passes a query engine's stream on."""
+    """A chain passes on the stream of a query engine."""
 
     def pieces(questions: Any) -> Any:
         for question in questions:
@@ -209,7 +209,7 @@ def test_a_stream_of_the_inner_framework(captured: Captured) -> None:
 
 
 def test_a_handler_for_one_chain_gets_the_whole_turn(captured: Captured) -> None:
-    """Attached to the chain, it takes what LlamaIndex does in there along."""
+    """The turn includes what LlamaIndex does inside the chain."""
     own = InMemoryExporter()
     handler = CallbackHandler(metrics=[], exporters=[own])
     RunnableLambda(lambda question: str(engine().query(question))).invoke(QUESTION, {"callbacks": [handler]})
@@ -224,7 +224,7 @@ def test_a_handler_for_one_chain_gets_the_whole_turn(captured: Captured) -> None
 
 
 class LangChainModel(CustomLLM):
-    """LlamaIndex's model class around a chat model of LangChain, as its integration has one."""
+    """LlamaIndex's model class around a chat model of LangChain, as in LlamaIndex's own integration."""
 
     model: Any
 
@@ -249,7 +249,7 @@ class LangChainModel(CustomLLM):
 
 @pytest.mark.parametrize("way", ["query", "aquery", "stream"])
 def test_a_query_engine_with_a_model_of_langchain(captured: Captured, way: str) -> None:
-    """One call, not two: with the tokens and the name that only the inner class knows."""
+    """The call counts once, with the tokens and the name that only the inner class knows."""
     asked = RetrieverQueryEngine.from_args(
         llama_index.ScriptedRetriever(nodes),
         llm=LangChainModel(model=langchain.model(ANSWER)),
@@ -278,7 +278,7 @@ class ChainFlow(Workflow):
 
 
 def test_a_workflow_that_runs_a_chain(captured: Captured) -> None:
-    """The workflow is the turn, with the chain's documents and call."""
+    """The workflow is the turn, with the chain's documents and model call."""
 
     async def main() -> None:
         flow = ChainFlow()
@@ -328,7 +328,7 @@ SIDE_BY_SIDE: list[Callable[[], Any]] = [
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["LangChain first", "LlamaIndex first"])
 def test_one_after_the_other(captured: Captured, order: tuple[int, int]) -> None:
-    """Calls that are not one in the other are two turns."""
+    """Calls that are not nested are two turns."""
     for position in order:
         SIDE_BY_SIDE[position]()
 
@@ -338,7 +338,7 @@ def test_one_after_the_other(captured: Captured, order: tuple[int, int]) -> None
 
 
 def test_steps_of_every_kind(captured: Captured) -> None:
-    """With ``spans="all"`` the parts of both are steps, each under what is around it."""
+    """With ``spans="all"`` all runs of both frameworks are steps, each below the run around it."""
     import rageval_hooks
 
     exporter = InMemoryExporter()

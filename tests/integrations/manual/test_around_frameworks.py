@@ -1,4 +1,4 @@
-"""``start_turn`` around code that calls LangChain and LlamaIndex: what they run belongs to the one turn."""
+"""``start_turn`` around LangChain and LlamaIndex: what they run belongs to the one turn."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def ask_model(model: Any, documents: list[Document]) -> str:
 
 
 def test_a_chain(captured: Captured) -> None:
-    """Its steps, passages, usage and answer are those of the turn."""
+    """The turn has the chain's steps, passages, usage and answer."""
     with rageval_hooks.start_turn(QUESTION, session_id="s-1"):
         langchain.lcel().invoke(QUESTION)
 
@@ -105,7 +105,7 @@ def test_a_loop_of_searches_and_model_calls(captured: Captured) -> None:
 
 
 def test_graded_documents_do_not_count_as_seen(captured: Captured) -> None:
-    """Only the prompt of the answer decides, not that of a grader; the document of a web search is named."""
+    """Only the prompt of the answer counts, not a grader's. The document of a web search is named."""
     web = "The harbour office says: the pier was opened in September 2019."
     with rageval_hooks.start_turn(QUESTION) as turn:
         for document in langchain.retriever().invoke(QUESTION):
@@ -119,7 +119,7 @@ def test_graded_documents_do_not_count_as_seen(captured: Captured) -> None:
 
 
 def test_a_model_that_is_not_captured(captured: Captured) -> None:
-    """The passages that the application named are those that its model saw."""
+    """The passages that the application named are those that the model saw."""
     with rageval_hooks.start_turn(QUESTION) as turn:
         best, *_ = langchain.retriever().invoke(QUESTION)
         turn.add_passages([best])
@@ -131,7 +131,7 @@ def test_a_model_that_is_not_captured(captured: Captured) -> None:
 
 
 def test_retrieved_passages_without_named_ones(captured: Captured) -> None:
-    """Whether a model that is not captured saw them is not known."""
+    """The passages stay unmarked, because the model's prompt is unknown."""
     with rageval_hooks.start_turn(QUESTION) as turn:
         langchain.retriever().invoke(QUESTION)
         turn.respond(ANSWER)
@@ -185,7 +185,7 @@ def test_both_frameworks(captured: Captured) -> None:
 
 
 def test_inside_a_chain(captured: Captured) -> None:
-    """Inside a framework's run that run is the turn; the block adds its passages."""
+    """The framework's run is the turn. The block adds its passages."""
 
     def search(question: str) -> str:
         with rageval_hooks.start_turn(question) as turn:
@@ -216,7 +216,7 @@ def test_a_chain_inside_a_block_inside_a_chain(captured: Captured) -> None:
 
 
 def test_a_chain_after_the_block_is_a_new_turn(captured: Captured) -> None:
-    """The block is over."""
+    """The block has ended."""
     with rageval_hooks.start_turn("first") as turn:
         turn.respond(ANSWER)
     langchain.lcel().invoke("second")
@@ -225,7 +225,7 @@ def test_a_chain_after_the_block_is_a_new_turn(captured: Captured) -> None:
 
 
 def test_a_chain_that_fails(captured: Captured) -> None:
-    """The turn has the exception; what a model wrote before is not a complete answer."""
+    """The turn has the exception. The text of a model before it is not a complete answer."""
     broken = langchain.lcel(llama_index.OutOfOrderError("no line"))
 
     def ask() -> None:
@@ -242,7 +242,7 @@ def test_a_chain_that_fails(captured: Captured) -> None:
 
 
 def test_sampled_out() -> None:
-    """Runs inside a block that was sampled out are no turns of their own."""
+    """Runs inside a sampled-out block are not separate turns."""
     memory = InMemoryExporter()
     with rageval_hooks.instrument(metrics=[], exporters=[memory], sample_rate=0.0) as handle:
         with rageval_hooks.start_turn(QUESTION):

@@ -41,7 +41,7 @@ def answer(question: str = QUESTION, **about: Any) -> None:
 
 
 def test_question_passages_and_answer_become_a_turn(captured: Captured) -> None:
-    """A turn needs no framework."""
+    """No framework is needed."""
     answer()
 
     turn = captured.turn
@@ -71,7 +71,7 @@ def test_session_user_metadata_and_reference(captured: Captured) -> None:
 
 
 def test_session_from_the_opentelemetry_context(captured: Captured) -> None:
-    """As for frameworks, baggage names the session if the application does not."""
+    """Baggage names the session if the application does not."""
     token = context.attach(baggage.set_baggage("session.id", "s-1"))
     try:
         answer()
@@ -240,7 +240,7 @@ class TestWhereNothingIsRecorded:
             assert handle.stats()["open_runs"] == 0
 
     def test_in_on_evaluation(self) -> None:
-        """What the callback does is not evaluated: it would never end."""
+        """Turns that the callback starts are not evaluated; otherwise evaluation would never end."""
         memory = InMemoryExporter()
         with rageval_hooks.instrument(
             metrics=[], exporters=[memory], on_evaluation=lambda evaluation: answer()
@@ -339,7 +339,7 @@ class TestNested:
         assert captured.turn.response == ANSWER
 
     def test_one_after_the_other(self, captured: Captured) -> None:
-        """A block that has ended contains nothing."""
+        """A block that has ended encloses nothing."""
         answer("first")
         answer("second")
 
