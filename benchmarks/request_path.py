@@ -267,6 +267,15 @@ def main() -> None:
     options = parser.parse_args()
     os.environ.pop("RAGEVAL_INLINE_BUDGET_MS", None)
     rows: list[dict[str, Any]] = []
+
+    def add(found: dict[str, Any]) -> None:
+        rows.append(found)
+        if not options.json:  # at once: all cases together take minutes
+            print(found["case"])
+            for key, value in found.items():
+                if key != "case":
+                    print(f"  {key:24} {value}", flush=True)
+
     with tempfile.TemporaryDirectory() as name:
         comparison = Comparison(options.tier, Path(name), options.rounds)
         turns = max(1, options.turns // options.rounds)
@@ -278,12 +287,12 @@ def main() -> None:
                 run_threads(chain, turns, concurrency, config, into)
 
             control, ours, inline, _ = comparison.measure(run)
-            rows.append(row(f"threads, concurrency {concurrency}", control, ours, inline))
+            add(row(f"threads, concurrency {concurrency}", control, ours, inline))
 
         # Saturation: a model that takes no time, as many threads as keep the machine busy.
         instant = make_chain(0.0)
-        control, ours, _, _ = comparison.measure(lambda config, into: run_threads(instant, 4 * turns, 8, config, into))
-        rows.append(
+        control, ours, _, _ = comparison.measure(lambda config, into: run_threads(instant, 2 * turns, 8, config, into))
+        add(
             {
                 "case": "saturation, 8 threads",
                 "control_turns_per_s": round(len(control.turns) / control.wall, 1),
@@ -294,7 +303,7 @@ def main() -> None:
         control, ours, _, _ = comparison.measure(
             lambda config, into: asyncio.run(run_tasks(chain, 2 * turns, 8, config, into))
         )
-        rows.append(
+        add(
             {
                 "case": "event loop, concurrency 8",
                 "control_delay_p99_ms": round(percentile(control.loop_delays, 0.99), 2),
@@ -305,11 +314,6 @@ def main() -> None:
         )
     if options.json:
         print(json.dumps(rows, indent=2))
-        return
-    for found in rows:
-        print(found.pop("case"))
-        for key, value in found.items():
-            print(f"  {key:24} {value}")
 
 
 if __name__ == "__main__":
