@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, PrivateAttr
 
+from rageval_hooks.messages import Message, PromptTemplate, ToolCall
 from rageval_hooks.runtime.jsonable import Data, Metadata, Text, string_of
 
 if TYPE_CHECKING:
@@ -17,10 +18,12 @@ __all__ = [
     "ErrorInfo",
     "Message",
     "Passage",
+    "PromptTemplate",
     "SpanReference",
     "Step",
     "StepKind",
     "Timing",
+    "ToolCall",
     "Turn",
     "TurnStatus",
     "Usage",
@@ -177,13 +180,6 @@ class Timing(Data):
         return max(0.0, (self.ended_at - self.started_at) / 1e9 - (self.waiting or 0.0))
 
 
-class Message(Data):
-    """One message of a prompt: its role (``system``, ``user``, ``assistant``, ``tool``) and its text."""
-
-    role: Text
-    content: Text
-
-
 class Passage(Data):
     """A retrieved piece of text.
 
@@ -227,6 +223,16 @@ class Step(Data):
         input: what went in, as text: the retriever's query, the tool's arguments.
         output: what came out, as text.
         messages: a model call's prompt.
+        template: what the prompt was made of, if the framework reports it.
+        tool_calls: the calls of tools that the model asked for.
+        tools: the tools that the model could choose from, each as a JSON schema in OpenAI's form.
+        parameters: the parameters of a model call, for example ``temperature``, by the provider's names.
+        finish_reason: why the model stopped, for example ``stop`` or ``length``.
+        description: what a tool says of itself.
+        tool_schema: a tool's parameters, as JSON schema.
+        call_id: the provider's id of the call that a tool answers.
+        top_k: how many passages were asked for.
+        data_source: the collection or the kind of store that a retriever searched.
         passages: what a retriever or reranker returned.
         model: name of the model as the provider reported it, else as the application requested it.
         request_model: name of the model that the application requested, if it is known.
@@ -248,6 +254,16 @@ class Step(Data):
     input: Text | None = None
     output: Text | None = None
     messages: tuple[Message, ...] = ()
+    template: PromptTemplate | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    tools: tuple[Text, ...] = ()
+    parameters: Metadata = Field(default_factory=dict)
+    finish_reason: Text | None = None
+    description: Text | None = None
+    tool_schema: Text | None = None
+    call_id: Text | None = None
+    top_k: int | None = None
+    data_source: Text | None = None
     passages: tuple[Passage, ...] = ()
     model: Text | None = None
     request_model: Text | None = None

@@ -27,6 +27,8 @@ _HIDEABLE = (
     "OUTPUT_MESSAGES",
     "OUTPUT_TEXT",
     "RETRIEVAL_DOCUMENTS",
+    "LLM_TOOLS",
+    "LLM_INVOCATION_PARAMETERS",
 )
 _PLUMBING = frozenset[StepKind]({"chain", "agent", "prompt", "parser"})
 
@@ -40,6 +42,8 @@ class ContentPolicy(Data):
         input_messages: prompts.
         output_messages: what a model wrote.
         documents: texts and metadata of passages.
+        tools: definitions of the tools that a model could call.
+        parameters: the parameters of model calls. Without them, numbers and switches such as ``temperature`` stay.
     """
 
     inputs: bool = True
@@ -47,6 +51,8 @@ class ContentPolicy(Data):
     input_messages: bool = True
     output_messages: bool = True
     documents: bool = True
+    tools: bool = True
+    parameters: bool = True
 
     @classmethod
     def build(cls, capture_content: bool | None, environment: Mapping[str, str] | None = None) -> ContentPolicy:
@@ -61,7 +67,7 @@ class ContentPolicy(Data):
         environment = os.environ if environment is None else environment
         shown = _genai_shows(environment) if capture_content is None else capture_content
         if not shown:
-            return cls(inputs=False, outputs=False, input_messages=False, output_messages=False, documents=False)
+            return cls(**dict.fromkeys(cls.model_fields, False))
         hidden = {name for name in _HIDEABLE if _is_on(environment.get(_HIDE + name, ""))}
         return cls(
             inputs="INPUTS" not in hidden,
@@ -70,11 +76,13 @@ class ContentPolicy(Data):
             input_messages=hidden.isdisjoint({"INPUTS", "INPUT_MESSAGES", "INPUT_TEXT"}),
             output_messages=hidden.isdisjoint({"OUTPUTS", "OUTPUT_MESSAGES", "OUTPUT_TEXT"}),
             documents="RETRIEVAL_DOCUMENTS" not in hidden,
+            tools=hidden.isdisjoint({"INPUTS", "LLM_TOOLS"}),
+            parameters="LLM_INVOCATION_PARAMETERS" not in hidden,
         )
 
     @property
     def everything(self) -> bool:
-        """True if nothing is hidden. Explanations, error messages and metadata may quote any text: shown only then."""
+        """True if no text is hidden. Explanations, error messages and metadata may quote any text: shown only then."""
         return all((self.inputs, self.outputs, self.input_messages, self.output_messages, self.documents))
 
     def shows(self, step: Step) -> tuple[bool, bool]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rageval_hooks.exporters.content import ContentPolicy
+from rageval_hooks.messages import Message, ToolCall
 from rageval_hooks.score import Evaluation, Failed, Result, Score
-from rageval_hooks.turn import ErrorInfo, Message, Passage, Step, Turn
+from rageval_hooks.turn import ErrorInfo, Passage, Step, Turn
 
-__all__ = ["hide"]
+__all__ = ["hide", "shown_parameters"]
 
 
 def hide(evaluation: Evaluation, policy: ContentPolicy) -> Evaluation:
@@ -19,7 +20,7 @@ def hide(evaluation: Evaluation, policy: ContentPolicy) -> Evaluation:
         evaluation: the evaluation; returned unchanged if nothing is hidden.
         policy: what may be shown.
     """
-    if policy.everything:
+    if policy == ContentPolicy():
         return evaluation
     results = tuple(_result(result, policy) for result in evaluation.results)
     return evaluation.model_copy(update={"turn": _turn(evaluation.turn, policy), "results": results})
@@ -48,6 +49,10 @@ def _step(step: Step, policy: ContentPolicy) -> Step:
             "input": policy.quote(step.input, input_shown),
             "output": policy.quote(step.output, output_shown),
             "messages": _messages(step.messages, policy),
+            "template": step.template if policy.shows_prompts else None,
+            "tool_calls": _tool_calls(step.tool_calls, policy, policy.shows_completions),
+            "tools": step.tools if policy.tools else (),
+            "parameters": shown_parameters(step.parameters, policy),
             "passages": _passages(step.passages, policy),
             "error": _error(step.error, policy),
         }
@@ -56,9 +61,25 @@ def _step(step: Step, policy: ContentPolicy) -> Step:
 
 def _messages(messages: Iterable[Message], policy: ContentPolicy) -> tuple[Message, ...]:
     return tuple(
-        message.model_copy(update={"content": policy.quote(message.content, policy.input_messages)})
+        message.model_copy(
+            update={
+                "content": policy.quote(message.content, policy.input_messages),
+                "tool_calls": _tool_calls(message.tool_calls, policy, policy.input_messages),
+            }
+        )
         for message in messages
     )
+
+
+def _tool_calls(calls: Iterable[ToolCall], policy: ContentPolicy, shown: bool) -> tuple[ToolCall, ...]:
+    return tuple(call.model_copy(update={"arguments": policy.quote(call.arguments, shown)}) for call in calls)
+
+
+def shown_parameters(parameters: Mapping[str, Any], policy: ContentPolicy) -> Mapping[str, Any]:
+    """Return the parameters of a model call that may be shown: all, or only numbers and switches."""
+    if policy.parameters and policy.inputs:
+        return parameters
+    return {name: value for name, value in parameters.items() if isinstance(value, (bool, int, float))}
 
 
 def _passages(passages: Iterable[Passage], policy: ContentPolicy) -> tuple[Passage, ...]:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from rageval_hooks.exporters import semconv
 from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.exporters.otel.attributes import Attributes, indexed, is_json, json_string
-from rageval_hooks.exporters.otel.messages import add_input_messages, add_output_message
-from rageval_hooks.turn import Passage, Step, StepKind, Turn, Usage
+from rageval_hooks.exporters.otel.model_call_attributes import add_model_call
+from rageval_hooks.turn import Passage, Step, StepKind, Turn
 
 __all__ = ["step_attributes", "step_name"]
 
@@ -20,7 +20,7 @@ _SPAN_KINDS: dict[StepKind, str] = {
     "embedding": "EMBEDDING",
     "llm": "LLM",
     "tool": "TOOL",
-    "prompt": "CHAIN",
+    "prompt": "PROMPT",
     "parser": "CHAIN",
 }
 _OPERATIONS: dict[StepKind, str] = {
@@ -76,6 +76,11 @@ def _add_tool(attributes: Attributes, step: Step, policy: ContentPolicy) -> None
     _add_values(attributes, step, policy)
     attributes[semconv.TOOL_NAME] = step.name
     attributes[semconv.GEN_AI_TOOL_NAME] = step.name
+    attributes.put(semconv.TOOL_CALL_ID, step.call_id)
+    if policy.tools:
+        attributes.put(semconv.TOOL_DESCRIPTION, step.description)
+        attributes.put(semconv.GEN_AI_TOOL_DESCRIPTION, step.description)
+        attributes.put(semconv.TOOL_PARAMETERS, step.tool_schema)
     input_shown, output_shown = policy.shows(step)
     if input_shown:
         attributes.put(semconv.TOOL_CALL_ARGUMENTS, step.input)
@@ -90,6 +95,8 @@ def _add_retrieval(attributes: Attributes, step: Step, policy: ContentPolicy) ->
     # Ids and scores quote no text, so they are shown even where content is hidden.
     documents = [{"id": passage.id, "score": passage.score} for passage in step.passages]
     attributes[semconv.RETRIEVAL_DOCUMENTS] = json_string(documents)
+    attributes.put(semconv.RETRIEVAL_TOP_K, step.top_k)
+    attributes.put(semconv.DATA_SOURCE_ID, step.data_source)
 
 
 def _add_reranking(attributes: Attributes, step: Step, policy: ContentPolicy) -> None:
@@ -97,60 +104,8 @@ def _add_reranking(attributes: Attributes, step: Step, policy: ContentPolicy) ->
     attributes.put(semconv.RERANKER_QUERY, policy.quote(step.input, policy.inputs))
 
 
-def _add_model_call(attributes: Attributes, step: Step, policy: ContentPolicy) -> None:
-    attributes.put(semconv.LLM_MODEL_NAME, step.model)
-    attributes.put(semconv.REQUEST_MODEL, step.request_model)
-    attributes.put(semconv.RESPONSE_MODEL, step.model)
-    attributes.put(semconv.RESPONSE_ID, step.response_id)
-    attributes.put(semconv.LLM_PROVIDER, step.provider)
-    attributes.put(semconv.PROVIDER_NAME, step.provider)
-    if step.usage is not None:
-        _add_usage(attributes, step.usage)
-    attributes.put(semconv.RESPONSE_TIME_TO_FIRST_CHUNK, step.time_to_first_token)
-    _add_completion(attributes, step, policy)
-    _add_prompt(attributes, step, policy)
-
-
-def _add_usage(attributes: Attributes, usage: Usage) -> None:
-    attributes[semconv.LLM_TOKENS_PROMPT] = usage.input_tokens
-    attributes[semconv.LLM_TOKENS_COMPLETION] = usage.output_tokens
-    attributes[semconv.LLM_TOKENS_TOTAL] = usage.total_tokens
-    attributes[semconv.USAGE_INPUT_TOKENS] = usage.input_tokens
-    attributes[semconv.USAGE_OUTPUT_TOKENS] = usage.output_tokens
-    attributes.put(semconv.LLM_TOKENS_CACHE_READ, usage.cache_read_tokens)
-    attributes.put(semconv.USAGE_CACHE_READ_TOKENS, usage.cache_read_tokens)
-    attributes[semconv.USAGE_SOURCE] = usage.source
-
-
-def _add_completion(attributes: Attributes, step: Step, policy: ContentPolicy) -> None:
-    if step.output is None:
-        return
-    _, shown = policy.shows(step)
-    attributes[semconv.OUTPUT_VALUE] = policy.quote(step.output, shown)
-    attributes[semconv.OUTPUT_MIME_TYPE] = semconv.TEXT
-    attributes[indexed(semconv.LLM_OUTPUT_MESSAGE, 0, "role")] = "assistant"
-    text = policy.quote(step.output, policy.output_messages)
-    attributes[indexed(semconv.LLM_OUTPUT_MESSAGE, 0, "content")] = text
-    if shown:
-        add_output_message(attributes, step.output, complete=step.complete and step.error is None)
-
-
-def _add_prompt(attributes: Attributes, step: Step, policy: ContentPolicy) -> None:
-    if not step.messages:
-        return
-    shown, _ = policy.shows(step)
-    attributes[semconv.INPUT_VALUE] = policy.quote(step.messages[-1].content, shown)
-    attributes[semconv.INPUT_MIME_TYPE] = semconv.TEXT
-    if shown:
-        add_input_messages(attributes, step.messages)
-    for index, message in enumerate(step.messages):
-        attributes[indexed(semconv.LLM_INPUT_MESSAGE, index, "role")] = message.role
-        text = policy.quote(message.content, policy.input_messages)
-        attributes[indexed(semconv.LLM_INPUT_MESSAGE, index, "content")] = text
-
-
 _BY_KIND: dict[StepKind, Callable[[Attributes, Step, ContentPolicy], None]] = {
-    "llm": _add_model_call,
+    "llm": add_model_call,
     "tool": _add_tool,
     "retriever": _add_retrieval,
     "reranker": _add_reranking,
