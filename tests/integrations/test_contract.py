@@ -341,8 +341,8 @@ def shapes(seen: Seen) -> list[tuple[Any, ...]]:
     ]
 
 
-UNLIKE = {"gen_ai.response.id"}
-"""LangChain's scripted model reports no response ids."""
+UNLIKE = {"gen_ai.response.id", "llm.invocation_parameters"}
+"""LangChain's scripted model reports no response ids, and has no parameters."""
 
 SAME = (
     "openinference.span.kind",

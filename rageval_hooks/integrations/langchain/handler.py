@@ -138,6 +138,8 @@ class TurnHandler(BaseCallbackHandler):
         **kwargs: Any,
     ) -> None:
         """Record that a chain, prompt, parser or graph node has started."""
+        if run_type == "prompt":
+            kwargs["template"] = serialized
         self._start(run_id, parent_run_id, run_type or "chain", name, inputs, kwargs)
 
     @callback
@@ -201,6 +203,8 @@ class TurnHandler(BaseCallbackHandler):
         pipeline = self.pipeline
         if pipeline is not None and name in pipeline.settings.search_tools:
             kwargs["returns_search_results"] = True
+        if serialized:
+            kwargs["description"] = serialized.get("description")
         self._start(run_id, parent_run_id, "tool", name, given, kwargs)
 
     # --------------------------------------------------------------------------- streamed text

@@ -19,6 +19,8 @@ __all__ = ["class_name", "details_of", "parent_key", "selection_of_first_half"]
 
 _recorder = shared_recorder()
 
+_TOOL_DETAILS = ("description", "returns_search_results", "tool_call_id")
+
 
 def class_name(serialized: dict[str, Any] | None) -> Any:
     """Return the name of a component, for example from {"name": "ChatOpenAI", "id": ["langchain", …]}."""
@@ -60,8 +62,10 @@ def details_of(kind: str, parent_run_id: UUID | None, fields: dict[str, Any]) ->
     """
     if kind == "llm":
         return {"invocation_params": fields.get("invocation_params")}
-    if kind == "tool" and "returns_search_results" in fields:
-        return {"returns_search_results": True}
+    if kind == "tool":
+        return {name: fields[name] for name in _TOOL_DETAILS if name in fields}
+    if kind == "prompt":
+        return {"template": fields.get("template")}
     # LangChain says so for the root of chain.stream(…), whose input is only known at its end.
     if parent_run_id is None and "defers_inputs" in fields:
         return {"streamed": True}

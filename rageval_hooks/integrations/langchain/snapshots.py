@@ -66,6 +66,9 @@ def snapshot_runs(runs: Iterable[Run], every_step: bool) -> None:
     for run in runs:
         if _is_needed(run, every_step):
             _snapshot_run(run, seen)
+        elif run.kind == "prompt":
+            # The values of the template's variables.
+            run.input, run.output = copy_value(run.input, DEPTH, seen), None
         else:
             run.input = run.output = None
 

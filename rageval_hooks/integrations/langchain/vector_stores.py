@@ -17,6 +17,9 @@ from uuid import uuid4
 from langchain_core.vectorstores import VectorStore
 
 from rageval_hooks.integrations.capture.recorder import shared_recorder
+from rageval_hooks.integrations.capture.run_facts import details_of
+from rageval_hooks.integrations.capture.runs import Run
+from rageval_hooks.integrations.capture.values import first_string, or_else
 from rageval_hooks.integrations.capture.wrapped_methods import WrappedMethods
 from rageval_hooks.integrations.langchain.framework import (
     FRAMEWORK,
@@ -70,6 +73,9 @@ def _wrapped(method: FunctionType) -> Callable[..., Any]:
     return cast("Callable[..., Any]", wrapper)
 
 
+_COLLECTION_FIELDS = ("collection_name", "_collection_name", "index_name", "_index_name", "table_name", "_table_name")
+"""Where vector stores keep the name of what they search."""
+
 _methods = WrappedMethods(VectorStore, _SEARCH_METHOD, _wrapped)
 
 
@@ -88,7 +94,11 @@ def unwrap_vector_stores() -> None:
 
 def _start(store: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable | None:
     """Return the key of a new run; None if the search is part of a retriever's or of another search, or in no turn."""
-    if is_suppressed() or running_retriever() is not None:
+    if is_suppressed():
+        return None
+    retriever = running_retriever()
+    if retriever is not None:
+        _note_request(retriever, store, kwargs)
         return None
     around = surrounding_run()
     recording = None if around is None else _recorder.recording(around)
@@ -108,6 +118,7 @@ def _start(store: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashabl
         )
         if run is None:
             return None
+        _note_request(run, store, kwargs)
         # Searches call each other: the inner ones see that a retriever is running. The slot is this call's own.
         new_retriever_slot()
         enter_retriever(key)
@@ -115,6 +126,17 @@ def _start(store: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashabl
     except Exception as error:
         recording.owner.failed("a search in a vector store could not be recorded", error)
         return None
+
+
+@or_else(None)
+def _note_request(run: Run, store: Any, kwargs: dict[str, Any]) -> None:
+    """Note how many passages are asked for, and of which collection. The first search of a retriever says so."""
+    details = details_of(run)
+    if type(kwargs.get("k")) is int:
+        details.setdefault("top_k", kwargs["k"])
+    # A cheap look only: a property of a class may ask the server.
+    fields = vars(store)
+    details.setdefault("collection", first_string(fields, _COLLECTION_FIELDS) or type(store).__name__)
 
 
 def _end(key: Hashable | None, result: Any, error: BaseException | None) -> None:

@@ -44,6 +44,7 @@ def _model_starts(run: Run, event: Any) -> None:
     call.kind = "llm"
     call.input = event.messages if hasattr(event, "messages") else event.prompt
     details_of(call)["model"] = event.model_dict
+    details_of(call)["options"] = event.additional_kwargs
 
 
 def _model_streams(run: Run, event: Any) -> None:

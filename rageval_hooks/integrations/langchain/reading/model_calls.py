@@ -18,11 +18,13 @@ from rageval_hooks.integrations.langchain.payloads import (
     content_text,
     role_of,
 )
+from rageval_hooks.integrations.langchain.reading.model_requests import finish_reason_in, tool_call
 from rageval_hooks.text.annotations import annotations_from_blocks
 from rageval_hooks.turn import Message, Usage
 
 __all__ = [
     "citations_of",
+    "finish_reason_of",
     "generated_text",
     "model_of",
     "prompt_messages",
@@ -121,7 +123,20 @@ def _prompt_message(message: BaseMessage | MessageSnapshot) -> Message:
     text = content_text(message.content)
     if not text and calls:
         text = as_json(calls)
-    return Message(role=role_of(message.type), content=text)
+    return Message(
+        role=role_of(message.type),
+        content=text,
+        tool_calls=tuple(map(tool_call, calls or ())),
+        tool_call_id=getattr(message, "tool_call_id", None),
+        name=getattr(message, "name", None),
+    )
+
+
+@or_else(None)
+def finish_reason_of(run: Run) -> str | None:
+    """Return why a model stopped, for example ``stop``, ``length`` or ``tool_calls``."""
+    generation_info = getattr(_generation(run.output), "generation_info", None)
+    return finish_reason_in(_response_metadata(run.output)) or finish_reason_in(generation_info)
 
 
 @or_else(None)

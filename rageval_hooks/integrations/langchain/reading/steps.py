@@ -11,6 +11,7 @@ from rageval_hooks.integrations.capture.values import first_string
 from rageval_hooks.integrations.langchain.payloads import as_json, as_text, passages_of, tool_text
 from rageval_hooks.integrations.langchain.reading.context import Context
 from rageval_hooks.integrations.langchain.reading.model_calls import (
+    finish_reason_of,
     generated_text,
     model_of,
     prompt_of,
@@ -18,6 +19,12 @@ from rageval_hooks.integrations.langchain.reading.model_calls import (
     response_id_of,
     tool_calls_of,
     usage_of,
+)
+from rageval_hooks.integrations.langchain.reading.model_requests import (
+    parameters_of,
+    template_of,
+    tool_call,
+    tools_of,
 )
 from rageval_hooks.integrations.langchain.reading.question import query_of
 from rageval_hooks.integrations.langchain.reading.status import is_cancelled
@@ -53,7 +60,7 @@ def steps_of(runs: Sequence[Run], ended_at: int, every_step: bool, context: Cont
             kind=cast("StepKind", kind),
             span_id=detail_of(run, "span_id"),
             **step_frame(run, ids, ended_at, is_cancelled(run.error)),
-            **_fields(run, kind, context, marked),
+            **_fields(run, runs, kind, context, marked),
         )
         steps.append(step)
     return tuple(steps)
@@ -65,23 +72,28 @@ def _is_step(run: Run, searches: set[int], every_step: bool) -> bool:
     return every_step and run.parent is not None
 
 
-def _fields(run: Run, kind: str, context: Context, marked: Marked) -> dict[str, Any]:
+def _fields(run: Run, runs: Sequence[Run], kind: str, context: Context, marked: Marked) -> dict[str, Any]:
     """Return the fields that depend on the kind of a step."""
     if kind == "llm":
-        return _model_fields(run)
+        return _model_fields(run, runs)
     found = context.found.get(id(run))
     if found is None and kind == "retriever":
         found = passages_of(run.output)
     if found is not None:
         return _search_fields(run, kind, found, marked)
     if kind == "tool":
-        return {"input": _tool_input(run), "output": tool_text(run.output)}
+        return {"input": _tool_input(run), "output": tool_text(run.output), **_tool_fields(run)}
     return {"input": as_text(run.input), "output": as_text(run.output)}
 
 
-def _model_fields(call: Run) -> dict[str, Any]:
+def _model_fields(call: Run, runs: Sequence[Run]) -> dict[str, Any]:
     return {
         "messages": prompt_of(call),
+        "template": template_of(call, runs),
+        "tools": tools_of(call),
+        "parameters": parameters_of(call),
+        "tool_calls": tuple(map(tool_call, tool_calls_of(call.output))),
+        "finish_reason": finish_reason_of(call),
         "output": generated_text(call.output) or _partial_output(call),
         "model": model_of(call),
         "request_model": request_model_of(call),
@@ -98,7 +110,19 @@ def _search_fields(run: Run, kind: str, found: Sequence[Passage], marked: Marked
         "passages": tuple(marked.get((passage.id, passage.text), passage) for passage in found),
         # A retriever's output is its passages; a tool has a text too.
         "output": tool_text(run.output) if kind == "tool" else None,
+        "top_k": detail_of(run, "top_k"),
+        "data_source": _data_source(run),
+        **(_tool_fields(run) if kind == "tool" else {}),
     }
+
+
+def _data_source(run: Run) -> str | None:
+    """Return the collection that was searched, else the class of the vector store."""
+    return detail_of(run, "collection") or first_string(run.metadata, ("ls_vector_store_provider",))
+
+
+def _tool_fields(run: Run) -> dict[str, Any]:
+    return {"description": detail_of(run, "description"), "call_id": detail_of(run, "tool_call_id")}
 
 
 def _tool_input(run: Run) -> str:

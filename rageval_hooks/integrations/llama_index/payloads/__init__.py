@@ -11,7 +11,15 @@ from rageval_hooks.integrations.llama_index.payloads.messages import (
     model_of,
     requested_model_in,
     response_id_of,
+    tool_call,
     tool_calls_of,
+)
+from rageval_hooks.integrations.llama_index.payloads.model_requests import (
+    finish_reason_of,
+    parameters_of,
+    template_in,
+    tool_fields,
+    tools_in,
 )
 from rageval_hooks.integrations.llama_index.payloads.nodes import (
     Made,
@@ -22,6 +30,7 @@ from rageval_hooks.integrations.llama_index.payloads.nodes import (
     snapshot,
 )
 from rageval_hooks.integrations.llama_index.payloads.outputs import Streamed, answer_of, is_generator, streamed_in
+from rageval_hooks.integrations.llama_index.payloads.retrievers import collection_of, top_k_of
 from rageval_hooks.integrations.llama_index.payloads.usage import usage_of
 
 __all__ = [
@@ -31,6 +40,8 @@ __all__ = [
     "answer_of",
     "arguments_of",
     "as_json",
+    "collection_of",
+    "finish_reason_of",
     "is_generator",
     "kind_of",
     "messages_of",
@@ -39,6 +50,7 @@ __all__ = [
     "name_of",
     "node_ids",
     "nodes_in",
+    "parameters_of",
     "passages_of",
     "provider_of",
     "query_of",
@@ -46,7 +58,12 @@ __all__ = [
     "response_id_of",
     "snapshot",
     "streamed_in",
+    "template_in",
+    "tool_call",
     "tool_calls_of",
+    "tool_fields",
     "tool_input",
+    "tools_in",
+    "top_k_of",
     "usage_of",
 ]

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rageval_hooks.integrations.capture.values import attribute_text, first_string, is_a, or_else
-from rageval_hooks.runtime.jsonable import json_text
-from rageval_hooks.turn import Message
+from rageval_hooks.messages import Message, ToolCall
+from rageval_hooks.runtime.jsonable import json_text, string_of
 
 __all__ = [
     "as_json",
@@ -21,6 +21,7 @@ __all__ = [
     "requested_model_in",
     "response_id_of",
     "role_of",
+    "tool_call",
     "tool_calls_of",
 ]
 
@@ -77,9 +78,50 @@ def messages_of(prompt: Any) -> tuple[Message, ...]:
 
 def _prompt_message(message: Any) -> Message:
     text = message_text(message)
-    if not text and (calls := _tool_calls_in(message)):
+    calls = _tool_calls_in(message)
+    if not text and calls:
         text = as_json(calls)
-    return Message(role=role_of(message), content=text)
+    return Message(
+        role=role_of(message),
+        content=text,
+        tool_calls=tuple(map(tool_call, calls)),
+        tool_call_id=_text_option(message, "tool_call_id"),
+        name=_text_option(message, "name"),
+    )
+
+
+@or_else(None)
+def _text_option(message: Any, name: str) -> str | None:
+    """Return an option of a message, such as the id of the call that it answers: {"tool_call_id": "call_1"}."""
+    option = message.additional_kwargs.get(name)
+    return option if isinstance(option, str) else None
+
+
+def tool_call(call: Any) -> ToolCall:
+    """Return a tool call.
+
+    LlamaIndex has ``tool_id``, ``tool_name`` and ``tool_kwargs``, or a block with ``tool_call_id``; providers have
+    ``id`` and ``function`` with ``name`` and ``arguments``, as objects or mappings.
+    """
+    function = _field(call, "function") or call
+    arguments = _first_field(function, ("tool_kwargs", "arguments", "input"))
+    return ToolCall(
+        name=string_of(_first_field(function, ("tool_name", "name"))),
+        arguments=arguments if isinstance(arguments, str) else as_json(arguments or {}),
+        id=_first_field(call, ("tool_id", "tool_call_id", "id")),
+    )
+
+
+def _first_field(value: Any, names: Sequence[str]) -> Any:
+    for name in names:
+        found = _field(value, name)
+        if found is not None:
+            return found
+    return None
+
+
+def _field(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
 
 
 @or_else(None)

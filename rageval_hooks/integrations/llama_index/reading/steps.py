@@ -11,11 +11,20 @@ from rageval_hooks.integrations.llama_index.payloads import (
     Made,
     answer_of,
     arguments_of,
+    collection_of,
+    finish_reason_of,
     messages_of,
+    parameters_of,
     provider_of,
     query_of,
     response_id_of,
+    template_in,
+    tool_call,
+    tool_calls_of,
+    tool_fields,
     tool_input,
+    tools_in,
+    top_k_of,
 )
 from rageval_hooks.integrations.llama_index.reading.calls import (
     generated_text,
@@ -24,6 +33,7 @@ from rageval_hooks.integrations.llama_index.reading.calls import (
     tokens_used,
 )
 from rageval_hooks.integrations.llama_index.reading.retrieval import Marks, passages_found, with_mark
+from rageval_hooks.messages import PromptTemplate
 from rageval_hooks.turn import Step, StepKind
 
 __all__ = ["steps_of"]
@@ -103,17 +113,29 @@ def _fields(run: Run, runs: Sequence[Run], marks: Marks, made: Made) -> dict[str
     if run.kind == "llm":
         return _model_fields(run, runs)
     if run.kind == "tool":
-        return {"input": tool_input(run.input), "output": answer_of(run.output)}
+        described = tool_fields(detail_of(run, "instance"))
+        return {"input": tool_input(run.input), "output": answer_of(run.output), **described}
     query = query_of(arguments_of(run.input))
     if run.kind in ("retriever", "reranker"):
         passages = tuple(with_mark(passage, marks) for passage in passages_found(run, made))
-        return {"input": query, "passages": passages}
+        return {
+            "input": query,
+            "passages": passages,
+            "top_k": top_k_of(detail_of(run, "instance")),
+            "data_source": collection_of(detail_of(run, "instance")),
+        }
     return {"input": query or None, "output": answer_of(run.output) or None}
 
 
 def _model_fields(call: Run, runs: Sequence[Run]) -> dict[str, Any]:
+    options = detail_of(call, "options")
     return {
         "messages": messages_of(call.input),
+        "template": _template_of(call),
+        "tools": tools_in(options),
+        "parameters": parameters_of(detail_of(call, "model"), options),
+        "tool_calls": tuple(map(tool_call, tool_calls_of(call.output))),
+        "finish_reason": finish_reason_of(call.output),
         "output": generated_text(call),
         "model": model_name(call),
         "request_model": requested_model(call),
@@ -122,3 +144,14 @@ def _model_fields(call: Run, runs: Sequence[Run]) -> dict[str, Any]:
         "usage": tokens_used(call, runs),
         "time_to_first_token": seconds_to_first_token(call, call.started_at),
     }
+
+
+def _template_of(call: Run) -> PromptTemplate | None:
+    """Return the template of a call that a ``predict`` around it has made."""
+    for ancestor in call.ancestors():
+        if ancestor.kind != "model":
+            return None
+        found = template_in(ancestor.input, detail_of(ancestor, "instance"))
+        if found is not None:
+            return found
+    return None
