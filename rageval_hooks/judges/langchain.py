@@ -6,7 +6,7 @@ import inspect
 import json
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from pydantic import BaseModel, SecretStr
 
@@ -25,7 +25,6 @@ from rageval_hooks.turn import Usage
 if TYPE_CHECKING:
     from langchain_core.messages import AIMessage
     from langchain_core.runnables import Runnable, RunnableConfig
-    from typing_extensions import Unpack
 
     from rageval_hooks.runtime.clock import Clock
 

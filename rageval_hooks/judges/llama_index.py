@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from pydantic import SecretStr
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from llama_index.core.base.llms.types import ChatMessage, ChatResponse
     from llama_index.core.llms import LLM
     from pydantic import BaseModel
-    from typing_extensions import Unpack
 
     from rageval_hooks.runtime.clock import Clock
 

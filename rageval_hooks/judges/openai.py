@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from pydantic import SecretStr
 
@@ -15,8 +15,6 @@ from rageval_hooks.judges.client.remote import AnyCache, RemoteJudge
 
 if TYPE_CHECKING:
     from typing import Self
-
-    from typing_extensions import Unpack
 
     from rageval_hooks.judges.base import Mode
     from rageval_hooks.runtime.clock import Clock

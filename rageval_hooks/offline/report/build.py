@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from rageval_hooks.errors import ConfigurationError, MissingDependencyError
 from rageval_hooks.metrics.base import ScoreDefinition
@@ -25,7 +25,7 @@ from rageval_hooks.text.wording import counted
 if TYPE_CHECKING:
     from rageval_hooks.offline.report.bertscore import BertScore
 
-__all__ = ["Analysis", "analyze", "build_report", "rank_table"]
+__all__ = ["Analysis", "ReportOptions", "analyze", "build_report", "rank_table"]
 
 # The most frequent reasons explain nearly all skips and failures.
 _MOST_REASONS = 5
@@ -53,34 +53,26 @@ class Analysis:
         return (show_turn(record, name) for record in self.tallies[index].store)
 
 
+class ReportOptions(TypedDict, total=False):
+    """What a report has; :func:`analyze` explains each option."""
+
+    metrics: Sequence[str]
+    worst: int
+    worst_by: str | None
+    compare: bool
+    lower: Sequence[str]
+    resampling: Resampling | None
+    scorer: BertScore | None
+    watch: Watch | None
+    on_problem: Callable[[str], None] | None
+    bounded: Collection[str]
+
+
 def build_report(
-    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    *,
-    metrics: Sequence[str] = (),
-    worst: int = 10,
-    worst_by: str | None = None,
-    compare: bool = True,
-    lower: Sequence[str] = (),
-    resampling: Resampling | None = None,
-    scorer: BertScore | None = None,
-    watch: Watch | None = None,
-    on_problem: Callable[[str], None] | None = None,
-    bounded: Collection[str] = (),
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], **options: Unpack[ReportOptions]
 ) -> Report:
     """Read files of records and report on them; see :func:`analyze`, which also keeps the turns."""
-    return analyze(
-        paths,
-        metrics=metrics,
-        worst=worst,
-        worst_by=worst_by,
-        compare=compare,
-        lower=lower,
-        resampling=resampling,
-        scorer=scorer,
-        watch=watch,
-        on_problem=on_problem,
-        bounded=bounded,
-    ).report
+    return analyze(paths, **options).report
 
 
 def analyze(
@@ -121,6 +113,7 @@ def analyze(
     """
     _check_installed()
     how = resampling or Resampling()
+    # A path is a sequence of characters, too.
     given = [paths] if isinstance(paths, (str, os.PathLike)) else paths
     tallies = read_tallies(given, watch=watch, scores={*metrics, *bounded})
     for tally in tallies:
@@ -162,9 +155,7 @@ def _resolved(metrics: Sequence[str], tallies: Sequence[FileTally]) -> list[str]
 
 
 def _ordering_score(tallies: Sequence[FileTally], metrics: Sequence[str]) -> str | None:
-    found = None
-    for tally in tallies:
-        found = found or tally.headline()
+    found = next(filter(None, (tally.headline() for tally in tallies)), None)
     # Turns are ordered by a score that the report shows.
     if metrics and found not in metrics:
         return metrics[0]
@@ -193,7 +184,7 @@ def _compare(
 
 
 def _check_common_scores(first: FileTally, other: FileTally) -> None:
-    if set(first.values) & set(other.values):
+    if first.values.keys() & other.values.keys():
         return
     one, two = (", ".join(file.values) or "none" for file in (first, other))
     raise ConfigurationError(
@@ -242,9 +233,8 @@ def _file_report(
     how: Resampling,
     scorer: BertScore | None,
 ) -> FileReport:
-    names = file.names()
-    if metrics:
-        names = [name for name in names if name in metrics]
+    # Without a choice, all scores are reported.
+    names = [name for name in file.names() if not metrics or name in metrics]
     worst_rows = file.worst_rows(ordering, worst, lower) if ordering else []
     return FileReport(
         name=file.name,

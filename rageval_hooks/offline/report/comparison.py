@@ -63,6 +63,26 @@ class ScoreChange(Data):
         """True if the mean changed for the worse, by however little."""
         return self.test is not None and is_worse(self.test.difference, self.direction)
 
+    @property
+    def count(self) -> int:
+        """Number of questions that were compared."""
+        return self.test.count if self.test else 0
+
+    @property
+    def changed(self) -> int:
+        """Number of questions whose value changed."""
+        return self.test.changed if self.test else 0
+
+    def is_significant(self, alpha: float, *, worse: bool) -> bool:
+        """Return True if the score was tested and changed significantly in one direction.
+
+        Args:
+            alpha: probability of a false alarm.
+            worse: for a change for the worse, else for the better.
+        """
+        p = self.p_worse if worse else self.p_better
+        return self.is_tested and p is not None and p < alpha
+
 
 class Loss(Data):
     """A score that questions have in the first file, but not in the second.

@@ -67,11 +67,11 @@ def parse_bounds(given: Iterable[str]) -> dict[str, float]:
     parts = [part for text in given for part in text.split(",")]
     for part in parts:
         # The last equals sign separates: a name of a score may contain one, a number cannot.
-        name, _, number = part.strip().rpartition("=")
+        name, _, number = map(str.strip, part.rpartition("="))
         bound = _finite(number)
-        if bound is None or not name.strip():
+        if bound is None or not name:
             raise ConfigurationError(f"{part.strip()!r} does not have the form score=number, such as groundedness=0.7")
-        bounds[name.strip()] = bound
+        bounds[name] = bound
     return bounds
 
 
@@ -131,14 +131,13 @@ def _shortfall(file: FileReport, name: str, bound: float) -> Iterator[str]:
     row = _bounded_row(file, name)
     found = row.spread
     if found is None:
-        reasons = [*row.failed.reasons, *row.skipped.reasons, "no reason is stated"]
+        reason = row.failed.main_reason or row.skipped.main_reason or "no reason is stated"
         raise ConfigurationError(
-            f"{file.path} has no value of {name}: {row.failed.count} failed, {row.skipped.count} skipped ({reasons[0]})"
+            f"{file.path} has no value of {name}: {row.failed.count} failed, {row.skipped.count} skipped ({reason})"
         )
+    shortfall, side, limit = bound - found.mean, "below", "at least"
     if row.direction == "lower":
-        shortfall, side, limit = found.mean - bound, "above", "at most"
-    else:
-        shortfall, side, limit = bound - found.mean, "below", "at least"
+        shortfall, side, limit = -shortfall, "above", "at most"
     if shortfall > 0:
         yield (
             f"{file.name}: {name} is {show_value(found.mean)}, {show_value(shortfall)} {side} the bound"
@@ -164,12 +163,9 @@ def _bounded_row(file: FileReport, name: str) -> ScoreRow:
 
 def _counts(row: ScoreRow, found: Spread) -> str:
     """Return how many values a mean has, and how many are missing: ``40 values, 2 skipped``."""
-    parts = [counted(found.count, "value")]
-    if row.skipped.count:
-        parts.append(f"{row.skipped.count} skipped")
-    if row.failed.count:
-        parts.append(f"{row.failed.count} failed")
-    return ", ".join(parts)
+    numbers = {"skipped": row.skipped.count, "failed": row.failed.count}
+    missing = [f"{number} {word}" for word, number in numbers.items() if number]
+    return ", ".join([counted(found.count, "value"), *missing])
 
 
 # --------------------------------------------------------------------------- regressions
@@ -204,10 +200,10 @@ class _RegressionCheck:
 
     def _check_anything_in_common(self) -> None:
         comparison = self._comparison
-        if any(change.test is not None for change in comparison.scores):
-            return
+        has_tests = any(change.count for change in comparison.scores)
         # Common questions that lost all their scores are a finding, which `undecided` reports.
-        if self._lost and comparison.common:
+        has_losses = bool(self._lost) and comparison.common > 0
+        if has_tests or has_losses:
             return
         raise ConfigurationError(
             f"{comparison.before_path} and {comparison.after_path} have no questions in common that both have a"
@@ -217,8 +213,9 @@ class _RegressionCheck:
     def regressions(self) -> Iterator[str]:
         """Yield a line for each score that is significantly worse."""
         for change in self._sound:
-            is_significant = change.p_worse is not None and change.p_worse < self._alpha
-            if change.is_worse and is_significant and change.test is not None:
+            # With a large alpha, a mean that did not change could be called significant.
+            is_regression = change.is_worse and change.is_significant(self._alpha, worse=True)
+            if is_regression and change.test is not None:
                 yield self._regression(change, change.test)
 
     def undecided(self) -> Iterator[str]:
@@ -239,6 +236,7 @@ class _RegressionCheck:
     def _not_comparable(self) -> Iterator[str]:
         with_loss = {loss.name for loss in self._comparison.losses}
         for change in self._comparison.scores:
+            # Two versions of a metric, or two judges, measure different things.
             if change.makers is not None:
                 why = self._comparison.describe_makers(change)
                 yield f"{change.name}: {why}. Score both files with the same version and model"
@@ -257,12 +255,12 @@ class _RegressionCheck:
 
     def _tests(self) -> int:
         """Return the number of scores that the p-values are adjusted for; an unchanged score is no test."""
-        return sum(1 for change in self._comparison.scores if change.test is not None and change.test.changed)
+        return sum(change.changed > 0 for change in self._comparison.scores)
 
     def _too_few(self) -> Iterator[str]:
         """Say if there are too few questions for any change to be significant."""
         # If every one of n questions changes for the worse, p is 1 / 2^n; no change of n questions has a smaller p.
-        most = max((change.test.count for change in self._sound if change.test is not None), default=0)
+        most = max((change.count for change in self._sound), default=0)
         scores = max(1, self._tests())
         needed = math.floor(math.log2(scores / self._alpha)) + 1
         if 0 < most < needed:
@@ -274,7 +272,7 @@ class _RegressionCheck:
 
 
 def _new_scores(baseline: FileReport, file: FileReport) -> Iterator[str]:
-    known = {row.name for row in baseline.scores if row.spread}
-    new = [row.name for row in file.scores if row.spread and row.name not in known]
+    known = {row.name for row in baseline.scores if row.count}
+    new = [row.name for row in file.scores if row.count and row.name not in known]
     if new:
         yield f"{file.name}: {baseline.name} has no values of {', '.join(new)} to compare with"

@@ -38,6 +38,11 @@ class Missing(Data):
     count: int = 0
     reasons: dict[str, int] = Field(default_factory=dict)
 
+    @property
+    def main_reason(self) -> str:
+        """The most frequent reason; empty without results."""
+        return next(iter(self.reasons), "")
+
 
 class ScoreRow(Data):
     """One score of one file.
@@ -79,6 +84,11 @@ class ScoreRow(Data):
     sampled: bool = False
     makers: tuple[str, ...] = ()
     repeats: Variation | None = None
+
+    @property
+    def count(self) -> int:
+        """Number of values."""
+        return self.spread.count if self.spread else 0
 
 
 class Ranks(Data):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 
 from rageval_hooks.offline.report.comparison import Comparison
 from rageval_hooks.offline.report.gates import GateResult
@@ -37,9 +38,7 @@ def make_verdict(report: Report, bounds: Mapping[str, float] | None = None, gate
     quality: list[Finding] = []
     for file in report.files:
         quality += _quality(file, bounds or {}, several=several)
-    changes: list[Finding] = []
-    for comparison in report.comparisons:
-        changes += _changes(comparison)
+    changes = list(chain.from_iterable(map(_changes, report.comparisons)))
     problems = sum(finding.kind == "bad" for finding in (*quality, *changes))
     missed = [] if gate is None else [*gate.failures, *gate.undecided]
     # The conditions that fail come first: they decide the exit status.
@@ -94,15 +93,14 @@ def _without_value(row: ScoreRow) -> Finding | None:
     # Skipped scores lack an input, which is often intended; failures are not.
     if not row.failed.count:
         return None
-    reason = next(iter(row.failed.reasons), "")
-    return Finding(kind="bad", text=f"{row.name} has no value: {row.failed.count} failed ({reason}).")
+    text = f"{row.name} has no value: {row.failed.count} failed ({row.failed.main_reason})."
+    return Finding(kind="bad", text=text)
 
 
 def _bound_finding(row: ScoreRow, value: float, mean: str, bound: float) -> Finding:
+    is_reached, limit = value >= bound, "at least"
     if row.direction == "lower":
         is_reached, limit = value <= bound, "at most"
-    else:
-        is_reached, limit = value >= bound, "at least"
     return Finding(kind="good" if is_reached else "bad", text=f"{mean}; required: {limit} {bound:g}.")
 
 
@@ -114,11 +112,11 @@ def _kind_of_share(share: float) -> FindingKind:
 
 def _in_words(found: Spread, *, binary: bool) -> str:
     """Return a mean with its interval: ``0.812 [0.780 … 0.840]``."""
-    mean = format_share(found.mean) if binary else show_value(found.mean)
+    show, style = (format_share, "share") if binary else (show_value, "value")
+    mean = show(found.mean)
     if found.interval is None:
         return mean
-    interval = format_interval(found.interval.low, found.interval.high, style="share" if binary else "value")
-    return f"{mean} [{interval}]"
+    return f"{mean} [{format_interval(found.interval.low, found.interval.high, style=style)}]"
 
 
 def _changes(comparison: Comparison) -> Iterator[Finding]:
@@ -141,14 +139,12 @@ def _changes(comparison: Comparison) -> Iterator[Finding]:
 def _significant(comparison: Comparison, *, worse: bool) -> Iterator[str]:
     """Yield the scores that changed significantly in one direction, in words."""
     for change in comparison.scores:
-        p = change.p_worse if worse else change.p_better
         test = change.test
-        if test is None or change.makers is not None or p is None or p >= _ALPHA:
-            continue
-        yield (
-            f"{change.name} {show_value(test.before)} → {show_value(test.after)}"
-            f" ({signed_value(test.difference)}, {counted(test.changed, 'question')} changed)"
-        )
+        if test is not None and change.is_significant(_ALPHA, worse=worse):
+            yield (
+                f"{change.name} {show_value(test.before)} → {show_value(test.after)}"
+                f" ({signed_value(test.difference)}, {counted(test.changed, 'question')} changed)"
+            )
 
 
 def _certainty(report: Report) -> Iterator[str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
 from rageval_hooks.metrics.base import Direction
@@ -91,13 +93,10 @@ class Panel:
     @property
     def subtitle(self) -> str:
         """What a reader has to know to read the panel."""
-        parts = [f"{self.direction} is better"] if self.direction else []
-        if self.unit:
-            parts.append(self.unit)
-        if self.threshold is not None:
-            limit = "at most" if self.direction == "lower" else "at least"
-            parts.append(f"dashed: {limit} {self.threshold:g}")
-        return " · ".join(parts)
+        better = f"{self.direction} is better" if self.direction else ""
+        limit = "at most" if self.direction == "lower" else "at least"
+        line = "" if self.threshold is None else f"dashed: {limit} {self.threshold:g}"
+        return " · ".join(filter(None, (better, self.unit, line)))
 
     @property
     def description(self) -> str:
@@ -130,7 +129,7 @@ def panels(
     if kind != "scores":
         found += _consistency_panels(report, similarity=similarity)
     # A score without values, or without repeats, has no plot.
-    return [panel for panel in found if panel is not None]
+    return list(filter(None, found))
 
 
 def _score_panels(report: Report, bounds: Mapping[str, float]) -> Iterator[Panel | None]:
@@ -156,13 +155,22 @@ class _FileRow:
     file: str
     row: ScoreRow | None
 
+    @property
+    def spread(self) -> Spread | None:
+        """The numbers; None if the file has no value of the score."""
+        return self.row.spread if self.row else None
+
+    @property
+    def repeats(self) -> Spread | None:
+        """How much the score varies between answers to one question; None without repeats."""
+        repeats = self.row.repeats if self.row else None
+        return repeats.coefficients if repeats else None
+
 
 def _score_names(report: Report) -> list[str]:
     """Return the scores of all files, each once, in the order of the files."""
-    names: dict[str, None] = {}
-    for file in report.files:
-        names.update(dict.fromkeys(row.name for row in file.scores))
-    return list(names)
+    rows = chain.from_iterable(file.scores for file in report.files)
+    return list(dict.fromkeys(row.name for row in rows))
 
 
 def _rows(report: Report, name: str) -> list[_FileRow]:
@@ -171,7 +179,7 @@ def _rows(report: Report, name: str) -> list[_FileRow]:
 
 
 def _with_values(rows: Sequence[_FileRow]) -> list[ScoreRow]:
-    return [item.row for item in rows if item.row is not None and item.row.spread is not None]
+    return [item.row for item in rows if item.row is not None and item.row.count]
 
 
 def _overview(report: Report) -> Panel | None:
@@ -209,10 +217,7 @@ def _score_panel(name: str, rows: Sequence[_FileRow], bound: float | None) -> Pa
         return None
     first = found[0]
     is_share = all(row.binary for row in found)
-    marks = []
-    for item in rows:
-        spread = item.row.spread if item.row else None
-        marks.append(Mark(label=item.file, file=item.place, spread=spread, as_share=is_share))
+    marks = [Mark(label=item.file, file=item.place, spread=item.spread, as_share=is_share) for item in rows]
     return Panel(
         title=flat(name),
         kind="share" if is_share else "box",
@@ -228,8 +233,9 @@ def _score_panel(name: str, rows: Sequence[_FileRow], bound: float | None) -> Pa
 
 def _common_high(rows: Sequence[ScoreRow]) -> float | None:
     """Return the end of an axis for all files, or None if a file's values have no bound."""
-    highs = [row.high for row in rows if row.high is not None]
-    return max(highs) if len(highs) == len(rows) else None
+    # A missing bound is larger than any other.
+    high = max(math.inf if row.high is None else row.high for row in rows)
+    return high if math.isfinite(high) else None
 
 
 def _rank_panel(report: Report) -> Panel | None:
@@ -259,10 +265,7 @@ def _rank_shares(ranks: Ranks, shown: int, *, has_rest: bool) -> tuple[float, ..
 
 
 def _variation_panel(name: str, rows: Sequence[_FileRow]) -> Panel | None:
-    marks = []
-    for item in rows:
-        repeats = item.row.repeats if item.row else None
-        marks.append(Mark(label=item.file, file=item.place, spread=repeats.coefficients if repeats else None))
+    marks = [Mark(label=item.file, file=item.place, spread=item.repeats) for item in rows]
     title = f"{flat(name)}: variation over repeats"
     return _box_panel(title, marks, direction="lower", unit="CV")
 

@@ -6,15 +6,17 @@ A column is one entry of a tuple of :class:`Column`; a section is one entry of :
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Generic, Literal, TypeVar
 
 from rageval_hooks.offline.report.comparison import ChangedTurn, Comparison, ScoreChange
 from rageval_hooks.offline.report.details import ShownTurn
 from rageval_hooks.offline.report.model import DocumentRow, FileReport, Missing, Report, ScoreRow
 from rageval_hooks.offline.report.similarity import Similarity
-from rageval_hooks.offline.report.statistics import Interval, Paired, Variation
+from rageval_hooks.offline.report.statistics import Interval, Paired, Spread, Variation
 from rageval_hooks.text.formatting import (
     MISSING,
     flat,
@@ -82,25 +84,20 @@ class Column(Generic[Row]):
 
 def to_tables(report: Report) -> list[Table]:
     """Return the tables of a report, in reading order."""
-    tables: list[Table] = []
-    for file in report.files:
-        tables += file_tables(file)
-    for comparison in report.comparisons:
-        tables += comparison_tables(comparison)
-    return tables
+    per_file = map(file_tables, report.files)
+    per_comparison = map(comparison_tables, report.comparisons)
+    return list(chain.from_iterable((*per_file, *per_comparison)))
 
 
 def file_tables(file: FileReport) -> list[Table]:
     """Return the tables of one file."""
-    tables = [section(file) for section in FILE_SECTIONS]
     # A section returns None if the file has nothing for it, such as ranks.
-    return [table for table in tables if table is not None]
+    return list(filter(None, (section(file) for section in FILE_SECTIONS)))
 
 
 def comparison_tables(comparison: Comparison) -> list[Table]:
     """Return the tables of two files side by side."""
-    tables = [section(comparison) for section in COMPARISON_SECTIONS]
-    return [table for table in tables if table is not None]
+    return list(filter(None, (section(comparison) for section in COMPARISON_SECTIONS)))
 
 
 def _make_table(
@@ -130,11 +127,11 @@ def _make_table(
 def _scores(file: FileReport) -> Table:
     columns: tuple[Column[ScoreRow], ...] = (
         Column("score", lambda row: _with_arrow(row.name, row.direction), is_text=True),
-        Column("mean", _mean),
-        Column("interval", _mean_interval),
-        Column("median", _median),
-        Column("spread", _deviation),
-        Column("values", lambda row: f"{row.spread.count if row.spread else 0}"),
+        Column("mean", _if_measured(_mean)),
+        Column("interval", _if_measured(_mean_interval)),
+        Column("median", _if_measured(lambda found, binary: _unless(binary, found.median))),
+        Column("spread", _if_measured(lambda found, binary: _unless(binary, found.deviation))),
+        Column("values", lambda row: f"{row.count}"),
         Column("passed", _passed, only_if_any=True),
         Column("skipped", lambda row: _count(row.skipped)),
         Column("failed", lambda row: _count(row.failed)),
@@ -144,29 +141,26 @@ def _scores(file: FileReport) -> Table:
     return _make_table(title, columns, file.scores, list(_score_notes(file)))
 
 
-def _mean(row: ScoreRow) -> str:
-    if row.spread is None:
-        return MISSING
-    return format_share(row.spread.mean) if row.binary else show_value(row.spread.mean)
+def _if_measured(cell: Callable[[Spread, bool], str]) -> Callable[[ScoreRow], str]:
+    """Return a cell with a dash for a score without values. It is given the values, and True for a yes or no."""
+
+    def show(row: ScoreRow) -> str:
+        return MISSING if row.spread is None else cell(row.spread, row.binary)
+
+    return show
 
 
-def _mean_interval(row: ScoreRow) -> str:
-    if row.spread is None:
-        return MISSING
-    return _interval(row.spread.interval, style="share" if row.binary else "value")
+def _mean(found: Spread, binary: bool) -> str:
+    return format_share(found.mean) if binary else show_value(found.mean)
 
 
-def _median(row: ScoreRow) -> str:
-    if row.spread is None:
-        return MISSING
+def _mean_interval(found: Spread, binary: bool) -> str:
+    return _interval(found.interval, style="share" if binary else "value")
+
+
+def _unless(binary: bool, value: float | None) -> str:
     # The median and the deviation of zeros and ones say nothing that their share does not say.
-    return "" if row.binary else show_value(row.spread.median)
-
-
-def _deviation(row: ScoreRow) -> str:
-    if row.spread is None:
-        return MISSING
-    return "" if row.binary else show_value(row.spread.deviation)
+    return "" if binary else show_value(value)
 
 
 def _passed(row: ScoreRow) -> str:
@@ -199,8 +193,9 @@ def _maker_notes(file: FileReport) -> Iterator[str]:
 def _missing_notes(row: ScoreRow) -> Iterator[str]:
     for word, missing in (("skipped", row.skipped), ("failed", row.failed)):
         if missing.count:
-            # Reasons are sorted by how often they occur: the first one is enough for a note.
-            reason, number = next(iter(missing.reasons.items()))
+            # The most frequent reason is enough for a note.
+            reason = missing.main_reason
+            number = missing.reasons[reason]
             share = "" if number == missing.count else f" ({number} of them)"
             yield f"{row.name}, {missing.count} {word}: {shorten(reason, 160)}{share}"
 
@@ -259,13 +254,15 @@ def _similarity(file: FileReport) -> Table | None:
     columns: tuple[Column[Similarity], ...] = (
         Column("F1 between answers", lambda row: row.name, is_text=True),
         Column("mean", lambda row: _of_spread(row, "mean")),
-        Column("interval", lambda row: _interval(row.spread.interval if row.spread else None)),
+        Column("interval", lambda row: MISSING if row.spread is None else _interval(row.spread.interval)),
         Column("median", lambda row: _of_spread(row, "median")),
         Column("spread", lambda row: _of_spread(row, "deviation")),
         Column("questions", lambda row: f"{row.spread.count if row.spread else 0}"),
         Column("excluded", lambda row: f"{row.left_out or ''}", only_if_any=True),
     )
-    notes = [f"{row.name}: {row.reason or row.model}." for row in file.similarity if row.reason or row.model]
+    # The reason why there is no number, or the model that made it.
+    remarks = {row.name: row.reason or row.model for row in file.similarity}
+    notes = [f"{name}: {remark}." for name, remark in remarks.items() if remark]
     if any(row.drawn for row in file.similarity):
         notes.append("Over questions that were drawn at random from all.")
     return _make_table(f"{file.name}: similarity of repeated answers", columns, file.similarity, notes)
@@ -292,7 +289,7 @@ def _documents(file: FileReport) -> Table | None:
 
 def _document_scores(file: FileReport) -> list[str]:
     """Return the scores to show per document: the ordering one first, then those in the order of the file."""
-    names = [row.name for row in file.scores if row.spread is not None]
+    names = [row.name for row in file.scores if row.count]
     # Sorting is stable: all but the first keep their order.
     names.sort(key=lambda name: name != file.worst_by)
     return names[:_MOST_DOCUMENT_SCORES]
@@ -302,14 +299,9 @@ def _worst_documents(file: FileReport, ordering: str | None) -> list[DocumentRow
     row = file.score(ordering) if ordering is not None else None
     if row is None:
         return list(file.documents)
-    sign = -1 if row.direction == "lower" else 1
-
-    def badness(document: DocumentRow) -> float:
-        mean = document.means.get(row.name)
-        # A document without the score comes last.
-        return float("inf") if mean is None else sign * mean
-
-    return sorted(file.documents, key=badness)
+    # A document without the score comes last.
+    sign, last = (-1, -math.inf) if row.direction == "lower" else (1, math.inf)
+    return sorted(file.documents, key=lambda document: sign * document.means.get(row.name, last))
 
 
 def _worst(file: FileReport) -> Table | None:
@@ -340,7 +332,7 @@ def _changes(comparison: Comparison) -> Table:
         Column("interval", _if_tested(lambda test: _interval(test.interval, style="signed"))),
         Column("p", _if_tested(lambda test: format_p_value(test.p))),
         Column("p (worse)", lambda row: MISSING if row.p_worse is None else format_p_value(row.p_worse)),
-        Column("n", lambda row: f"{row.test.count if row.test else 0}"),
+        Column("n", lambda row: f"{row.count}"),
     )
     title = f"{comparison.before} → {comparison.after}"
     return _make_table(title, columns, comparison.scores, list(_comparison_notes(comparison)))
