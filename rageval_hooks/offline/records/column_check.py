@@ -65,7 +65,7 @@ def _missing(source: RowSource, required: Iterable[str], fields: Sequence[Fields
     taken = {name for found in fields for name in found.values}
     absent = [name for name in required if name not in taken]
     # A text that is an object in every row has to be mapped: the column is there, but the text is inside it.
-    unread = [name for name in required if name in taken and _only_objects(name, fields)]
+    unread = [name for name in _TEXT_FIELDS if name in taken.intersection(required) and _only_objects(name, fields)]
     return _still_missing(source, absent) + unread
 
 
@@ -73,21 +73,19 @@ def _still_missing(source: RowSource, missing: list[str]) -> list[str]:
     """Return those fields that no row of the whole file has; in JSON Lines a column may come late."""
     if source.columns is not None or not missing:
         return missing
-    left = set(missing)
+    left = missing
     with RowSource(source.path) as again:
         # A test set may have its references only in the rows of one source.
         for row in again:
             if isinstance(row, Row):
-                left -= {name for name in left if has_column(name, row.data)}
+                left = [name for name in left if not has_column(name, row.data)]
             if not left:
                 break
-    return [name for name in missing if name in left]
+    return left
 
 
 def _only_objects(name: str, fields: Sequence[Fields]) -> bool:
     """Return True if a field that should be text is an object in every row."""
-    if name not in _TEXT_FIELDS:
-        return False
     values = [found.values[name] for found in fields if name in found.values]
     return all(isinstance(unpacked(value), Mapping) for value in values)
 
@@ -112,7 +110,8 @@ def _choices(fields: Sequence[Fields]) -> Iterable[str]:
     choices: dict[str, str] = {}
     for found in fields:
         for name in _NOTED_FIELDS:
-            if others := found.others.get(name):
+            others = found.others.get(name)
+            if others:
                 listed = ", ".join(map(repr, others))
                 choices.setdefault(name, f"the {name} is taken from {found.columns[name]!r}, not from {listed}")
     return choices.values()

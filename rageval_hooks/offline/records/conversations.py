@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from rageval_hooks.errors import ConfigurationError, TurnError
 from rageval_hooks.integrations.conversation import turns_from_conversation
 from rageval_hooks.offline.records.record import Record
+from rageval_hooks.runtime.narrowing import mapping_or_empty
 
 __all__ = ["read_conversation"]
 
@@ -51,10 +52,7 @@ def _array(path: Path, names: tuple[str, ...]) -> list[Any]:
 def _search(document: Any, names: tuple[str, ...]) -> list[Any] | None:
     if isinstance(document, list):
         return document
-    if not isinstance(document, Mapping):
-        return None
     # Exports nest the array in objects: `{"data": {"messages": [...]}}`.
-    for name in (*names, "data"):
-        if name in document and (found := _search(document[name], names)) is not None:
-            return found
-    return None
+    fields = mapping_or_empty(document)
+    inner = (_search(fields.get(name), names) for name in (*names, "data"))
+    return next((found for found in inner if found is not None), None)

@@ -11,6 +11,7 @@ from rageval_hooks.offline.records.from_columns import explain
 from rageval_hooks.offline.records.record import Record, holds_turn
 from rageval_hooks.offline.records.rows import BadRow, Group, Row
 from rageval_hooks.offline.records.source import RowSource
+from rageval_hooks.runtime.narrowing import mapping_or_empty
 from rageval_hooks.score import Evaluation
 from rageval_hooks.turn import Turn
 
@@ -43,15 +44,12 @@ def _record(group: Group, number: int) -> Record:
 
 def _whole_turn(found: Sequence[Evaluation]) -> Turn:
     # Lines of later scores may have the turn without its content.
-    for evaluation in found:
-        if evaluation.stage == "inline":
-            return evaluation.turn
-    return found[0].turn
+    whole = [evaluation.turn for evaluation in found if evaluation.stage == "inline"]
+    return [*whole, found[0].turn][0]
 
 
 def _turn_id(row: Row) -> tuple[str]:
-    turn = row.data.get("turn")
-    identity = turn.get("id") if isinstance(turn, Mapping) else None
+    identity = mapping_or_empty(row.data.get("turn")).get("id")
     if identity:
         return (str(identity),)
     # Turns without an id stay apart: each row is its own group.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from rageval_hooks.offline.records.columns import canonical, has_column
-from rageval_hooks.offline.records.rows import BadRow, Row
+from rageval_hooks.offline.records.rows import BadRow, Row, split_rows
+from rageval_hooks.runtime.narrowing import mappings_in
 
 __all__ = ["unnested"]
 
@@ -20,14 +22,7 @@ def unnested(rows: Iterable[Row | BadRow]) -> Iterator[Row | BadRow]:
     A row that has no question, but a list of objects with questions, becomes a row per object. Each row keeps what is
     around the list, such as the paragraph.
     """
-    number = 0
-    for row in rows:
-        if isinstance(row, BadRow):
-            yield row
-            continue
-        for data in _questions(row.data, _MOST_DEPTH):
-            number += 1
-            yield Row(row.line, data, number)
+    return split_rows(rows, partial(_questions, depth=_MOST_DEPTH))
 
 
 def _questions(data: Mapping[str, Any], depth: int) -> Iterator[Mapping[str, Any]]:
@@ -43,21 +38,16 @@ def _questions(data: Mapping[str, Any], depth: int) -> Iterator[Mapping[str, Any
 
 def _nested_list(data: Mapping[str, Any], depth: int) -> str | None:
     """Return the name of a list of objects in which questions are found, at most so many levels below."""
-    if depth == 0:
-        return None
-    for name, value in data.items():
-        if _has_questions(value, depth):
-            return name
-    return None
+    names = (name for name, value in data.items() if _has_questions(value, depth))
+    return next(names, None) if depth else None
 
 
 def _has_questions(value: Any, depth: int) -> bool:
-    if not isinstance(value, list) or not value:
-        return False
-    if not all(isinstance(item, Mapping) for item in value):
+    items = mappings_in(value)
+    if not items or len(items) < len(value):
         return False
     # All objects of a list have the same names, so the first stands for the others.
-    first = value[0]
+    first = items[0]
     # Messages of a chat have "content", which is a name of the question elsewhere.
     if first.keys() <= _CHAT_KEYS:
         return False

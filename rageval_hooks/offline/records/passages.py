@@ -10,6 +10,7 @@ from rageval_hooks.offline.records.cells import (
     first_key,
     is_missing,
     is_number,
+    is_present,
     is_text,
     kind_of,
     metadata_in,
@@ -125,7 +126,7 @@ def _passage_of_object(item: Mapping[str, Any], number: int) -> Passage:
     if text_key is None:
         raise _without_text(item, number)
     # The text may be under a name that is also used for ids, such as "document".
-    id_key = first_key(item, (name for name in _IDS if name != text_key), _is_present)
+    id_key = first_key(item, (name for name in _IDS if name != text_key), is_present)
     score_key = first_key(item, _SCORES, is_number)
     known = {text_key, id_key, score_key, *_KNOWN}
     # What tools write next to the text, such as a page, is metadata.
@@ -144,10 +145,6 @@ def _without_text(item: Mapping[str, Any], number: int) -> TurnError:
     accepted = ", ".join(_TEXTS[:_NAMES_IN_MESSAGE])
     found = ", ".join(map(str, item))
     return TurnError(f"passage {number} has no text: accepted are {accepted} …; found: {found}")
-
-
-def _is_present(value: Any) -> bool:
-    return not is_missing(value)
 
 
 def _unwrapped(item: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -46,6 +46,11 @@ class Record(Data):
         """What identifies the record within a file."""
         return self.id, self.run
 
+    @property
+    def has_target(self) -> bool:
+        """True if the passage that holds the answer is known, by its id or its text."""
+        return self.target is not None or self.target_text is not None
+
     def scores(self) -> Iterator[Score]:
         """Yield the scores of the whole turn."""
         return (result for result in self.results if isinstance(result, Score) and is_about_turn(result))

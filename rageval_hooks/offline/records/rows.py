@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rageval_hooks.errors import ConfigurationError
 
-__all__ = ["BadRow", "Group", "Row", "check_file"]
+__all__ = ["BadRow", "Group", "Row", "check_file", "split_rows"]
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,25 @@ class Group:
     line: int
     key: str
     rows: list[Mapping[str, Any]]
+
+
+def split_rows(
+    rows: Iterable[Row | BadRow], split: Callable[[Mapping[str, Any]], Iterable[Mapping[str, Any]]]
+) -> Iterator[Row | BadRow]:
+    """Yield several rows for each row, numbered from 1. Rows that cannot be used stay as they are.
+
+    Args:
+        rows: the rows.
+        split: returns the data of the new rows for that of a row.
+    """
+    number = 0
+    for row in rows:
+        if isinstance(row, BadRow):
+            yield row
+            continue
+        for data in split(row.data):
+            number += 1
+            yield Row(row.line, data, number)
 
 
 def check_file(path: Path) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any
 
-from rageval_hooks.offline.records.cells import unpacked
+from rageval_hooks.offline.records.cells import is_text, unpacked
 
 __all__ = ["Candidate", "suggest_map"]
 
@@ -21,8 +22,10 @@ _HINTS: dict[str, tuple[str, ...]] = {
     "reference": ("reference", "gold", "truth", "expect", "ideal", "correct", "target", "label"),
 }
 _GOLDEN = _HINTS["reference"]
+# Columns with these names hold facts about an answer, whatever other hints they have.
 _NOT_TEXT = ("id", "url", "time", "date", "score", "model_name", "name", "type", "lang")
 _MANY_WORDS = 8
+_SHELL_CHARACTERS = frozenset("[] |&;*")
 
 
 @dataclass(frozen=True)
@@ -52,16 +55,15 @@ def suggest_map(fields: Iterable[str], rows: Sequence[Mapping[str, Any]], used: 
     options = []
     for field in fields:
         best = max(candidates, key=partial(_rating, field), default=None)
-        if best is None or _rating(field, best) <= 0:
-            continue
-        options.append(f"--map {field}={_quoted(best.path)}")
-        candidates.remove(best)
+        if best is not None and _rating(field, best) > 0:
+            options.append(f"--map {field}={_quoted(best.path)}")
+            candidates.remove(best)
     return " ".join(options)
 
 
 def _quoted(path: str) -> str:
     # These have a meaning in shells.
-    needs_quotes = any(character in path for character in "[] |&;*")
+    needs_quotes = not _SHELL_CHARACTERS.isdisjoint(path)
     return f"'{path}'" if needs_quotes else path
 
 
@@ -71,16 +73,12 @@ def _rating(field: str, candidate: Candidate) -> float:
 
 
 def _name_rating(field: str, path: str) -> float:
-    rating = 0.0
-    if _has_hint(path, _HINTS[field]):
-        rating += 3
     # "expected_answer" has a hint of the answer, but is the reference.
-    if field != "reference" and _has_hint(path, _GOLDEN):
-        rating -= 2
+    is_golden = field != "reference" and _has_hint(path, _GOLDEN)
     last = path.rpartition(".")[2].removesuffix("[]")
-    if last in _NOT_TEXT or path.endswith("_id"):
-        rating -= 3
-    return rating
+    is_no_text = last in _NOT_TEXT or path.endswith("_id")
+    # True counts as 1.
+    return 3 * _has_hint(path, _HINTS[field]) - 2 * is_golden - 3 * is_no_text
 
 
 def _has_hint(path: str, hints: Iterable[str]) -> bool:
@@ -108,14 +106,14 @@ def _mean_words(texts: Sequence[str]) -> float:
 
 def _candidates(rows: Sequence[Mapping[str, Any]]) -> list[Candidate]:
     texts: dict[str, list[str]] = {}
-    lists: set[str] = set()
-    for row in rows:
-        for column, value in row.items():
-            for path, text, is_list in _texts(str(column), value, _MOST_DEPTH):
-                texts.setdefault(path, []).append(text)
-                if is_list:
-                    lists.add(path)
-    return [Candidate(path, found, path in lists) for path, found in texts.items()]
+    is_list: dict[str, bool] = {}
+    columns = chain.from_iterable(row.items() for row in rows)
+    for column, value in columns:
+        for path, text, in_list in _texts(str(column), value, _MOST_DEPTH):
+            texts.setdefault(path, []).append(text)
+            # One row with a list is enough.
+            is_list[path] = is_list.get(path, False) or in_list
+    return [Candidate(path, found, is_list[path]) for path, found in texts.items()]
 
 
 def _texts(path: str, value: Any, depth: int, is_list: bool = False) -> Iterator[tuple[str, str, bool]]:
@@ -132,7 +130,7 @@ def _texts(path: str, value: Any, depth: int, is_list: bool = False) -> Iterator
             yield from _texts(f"{path}.{_identifier(str(key))}", item, depth - 1, is_list)
     elif isinstance(value, list):
         # A list of texts is mapped by its name; parts of objects in a list need a path such as "contexts[].text".
-        has_only_texts = all(isinstance(item, str) for item in value)
+        has_only_texts = all(map(is_text, value))
         inner = path if has_only_texts else f"{path}[]"
         for item in value[:_MOST_ITEMS]:
             yield from _texts(inner, item, depth - 1, is_list=True)

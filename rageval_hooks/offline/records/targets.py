@@ -8,16 +8,19 @@ from typing import Any
 from rageval_hooks.errors import TurnError
 from rageval_hooks.offline.records.cells import is_missing, unpacked
 from rageval_hooks.offline.records.record import Record
+from rageval_hooks.runtime.narrowing import text_or_empty
 from rageval_hooks.text.words import fold
 from rageval_hooks.turn import Passage
 
 __all__ = ["TargetIds", "place_target", "rank_in", "target_rank", "target_text_in"]
 
+# Names of the id in the metadata of vector stores and of test sets.
 _METADATA_IDS = ("chunk_id", "id", "_id", "node_id", "passage_id", "doc_id")
 _LEAST_SHARE = 0.5
 _BETWEEN_TEXTS = "\n\n\n"
 """What separates several texts of a target: chunks have at most one blank line between paragraphs."""
 
+# What tools write into a column of ranks for a target that was not retrieved.
 _MISSED = frozenset({"miss", "missed", "missing", "not found", "not_found", "none", "-"})
 
 
@@ -32,7 +35,7 @@ class TargetIds:
     """
 
     def __init__(self, targets: Iterable[str | None] = ()) -> None:
-        self._targets = {target for target in targets if target is not None}
+        self._targets = set(filter(None, targets))
         self._passages: set[str] = set()
         self.comparable = False
 
@@ -42,8 +45,7 @@ class TargetIds:
             return
         if target is not None:
             self._targets.add(target)
-        for passage in passages:
-            self._passages |= ids_of(passage)
+        self._passages.update(*map(ids_of, passages))
         self.comparable = not self._targets.isdisjoint(self._passages)
 
 
@@ -53,10 +55,8 @@ def place_target(record: Record, ids: TargetIds) -> Record:
     A rank that the record has already is kept. Without passages, and if neither the text of the target nor a comparable
     id is known, both stay unknown.
     """
-    if record.rank is not None or record.missed:
-        return record
-    has_target = record.target is not None or record.target_text is not None
-    if not has_target or not record.turn.passages:
+    is_placed = record.rank is not None or record.missed
+    if is_placed or not (record.has_target and record.turn.passages):
         return record
     rank = target_rank(record.target, record.target_text, record.turn.passages)
     if rank is not None:
@@ -80,8 +80,7 @@ def target_rank(target: str | None, text: str | None, passages: Sequence[Passage
     Returns:
         The rank from 1; None if no passage is the target.
     """
-    parts = map(_flat, (text or "").split(_BETWEEN_TEXTS))
-    wanted = [part for part in parts if part]
+    wanted = list(filter(None, map(_flat, (text or "").split(_BETWEEN_TEXTS))))
     for rank, passage in enumerate(passages, 1):
         if target is not None and target in ids_of(passage):
             return rank
@@ -148,12 +147,10 @@ def target_text_in(value: Any) -> str | None:
     if isinstance(value, (list, tuple)):
         texts = filter(str.strip, map(_text_of, value))
         return _BETWEEN_TEXTS.join(texts) or None
-    if is_missing(value) or not isinstance(value, str):
-        return None
-    return value
+    text = text_or_empty(value)
+    return text if text.strip() else None
 
 
 def _text_of(item: Any) -> str:
     """Return an item of ``["..."]`` or ``[{"text": "..."}]``."""
-    found = item.get("text") if isinstance(item, dict) else item
-    return found if isinstance(found, str) else ""
+    return text_or_empty(item.get("text") if isinstance(item, dict) else item)

@@ -160,7 +160,7 @@ class FileTally:
         self._target_ids.add(record.target, record.turn.passages)
         if is_known:
             self._add_rank(rank, row)
-        elif record.target is not None or record.target_text is not None:
+        elif record.has_target:
             pending = self._not_found if record.turn.passages else self._without_passages
             pending.append(row)
 

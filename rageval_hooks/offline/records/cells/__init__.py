@@ -11,7 +11,7 @@ from rageval_hooks.offline.records.cells.fields import (
     run_in,
     text_in,
 )
-from rageval_hooks.offline.records.cells.kinds import is_missing, is_number, is_text, kind_of
+from rageval_hooks.offline.records.cells.kinds import is_missing, is_number, is_present, is_text, kind_of
 from rageval_hooks.offline.records.cells.lookup import field_of, first_key, first_present
 from rageval_hooks.offline.records.cells.packed import unpacked
 
@@ -24,6 +24,7 @@ __all__ = [
     "first_present",
     "is_missing",
     "is_number",
+    "is_present",
     "is_text",
     "kind_of",
     "metadata_in",

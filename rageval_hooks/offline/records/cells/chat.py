@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rageval_hooks.runtime.narrowing import items_or_empty, mapping_or_empty, mappings_in
+
 __all__ = ["chat_text"]
 
 _ROLES = {"user": frozenset({"human", "user"}), "assistant": frozenset({"ai", "assistant", "model", "bot", "gpt"})}
@@ -18,31 +20,20 @@ def chat_text(value: Any, role: str) -> str:
         role: ``user`` or ``assistant``.
     """
     if isinstance(value, Mapping):
-        if (choice := _first_choice(value)) is not None:
-            return _content(choice.get("message"))
+        # A chat completion: `{"choices": [{"message": {...}}]}`.
+        choices = mappings_in(value.get("choices"))
+        if choices:
+            return _content(choices[0].get("message"))
         value = value.get("messages")
-    if not isinstance(value, list):
-        return ""
+    messages = items_or_empty(value)
+    # LangChain's dumps have a list of messages per prompt: `[[{"type": "human", ...}]]`.
+    prompts = [prompt for prompt in messages[:1] if isinstance(prompt, list)]
     roles = _ROLES.get(role, frozenset())
     # The newest message counts: the earlier ones are the history of the conversation.
-    for message in reversed(_messages(value)):
-        if isinstance(message, Mapping) and _role(message) in roles:
+    for message in reversed(mappings_in([*prompts, messages][0])):
+        if _role(message) in roles:
             return _content(message)
     return ""
-
-
-def _first_choice(value: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the first choice of a chat completion: ``{"choices": [{"message": {...}}]}``."""
-    choices = value.get("choices")
-    if not isinstance(choices, list) or not choices:
-        return None
-    return choices[0] if isinstance(choices[0], Mapping) else None
-
-
-def _messages(value: list[Any]) -> list[Any]:
-    # LangChain's dumps have a list of messages per prompt: `[[{"type": "human", ...}]]`.
-    nested = bool(value) and isinstance(value[0], list)
-    return value[0] if nested else value
 
 
 def _role(message: Mapping[str, Any]) -> str:
@@ -52,13 +43,9 @@ def _role(message: Mapping[str, Any]) -> str:
 
 def _content(message: Any) -> str:
     """Return a message's text, which may be in parts: ``[{"type": "text", "text": "..."}]``."""
-    if not isinstance(message, Mapping):
-        return ""
-    content = message.get("content", message.get("value"))
+    fields = mapping_or_empty(message)
+    content = fields.get("content", fields.get("value"))
     if isinstance(content, str):
         return content
-    if not isinstance(content, list):
-        return ""
     # Parts without a text are pictures or calls of tools.
-    texts = [str(part["text"]) for part in content if isinstance(part, Mapping) and "text" in part]
-    return "".join(texts)
+    return "".join(str(part["text"]) for part in mappings_in(content) if "text" in part)

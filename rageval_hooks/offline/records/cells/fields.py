@@ -8,9 +8,10 @@ from typing import Any
 
 from rageval_hooks.errors import TurnError
 from rageval_hooks.offline.records.cells.chat import chat_text
-from rageval_hooks.offline.records.cells.kinds import is_missing, kind_of
+from rageval_hooks.offline.records.cells.kinds import is_missing, is_text, kind_of
 from rageval_hooks.offline.records.cells.packed import unpacked
 from rageval_hooks.runtime.jsonable import plain_mapping, plain_value
+from rageval_hooks.runtime.narrowing import mapping_or_empty, mappings_in, text_or_empty
 
 __all__ = [
     "citations_in",
@@ -75,9 +76,7 @@ def query_in(value: Any) -> str:
 
 def _single_text(value: Sequence[Any]) -> str:
     """Return the only item of ``["..."]``; empty for any other list."""
-    if len(value) != 1 or not isinstance(value[0], str):
-        return ""
-    return value[0]
+    return text_or_empty(value[0]) if len(value) == 1 else ""
 
 
 def response_in(value: Any, packed: bool) -> str:
@@ -112,9 +111,8 @@ def _response_in_list(value: list[Any]) -> str:
 
 
 def _are_parts(parts: Any, needed: set[str]) -> bool:
-    if not isinstance(parts, list) or not parts:
-        return False
-    return all(isinstance(part, Mapping) and needed <= part.keys() for part in parts)
+    found = [part for part in mappings_in(parts) if needed <= part.keys()]
+    return bool(found) and len(found) == len(parts)
 
 
 def _part_text(part: Mapping[str, Any]) -> str:
@@ -134,9 +132,9 @@ def reference_in(value: Any, packed: bool) -> str | None:
         TurnError: the value has another form.
     """
     found = _reference_list(unpacked(value) if packed else value)
-    if isinstance(found, Sequence) and not isinstance(found, str):
+    if isinstance(found, (list, tuple)):
         texts = list(map(_reference_text, found))
-        if all(isinstance(text, str) for text in texts):
+        if all(map(is_text, texts)):
             # Datasets repeat an answer for each annotator who gave it.
             return "\n".join(dict.fromkeys(texts)) or None
         found = value
@@ -146,9 +144,8 @@ def reference_in(value: Any, packed: bool) -> str | None:
 
 
 def _reference_list(value: Any) -> Any:
-    if isinstance(value, Mapping) and isinstance(value.get("text"), list):
-        return value["text"]
-    return value
+    texts = mapping_or_empty(value).get("text")
+    return texts if isinstance(texts, list) else value
 
 
 def _reference_text(item: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Any, TypeGuard
 
 from rageval_hooks.text.wording import with_article
 
-__all__ = ["is_missing", "is_number", "is_text", "kind_of"]
+__all__ = ["is_missing", "is_number", "is_present", "is_text", "kind_of"]
 
 _NAMES = {dict: "object", list: "list", bool: "boolean", int: "number", float: "number", str: "text"}
 
@@ -17,6 +17,11 @@ def is_missing(value: Any) -> bool:
         return not value.strip()
     # Only NaN differs from itself. pandas writes it for an empty cell.
     return value is None or value != value
+
+
+def is_present(value: Any) -> bool:
+    """Return True for a cell that is not empty."""
+    return not is_missing(value)
 
 
 def is_number(value: Any) -> bool:

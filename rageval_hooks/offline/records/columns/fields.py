@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rageval_hooks.offline.records.cells import chat_text, is_missing, unpacked
+from rageval_hooks.offline.records.cells import chat_text, first_key, is_present, unpacked
 from rageval_hooks.offline.records.columns.aliases import ALIASES, CONTAINERS, canonical, names_inside
 from rageval_hooks.offline.records.columns.plan import ColumnPlan, plan_columns
 from rageval_hooks.offline.records.mapping import ColumnMap
+from rageval_hooks.runtime.narrowing import text_or_empty
 
 __all__ = ["Fields", "take_fields"]
 
@@ -20,6 +21,7 @@ _TEXT_FIELDS = ("query", "response", "reference")
 _PACKED_NAMES = frozenset({"generated_answer", "retrieved_passages"})
 """Columns of open-rag-eval, which hold lists and objects as text in files of any format."""
 
+# "annual report 2023.pdf" has few words; a passage is at least a sentence.
 _FEWEST_WORDS_OF_PASSAGE = 5
 
 
@@ -74,22 +76,23 @@ def take_fields(row: Mapping[str, Any], mapping: ColumnMap | None = None) -> Fie
 
 def _note_unused(row: Mapping[str, Any], found: Fields) -> None:
     """Note the columns that no field took, and those that a field might have taken instead."""
-    used = {column for column in found.columns.values() if column in row}
+    used = set(found.columns.values()) & row.keys()
     # A column that another field takes is no alternative.
     found.others = {name: [one for one in others if one not in used] for name, others in found.others.items()}
-    found.rest = {column: value for column, value in row.items() if column not in used and not is_missing(value)}
+    found.rest = {column: row[column] for column in row if column not in used and is_present(row[column])}
 
 
 def _take(name: str, plan: ColumnPlan, row: Mapping[str, Any], found: Fields) -> None:
     # "answer" is the response, unless "prediction" is there; then it is the reference.
     taken = set(found.columns.values())
     candidates = [column for column in plan.direct[name] if column not in taken]
-    present = [column for column in candidates if not is_missing(row[column])]
-    if _take_direct(name, present, row, found):
-        return
-    if _take_flattened(name, plan, row, found):
-        return
-    if _take_from_container(name, plan, row, found):
+    present = [column for column in candidates if is_present(row[column])]
+    is_taken = (
+        _take_direct(name, present, row, found)
+        or _take_flattened(name, plan, row, found)
+        or _take_from_container(name, plan, row, found)
+    )
+    if is_taken:
         return
     # An empty column is still the field's column: a missing value is reported as such.
     for column in (*present, *candidates)[:1]:
@@ -98,15 +101,15 @@ def _take(name: str, plan: ColumnPlan, row: Mapping[str, Any], found: Fields) ->
 
 def _take_direct(name: str, present: Sequence[str], row: Mapping[str, Any], found: Fields) -> bool:
     """Take the first column with a field's name, unless it is an object in which the field is nested."""
-    for column in present:
-        if _is_container(name, row[column]):
-            continue
-        found.take(name, column, row[column])
-        found.others[name] = [other for other in present if other != column]
-        if canonical(column) in _PACKED_NAMES:
-            found.packed.add(name)
-        return True
-    return False
+    own = [column for column in present if not _is_container(name, row[column])]
+    if not own:
+        return False
+    column = own[0]
+    found.take(name, column, row[column])
+    found.others[name] = [other for other in present if other != column]
+    if canonical(column) in _PACKED_NAMES:
+        found.packed.add(name)
+    return True
 
 
 def _is_container(name: str, value: Any) -> bool:
@@ -117,11 +120,11 @@ def _is_container(name: str, value: Any) -> bool:
 
 
 def _take_flattened(name: str, plan: ColumnPlan, row: Mapping[str, Any], found: Fields) -> bool:
-    for column in plan.flattened.get(name, ()):
-        if not is_missing(row[column]):
-            found.take(name, column, row[column])
-            return True
-    return False
+    column = first_key(row, plan.flattened.get(name, ()), is_present)
+    if column is None:
+        return False
+    found.take(name, column, row[column])
+    return True
 
 
 def _take_from_container(name: str, plan: ColumnPlan, row: Mapping[str, Any], found: Fields) -> bool:
@@ -142,9 +145,10 @@ def _take_from_container(name: str, plan: ColumnPlan, row: Mapping[str, Any], fo
 def _inner(name: str, value: Mapping[str, Any]) -> tuple[str, Any] | None:
     """Return the key and value of a field within an object such as ``{"question": ...}`` or ``{"messages": [...]}``."""
     keys = {canonical(key): key for key in reversed(list(value))}
-    for alias in names_inside(name):
-        if alias in keys and not is_missing(value[keys[alias]]):
-            return keys[alias], value[keys[alias]]
+    known = [keys[alias] for alias in names_inside(name) if alias in keys]
+    key = first_key(value, known, is_present)
+    if key is not None:
+        return key, value[key]
     if name not in _TEXT_FIELDS:
         return None
     if text := chat_text(value, _ROLES.get(name, "assistant")):
@@ -167,7 +171,6 @@ def _take_passage_document(found: Fields) -> None:
     if "passages" in found.values or "response" not in found.values:
         return
     value = found.get("document")
-    # "annual report 2023.pdf" has few words; a passage is at least a sentence.
-    is_passage = isinstance(value, str) and len(value.split()) >= _FEWEST_WORDS_OF_PASSAGE
+    is_passage = len(text_or_empty(value).split()) >= _FEWEST_WORDS_OF_PASSAGE
     if is_passage or isinstance(value, list):
         found.take("passages", found.columns.pop("document"), found.values.pop("document"))

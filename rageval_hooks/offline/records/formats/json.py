@@ -10,10 +10,13 @@ from rageval_hooks.errors import TurnError
 from rageval_hooks.offline.records.formats.base import FileFormat, SourceFile
 from rageval_hooks.offline.records.formats.jsonl import JsonLines
 from rageval_hooks.offline.records.rows import BadRow, Row
+from rageval_hooks.runtime.narrowing import items_or_empty, mappings_in
 
 __all__ = ["JsonDocument", "rows_of_document"]
 
+# Wrappers such as {"data": {"results": [...]}} have few levels; deeper objects are contents.
 _MOST_DEPTH = 4
+# One object alone may be a row itself, with objects in its columns.
 _FEWEST_KEYED_ROWS = 2
 _FEWEST_COLUMNS = 2
 
@@ -73,11 +76,8 @@ def rows_of_document(document: Any) -> list[Any]:
 
 def _from_split_frame(document: Mapping[str, Any]) -> list[Any]:
     """Return the rows of ``{"columns": [...], "data": [[...]]}``, as pandas ``orient="split"`` and MLflow write it."""
-    columns = document.get("columns")
-    data = document.get("data")
-    if not isinstance(columns, list) or not isinstance(data, list):
-        return []
-    if not _all_are(list, data) or _lengths(data) != {len(columns)}:
+    columns, data = items_or_empty(document.get("columns")), items_or_empty(document.get("data"))
+    if not columns or not _all_are(list, data) or _lengths(data) != {len(columns)}:
         return []
     names = list(map(str, columns))
     return [dict(zip(names, row, strict=True)) for row in data]
@@ -87,9 +87,7 @@ def _from_columns(document: Mapping[str, Any]) -> list[Any]:
     """Return the rows of ``{"question": [...], "answer": [...]}``, as ``Dataset.to_dict`` writes it."""
     values = list(document.values())
     # One array alone is a wrapper around rows, not a column.
-    if len(values) < _FEWEST_COLUMNS or not _all_are(list, values):
-        return []
-    if len(_lengths(values)) != 1:
+    if len(values) < _FEWEST_COLUMNS or not _all_are(list, values) or len(_lengths(values)) > 1:
         return []
     return [dict(zip(document, row, strict=True)) for row in zip(*values, strict=True)]
 
@@ -111,14 +109,12 @@ def _from_indexed_columns(document: Mapping[str, Any]) -> list[Any]:
 def _wrapped_rows(document: Mapping[str, Any], depth: int = 1) -> list[Any]:
     """Return the longest array of objects in a wrapper; one that is nearer to the outside comes first."""
     values = list(document.values())
-    arrays = [value for value in values if isinstance(value, list) and _all_are(dict, value)]
+    arrays = [list(value) for value in map(items_or_empty, values) if _all_are(dict, value)]
     if arrays and not _is_row(document):
         return max(arrays, key=len)
     if depth >= _MOST_DEPTH:
         return []
-    for value in values:
-        if not isinstance(value, dict):
-            continue
+    for value in mappings_in(values):
         if found := _from_split_frame(value) or _wrapped_rows(value, depth + 1):
             return found
     return []

@@ -100,24 +100,20 @@ def _grades(answer: _Answer) -> str | None:
     """Return the grades of single passages: ``{"d1": 3, "d2": 0}``."""
     grades: dict[str, int] = {}
     for result in answer.record.results:
-        if not isinstance(result, Score) or result.name != "umbrela":
-            continue
-        if result.target.index is not None:
+        if isinstance(result, Score) and result.name == "umbrela" and result.target.index is not None:
             grades[answer.keys[result.target.index]] = int(result.value)
-    return _json(grades) if grades else None
+    return _json_or_none(grades)
 
 
 def _precision(answer: _Answer) -> str | None:
     """Return scores by rank: ``{"precision@": {"5": 0.8}, "AP@": {"5": 0.7}, "MRR": 1.0}``."""
     found: dict[str, Any] = {"precision@": answer.below("precision@"), "AP@": answer.below("ap@")}
     found["MRR"] = answer.scores.get("mrr")
-    known = {name: value for name, value in found.items() if value is not None and value != {}}
-    return _json(known) if known else None
+    return _json_or_none({name: value for name, value in found.items() if value is not None and value != {}})
 
 
 def _citation(answer: _Answer) -> str | None:
-    found = answer.below("citation.")
-    return _json(found) if found else None
+    return _json_or_none(answer.below("citation."))
 
 
 def _nuggets(answer: _Answer) -> str | None:
@@ -137,6 +133,11 @@ _NUGGETS = {
     f"nuggets.{name}": name.capitalize()
     for name in ("all", "vital", "weighted", "all_strict", "vital_strict", "weighted_strict")
 }
+
+
+def _json_or_none(value: Mapping[str, Any]) -> str | None:
+    """Return an object as JSON; None for an empty one, so that the cell stays empty."""
+    return _json(value) if value else None
 
 
 def _json(value: Any) -> str:

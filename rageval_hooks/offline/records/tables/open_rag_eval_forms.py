@@ -10,7 +10,7 @@ from rageval_hooks.offline.records.cells import is_missing
 from rageval_hooks.offline.records.columns import ALIASES
 from rageval_hooks.offline.records.from_columns import record_from_row
 from rageval_hooks.offline.records.record import Record
-from rageval_hooks.offline.records.rows import BadRow, Row
+from rageval_hooks.offline.records.rows import BadRow, Row, split_rows
 from rageval_hooks.offline.records.tables.open_rag_eval import SCORE_COLUMNS, read_scores
 
 __all__ = ["has_their_scores", "is_long", "is_wide", "long_rows", "their_record", "wide_rows"]
@@ -42,15 +42,10 @@ def has_their_scores(columns: Iterable[str]) -> bool:
     return not set(SCORE_COLUMNS).isdisjoint(map(_without_run, columns))
 
 
-def _split_run(column: str) -> tuple[int, str] | None:
-    """Return the number of the run and the rest of a column's name; None for a column of all runs."""
-    found = _RUN.fullmatch(column)
-    return None if found is None else (int(found[1]), found[2])
-
-
 def _without_run(column: str) -> str:
-    found = _split_run(column)
-    return column if found is None else found[1]
+    """Return the name of a column without its run; the name of a column of all runs unchanged."""
+    found = _RUN.fullmatch(column)
+    return found[2] if found else column
 
 
 def long_rows(rows: Iterable[Row | BadRow]) -> Iterator[Row | BadRow]:
@@ -89,11 +84,8 @@ def _joined(group: list[Row], number: int) -> Row:
 
 def _answer(group: list[Row]) -> Any:
     """Return the first answer in the rows: connectors repeat it in each, or write it once."""
-    for row in group:
-        answer = row.data["generated_answer"]
-        if not is_missing(answer):
-            return answer
-    return ""
+    answers = [row.data["generated_answer"] for row in group]
+    return next((answer for answer in answers if not is_missing(answer)), "")
 
 
 def _passage(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -102,16 +94,14 @@ def _passage(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def wide_rows(rows: Iterable[Row | BadRow]) -> Iterator[Row | BadRow]:
     """Split rows into one for each run that has an answer."""
-    number = 0
-    for row in rows:
-        if isinstance(row, BadRow):
-            yield row
-            continue
-        about = {name: row.data[name] for name in ("query_id", "query") if name in row.data}
-        for run, cells in _runs(row.data).items():
-            if not is_missing(cells.get("generated_answer")):
-                number += 1
-                yield Row(row.line, {**about, **_run_row(run, cells)}, number)
+    return split_rows(rows, _answered_runs)
+
+
+def _answered_runs(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    about = {name: row[name] for name in ("query_id", "query") if name in row}
+    for run, cells in _runs(row).items():
+        if not is_missing(cells.get("generated_answer")):
+            yield {**about, **_run_row(run, cells)}
 
 
 def _run_row(run: int, cells: Mapping[str, Any]) -> dict[str, Any]:
@@ -122,9 +112,8 @@ def _run_row(run: int, cells: Mapping[str, Any]) -> dict[str, Any]:
 def _runs(row: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
     runs: dict[int, dict[str, Any]] = {}
     for name, value in row.items():
-        if found := _split_run(name):
-            run, column = found
-            runs.setdefault(run, {})[column] = value
+        if found := _RUN.fullmatch(name):
+            runs.setdefault(int(found[1]), {})[found[2]] = value
     return runs
 
 

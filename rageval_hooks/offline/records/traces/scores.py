@@ -35,9 +35,9 @@ def _score(span: ExportedSpan, name: str, value: float, prefix: str) -> Score:
     return Score(
         name=name,
         value=value,
-        label=span.text(f"{prefix}label") or None,
-        explanation=span.text(f"{prefix}explanation") or None,
+        label=span.text_or_none(f"{prefix}label"),
+        explanation=span.text_or_none(f"{prefix}explanation"),
         annotator=_ANNOTATORS.get(span.text(f"{prefix}annotator_kind"), "CODE"),
-        model=span.text(f"{prefix}identifier") or None,
-        metric=span.text("rageval.metric") or None,
+        model=span.text_or_none(f"{prefix}identifier"),
+        metric=span.text_or_none("rageval.metric"),
     )

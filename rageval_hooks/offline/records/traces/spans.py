@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import datetime
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,6 @@ from rageval_hooks.runtime.narrowing import mapping_or_empty, mappings_in
 __all__ = ["ExportedSpan", "is_export", "spans_of", "trace_ids"]
 
 _OTLP = "resourceSpans"
-_VALUES = ("stringValue", "boolValue", "doubleValue", "bytesValue")
 _OTLP_ERRORS = (2, "2", "STATUS_CODE_ERROR")
 """The status of a failed span: protobuf's JSON has the number or the name."""
 
@@ -61,6 +60,10 @@ class ExportedSpan:
         value = self.attributes.get(name)
         return "" if value is None else str(value)
 
+    def text_or_none(self, name: str) -> str | None:
+        """Return an attribute as a text; None if it is not there or empty."""
+        return self.text(name) or None
+
 
 def is_export(row: Mapping[str, Any]) -> bool:
     """Return True if a row is a span, or an OTLP message with spans."""
@@ -84,9 +87,7 @@ def spans_of(row: Mapping[str, Any]) -> Iterator[ExportedSpan]:
 
 
 def _from_otlp(span: Mapping[str, Any]) -> ExportedSpan:
-    attributes = _flat(
-        {str(item.get("key")): _otlp_value(item.get("value")) for item in mappings_in(span.get("attributes"))}
-    )
+    attributes = _flat(_otlp_object(span.get("attributes")))
     status = mapping_or_empty(span.get("status"))
     failed = status.get("code") in _OTLP_ERRORS
     return ExportedSpan(
@@ -104,21 +105,33 @@ def _from_otlp(span: Mapping[str, Any]) -> ExportedSpan:
 
 def _otlp_value(value: Any) -> Any:
     """Return a value of OTLP-JSON, which names the type of each: ``{"intValue": "5"}`` is 5."""
-    if not isinstance(value, Mapping):
-        return None
-    # JSON has no 64-bit integers, so that protobuf writes them as text.
-    if "intValue" in value:
-        return int(value["intValue"])
-    array = value.get("arrayValue")
-    if isinstance(array, Mapping):
-        return [_otlp_value(item) for item in array.get("values") or ()]
-    pairs = value.get("kvlistValue")
-    if isinstance(pairs, Mapping):
-        return {str(item.get("key")): _otlp_value(item.get("value")) for item in mappings_in(pairs.get("values"))}
-    for name in _VALUES:
-        if name in value:
-            return value[name]
+    for kind, found in mapping_or_empty(value).items():
+        if kind in _READ_VALUE:
+            return _READ_VALUE[kind](found)
     return None
+
+
+def _otlp_array(array: Any) -> list[Any]:
+    return [_otlp_value(item) for item in mapping_or_empty(array).get("values") or ()]
+
+
+def _otlp_object(pairs: Any) -> dict[str, Any]:
+    """Return the object of a list of keys and values; attributes have this form, too."""
+    return {str(item.get("key")): _otlp_value(item.get("value")) for item in mappings_in(pairs)}
+
+
+def _unchanged(value: Any) -> Any:
+    return value
+
+
+_READ_VALUE: dict[str, Callable[[Any], Any]] = {
+    # JSON has no 64-bit integers, so that protobuf writes them as text.
+    "intValue": int,
+    "arrayValue": _otlp_array,
+    "kvlistValue": lambda pairs: _otlp_object(mapping_or_empty(pairs).get("values")),
+    **dict.fromkeys(("stringValue", "boolValue", "doubleValue", "bytesValue"), _unchanged),
+}
+"""Type of a value in OTLP-JSON → reads it."""
 
 
 def _from_phoenix(row: Mapping[str, Any]) -> ExportedSpan:
@@ -225,8 +238,6 @@ def _parts(value: Any) -> list[tuple[str, Any]] | None:
     """Return the parts of an object, or of a list with objects, by name or number; None for other values."""
     if isinstance(value, Mapping):
         return [(str(name), part) for name, part in value.items()]
-    if not isinstance(value, (list, tuple)):
-        return None
-    if not any(isinstance(part, Mapping) for part in value):
+    if not mappings_in(value):
         return None
     return [(str(number), part) for number, part in enumerate(value)]

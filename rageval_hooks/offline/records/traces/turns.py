@@ -17,11 +17,13 @@ from rageval_hooks.offline.records.traces.scores import scores_of
 from rageval_hooks.offline.records.traces.spans import ExportedSpan, spans_of, trace_ids
 from rageval_hooks.offline.records.traces.tree import RETRIEVAL, TURN_ID, SpanTree
 from rageval_hooks.runtime.jsonable import plain_mapping
+from rageval_hooks.runtime.narrowing import mapping_or_empty
 from rageval_hooks.turn import ErrorInfo, Passage, SpanReference, Timing, Turn, Usage
 
 __all__ = ["read_traces", "records_from_spans"]
 
 _DOCUMENTS = {"RETRIEVER": "retrieval.documents", "RERANKER": "reranker.output_documents"}
+# Names under which frameworks keep the question, the answer, and what is around either, the most likely first.
 _ASKED = ("query", "question", "input", "user_input", "query_str", "query_bundle", "content", "text")
 _SAID = ("answer", "response", "output", "result", "generated_answer", "content", "text")
 _WRAPPERS = ("messages", "kwargs", "message")
@@ -69,39 +71,32 @@ def _turn(tree: SpanTree, root: ExportedSpan, inside: Sequence[ExportedSpan], id
         response=_response(root, models),
         passages=tuple(_passages(retrievers)),
         usage=Usage.sum(map(_usage, models)),
-        model=_last([span.text("llm.model_name") for span in models]) or None,
+        model=_first(span.text("llm.model_name") for span in reversed(models)) or None,
         timing=_timing(root, retrievers, models),
         span=SpanReference(trace_id=root.trace_id, span_id=root.span_id, external=TURN_ID not in root.attributes),
         status="ok" if error is None else "error",
         error=None if error is None else ErrorInfo(type="Error", message=error),
         name=root.name or "turn",
-        framework=root.text("rageval.framework") or None,
-        session_id=root.text("session.id") or None,
-        user_id=root.text("user.id") or None,
+        framework=root.text_or_none("rageval.framework"),
+        session_id=root.text_or_none("session.id"),
+        user_id=root.text_or_none("user.id"),
         metadata=_json_object(root.attributes.get("metadata")),
     )
 
 
 def _query(root: ExportedSpan, retrievers: Sequence[ExportedSpan]) -> str:
     """Return the input of the root; if it has none, what the first retriever looked for."""
-    asked = _text(root.text("input.value"), _ASKED)
-    if asked or not retrievers:
-        return asked
-    return _retrieval_query(retrievers[0])
+    return _first([_text(root.text("input.value"), _ASKED), *map(_retrieval_query, retrievers[:1])])
 
 
 def _response(root: ExportedSpan, models: Sequence[ExportedSpan]) -> str:
     """Return the output of the root; if it has none, what the last model wrote."""
-    said = _text(root.text("output.value"), _SAID)
-    if said or not models:
-        return said
-    return _written(models[-1])
+    return _first([_text(root.text("output.value"), _SAID), *map(_written, models[-1:])])
 
 
-def _last(texts: Sequence[str]) -> str:
-    """Return the last text that is not empty."""
-    given = list(filter(None, texts))
-    return given[-1] if given else ""
+def _first(texts: Iterable[str]) -> str:
+    """Return the first text that is not empty; an empty one if there is none."""
+    return next(filter(None, texts), "")
 
 
 def _passages(retrievers: Sequence[ExportedSpan]) -> list[Passage]:
@@ -189,9 +184,8 @@ def _together(spans: Iterable[ExportedSpan]) -> float | None:
 
 def _json_object(value: Any) -> dict[str, Any]:
     """Return the object that an attribute holds, mostly as JSON; empty for anything else."""
-    if isinstance(value, str):
-        value = _parsed(value)
-    return plain_mapping(value) if isinstance(value, Mapping) else {}
+    found = _parsed(value) if isinstance(value, str) else value
+    return plain_mapping(mapping_or_empty(found))
 
 
 def _text(value: str, names: Sequence[str]) -> str:
@@ -215,10 +209,7 @@ def _inner(value: Any, names: Sequence[str], depth: int) -> str:
         return value
     if depth > _MOST_DEPTH:
         return ""
-    for part in _parts(value, names):
-        if text := _inner(part, names, depth + 1):
-            return text
-    return ""
+    return _first(_inner(part, names, depth + 1) for part in _parts(value, names))
 
 
 def _parts(value: Any, names: Sequence[str]) -> list[Any]:
@@ -226,6 +217,5 @@ def _parts(value: Any, names: Sequence[str]) -> list[Any]:
     if isinstance(value, list):
         # The last message is the newest.
         return value[::-1]
-    if isinstance(value, Mapping):
-        return [value[name] for name in (*names, *_WRAPPERS) if name in value]
-    return []
+    fields = mapping_or_empty(value)
+    return [fields[name] for name in (*names, *_WRAPPERS) if name in fields]
