@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
 
 from rageval_hooks.errors import MissingDependencyError, ModelUnavailableError
@@ -130,12 +130,11 @@ class Embedder:
 
     def _cut(self, text: str, whole: Any) -> list[tuple[int, int]]:
         windows = [whole, *whole.overflowing]
-        offsets = [
-            place
-            for window in windows
-            for place, special in zip(window.offsets, window.special_tokens_mask, strict=True)
-            if not special
-        ]
+        places = chain.from_iterable(window.offsets for window in windows)
+        is_special = chain.from_iterable(window.special_tokens_mask for window in windows)
+        # Special tokens, such as [CLS], have no place in the text.
+        offsets = [place for place, special in zip(places, is_special, strict=True) if not special]
+        # Each piece gets its own special tokens, and may grow by a word.
         room = self.window_tokens - sum(whole.special_tokens_mask)
         count = -(-len(offsets) // (room - _LONGEST_WORD))
         cuts = [_between_words(offsets, number * len(offsets) // count) for number in range(1, count)]

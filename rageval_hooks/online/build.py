@@ -62,11 +62,7 @@ def resolve_parts(
         ConfigurationError: something is wrong or contradictory; the message says what is valid.
     """
     # Wrong arguments must fail at the line that gives them, not later on a background thread.
-    if on_evaluation is not None and not callable(on_evaluation):
-        raise ConfigurationError(f"on_evaluation must be a function of an Evaluation, not {on_evaluation!r}")
-    for name, value in (("metrics", metrics), ("exporters", exporters)):
-        if value is not None and not isinstance(value, Iterable):
-            raise ConfigurationError(f"{name} must be a list of names, classes or instances, not {value!r}")
+    _check_types(metrics=metrics, exporters=exporters, on_evaluation=on_evaluation)
     # Settings take text; lists of classes and instances are resolved below.
     settings = Settings.build(
         metrics=_if_text(metrics),
@@ -74,14 +70,28 @@ def resolve_parts(
         judge=_if_text(judge),
         **plain,
     )
-    named_exporters = settings.exporters if exporters is None or isinstance(exporters, str) else exporters
+    # The settings have parsed names in a text, and those of the environment.
+    named_exporters = settings.exporters if isinstance(exporters, str | None) else exporters
     made_exporters = _resolve_exporters(named_exporters, settings, tracer_provider)
-    named_metrics = settings.metrics if metrics is None or isinstance(metrics, str) else metrics
+    named_metrics = settings.metrics if isinstance(metrics, str | None) else metrics
     made_judge = _resolve_judge(judge, settings, plain)
     # The judge comes before the metrics: which defaults run depends on it.
     running = resolve_metrics(named_metrics, made_judge, settings)
     thresholds = resolve_thresholds(running, settings, own=plain.get("thresholds") is not None)
     return Parts(settings=settings, metrics=running, exporters=made_exporters, judge=made_judge, thresholds=thresholds)
+
+
+def _check_types(*, on_evaluation: object, **lists: object) -> None:
+    """Check the arguments that the settings do not know.
+
+    Raises:
+        ConfigurationError: an argument has another type.
+    """
+    if on_evaluation is not None and not callable(on_evaluation):
+        raise ConfigurationError(f"on_evaluation must be a function of an Evaluation, not {on_evaluation!r}")
+    for name, value in lists.items():
+        if not isinstance(value, Iterable | None):
+            raise ConfigurationError(f"{name} must be a list of names, classes or instances, not {value!r}")
 
 
 def _if_text(given: object) -> str | None:
@@ -128,14 +138,15 @@ def resolve_metrics(given: Iterable[AnyMetric] | None, judge: Judge | None, sett
     """
     # Defaults adapt to the judge. Metrics that the user names do not: a missing judge is an error then.
     if given is None:
-        defaults = [kind.from_settings(settings) for kind in REGISTRY.builtin().values() if kind.default]
+        kinds = [kind for kind in REGISTRY.builtin().values() if kind.default]
+        defaults = [kind.from_settings(settings) for kind in kinds]
         return [metric for metric in defaults if judge is not None or not metric.asks_judge]
-    metrics: list[Metric] = []
-    for item in given:
-        metric = REGISTRY.create(item, make=lambda kind: kind.from_settings(settings))
-        # The same metric twice, for example by name and as a class, is computed once.
-        if not any(type(metric) is type(other) and metric.name == other.name for other in metrics):
-            metrics.append(metric)
+    made = [REGISTRY.create(item, make=lambda kind: kind.from_settings(settings)) for item in given]
+    # The same metric twice, for example by name and as a class, is computed once: the first one.
+    unique: dict[tuple[type[Metric], str], Metric] = {}
+    for metric in made:
+        unique.setdefault((type(metric), metric.name), metric)
+    metrics = list(unique.values())
     _check_scores(metrics)
     _check_judge(metrics, judge)
     return metrics
@@ -143,12 +154,12 @@ def resolve_metrics(given: Iterable[AnyMetric] | None, judge: Judge | None, sett
 
 def _check_scores(metrics: Iterable[Metric]) -> None:
     owners: dict[str, Metric] = {}
-    for metric in metrics:
-        for definition in metric.scores:
-            # Two values under one name could not be told apart in any backend.
-            other = owners.setdefault(definition.name, metric)
-            if other is not metric:
-                raise ConfigurationError(f"two metrics compute a score {definition.name!r}: {other!r} and {metric!r}")
+    pairs = [(definition.name, metric) for metric in metrics for definition in metric.scores]
+    for name, metric in pairs:
+        # Two values under one name could not be told apart in any backend.
+        other = owners.setdefault(name, metric)
+        if other is not metric:
+            raise ConfigurationError(f"two metrics compute a score {name!r}: {other!r} and {metric!r}")
 
 
 def _check_judge(metrics: Iterable[Metric], judge: Judge | None) -> None:
@@ -176,16 +187,15 @@ def resolve_thresholds(metrics: Iterable[Metric], settings: Settings, *, own: bo
     """
     known = {definition.name: definition for metric in metrics for definition in metric.scores}
     given = settings.thresholds
+    # EVERY is the threshold of all scores without one, and no name of a score.
+    named = {name: threshold for name, threshold in given.items() if name != EVERY}
     # Creating every metric takes a while, so it happens only when a name is still unknown.
-    if not own and any(name not in known for name in given if name != EVERY):
+    if not own and named.keys() - known.keys():
         known = {**_all_definitions(settings), **known}
-    for name, threshold in given.items():
-        if name == EVERY:
-            continue
+    for name, threshold in named.items():
         if name not in known:
             raise _unknown_score(name, known, own=own)
-        if threshold is not None:
-            _check_threshold(known[name], threshold)
+        _check_threshold(known[name], threshold)
     return Thresholds(given)
 
 
@@ -209,11 +219,14 @@ def _all_definitions(settings: Settings) -> dict[str, ScoreDefinition]:
     return found
 
 
-def _check_threshold(definition: ScoreDefinition, threshold: float) -> None:
+def _check_threshold(definition: ScoreDefinition, threshold: float | None) -> None:
+    # None switches a default threshold off.
+    if threshold is None:
+        return
     name, low, high = definition.name, definition.low, definition.high
     if definition.labels:
         labels = " and ".join(definition.labels)
         raise ConfigurationError(f"a threshold of {name} would replace its labels, which are {labels}: omit it")
-    if threshold < low or (high is not None and threshold > high):
+    if not definition.contains(threshold):
         bound = "and above" if high is None else f"to {high:g}"
         raise ConfigurationError(f"the threshold of {name} is {threshold:g}, but its values are {low:g} {bound}")

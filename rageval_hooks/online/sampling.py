@@ -70,6 +70,7 @@ class MetricSampler:
         """Return the names of the metrics that run for a turn; all for a turn without a trace."""
         if trace_id is None:
             return self._names
+        # A metric without a rate runs for every turn that is evaluated.
         dropped = {name for name, sampler in self._samplers.items() if not sampler.keeps(trace_id)}
         return tuple(name for name in self._names if name not in dropped)
 

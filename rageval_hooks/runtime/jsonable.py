@@ -131,13 +131,10 @@ def _number(number: int) -> int | str:
 
 
 def _other(value: Any) -> Any:
-    # Subclasses, such as enums with values, become the plain type.
-    if isinstance(value, bool):
-        return bool(value)
-    if isinstance(value, int):
-        return _number(int(value))
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else str(float(value))
+    # Subclasses, such as enums with values, become the plain type. Booleans have no subclasses.
+    for kind in (int, float):
+        if isinstance(value, kind):
+            return plain_value(kind(value))
     if isinstance(value, str):
         return clean_text(str.__str__(value))
     item = getattr(value, "item", None)  # NumPy scalars have it

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, RootModel, ValidationError
 
+from rageval_hooks.runtime.narrowing import items_or_empty, mapping_or_empty, text_or_empty
+
 __all__ = ["UnusableAnswerError", "parse_answer"]
 
 T = TypeVar("T", bound=BaseModel)
@@ -28,7 +30,10 @@ _TOKEN = re.compile(
     r"</?s>|<(?:eos|bos|start_of_turn|end_of_turn)>"
 )
 _WORD = re.compile(r"[^\W_]+")
-_LABELS = frozenset({"json", "answer", "final answer", "json answer", "output", "json output", "result", "response"})
+# What may be before the object; the empty label is no label.
+_LABELS = frozenset(
+    {"", "json", "answer", "final answer", "json answer", "output", "json output", "result", "response"}
+)
 # Each malformed object costs a scan of the text before it, since the decoder counts lines for its message.
 _MAX_BROKEN = 1000
 _MAX_PROBLEMS = 8
@@ -77,30 +82,47 @@ def parse_answer(text: str, schema: type[T], *, alone: bool = False) -> T:
         UnusableAnswerError: no object is valid, or several are.
     """
     text = _without_thoughts(text).strip().removeprefix("\ufeff")
-    problem, in_words = "it contains no complete JSON object" if text else "it is empty", False
+    problem = "it contains no complete JSON object" if text else "it is empty"
     found = list(_objects(text))
+    # The dump is the key: a repetition of the same object is one answer.
     fitting: dict[str, T] = {}
-    others = 0
+    problems: list[str] = []
     for item in found:
         try:
-            value = schema.model_validate_json(text[item.start : item.end])
-        except ValidationError as error:
-            problem = _describe(error, schema)
-            others += 1
-            continue
-        wrong = next(_counted_booleans(item.value, value), None)
-        if wrong is None:
-            fitting[value.model_dump_json()] = value
+            value = _validated(text[item.start : item.end], item.value, schema)
+        except ValueError as error:
+            problems.append(str(error))
         else:
-            problem = f"{'.'.join(wrong)}: Input should be a number, not true or false"
-            others += 1
-    if len(fitting) > 1:
-        problem = "it contains several different answers"
-    elif fitting and alone and (others or _has_words(text, found)):
-        problem, in_words = "it contains more than one JSON object", True
-    elif fitting:
-        return next(iter(fitting.values()))
-    raise UnusableAnswerError(problem, is_json=bool(found), in_words=in_words)
+            fitting[value.model_dump_json()] = value
+    answers = list(fitting.values())
+    if not answers:
+        raise UnusableAnswerError([problem, *problems][-1], is_json=bool(found))
+    if len(answers) > 1:
+        raise UnusableAnswerError("it contains several different answers", is_json=True)
+    if alone and (problems or _has_words(text, found)):
+        raise UnusableAnswerError("it contains more than one JSON object", is_json=True, in_words=True)
+    return answers[0]
+
+
+def _validated(text: str, given: Any, schema: type[T]) -> T:
+    """Return an object of the schema.
+
+    Args:
+        text: the object as JSON.
+        given: the same, as Python has it.
+        schema: the schema.
+
+    Raises:
+        ValueError: the object is not valid; the message says why without words of the answer.
+    """
+    try:
+        value = schema.model_validate_json(text)
+    except ValidationError as error:
+        raise ValueError(_describe(error, schema)) from None
+    # pydantic reads true as 1.
+    for place in _counted_booleans(given, value):
+        raise ValueError(f"{'.'.join(place)}: Input should be a number, not true or false")
+    return value
 
 
 def _without_thoughts(text: str) -> str:
@@ -109,15 +131,16 @@ def _without_thoughts(text: str) -> str:
     Raises:
         UnusableAnswerError: the reasoning has no closing tag.
     """
-    ends = [tag.end() for tag in _tags(text) if tag[1]]
-    if ends:
-        text = text[ends[-1] :]
+    # Only closing tags have the slash.
+    ends = [0, *(tag.end() for tag in _tags(text) if tag[1])]
+    text = text[ends[-1] :]
     if next(_tags(text), None) is not None:
         raise UnusableAnswerError("its reasoning has no closing tag", is_json=True)
     return text
 
 
 def _tags(text: str) -> Iterator[re.Match[str]]:
+    # Most answers have no tags, and need no scan for objects.
     if _TAG.search(text) is None:
         return
     found = list(_objects(text, strict=False))
@@ -133,7 +156,7 @@ def _has_words(text: str, found: list[_Found]) -> bool:
     ends = [0, *(item.end for item in found)]
     starts = [*(item.start for item in found), len(text)]
     before, *behind = (_words(text[end:start]) for end, start in zip(ends, starts, strict=True))
-    return any(behind) or bool(before and before.lower() not in _LABELS)
+    return any(behind) or before.lower() not in _LABELS
 
 
 def _words(text: str) -> str:
@@ -215,10 +238,10 @@ def _counted_booleans(given: Any, value: Any, place: tuple[str, ...] = ()) -> It
 
 def _items(value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, BaseModel):
+        # The JSON may have any of the names of a field.
         for name, field in type(value).model_fields.items():
-            for known in {name, field.alias, field.validation_alias}:
-                if isinstance(known, str):
-                    yield known, getattr(value, name)
+            known = filter(None, map(text_or_empty, {name, field.alias, field.validation_alias}))
+            yield from ((alias, getattr(value, name)) for alias in known)
     elif isinstance(value, Mapping):
         yield from ((str(key), item) for key, item in value.items())
     elif is_dataclass(value):
@@ -248,12 +271,8 @@ def _names(schema: type[BaseModel]) -> frozenset[str]:
 
 
 def _properties(schema: Any) -> Iterator[str]:
-    if isinstance(schema, list):
-        for item in schema:
-            yield from _properties(item)
-    elif isinstance(schema, dict):
-        properties = schema.get("properties")
-        if isinstance(properties, dict):
-            yield from properties
-        for item in schema.values():
-            yield from _properties(item)
+    fields = mapping_or_empty(schema)
+    yield from mapping_or_empty(fields.get("properties"))
+    # A schema is nested in mappings and in lists, such as that of "anyOf".
+    for item in (*fields.values(), *items_or_empty(schema)):
+        yield from _properties(item)

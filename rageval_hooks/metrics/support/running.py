@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 from rageval_hooks.errors import (
@@ -53,10 +53,10 @@ def compute(metric: Metric, analysis: TurnAnalysis) -> tuple[Result, ...]:
             return (metric.skip(reason),)
         return _checked(metric, cast("LocalMetric", metric).evaluate(analysis))
     except (ModelNotReadyError, OverBudgetError):
-        raise
+        raise  # the engine tries again in the background
     except (ModelUnavailableError, InputTooLargeError) as error:
         return (metric.skip(str(error)),)
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit) as error:  # some libraries exit when a model cannot be loaded
         return (_failure(metric, error),)
 
 
@@ -84,15 +84,22 @@ def missing_input(metric: Metric, turn: Turn) -> str | None:
         return "answer incomplete: the model was stopped before its end"
     if "passages" not in metric.requires:
         return None
-    if metric.passages == "prompt" and not turn.prompt_passages:
+    passages = _passages_of(metric, turn)
+    # The turn has passages, as was checked above: none of them was in the prompt.
+    if not passages:
         return "no passage was in the prompt"
-    passages = turn.prompt_passages if metric.passages == "prompt" else turn.passages
     return None if any(map(_has_text, passages)) else "the passages have no text"
+
+
+def _passages_of(metric: Metric, turn: Turn) -> Sequence[Passage]:
+    """Return the passages that a metric is about: those in the prompt, or all that were retrieved."""
+    return turn.prompt_passages if metric.passages == "prompt" else turn.passages
 
 
 def _is_missing(turn: Turn, field: Field) -> bool:
     value = getattr(turn, field)
-    return not value.strip() if isinstance(value, str) else not value
+    # Blank text is no text; passages and times have no strip().
+    return not (value.strip() if isinstance(value, str) else value)
 
 
 def _why_missing(turn: Turn, field: Field) -> str:
@@ -114,10 +121,9 @@ def _too_large(metric: Metric, turn: Turn) -> str | None:
         return None
     if "response" in metric.requires and len(turn.response) > MAX_RESPONSE_CHARACTERS:
         return f"response longer than {MAX_RESPONSE_CHARACTERS:,} characters: {len(turn.response):,}"
-    if "passages" in metric.requires:
-        passages = turn.prompt_passages if metric.passages == "prompt" else turn.passages
-        if len(passages) > MAX_PASSAGES:
-            return f"more than {MAX_PASSAGES:,} passages: {len(passages):,}"
+    number = len(_passages_of(metric, turn))
+    if "passages" in metric.requires and number > MAX_PASSAGES:
+        return f"more than {MAX_PASSAGES:,} passages: {number:,}"
     return None
 
 

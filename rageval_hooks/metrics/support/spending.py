@@ -45,12 +45,10 @@ def _sum_of_usage(judgements: Sequence[AnyJudgement]) -> Usage | None:
 
 
 def _sum_of_costs(judgements: Sequence[AnyJudgement]) -> float | None:
-    total = 0.0
-    for judgement in judgements:
-        if judgement.cost is None:
-            return None
-        total += judgement.cost
-    return total
+    costs = [judgement.cost for judgement in judgements]
+    known = [cost for cost in costs if cost is not None]
+    # The sum of the known ones would look like the whole.
+    return sum(known) if len(known) == len(costs) else None
 
 
 def wasted(error: JudgeError) -> list[AnyJudgement]:

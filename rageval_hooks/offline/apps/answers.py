@@ -10,12 +10,13 @@ from typing import Any
 from rageval_hooks.errors import RagevalError
 from rageval_hooks.integrations.offline_support import installed_support
 from rageval_hooks.offline.records.cells import field_of, first_present, is_number, is_text
-from rageval_hooks.runtime.narrowing import mapping_or_empty
+from rageval_hooks.runtime.narrowing import mapping_or_empty, text_or_empty
 from rageval_hooks.text.wording import with_article
 from rageval_hooks.turn import Passage, Turn
 
 __all__ = ["Answer", "UnreadableAnswerError", "collected", "read_answer"]
 
+# Names of the answer and of the passages in the results of frameworks and of tutorials, the most specific first.
 _ANSWER_KEYS = ("answer", "response", "result", "output", "output_text", "text", "content")
 _PASSAGE_KEYS = (
     "passages",
@@ -85,8 +86,8 @@ def _answer_in_fields(result: Any) -> Answer:
     lists = [value for value in named if _is_list(value)]
     passages = _passages(lists[0]) if lists else None
     # A chain that formats its documents returns the whole context as one text.
-    contexts = [value for value in named if isinstance(value, str) and value.strip()]
-    return Answer(text, passages, contexts[0] if contexts else None)
+    context = next(filter(str.strip, map(text_or_empty, named)), None)
+    return Answer(text, passages, context)
 
 
 def _is_pair(value: Any) -> bool:

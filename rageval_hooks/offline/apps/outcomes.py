@@ -12,6 +12,7 @@ from rageval_hooks.offline.apps.loading import App
 from rageval_hooks.offline.apps.turn_capture import joined
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.testsets.testset import GoldenQuestion
+from rageval_hooks.runtime.narrowing import first_text
 from rageval_hooks.turn import ErrorInfo, Passage, SpanReference, Timing, Turn, TurnStatus
 
 __all__ = ["record_of"]
@@ -72,9 +73,8 @@ def _status(turn: Turn, error: ErrorInfo | None) -> TurnStatus:
 
 
 def _metadata(question: GoldenQuestion, turn: Turn) -> dict[str, Any]:
-    if not question.style:
-        return turn.metadata
-    return {**turn.metadata, "style": question.style}
+    style = {"style": question.style} if question.style else {}
+    return {**turn.metadata, **style}
 
 
 def _answer(app: App, asked: Asked, seen: Turn | None) -> tuple[Answer, ErrorInfo | None]:
@@ -96,9 +96,10 @@ def _has_outcome(seen: Turn) -> bool:
 
 def _response(app: App, answer: Answer, turn: Turn) -> str:
     """Return the answer's text. The integration knows a framework's answers best; a function's result is its answer."""
-    captured = turn.response or ""
-    returned = answer.text or ""
-    return captured or returned if app.framework else returned or captured
+    texts = [answer.text, turn.response]
+    if app.framework:
+        texts.reverse()
+    return first_text(texts) or ""
 
 
 def _passages(answer: Answer, turn: Turn) -> tuple[Passage, ...]:

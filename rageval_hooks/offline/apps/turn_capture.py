@@ -97,7 +97,7 @@ def joined(turns: Sequence[Turn]) -> Turn | None:
         update={
             "passages": _all_passages(turns, last),
             "retrieval_queries": _queries(turns),
-            "steps": tuple(step for turn in turns for step in turn.steps),
+            "steps": tuple(chain.from_iterable(turn.steps for turn in turns)),
             "usage": Usage.sum(turn.usage for turn in turns),
             "timing": _timing([turn.timing for turn in turns if turn.timing is not None]),
         }
@@ -121,23 +121,18 @@ def _all_passages(turns: Sequence[Turn], last: Turn) -> tuple[Passage, ...]:
     from rageval_hooks.integrations.capture.passages import mark_shown, unique_passages
 
     passages = unique_passages(chain.from_iterable(turn.passages for turn in turns))
-    if not last.prompt:
+    is_marked = all(passage.in_prompt is not None for passage in passages)
+    if is_marked or not last.prompt:
         return passages
     # A retriever that was called directly has no prompt: its passages are in that of the model.
-    if all(passage.in_prompt is not None for passage in passages):
-        return passages
     return mark_shown(passages, "\n".join(message.content for message in last.prompt))
 
 
 def _queries(turns: Sequence[Turn]) -> tuple[str, ...]:
     """Return what retrievers were asked, each once."""
-    found: list[str] = []
-    for turn in turns:
-        # The turn of a bare retriever has what it was asked as its question.
-        if turn.passages:
-            found.append(turn.query)
-        found += turn.retrieval_queries
-    return tuple(dict.fromkeys(filter(None, found)))
+    # The turn of a bare retriever has what it was asked as its question.
+    asked = [(turn.query if turn.passages else "", *turn.retrieval_queries) for turn in turns]
+    return tuple(dict.fromkeys(filter(None, chain.from_iterable(asked))))
 
 
 def _timing(timings: Sequence[Timing]) -> Timing | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from itertools import chain
 
 from rageval_hooks.errors import ConfigurationError, JudgeUnavailableError
 from rageval_hooks.offline.jobs.budget import Budget, BudgetedJudge, without_budget
@@ -48,9 +49,8 @@ class ScoringRun:
         self._judge = None if pipeline.judge is None else BudgetedJudge(pipeline.judge, budget)
         self._engine = pipeline.engine.with_judge(self._judge)
         self._judge_metrics = {metric.name for metric in pipeline.metrics if metric.asks_judge}
-        self._names = {metric.name for metric in pipeline.metrics}
-        for metric in pipeline.metrics:
-            self._names.update(score.name for score in metric.scores)
+        scores = chain.from_iterable(metric.scores for metric in pipeline.metrics)
+        self._names = {metric.name for metric in pipeline.metrics} | {score.name for score in scores}
         answered_before = bool(self._judge_metrics) and journal.has_results(self._has_answer)
         self._outages = Outages(self._write, has_answered=answered_before)
         self._executor = DaemonExecutor(min(_LOCAL_THREADS, concurrency), "rageval-score")
@@ -99,9 +99,7 @@ class ScoringRun:
                 results[name] = self._keep(index, name, found)
 
         await self._engine.evaluate(job, executor=self._executor, on_part=keep)
-        computed: list[Result] = []
-        for name in wanted:
-            computed += results[name]
+        computed = list(chain.from_iterable(results[name] for name in wanted))
         done = record.model_copy(update={"results": (*self._others(record), *computed)})
         # Results from the journal say nothing about whether the judge works now.
         asked = self._judge_metrics.intersection(job.names)
@@ -115,7 +113,7 @@ class ScoringRun:
         return [result for result in record.results if not self._is_requested(result)]
 
     def _is_requested(self, result: Result) -> bool:
-        return result.metric in self._names or result.name in self._names
+        return not self._names.isdisjoint((result.metric, result.name))
 
     def _keep(self, index: int, name: str, found: tuple[Result, ...]) -> tuple[Result, ...]:
         """Return one metric's results as the record has them; usable answers of the judge go to the journal at once."""
@@ -151,9 +149,8 @@ class ScoringRun:
 
     def _has_scores(self) -> bool:
         """Return True if one of the requested metrics made a score."""
-        if any(self._has_score(record.results) for record in self._outages.held):
-            return True
-        return self._journal.has_results(self._has_score)
+        held = chain.from_iterable(record.results for record in self._outages.held)
+        return self._has_score(held) or self._journal.has_results(self._has_score)
 
     def _has_score(self, results: Iterable[Result]) -> bool:
         return any(isinstance(result, Score) and self._is_requested(result) for result in results)

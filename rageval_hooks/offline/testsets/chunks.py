@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
-from itertools import islice, zip_longest
+from itertools import chain, islice, zip_longest
 
 from rageval_hooks.offline.distinct import distinct
 from rageval_hooks.offline.testsets.documents import Document
@@ -16,6 +16,7 @@ from rageval_hooks.text.words import words
 
 __all__ = ["Chunk", "chunks_of", "cut", "shared_ids", "spread", "unique_chunks"]
 
+# A text with fewer words is a caption or a page number.
 _LEAST_WORDS = 5
 _BETWEEN_BLOCKS = "\n\n"
 # Blank lines between paragraphs: "one\n \ntwo" has two blocks.
@@ -66,7 +67,11 @@ def chunk_id(document: str, text: str, occurrence: int = 1) -> str:
     """Return the id of a chunk, which depends only on the document's name and the text."""
     digest = blake2b(digest_size=8)
     # The length before each part makes ("ab", "c") differ from ("a", "bc").
-    for part in (document, text, *([str(occurrence)] if occurrence > 1 else [])):
+    parts = [document, text]
+    # The first occurrence has the id of a text that occurs once.
+    if occurrence > 1:
+        parts.append(str(occurrence))
+    for part in parts:
         data = part.encode()
         digest.update(len(data).to_bytes(8, "big"))
         digest.update(data)
@@ -82,7 +87,8 @@ def cut(text: str, size: int) -> Iterator[str]:
     piece = ""
     for part, joint in _parts(text, size):
         new = f"{piece}{joint}{part}" if piece else part
-        if piece and (len(new) > size or _begins_section(part, piece, size)):
+        is_full = len(new) > size or _begins_section(part, piece, size)
+        if piece and is_full:
             piece, heading = _without_heading(piece)
             yield piece
             new = _below_heading(heading, part, size)
@@ -144,12 +150,15 @@ def unique_chunks(chunks: Iterable[Chunk]) -> list[Chunk]:
 
     Files that number their chunks separately use an id for several texts. Such an id gets the document's name.
     """
-    found: dict[tuple[str, str], Chunk] = {}
+    by_content: dict[tuple[str, str], Chunk] = {}
     for chunk in chunks:
-        found.setdefault((chunk.id, chunk.text), chunk)
-    shared = shared_ids(found.values())
-    ids = distinct([f"{chunk.document}:{chunk.id}" if chunk.id in shared else chunk.id for chunk in found.values()])
-    return [chunk.model_copy(update={"id": new}) for chunk, new in zip(found.values(), ids, strict=True)]
+        by_content.setdefault((chunk.id, chunk.text), chunk)
+    found = list(by_content.values())
+    shared = shared_ids(found)
+    names = [f"{chunk.document}:{chunk.id}" if chunk.id in shared else chunk.id for chunk in found]
+    # One document may use an id for several texts, too.
+    ids = distinct(names)
+    return [chunk.model_copy(update={"id": new}) for chunk, new in zip(found, ids, strict=True)]
 
 
 def shared_ids(chunks: Iterable[Chunk]) -> set[str]:
@@ -181,6 +190,6 @@ def spread(chunks: Sequence[Chunk], limit: int, seed: int) -> list[Chunk]:
     # A hash of seed and id is a random order that stays when documents are added.
     drawn = [sorted(documents[name], key=lambda chunk: lot(chunk.id)) for name in sorted(documents, key=lot)]
     # One chunk of each document, then a second of each, and so on: long documents do not dominate.
-    rounds = (chunk for turn in zip_longest(*drawn) for chunk in turn if chunk is not None)
+    rounds = filter(None, chain.from_iterable(zip_longest(*drawn)))
     chosen = {chunk.id for chunk in islice(rounds, limit)}
     return [chunk for chunk in chunks if chunk.id in chosen]

@@ -10,11 +10,12 @@ from rageval_hooks.integrations.offline_support import StoredItem, installed_sup
 from rageval_hooks.offline.import_object import import_named, is_factory
 from rageval_hooks.offline.records.cells import field_of, first_present
 from rageval_hooks.offline.testsets.chunks import Chunk, chunk_id
-from rageval_hooks.runtime.narrowing import mapping_or_empty
+from rageval_hooks.runtime.narrowing import mapping_or_empty, text_or_empty
 from rageval_hooks.text.wording import with_article
 
 __all__ = ["chunks_of_store"]
 
+# Names in LangChain's documents, LlamaIndex's nodes and common databases, the most specific first.
 _TEXT_KEYS = ("page_content", "text", "content")
 _ID_KEYS = ("id", "node_id", "id_")
 _METADATA_IDS = ("chunk_id", "id", "_id")
@@ -56,10 +57,9 @@ def _items(store: Any) -> Iterable[StoredItem] | None:
     # Plain data comes first: it needs no framework, and importing one takes seconds.
     if isinstance(store, Mapping):
         return [_entry(key, value) for key, value in store.items()]
-    if isinstance(store, (list, tuple)):
-        return [(None, item) for item in store]
-    found = _listed(store)
-    if found is None and isinstance(store, Iterable) and not isinstance(store, (str, bytes)):
+    found = None if isinstance(store, (list, tuple)) else _listed(store)
+    is_collection = isinstance(store, Iterable) and not isinstance(store, (str, bytes))
+    if found is None and is_collection:
         return [(None, item) for item in store]
     return found
 
@@ -129,4 +129,4 @@ def _text(item: Any) -> str:
     # Nodes of LlamaIndex have several parts, which only the method joins.
     if text is None and hasattr(item, "get_content"):
         text = item.get_content()
-    return text if isinstance(text, str) else ""
+    return text_or_empty(text)
