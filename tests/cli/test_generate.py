@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_cli import COMMAND, run
-from tests.judges.server import JudgeServer, Received, Reply, held
+from tests.judges.server import Gate, JudgeServer, Received, Reply, held
 from tests.offline.pdf import pdf
 from tests.offline.testsets.test_generation import FACTS, is_draft, passage, writer
 
@@ -69,7 +69,7 @@ def test_a_killed_run_goes_on(documents: Path, tmp_path: Path) -> None:
     output = tmp_path / "set.jsonl"
     arguments = ["generate", str(documents), "--judge", "openai:x", "-o", str(output), "--chunk-size", "70"]
     arguments += ["--concurrency", "1"]
-    never, reached = threading.Event(), threading.Event()
+    never, reached = Gate(), threading.Event()
 
     def reply(request: Received) -> Reply:
         if not is_draft(request) and passage(request) == FACTS[1]:
@@ -103,7 +103,7 @@ def test_an_interruption_says_how_to_go_on(documents: Path, tmp_path: Path) -> N
     output = tmp_path / "set.jsonl"
     arguments = ["generate", str(documents), "--judge", "openai:x", "-o", str(output), "--concurrency", "1"]
     with JudgeServer() as server:
-        never, reached = threading.Event(), threading.Event()
+        never, reached = Gate(), threading.Event()
 
         def hold(request: Received) -> Reply:
             reached.set()

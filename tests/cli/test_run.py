@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 APP = """
 import os
-import time
+import threading
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -26,8 +25,10 @@ HERE = Path(__file__).parent
 def ask(question):
     with open(HERE / "asked.txt", "a") as file:
         file.write(question + "\\n")
-    while question == "c?" and not (HERE / "go").exists():
-        time.sleep(0.02)
+    reached = HERE / "reached"
+    if question == "c?" and reached.exists():
+        reached.write_text("the test reads this from the pipe, and kills the process")
+        threading.Event().wait()
     if question == "b?":
         raise LookupError("nothing found")
     return f"Blue {question}", ["a text", "another text"]
@@ -86,13 +87,13 @@ def test_a_killed_run_goes_on(folder: Path) -> None:
     """
     arguments = ("run", "set.csv", "--app", "app:ask", "-o", "out.jsonl", "--concurrency", "1")
     asked = folder / "asked.txt"
+    reached = folder / "reached"
+    os.mkfifo(reached)
     with subprocess.Popen([*COMMAND, *arguments], cwd=folder, env=environment()) as process:
-        deadline = time.monotonic() + 60
-        while not (asked.exists() and "c?" in asked.read_text()) and time.monotonic() < deadline:
-            time.sleep(0.02)
+        reached.read_text()
         process.kill()
     assert not (folder / "out.jsonl").exists()
-    (folder / "go").touch()
+    reached.unlink()
     done = run(folder, *arguments, status=1)
 
     assert asked.read_text().split() == ["a?", "b?", "c?", "c?", "d?"]

@@ -7,9 +7,7 @@ import json
 import os
 import signal
 import subprocess
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ import pytest
 from rageval_hooks import Score
 from rageval_hooks.offline.records.files import read_records
 from tests.cli.test_cli import COMMAND, run
-from tests.judges.server import JudgeServer, answer, held
+from tests.judges.server import Gate, JudgeServer, answer, held
 from tests.offline.records.test_readers import write_csv, write_lines
 from tests.offline.records.test_writers import table
 from tests.online.test_judge_stage import LABELS
@@ -232,13 +230,6 @@ class Scoring:
         )
 
 
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 def questions(server: JudgeServer) -> list[str]:
     return [request.prompt.split("When was pier ")[1][0] for request in server.requests]
 
@@ -253,12 +244,14 @@ class TestJudged:
     @pytest.mark.parametrize("kind", [signal.SIGKILL, signal.SIGINT])
     def test_an_interrupted_run_goes_on(self, kind: signal.Signals, file: Path, server: JudgeServer) -> None:
         """However it ended: nothing is judged twice, and the output is complete."""
-        gate = threading.Event()
+        gate = Gate()
         server.then(*[answer(LABELS)] * 3)
         server.otherwise(held(answer(LABELS), gate))
         scoring = Scoring(server, file)
         process = scoring.start()
-        until(lambda: len(server.requests) == 5 and scoring.journal.read_text().count('"record"') == 3)
+        # The fifth turn is asked for after three others were written.
+        server.wait_for_requests(5)
+        assert scoring.journal.read_text().count('"record"') == 3
         process.send_signal(kind)
         _, errors = process.communicate(timeout=30)
 
@@ -282,10 +275,10 @@ class TestJudged:
     def test_what_another_run_has_left(self, file: Path, server: JudgeServer) -> None:
         """It is not resumed: the message says how to start over."""
         server.then(answer(LABELS))
-        server.otherwise(held(answer(LABELS), threading.Event()))
+        server.otherwise(held(answer(LABELS), Gate()))
         scoring = Scoring(server, file, concurrency=1)
         process = scoring.start()
-        until(lambda: len(server.requests) == 2)
+        server.wait_for_requests(2)
         process.kill()
         process.communicate(timeout=30)
         server.otherwise(answer(LABELS))

@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -214,7 +213,6 @@ def test_the_page_shows_the_scores(phoenix: Phoenix, trace: Trace, browser: Any,
         page.locator(r"text=/0\.9\d/ >> visible=true").first.wait_for(timeout=60_000)
         text = page.inner_text("body")
     finally:
-        time.sleep(1)
         page.screenshot(path=str(out / "phoenix.png"))
         page.close()
 

@@ -246,6 +246,7 @@ class TestHandle:
         def export(self, evaluation: Evaluation) -> None:
             pass
 
+        # Time is what a hanging exporter takes.
         def flush(self, timeout: float) -> bool:
             time.sleep(timeout)
             return False

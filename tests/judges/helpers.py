@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -71,3 +71,10 @@ def failure(judge: Judge, kind: type[JudgeError], **options: Any) -> JudgeError:
         ask(judge, **options)
     assert type(caught.value) is kind
     return caught.value
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the other tasks of the event loop run until a condition is met, for at most 30 seconds."""
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0)

@@ -9,7 +9,7 @@
 
 Replies are made by the functions below: :func:`answer`, :func:`error`, :func:`raw`, and for servers that misbehave
 :func:`held`, :func:`silent`, :func:`cut_off`, :func:`hang_up`, :func:`endless`. :func:`picky` is a server that lacks
-features. Plain asyncio in one daemon thread: no framework stands between a test and the bytes on the wire.
+features. Plain asyncio in one daemon thread: no framework is between a test and the bytes on the wire.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ import ssl
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Union
 
@@ -93,14 +95,30 @@ class Reply:
         return True
 
 
+class Gate:
+    """Opened once, from any thread; the server's event loop waits for it without blocking."""
+
+    def __init__(self) -> None:
+        self._opened: Future[None] = Future()
+
+    def set(self) -> None:
+        """Open the gate, if it is not open."""
+        with suppress(InvalidStateError):
+            self._opened.set_result(None)
+
+    async def wait(self) -> None:
+        """Wait until the gate is open."""
+        # Several replies may wait, and the cancellation of one must not cancel the others.
+        await asyncio.shield(asyncio.wrap_future(self._opened))
+
+
 @dataclass(frozen=True)
 class _Held(Reply):
     reply: Reply = field(default_factory=Reply)
-    gate: threading.Event = field(default_factory=threading.Event)
+    gate: Gate = field(default_factory=Gate)
 
     async def play(self, send: Send) -> bool:
-        while not self.gate.is_set():
-            await asyncio.sleep(0.005)
+        await self.gate.wait()
         return await self.reply.play(send)
 
 
@@ -133,6 +151,7 @@ class _Endless(Reply):
         chunk = b"%x\r\n%s\r\n" % (len(self.content), self.content)
         while True:
             await send(chunk)
+            # A server that sends slowly, which only time can show.
             await asyncio.sleep(self.pause)
 
 
@@ -194,7 +213,7 @@ def raw(content: bytes | str, *, status: int = 200, headers: Mapping[str, str] |
     return Reply(status=status, headers=headers or {}, content=data)
 
 
-def held(reply: Reply, gate: threading.Event) -> Reply:
+def held(reply: Reply, gate: Gate) -> Reply:
     """A reply that is sent when the gate is opened."""
     return _Held(reply=reply, gate=gate)
 
@@ -258,7 +277,7 @@ class JudgeServer:
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self._tls = tls
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self._script: deque[AnyReply] = deque()
         self._default: AnyReply = error(418, "the test's script has no further reply")
         self._at_once = 0
@@ -280,6 +299,16 @@ class JudgeServer:
     def otherwise(self, reply: AnyReply) -> None:
         """Say what happens to every request beyond the script."""
         self._default = reply
+
+    def wait_for_requests(self, number: int) -> None:
+        """Wait until as many requests have arrived in all.
+
+        Raises:
+            TimeoutError: they have not arrived within 30 seconds.
+        """
+        with self._lock:
+            if not self._lock.wait_for(lambda: len(self.requests) >= number, 30):
+                raise TimeoutError(f"{len(self.requests)} of {number} requests arrived")
 
     def __enter__(self) -> JudgeServer:
         """Start."""
@@ -335,6 +364,7 @@ class JudgeServer:
             self.requests.append(request)
             self._at_once += 1
             self.most_at_once = max(self.most_at_once, self._at_once)
+            self._lock.notify_all()
 
     def _reply(self, request: Received) -> Reply:
         with self._lock:
@@ -369,5 +399,6 @@ async def _until_gone(play: Awaitable[bool], reader: asyncio.StreamReader) -> bo
 
 
 async def _gone(reader: asyncio.StreamReader) -> None:
+    # The reader has no event for its end: reading would take the first byte of the next request.
     while not reader.at_eof() and reader.exception() is None:
         await asyncio.sleep(0.02)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.judges.server import JudgeServer, answer, held
+from tests.judges.server import Gate, JudgeServer, answer, held
 from tests.online.test_judge_stage import LABELS
 from tests.online.test_processes import questions, run
 
@@ -125,9 +125,7 @@ lcel().invoke("parent after")
 
 def test_a_judge_that_hangs_does_not_hold_up_the_exit(tmp_path: Path) -> None:
     """There is a deadline; what is left undone is counted and said."""
-    import threading
-
-    gate = threading.Event()
+    gate = Gate()
     with JudgeServer() as server:
         server.otherwise(held(answer(LABELS), gate))
         evaluations, errors = run(

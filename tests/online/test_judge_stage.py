@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -19,7 +18,7 @@ from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.judges.openai import OpenAIJudge
 from rageval_hooks.testing import FakeJudge, InMemoryExporter
 from tests.integrations.langchain.fakes import lcel
-from tests.judges.server import JudgeServer, answer, error, held
+from tests.judges.server import Gate, JudgeServer, answer, error, held
 
 QUESTION = "When was the pier opened?"
 
@@ -166,7 +165,7 @@ class TestScores:
 class TestTheRequestPath:
     def test_an_answer_does_not_wait_for_the_judge(self) -> None:
         """The chain returns while the judge is still thinking."""
-        gate = threading.Event()
+        gate = Gate()
         with JudgeServer() as server:
             server.otherwise(held(answer(LABELS), gate))
             evaluations, _ = judged(judge_of(server), turns=2, during=gate.set)
@@ -175,13 +174,12 @@ class TestTheRequestPath:
 
     def test_a_full_queue_drops_the_newest_and_says_so(self) -> None:
         """Their judging is skipped with the reason, and counted; their turns are exported all the same."""
-        gate = threading.Event()
+        gate = Gate()
         with JudgeServer() as server:
             server.otherwise(held(answer(LABELS), gate))
 
             def fill() -> None:
-                while len(server.requests) < 2:
-                    pass
+                server.wait_for_requests(2)
                 gate.set()
 
             evaluations, stats = judged(judge_of(server), turns=5, during=fill, queue_size=2)
@@ -197,7 +195,7 @@ class TestTheRequestPath:
         """A judge that never answers does not hold it up; what was given up is counted."""
         pytest.importorskip("openai")  # its import takes longer than the deadline
         with JudgeServer() as server:
-            gate = threading.Event()
+            gate = Gate()
             server.otherwise(held(answer(LABELS), gate))
             handle = rageval_hooks.instrument(metrics=["trace"], exporters=[], judge=judge_of(server))
             lcel().invoke(QUESTION)
@@ -288,7 +286,9 @@ class TestByName:
             monkeypatch.setenv("RAGEVAL_JUDGE_SAMPLE_RATE", "1.0")
             evaluations, _ = judged(None, metrics=None, models="lexical")
 
-        assert late(evaluations)[0]["trace.adherence"] == 1.0
+        # On a busy machine a local metric may be late, too.
+        [evaluation] = [found for found in late(evaluations) if "trace" in found.durations]
+        assert evaluation["trace.adherence"] == 1.0
         assert server.requests[0].body["model"] == "judge-model"
 
 

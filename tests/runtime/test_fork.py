@@ -25,7 +25,7 @@ def load():
 
 @pytest.fixture
 def slow_module(tmp_path: Path) -> Path:
-    """A folder with a module ``slow`` whose import takes a while."""
+    """A folder with a module ``slow``, whose import takes so long that the process forks meanwhile."""
     (tmp_path / "slow.py").write_text("import time\ntime.sleep(0.5)\nready = True\n")
     return tmp_path
 

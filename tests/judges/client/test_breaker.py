@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 
 import pytest
 
 from rageval_hooks.errors import JudgeRejectedError, JudgeUnavailableError
 from rageval_hooks.judges.client.breaker import CircuitBreaker
 from tests.judges.helpers import GOOD, PROMPT, Grade, StillClock, ask, failure, judge_of
-from tests.judges.server import JudgeServer, answer, error, held
+from tests.judges.server import Gate, JudgeServer, answer, error, held
 
 
 def broken(clock: StillClock, failures: int = 2) -> CircuitBreaker:
@@ -137,7 +136,7 @@ def test_rate_limits_do_not_open_it(server: JudgeServer, clock: StillClock) -> N
 
 def test_only_one_request_probes(server: JudgeServer, clock: StillClock) -> None:
     """While it is under way, the others fail at once."""
-    gate = threading.Event()
+    gate = Gate()
     server.then(error(500), held(answer(GOOD), gate))
 
     async def main() -> list[object]:
@@ -146,8 +145,7 @@ def test_only_one_request_probes(server: JudgeServer, clock: StillClock) -> None
                 await judge.complete(PROMPT, Grade)
             clock.now += 31
             probe = asyncio.create_task(judge.complete(PROMPT, Grade))
-            while len(server.requests) < 2:
-                await asyncio.sleep(0.001)
+            await asyncio.to_thread(server.wait_for_requests, 2)
             others = await asyncio.gather(*(judge.complete(PROMPT, Grade) for _ in range(5)), return_exceptions=True)
             gate.set()
             await probe

@@ -9,7 +9,6 @@ import sqlite3
 import stat
 import subprocess
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from rageval_hooks.judges.client.cache import CachedAnswer, JudgeCache, cache_ke
 from rageval_hooks.judges.openai import OpenAIJudge
 from rageval_hooks.turn import Message, Usage
 from tests.judges.helpers import GOOD, KEY, PROMPT, Grade, ask, failure, judge_of
-from tests.judges.server import MODEL, JudgeServer, answer, held
+from tests.judges.server import MODEL, Gate, JudgeServer, answer, held
 
 
 @pytest.fixture
@@ -145,15 +144,14 @@ def test_a_failure_is_nobody_elses(server: JudgeServer, path: Path) -> None:
 
 def test_a_cancelled_question_cancels_no_other(server: JudgeServer, path: Path) -> None:
     """One of those that waited asks in its place, and the others go on waiting."""
-    gate = threading.Event()
+    gate = Gate()
     server.then(held(answer(GOOD), gate))
     server.otherwise(answer(GOOD))
 
     async def main() -> list[Any]:
         async with judge_of(server, cache=path) as judge:
             first, *others = [asyncio.create_task(judge.complete(PROMPT, Grade)) for _ in range(5)]
-            while not server.requests:
-                await asyncio.sleep(0.001)
+            await asyncio.to_thread(server.wait_for_requests, 1)
             others[0].cancel()
             first.cancel()
             return await asyncio.gather(first, *others, return_exceptions=True)

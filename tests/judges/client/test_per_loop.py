@@ -14,8 +14,8 @@ import pytest
 
 from rageval_hooks.errors import JudgeRejectedError
 from rageval_hooks.runtime.event_loops import PerLoop
-from tests.judges.helpers import GOOD, PROMPT, Grade, ask, failure, judge_of
-from tests.judges.server import JudgeServer, answer, held
+from tests.judges.helpers import GOOD, PROMPT, Grade, ask, failure, judge_of, until
+from tests.judges.server import Gate, JudgeServer, answer, held
 
 
 def test_a_judge_serves_one_loop_after_the_other(server: JudgeServer) -> None:
@@ -77,14 +77,13 @@ def test_a_client_that_is_given_serves_its_loop_and_stays_open(server: JudgeServ
 
 def test_no_more_requests_at_once_than_allowed(server: JudgeServer) -> None:
     """The others wait, and are counted."""
-    gate = threading.Event()
+    gate = Gate()
     server.otherwise(held(answer(GOOD), gate))
 
     async def main() -> tuple[dict[str, Any], int]:
         async with judge_of(server, max_concurrency=3) as judge:
             questions = [asyncio.create_task(judge.complete(PROMPT, Grade)) for _ in range(10)]
-            while len(server.requests) < 3 or judge.stats()["waiting"] < 7:
-                await asyncio.sleep(0.001)
+            await until(lambda: len(server.requests) == 3 and judge.stats()["waiting"] == 7)
             stats = judge.stats()
             gate.set()
             await asyncio.gather(*questions)
@@ -99,7 +98,7 @@ def test_no_more_requests_at_once_than_allowed(server: JudgeServer) -> None:
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")  # that is what is tested
 def test_a_forked_child_has_connections_of_its_own(server: JudgeServer) -> None:
     """It asks with the parent's judge while the parent's question is under way, and neither disturbs the other."""
-    gate = threading.Event()
+    gate = Gate()
     server.then(answer(GOOD), held(answer(GOOD), gate))
     server.otherwise(answer({"grade": 1}))
     judge = judge_of(server)
@@ -107,8 +106,7 @@ def test_a_forked_child_has_connections_of_its_own(server: JudgeServer) -> None:
     async def parent() -> int:
         await judge.complete(PROMPT, Grade)
         question = asyncio.create_task(judge.complete(PROMPT, Grade))
-        while len(server.requests) < 2:
-            await asyncio.sleep(0.001)
+        await asyncio.to_thread(server.wait_for_requests, 2)
         reader, writer = os.pipe()
         child = os.fork()
         if child == 0:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from email.utils import formatdate
 from typing import Any
 
@@ -11,8 +10,8 @@ import pytest
 
 from rageval_hooks.errors import JudgeRateLimitedError, JudgeUnavailableError
 from rageval_hooks.judges.client.backoff import Backoff, retry_after
-from tests.judges.helpers import GOOD, PROMPT, Grade, StillClock, ask, failure, judge_of
-from tests.judges.server import JudgeServer, answer, error, held
+from tests.judges.helpers import GOOD, PROMPT, Grade, StillClock, ask, failure, judge_of, until
+from tests.judges.server import Gate, JudgeServer, answer, error, held
 
 
 def test_a_passing_failure_is_tried_again(server: JudgeServer, clock: StillClock) -> None:
@@ -114,15 +113,14 @@ def test_no_repair_begins_after_the_total_time(server: JudgeServer, clock: Still
 def test_time_in_the_queue_does_not_count(server: JudgeServer) -> None:
     """A question's time begins with its first request: those that wait for a slot do not fail for it."""
     clock = StillClock()
-    gate = threading.Event()
+    gate = Gate()
     server.then(held(answer(GOOD), gate))
     server.otherwise(answer(GOOD))
 
     async def main() -> int:
         async with judge_of(server, clock=clock, max_concurrency=1) as judge:
             questions = [asyncio.create_task(judge.complete(PROMPT, Grade)) for _ in range(3)]
-            while judge.stats()["waiting"] < 2:
-                await asyncio.sleep(0.001)
+            await until(lambda: judge.stats()["waiting"] == 2)
             clock.now += 250
             gate.set()
             return len(await asyncio.gather(*questions))
@@ -147,15 +145,14 @@ def test_reading_the_header(clock: StillClock, headers: dict[str, str], seconds:
 
 def test_a_cancelled_question_leaves_no_trace(server: JudgeServer) -> None:
     """The slot is free again, nothing counts as failed, and the connection is closed."""
-    gate = threading.Event()
+    gate = Gate()
     server.then(held(answer(GOOD), gate))
     server.otherwise(answer(GOOD))
 
     async def main() -> dict[str, Any]:
         async with judge_of(server, max_concurrency=1) as judge:
             task = asyncio.create_task(judge.complete(PROMPT, Grade))
-            while not server.requests:
-                await asyncio.sleep(0.001)
+            await asyncio.to_thread(server.wait_for_requests, 1)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from typing import Any
 
@@ -17,7 +16,7 @@ from rageval_hooks.metrics.support.plan import TurnSize, plan_calls
 from rageval_hooks.testing import FakeJudge, InMemoryExporter
 from rageval_hooks.turn import Usage
 from tests.integrations.langchain.fakes import lcel
-from tests.judges.server import answer, error, held
+from tests.judges.server import Gate, answer, error, held
 from tests.metrics.good_judge import DECLINED, SUITE, by_schema, good_answer, long_turn, on_server, served
 
 JUDGED = [*SUITE, "ranking", "reference"]
@@ -53,7 +52,7 @@ class TestOnTheWire:
 
     def test_what_does_not_wait_is_asked_at_the_same_time(self) -> None:
         """The first three questions are under way together before any is answered."""
-        gate = threading.Event()
+        gate = Gate()
 
         def reply(request: Any) -> Any:
             if len(server.requests) >= 3:

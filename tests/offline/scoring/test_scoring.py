@@ -78,14 +78,17 @@ def adherence(record: Record) -> Any:
 
 class TestScores:
     def test_every_row_is_scored_in_the_order_of_the_file(self, path: Path) -> None:
-        """However long each judgement takes."""
+        """The output has the order of the input, although the last row is judged first."""
+        judged = [asyncio.Event() for _ in range(7)]
+        judged[6].set()
 
-        async def slow(call: FakeCall) -> Any:
+        async def last_first(call: FakeCall) -> Any:
             number = int(call.prompt.split("When was pier ")[1][0])
-            await asyncio.sleep(0.02 * (6 - number))
+            await judged[number + 1].wait()
+            judged[number].set()
             return LABELS
 
-        judge = FakeJudge(slow)
+        judge = FakeJudge(last_first)
         scored, records = score(path, judge, concurrency=6)
 
         assert [record.id for record in records] == [f"q{index}" for index in range(6)]
@@ -98,12 +101,13 @@ class TestScores:
     def test_so_many_turns_at_a_time(self, path: Path) -> None:
         """The limit is reached and not exceeded."""
         running = most = 0
+        three = asyncio.Barrier(3)
 
         async def count(call: FakeCall) -> Any:
             nonlocal running, most
             running += 1
             most = max(most, running)
-            await asyncio.sleep(0.01)
+            await asyncio.wait_for(three.wait(), 30)
             running -= 1
             return LABELS
 

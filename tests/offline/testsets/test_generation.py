@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import re
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 from rageval_hooks.cli.generate_body import GenerateOptions, run_generate
 from rageval_hooks.errors import ConfigurationError, JudgeRejectedError, UnknownNameError
 from rageval_hooks.offline.testsets.testset import read_questions
-from tests.judges.server import JudgeServer, Received, Reply, answer, error, held
+from tests.judges.server import Gate, JudgeServer, Received, Reply, answer, error, held
 
 FACTS = [
     "The pier of Hallay was opened in September 2019 by the mayor.",
@@ -313,7 +312,7 @@ class TestWhatGoesWrong:
 
     def test_concurrency_is_bounded(self, bench: Bench) -> None:
         """Chunks at a time."""
-        gate = threading.Event()
+        gate = Gate()
         (bench.folder / "documents" / "many.md").write_text(
             "\n\n".join(f"{FACTS[0][:-1]}, part {n}." for n in range(12))
         )
