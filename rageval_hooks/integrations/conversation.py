@@ -51,9 +51,7 @@ def _pairs(messages: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     question: str | None = None
     for number, message in enumerate(messages, 1):
         role = str(message.get("role", "")).strip().lower()
-        text = next((message[key] for key in _MESSAGE_KEYS if isinstance(message.get(key), str)), None)
-        if text is None:
-            raise TurnError(f"message {number} has no text: give it under one of {', '.join(_MESSAGE_KEYS)}")
+        text = _text_of(message, number)
         if role in _USER:
             question = text
         elif role in _ASSISTANT:
@@ -64,6 +62,14 @@ def _pairs(messages: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
         elif role != "system":
             raise TurnError(f"message {number} has the role {message.get('role')!r}; it must be user or assistant")
     return pairs
+
+
+def _text_of(message: Mapping[str, Any], number: int) -> str:
+    for key in _MESSAGE_KEYS:
+        text = message.get(key)
+        if isinstance(text, str):
+            return text
+    raise TurnError(f"message {number} has no text: give it under one of {', '.join(_MESSAGE_KEYS)}")
 
 
 def _passage(item: Any, number: int) -> Passage:

@@ -126,9 +126,7 @@ def contributors(answering: ModelCall, calls: Iterable[ModelCall]) -> list[Model
     The map calls of a map-reduce chain, the earlier rounds of a refine chain and the agents below a supervisor have
     all seen passages for the answer. A grader or a query rewriter has not contributed: its text is not in the prompt.
     """
-    # A text without a space is a label, such as "yes" or "vectorstore".
-    candidates = [call for call in calls if len(call.text) >= _LEAST_CONTRIBUTION and " " in call.text.strip()]
-    candidates = candidates[-_MOST_CALLS:]
+    candidates = list(filter(_may_contribute, calls))[-_MOST_CALLS:]
     found = [answering]
     for call in found:  # grows while it is read
         prompt = PromptText(call.prompt)
@@ -137,3 +135,8 @@ def contributors(answering: ModelCall, calls: Iterable[ModelCall]) -> list[Model
             if other not in found and prompt.contains(other.text):
                 found.append(other)
     return found
+
+
+def _may_contribute(call: ModelCall) -> bool:
+    """Return False for a label, such as "yes" or "vectorstore": it is in prompts by chance."""
+    return len(call.text) >= _LEAST_CONTRIBUTION and " " in call.text.strip()

@@ -7,6 +7,7 @@ from typing import Any
 
 from rageval_hooks.integrations.capture.authorship import prompt_text
 from rageval_hooks.integrations.capture.passages import mark_shown
+from rageval_hooks.integrations.capture.run_facts import of_kind
 from rageval_hooks.integrations.capture.runs import Recording, Run
 from rageval_hooks.integrations.capture.step_times import busy_times
 from rageval_hooks.integrations.capture.trace_context import context_attributes, span_reference
@@ -117,19 +118,20 @@ def _merge(turn: Turn, inner: Turn, border: Run) -> Turn:
     answered = turn.model is not None or bool(turn.prompt)
     return turn.model_copy(
         update={
-            "query": turn.query or inner.query,
+            **_known_fields(turn, inner, "query", "response", "prompt", "session_id", "user_id"),
             "passages": _merged_passages(turn, inner),
-            "response": turn.response or inner.response,
             "retrieval_queries": _merged_queries(turn, inner),
-            "prompt": turn.prompt or inner.prompt,
             "model": turn.model if answered else inner.model,
             "usage": Usage.sum(step.usage for step in steps),
             "timing": _merged_timing(turn, inner, steps, answered),
             "steps": steps,
-            "session_id": turn.session_id or inner.session_id,
-            "user_id": turn.user_id or inner.user_id,
         }
     )
+
+
+def _known_fields(turn: Turn, inner: Turn, *names: str) -> dict[str, Any]:
+    """Return fields of the outer turn, and of the inner one where the outer framework knows nothing."""
+    return {name: getattr(turn, name) or getattr(inner, name) for name in names}
 
 
 # --------------------------------------------------------------------------- model calls
@@ -137,10 +139,8 @@ def _merge(turn: Turn, inner: Turn, border: Run) -> Turn:
 
 def _same_model_call(turn: Turn, inner: Turn, border: Run) -> Step | None:
     """Return the model call that the inner turn is part of: one framework's model class wraps the other's."""
-    around = {run.text_id for run in border.ancestors() if run.kind == "llm"}
-    for call in turn.steps:
-        if call.kind != "llm":
-            continue
+    around = {run.text_id for run in of_kind(border.ancestors(), "llm")}
+    for call in of_kind(turn.steps, "llm"):
         if call.id in around or _is_read_from_stream(call, inner, border):
             return call
     return None
@@ -152,14 +152,16 @@ def _is_read_from_stream(call: Step, inner: Turn, border: Run) -> bool:
     The inner call begins when the stream is read, so it is not inside the outer call. But it begins while the outer
     call is streaming, and writes the same text.
     """
-    if border.kind != "llm" or call.time_to_first_token is None:
+    is_streamed = border.kind == "llm" and call.time_to_first_token is not None
+    if not is_streamed or call.output != inner.response:
         return False
-    return call.started_at <= border.started_at <= call.ended_at and call.output == inner.response
+    return call.started_at <= border.started_at <= call.ended_at
 
 
 def _merge_model_call(turn: Turn, inner: Turn, call: Step) -> Turn:
     """Add to a model call what only the wrapped framework knows: the provider's token counts and the model's name."""
-    complete = call.model_copy(update={"usage": call.usage or inner.usage, "model": call.model or inner.model})
+    known = {"usage": call.usage or inner.usage, "model": call.model or inner.model}
+    complete = call.model_copy(update=known)
     steps = tuple(complete if step is call else step for step in turn.steps)
     return turn.model_copy(
         update={

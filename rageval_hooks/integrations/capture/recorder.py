@@ -29,6 +29,9 @@ _PARTS = frozenset(
 _FINDERS = frozenset({"retriever", "reranker"})
 """Kinds of runs whose output is passages."""
 
+_UNKNOWN = (None, None)
+"""Stands for the entry of a run that is not in the table."""
+
 _SAMPLED_OUT = TurnContext(Context(), 0, 0, 0, 0, False, 0.0)
 
 
@@ -177,31 +180,42 @@ class Recorder:
         Returns:
             The enclosing run's entry, ``"root"`` if no run encloses it, or None if the run is not to be recorded.
         """
+        # A turn that another pipeline has sampled out may still be a turn of the explicit handler.
+        may_open_turn = _sampled_out_by_another if explicit else _never
         seen = self._table.get(run_id)
-        if seen is not None and not (explicit and _sampled_out_by_another(seen, owner)):
+        if seen is not None and not may_open_turn(seen, owner):
             # Two handlers report the same run. The turn belongs to the explicit one.
-            if explicit:
-                seen[0].owner = owner
+            self._claim(seen, owner, explicit)
             return None
 
         around = self._table.get(parent_id)
-        if around is None and parent_id is not None and self._is_late(parent_id, part):
+        if around is None and self._is_late(parent_id, part):
             self.ended.add([run_id])  # for the runs that it starts in turn
             return None
 
-        foreign = self.surrounding(framework)
-        if around is None or (foreign is not None and _lies_within(foreign, around)):
-            around = foreign
-        # A turn that another pipeline has sampled out may still be a turn of the explicit handler.
-        if around is None or (explicit and _sampled_out_by_another(around, owner)):
+        around = self._nearest(around, framework)
+        if around is None or may_open_turn(around, owner):
             return "root"
-        if explicit:
-            around[0].owner = owner
+        self._claim(around, owner, explicit)
         return around
 
-    def _is_late(self, parent_id: Hashable, part: bool) -> bool:
+    def _claim(self, entry: Entry, owner: Pipeline, explicit: bool) -> None:
+        """Give the turn of an entry to the pipeline of an explicit handler."""
+        if explicit:
+            entry[0].owner = owner
+
+    def _nearest(self, around: Entry | None, framework: Framework | None) -> Entry | None:
+        """Return the nearest enclosing run: that of the framework itself, or one of another framework inside of it."""
+        foreign = self.surrounding(framework)
+        if around is None:
+            return foreign
+        return foreign if foreign is not None and _lies_within(foreign, around) else around
+
+    def _is_late(self, parent_id: Hashable | None, part: bool) -> bool:
         """Return True if a run with this parent belongs to a turn that has already ended."""
-        return self.ended.goes_on(parent_id) or (part and parent_id in self.ended)
+        if part and parent_id in self.ended:
+            return True
+        return self.ended.goes_on(parent_id)
 
     def _continues_unsampled(self, framework: Framework | None) -> bool:
         """Return True if the calling code is inside a sampled-out turn of another framework."""
@@ -228,24 +242,21 @@ class Recorder:
 
     def surrounding(self, framework: Framework | None) -> Entry | None:
         """Return the run of another framework that the calling code is in."""
-        for other in self.frameworks:
-            if other is framework:
-                continue
-            run_id = other.ambient()
-            around = None if run_id is None else self._table.get(run_id)
+        others = [other for other in self.frameworks if other is not framework]
+        for other in others:
+            around = self._table.get(other.ambient())
             if around is not None:
                 return around
         return None
 
     def get(self, run_id: Hashable) -> Run | None:
         """Return the record of a run in progress; None if it is unknown or not recorded."""
-        seen = self._table.get(run_id)
-        return seen[1] if seen is not None else None
+        return self._table.get(run_id, _UNKNOWN)[1]
 
     def recording(self, run_id: Hashable) -> Recording | None:
         """Return the recording of a run in progress; None if it is unknown or not recorded."""
-        seen = self._table.get(run_id)
-        return seen[0] if seen is not None and seen[1] is not None else None
+        recording, run = self._table.get(run_id, _UNKNOWN)
+        return None if run is None else recording
 
     # --------------------------------------------------------------------------- tokens and ends
 
@@ -339,6 +350,10 @@ def _lies_within(inner: Entry, outer: Entry) -> bool:
     """Return True if the outer run is an ancestor of the inner one."""
     run, around = inner[1], outer[1]
     return run is not None and any(ancestor is around for ancestor in run.ancestors())
+
+
+def _never(_entry: Entry, _owner: Pipeline) -> bool:
+    return False
 
 
 def _sampled_out_by_another(entry: Entry, owner: Pipeline) -> bool:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from rageval_hooks.integrations.capture.runs import Run
-from rageval_hooks.integrations.capture.step_times import busy_seconds
 from rageval_hooks.integrations.capture.values import first_string
-from rageval_hooks.turn import ErrorInfo
+from rageval_hooks.turn import ErrorInfo, Step
 
 __all__ = [
     "application_fields",
-    "busy_seconds_of",
     "detail_of",
     "details_of",
     "end_of",
@@ -24,6 +22,8 @@ __all__ = [
     "seconds_to_first_token",
     "step_frame",
 ]
+
+T = TypeVar("T", Run, Step)
 
 
 def detail_of(run: Run, name: str) -> Any:
@@ -55,24 +55,14 @@ def end_of(run: Run, otherwise: int) -> int:
     return max(run.started_at, ended_at)
 
 
-def busy_seconds_of(runs: Iterable[Run], turn_end: int) -> float | None:
-    """Return the seconds during which at least one of some runs was in progress; None without runs.
-
-    Args:
-        runs: the runs.
-        turn_end: the end of the turn, for a run that has not ended.
-    """
-    return busy_seconds((run.started_at, end_of(run, turn_end)) for run in runs)
-
-
 def is_inside(run: Run, *kinds: str) -> bool:
     """Return True if a run of one of these kinds is around a run."""
     return any(ancestor.kind in kinds for ancestor in run.ancestors())
 
 
-def of_kind(runs: Iterable[Run], *kinds: str) -> list[Run]:
-    """Return the runs of some kinds."""
-    return [run for run in runs if run.kind in kinds]
+def of_kind(items: Iterable[T], *kinds: str) -> list[T]:
+    """Return the runs, or the steps, of some kinds."""
+    return [item for item in items if item.kind in kinds]
 
 
 def outside(runs: Iterable[Run], *kinds: str) -> list[Run]:

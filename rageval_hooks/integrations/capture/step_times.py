@@ -1,17 +1,19 @@
-"""How long parts of a turn took, from its steps: those inside a search are part of the search."""
+"""How long parts of a turn took, from its runs or its steps: steps inside a search are part of the search."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from rageval_hooks.integrations.capture.run_facts import end_of, of_kind
+from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.turn import Step
 
-__all__ = ["busy_seconds", "busy_times", "is_retrieval", "outside_retrieval"]
+__all__ = ["busy_seconds_of", "busy_times", "is_retrieval", "outside_retrieval"]
 
 _RETRIEVAL_KINDS = ("retriever", "reranker")
 
 
-def busy_seconds(intervals: Iterable[tuple[int, int]]) -> float | None:
+def _busy_seconds(intervals: Iterable[tuple[int, int]]) -> float | None:
     """Return the seconds covered by some intervals in nanoseconds; overlaps count once. None without intervals."""
     total = 0
     counted_until: int | None = None
@@ -23,16 +25,26 @@ def busy_seconds(intervals: Iterable[tuple[int, int]]) -> float | None:
     return None if counted_until is None else total / 1e9
 
 
+def busy_seconds_of(runs: Iterable[Run], turn_end: int) -> float | None:
+    """Return the seconds during which at least one of some runs was in progress; None without runs.
+
+    Args:
+        runs: the runs.
+        turn_end: the end of the turn, for a run that has not ended.
+    """
+    return _busy_seconds((run.started_at, end_of(run, turn_end)) for run in runs)
+
+
 def busy_times(steps: Sequence[Step]) -> dict[str, float | None]:
     """Return the fields ``retrieval`` and ``generation`` of a turn's timing."""
     outermost = outside_retrieval(steps)
-    searches = [step for step in outermost if is_retrieval(step)]
-    calls = [step for step in outermost if step.kind == "llm"]
+    searches = filter(is_retrieval, outermost)
+    calls = of_kind(outermost, "llm")
     return {"retrieval": _busy(searches), "generation": _busy(calls)}
 
 
 def _busy(steps: Iterable[Step]) -> float | None:
-    return busy_seconds((step.started_at, step.ended_at) for step in steps)
+    return _busy_seconds((step.started_at, step.ended_at) for step in steps)
 
 
 def is_retrieval(step: Step) -> bool:

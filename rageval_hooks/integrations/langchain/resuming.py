@@ -72,17 +72,25 @@ def _resumed_graph(runs: Sequence[Run]) -> Run | None:
     """Return the graph that a turn resumes; None without one, or if the graph also waited in this turn."""
     if len(runs) == 1:
         return None
-    resumed = next((run for run in runs if _resumes(run.input) and _is_graph(run, runs)), None)
+    resumed = next((run for run in runs if _is_resumed_graph(run, runs)), None)
     if resumed is None:
         return None
     # An application may ask the person itself and resume the graph, all in one turn.
-    waited_before = [run for run in runs if is_control_flow(run.error) and run.started_at < resumed.started_at]
-    return None if waited_before else resumed
+    if any(run.started_at < resumed.started_at for run in _waiting_runs(runs)):
+        return None
+    return resumed
 
 
-def _is_graph(run: Run, runs: Sequence[Run]) -> bool:
+def _is_resumed_graph(run: Run, runs: Sequence[Run]) -> bool:
+    if not _resumes(run.input):
+        return False
     inner = [other for other in runs if other.parent is run]
     return any(_PLACE in metadata_of(other) for other in inner)
+
+
+def _waiting_runs(runs: Sequence[Run]) -> list[Run]:
+    """Return the runs that ended because they wait for a person."""
+    return [run for run in runs if is_control_flow(run.error)]
 
 
 def _take_first_half(recording: Recording) -> HeldTurn | None:
@@ -151,9 +159,8 @@ def hold_if_waiting(recording: Recording) -> bool:
     # A worker process may end before the person answers, and the answer may reach another worker.
     if not thread or is_multiprocessing_child():
         return False
-    waiting = [run for run in recording.runs if is_control_flow(run.error)]
     _copy_values(recording)
-    held_turns().hold(recording, thread, _places(waiting))
+    held_turns().hold(recording, thread, _places(_waiting_runs(recording.runs)))
     return True
 
 

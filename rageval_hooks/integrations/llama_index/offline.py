@@ -60,16 +60,25 @@ class LlamaIndexSupport(OfflineSupport):
 
     def stored_items(self, store: Any) -> Iterable[StoredItem] | None:
         """Return the nodes of a document store or of an index; else those of a vector store that keeps texts."""
-        docstore = getattr(store, "docstore", None)
-        nodes = getattr(store if docstore is None else docstore, "docs", None)
-        # A document store has {id: node}. That of an index is empty if the vector store keeps the texts.
-        if isinstance(nodes, Mapping) and (nodes or docstore is None):
+        nodes = _nodes_by_id(store)
+        if nodes is not None:
             return [(str(key), node) for key, node in nodes.items()]
         owners: tuple[Any, ...] = (store, getattr(store, "vector_store", None))
         for owner in owners:
             if getattr(owner, "stores_text", False) and _has_method(owner, "get_nodes"):
                 return [(None, node) for node in owner.get_nodes()]
         return None
+
+
+def _nodes_by_id(store: Any) -> Mapping[Any, Any] | None:
+    """Return the nodes of a document store, or of the document store of an index: {id: node}."""
+    docstore = getattr(store, "docstore", None)
+    nodes = getattr(store if docstore is None else docstore, "docs", None)
+    if not isinstance(nodes, Mapping):
+        return None
+    # The document store of an index is empty if its vector store keeps the texts.
+    is_elsewhere = docstore is not None and not nodes
+    return None if is_elsewhere else nodes
 
 
 def _has_method(value: Any, name: str) -> bool:

@@ -108,7 +108,9 @@ def finish_stream(run: Run, key: StreamKey, error: BaseException | None) -> None
     if key not in streams.open:
         return
     streams.open.discard(key)
-    if error is not None and root.error is None and (key[0] != "llm" or streams.models_count):
+    # A model inside of an engine may fail, and the engine may try another one.
+    is_of_answer = key[0] != "llm" or streams.models_count
+    if is_of_answer and root.error is None:
         root.error = error
     if streams.turn_is_over:
         end(root.id, root.output, root.error)

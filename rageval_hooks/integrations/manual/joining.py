@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from rageval_hooks.integrations.capture.authorship import ModelCall, contributors, prompt_text, writer_of
 from rageval_hooks.integrations.capture.passages import mark_dropped, mark_shown, unique_passages
-from rageval_hooks.integrations.capture.run_facts import application_fields
+from rageval_hooks.integrations.capture.run_facts import application_fields, of_kind
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.capture.step_times import busy_times, is_retrieval, outside_retrieval
 from rageval_hooks.integrations.manual.open_turn import Given
@@ -74,7 +75,7 @@ def join_inner_turns(turn: Turn, inner: Sequence[Turn]) -> Turn:
     if not inner:
         return turn
     steps = _all_steps(inner)
-    calls = [step for step in outside_retrieval(steps) if step.kind == "llm"]
+    calls = of_kind(outside_retrieval(steps), "llm")
     answered = _last_answer(inner)
     writer = _writer(turn.response, answered, calls)
     source = _source(answered, writer)
@@ -100,9 +101,8 @@ def join_inner_turns(turn: Turn, inner: Sequence[Turn]) -> Turn:
 
 def _all_steps(turns: Sequence[Turn]) -> tuple[Step, ...]:
     """Return the steps of several turns by start time: the turns may have run at the same time."""
-    steps = [step for one in turns for step in one.steps]
-    steps.sort(key=lambda step: step.started_at)
-    return tuple(steps)
+    steps = chain.from_iterable(one.steps for one in turns)
+    return tuple(sorted(steps, key=lambda step: step.started_at))
 
 
 def _first(values: Iterable[str | None]) -> str | None:
@@ -123,13 +123,9 @@ def _last_answer(inner: Sequence[Turn]) -> Turn | None:
     """Return the last inner turn with an answer: one that called a model if there is one."""
     answered = [one for one in inner if one.response]
     # A chain that only formats text has a response too.
-    by_model = [one for one in answered if _calls_model(one)]
+    by_model = [one for one in answered if of_kind(one.steps, "llm")]
     candidates = by_model or answered
     return candidates[-1] if candidates else None
-
-
-def _calls_model(turn: Turn) -> bool:
-    return any(step.kind == "llm" for step in turn.steps)
 
 
 def _answer_fields(turn: Turn, inner: Sequence[Turn], answered: Turn | None) -> dict[str, Any]:

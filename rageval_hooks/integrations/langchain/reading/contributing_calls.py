@@ -26,10 +26,9 @@ def prompting_calls(runs: Sequence[Run], models: Sequence[Run], answering: Run |
         return ()
     if len(models) == 1:
         return models  # saves building the call, which formats its prompt
-    calls = [_call(run) for run in models]
-    answering_calls = [call for call, run in zip(calls, models, strict=True) if run is answering]
-    chosen = set(map(id, contributors(answering_calls[0], calls)))
-    return [run for call, run in zip(calls, models, strict=True) if id(call) in chosen]
+    calls = {id(run): _call(run) for run in models}
+    chosen = contributors(calls[id(answering)], calls.values())
+    return [run for run in models if calls[id(run)] in chosen]
 
 
 def _call(run: Run) -> ModelCall:

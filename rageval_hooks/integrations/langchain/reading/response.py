@@ -88,7 +88,11 @@ def response_of(
         return returned
     if answering is None or _only_searches(root, runs, answering):
         return ""
+    return _text_so_far(root, answering)
 
+
+def _text_so_far(root: Run, answering: Run) -> str:
+    """Return what the answering model wrote, or had streamed when the turn was cut off."""
     is_cut_off = root.output is None or answering.ended_at is None
     if answering.tokens and is_cut_off:
         return "".join(answering.tokens)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
+from rageval_hooks.integrations.capture.passages import passage_key
 from rageval_hooks.integrations.capture.run_facts import detail_of, seconds_to_first_token, step_frame
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.capture.values import first_string
@@ -48,7 +49,7 @@ def steps_of(runs: Sequence[Run], ended_at: int, every_step: bool, context: Cont
         context: the turn's passages, marked, and which runs found them.
     """
     searches = {id(run) for run in context.searches}
-    marked = {(passage.id, passage.text): passage for passage in context.passages}
+    marked = {passage_key(passage): passage for passage in context.passages}
     kept = [run for run in runs if _is_step(run, searches, every_step)]
     ids = {id(run) for run in kept}
     steps = []
@@ -107,7 +108,7 @@ def _model_fields(call: Run, runs: Sequence[Run]) -> dict[str, Any]:
 def _search_fields(run: Run, kind: str, found: Sequence[Passage], marked: Marked) -> dict[str, Any]:
     return {
         "input": query_of(run.input),
-        "passages": tuple(marked.get((passage.id, passage.text), passage) for passage in found),
+        "passages": tuple(marked.get(passage_key(passage), passage) for passage in found),
         # A retriever's output is its passages; a tool has a text too.
         "output": tool_text(run.output) if kind == "tool" else None,
         "top_k": detail_of(run, "top_k"),
@@ -134,5 +135,6 @@ def _partial_output(run: Run) -> str:
     """Return what a call without a text wrote: the beginning of an answer that broke off, or tool calls."""
     if run.tokens:
         return "".join(run.tokens)
+    # [{"name": "search", "args": {"query": "pier"}, "id": "call_1"}]
     calls = tool_calls_of(run.output)
     return as_json(calls) if calls else ""

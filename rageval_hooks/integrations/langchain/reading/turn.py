@@ -7,7 +7,6 @@ from typing import Any
 
 from rageval_hooks.integrations.capture.run_facts import (
     application_fields,
-    busy_seconds_of,
     detail_of,
     end_of,
     metadata_of,
@@ -16,6 +15,7 @@ from rageval_hooks.integrations.capture.run_facts import (
     seconds_to_first_token,
 )
 from rageval_hooks.integrations.capture.runs import Run
+from rageval_hooks.integrations.capture.step_times import busy_seconds_of
 from rageval_hooks.integrations.capture.values import first_string
 from rageval_hooks.integrations.langchain.reading.context import context_of
 from rageval_hooks.integrations.langchain.reading.model_calls import citations_of, generated_text, model_of, prompt_of

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rageval_hooks.integrations.capture.values import is_a
 
-__all__ = ["fields_of", "is_mapping", "only_string", "private_attributes"]
+__all__ = ["fields_of", "is_mapping", "only_string", "private_attributes", "text_under"]
 
 
 def fields_of(value: Any) -> dict[str, Any]:
@@ -37,5 +37,20 @@ def is_mapping(value: Any) -> bool:
 
 def only_string(fields: Mapping[str, Any]) -> str:
     """Return the string among some fields if there is exactly one that is not empty; else an empty string."""
-    strings = [item for item in fields.values() if is_a(item, str) and item]
-    return strings[0] if len(strings) == 1 else ""
+    strings = [item for item in fields.values() if is_a(item, str)]
+    texts = list(filter(None, strings))
+    return texts[0] if len(texts) == 1 else ""
+
+
+def text_under(fields: Mapping[str, Any], keys: Iterable[str], read: Callable[[Any], str]) -> str | None:
+    """Return the first text that is found under some keys; empty if they have no text, None without such a key.
+
+    Args:
+        fields: the fields.
+        keys: the keys, the preferred one first.
+        read: returns the text in a value.
+    """
+    known = [fields[key] for key in keys if key in fields]
+    if not known:
+        return None
+    return next(filter(None, map(read, known)), "")

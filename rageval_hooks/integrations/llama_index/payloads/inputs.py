@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from rageval_hooks.integrations.capture.values import is_a, or_else
-from rageval_hooks.integrations.llama_index.payloads.fields import fields_of, is_mapping, only_string
+from rageval_hooks.integrations.llama_index.payloads.fields import fields_of, is_mapping, only_string, text_under
 from rageval_hooks.integrations.llama_index.payloads.messages import as_json, is_message, message_text, role_of
 
 __all__ = ["arguments_of", "query_of", "tool_input"]
@@ -76,16 +77,13 @@ def _query_in_list(values: Sequence[Any], depth: int) -> str:
 
 def _query_in_fields(value: Any, depth: int) -> str:
     fields = fields_of(value)
-    known_keys = [key for key in _QUERY_KEYS if key in fields]
-    for key in known_keys:
-        if found := query_of(fields[key], depth + 1):
-            return found
-
+    found = text_under(fields, _QUERY_KEYS, partial(query_of, depth=depth + 1))
+    if found:
+        return found
     # The arguments of the root and the fields of an event may have any name.
     is_root = depth == 0
-    if is_root or (is_mapping(value) and not known_keys):
-        return only_string(fields)
-    return ""
+    has_own_names = found is None and is_mapping(value)
+    return only_string(fields) if is_root or has_own_names else ""
 
 
 def tool_input(bound: Any) -> str:

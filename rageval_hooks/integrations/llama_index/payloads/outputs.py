@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from rageval_hooks.integrations.capture.values import or_else
@@ -12,6 +13,7 @@ from rageval_hooks.integrations.llama_index.payloads.fields import (
     is_mapping,
     only_string,
     private_attributes,
+    text_under,
 )
 from rageval_hooks.integrations.llama_index.payloads.messages import as_json, is_message, message_text
 
@@ -47,13 +49,9 @@ def answer_of(value: Any, depth: int = 0) -> str:
 
 def _answer_in_fields(value: Any, depth: int) -> str:
     fields = fields_of(value)
-    known_keys = [key for key in _ANSWER_KEYS if key in fields]
-    for key in known_keys:
-        if found := answer_of(fields[key], depth + 1):
-            return found
-
-    if known_keys:
-        return ""  # the component has answered nothing
+    found = text_under(fields, _ANSWER_KEYS, partial(answer_of, depth=depth + 1))
+    if found is not None:
+        return found
     # PydanticResponse(response=Invoice(total=12)): an object of the application is a structured answer.
     if depth > 0 and hasattr(value, "model_dump"):
         return as_json(value)

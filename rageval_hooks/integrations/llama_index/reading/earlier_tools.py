@@ -1,9 +1,10 @@
-"""What tools found in earlier turns: their messages are in the prompts of the turns that follow."""
+"""What tools found in earlier turns, by the text that the tool returned."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rageval_hooks.integrations.capture.earlier_passages import EarlierPassages
 from rageval_hooks.integrations.capture.passages import mark_shown
 from rageval_hooks.integrations.capture.run_facts import of_kind
 from rageval_hooks.integrations.capture.runs import Run
@@ -13,27 +14,21 @@ from rageval_hooks.turn import Passage
 
 __all__ = ["EarlierTools"]
 
-_MOST_OUTPUTS = 2000
-"""Outputs of tools that are remembered."""
 
-
-class EarlierTools:
-    """The passages that tools found, by the text that the tool returned. The oldest outputs are forgotten.
+class EarlierTools(EarlierPassages):
+    """The passages that tools found, by the text that the tool returned.
 
     The span of a tool does not have the id of the call, so the text of the tool message is what leads to the passages.
     """
-
-    def __init__(self) -> None:
-        self._passages: dict[str, list[Passage]] = {}
 
     def remember(self, runs: Sequence[Run]) -> None:
         """Remember what the tools of a turn found."""
         for run in retrievals_of(runs):
             for tool in of_kind(run.ancestors(), "tool"):
-                self._add(answer_of(tool.output), passages_found(run))
+                self.add(answer_of(tool.output), passages_found(run))
         # A tool may search without a retriever, and return the nodes.
         for tool in of_kind(runs, "tool"):
-            self._add(answer_of(tool.output), passages_of(nodes_in(tool.output)))
+            self.add(answer_of(tool.output), passages_of(nodes_in(tool.output)))
 
     def passages_in(self, answering: Run | None, runs: Sequence[Run]) -> list[Passage]:
         """Return the passages of earlier tool messages in the prompt of the answer.
@@ -42,13 +37,12 @@ class EarlierTools:
             answering: the call that wrote the answer.
             runs: the runs of the turn. Its own tools are not earlier ones.
         """
-        if answering is None or not self._passages:
+        if answering is None or not self:
             return []
         own = {answer_of(tool.output) for tool in of_kind(runs, "tool")}
-        messages = [message for message in messages_of(answering.input) if message.role == "tool"]
         found: list[Passage] = []
-        for message in messages:
-            if message.content not in own:
+        for message in messages_of(answering.input):
+            if message.role == "tool" and message.content not in own:
                 found.extend(self._shown_in(message.content))
         return found
 
@@ -58,18 +52,8 @@ class EarlierTools:
         The output itself counts as the passage if it has none of the passages that the tool found: the tool may have
         returned a summary.
         """
-        passages = self._passages.get(output)
+        passages = self.get(output)
         if not passages:
             return []
         shown = [passage for passage in mark_shown(passages, output) if passage.in_prompt]
         return shown or [Passage(text=output, in_prompt=True, prompt_share=1.0)]
-
-    def _add(self, output: str, passages: Sequence[Passage]) -> None:
-        if not output or not passages:
-            return
-        known = self._passages.pop(output, [])
-        new = [passage for passage in passages if passage not in known]
-        self._passages[output] = [*known, *new]
-        # Several threads may be here: each operation is atomic, and an output that is gone already does not matter.
-        while len(self._passages) > _MOST_OUTPUTS:
-            self._passages.pop(next(iter(list(self._passages))), None)

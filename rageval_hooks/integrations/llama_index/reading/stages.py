@@ -115,15 +115,17 @@ class _WayOfNodes:
 
     def _sharing(self, ids: frozenset[str]) -> list[_Stage]:
         """Return the stages whose nodes go into the next one, and have not been in a prompt yet."""
-        return [stage for stage in self._stages if not stage.used and stage.ids & ids]
+        return [stage for stage in self._unused() if stage.ids & ids]
 
     def _unused_of_engine(self, engine: Run | None) -> list[_Stage]:
         """Return what an engine's retriever found and no prompt has used.
 
         A citation engine cuts nodes into numbered sources, each with a new id.
         """
-        unused = [stage for stage in self._stages if stage.ids and not stage.used]
-        return [stage for stage in unused if stage.parent is engine]
+        return [stage for stage in self._unused() if stage.ids and stage.parent is engine]
+
+    def _unused(self) -> list[_Stage]:
+        return [stage for stage in self._stages if not stage.used]
 
 
 def repetitions(runs: Sequence[Run]) -> set[int]:

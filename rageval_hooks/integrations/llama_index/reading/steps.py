@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from rageval_hooks.integrations.capture.run_facts import detail_of, seconds_to_first_token, step_frame
+from rageval_hooks.integrations.capture.run_facts import detail_of, of_kind, seconds_to_first_token, step_frame
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.llama_index.payloads import (
     Made,
@@ -87,20 +87,22 @@ def steps_of(
 
 def _kept_runs(runs: Sequence[Run], calls: Sequence[Run], every_step: bool) -> list[Run]:
     counted = {id(call) for call in calls}
-    kept = []
-    for run in runs:
-        is_asked_for = run.kind in _ALWAYS or (every_step and run is not runs[0])
-        wanted = id(run) in counted if run.kind == "llm" else is_asked_for
-        if wanted and not _repeats(run):
-            kept.append(run)
-    return kept
+    root, *others = runs
+    kept = [run for run in others if _is_kept(run, counted, every_step)]
+    return [root, *kept] if _is_kept(root, counted, every_step=False) else kept
+
+
+def _is_kept(run: Run, counted: Collection[int], every_step: bool) -> bool:
+    if run.kind == "llm":
+        return id(run) in counted
+    if run.kind in _ALWAYS:
+        return not _repeats(run)
+    return every_step
 
 
 def _repeats(run: Run) -> bool:
     """Return True if another method of the same component is around a run: a tool's ``call`` inside ``__call__``."""
-    if run.kind not in _ALWAYS:
-        return False
-    return any(ancestor.kind == run.kind and _same_component(ancestor, run) for ancestor in run.ancestors())
+    return any(_same_component(ancestor, run) for ancestor in of_kind(run.ancestors(), run.kind))
 
 
 def _same_component(one: Run, other: Run) -> bool:

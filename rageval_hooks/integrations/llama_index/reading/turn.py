@@ -8,7 +8,6 @@ from typing import Any
 from rageval_hooks.integrations.capture.passages import unique_passages
 from rageval_hooks.integrations.capture.run_facts import (
     application_fields,
-    busy_seconds_of,
     detail_of,
     end_of,
     metadata_of,
@@ -17,6 +16,7 @@ from rageval_hooks.integrations.capture.run_facts import (
     seconds_to_first_token,
 )
 from rageval_hooks.integrations.capture.runs import Run
+from rageval_hooks.integrations.capture.step_times import busy_seconds_of
 from rageval_hooks.integrations.capture.values import first_string, or_else
 from rageval_hooks.integrations.llama_index.payloads import (
     Made,
@@ -133,8 +133,8 @@ def _first_question(calls: Sequence[Run]) -> str:
     """Return what the user said in the first prompt. A resumed workflow has no question in its arguments."""
     if not calls:
         return ""
-    said = [message.content for message in messages_of(calls[0].input) if message.role == "user"]
-    return said[-1] if said else ""
+    said = [message for message in messages_of(calls[0].input) if message.role == "user"]
+    return said[-1].content if said else ""
 
 
 def _rewritten_queries(runs: Sequence[Run], answers: Sequence[Run], query: str) -> tuple[str, ...]:
@@ -171,16 +171,18 @@ def _returned_answer(root: Run, runs: Sequence[Run]) -> str:
 
 def _response(root: Run, answering: Run | None, returned: str) -> str:
     """Return the answer: what the root returned, else what the model wrote."""
-    if returned or root.kind == "retriever" or answering is None:
+    if returned or answering is None or root.kind == "retriever":
         return returned
-    is_streamed = type(root.output) is Streamed or _is_chat_stream(root.output)
-    # An output that is no answer, for example a list of nodes, means that the model wrote something else.
-    return generated_text(answering) if is_streamed or root.output is None else ""
+    if root.output is None or _is_streamed(root.output):
+        return generated_text(answering)
+    # The output is no answer, for example a list of nodes: the model wrote something else.
+    return ""
 
 
 @or_else(False)
-def _is_chat_stream(output: Any) -> bool:
-    return hasattr(output, "chat_stream")
+def _is_streamed(output: Any) -> bool:
+    """Return True for a streamed answer, and for StreamingAgentChatResponse(chat_stream=…) of a chat engine."""
+    return type(output) is Streamed or hasattr(output, "chat_stream")
 
 
 # --------------------------------------------------------------------------- outcome
