@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import reduce
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -111,6 +112,10 @@ class ErrorInfo(Data):
         return cls(type=type(error).__name__, message=string_of(error))
 
 
+_EXACTNESS: tuple[UsageSource, ...] = ("characters", "tiktoken", "provider")
+"""The sources of token counts, from the least exact to the most exact."""
+
+
 class Usage(Data):
     """Tokens that a model read and wrote.
 
@@ -136,17 +141,16 @@ class Usage(Data):
     def sum(cls, parts: Iterable[Usage | None]) -> Usage | None:
         """Add up several counts; the sum is as exact as its least exact part. None without any count."""
         known = [part for part in parts if part is not None]
-        if not known:
-            return None
-        cached = [part.cache_read_tokens for part in known if part.cache_read_tokens is not None]
-        sources = {part.source for part in known}
-        # From the least exact to the most exact.
-        ordered: tuple[UsageSource, ...] = ("characters", "tiktoken", "provider")
-        return cls(
-            input_tokens=sum(part.input_tokens for part in known),
-            output_tokens=sum(part.output_tokens for part in known),
+        return reduce(cls._plus, known) if known else None
+
+    def _plus(self, other: Usage) -> Usage:
+        cached = [tokens for tokens in (self.cache_read_tokens, other.cache_read_tokens) if tokens is not None]
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            # None means that the provider does not say, which is not 0.
             cache_read_tokens=sum(cached) if cached else None,
-            source=next(source for source in ordered if source in sources),
+            source=min(self.source, other.source, key=_EXACTNESS.index),
         )
 
     @property

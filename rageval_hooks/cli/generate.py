@@ -1,4 +1,4 @@
-"""The options of ``rageval-hooks generate``. What it does is in ``generate_body``, imported when it runs."""
+"""The options of ``rageval-hooks generate``. Its work is in ``generate_questions``; ``--help`` does not import it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def generate(
     the judge are reused. Exit status: 0 when all went well; 1 when a file could not be read, or the judge or the budget
     failed for a chunk; 2 when nothing could be done.
     """
-    from rageval_hooks.cli.generate_body import GenerateOptions, run_generate
+    from rageval_hooks.cli.generate_questions import GenerateOptions, generate_questions
 
     options = GenerateOptions(
         sources=tuple(sources),
@@ -85,5 +85,5 @@ def generate(
         dry_run=dry_run,
     )
     with resumable(output[0]):
-        status = run_generate(options, say=typer.echo, warn=lambda text: typer.echo(text, err=True))
+        status = generate_questions(options, say=typer.echo, warn=lambda text: typer.echo(text, err=True))
     raise typer.Exit(status)

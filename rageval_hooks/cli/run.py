@@ -1,4 +1,4 @@
-"""The options of ``rageval-hooks run``. What it does is in ``run_body``, which is imported when the command runs."""
+"""The options of ``rageval-hooks run``. Its work is in ``ask_questions``, so that ``--help`` does not import that."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def run(
     Exit status: 0 when all questions were answered, but for --max-errors; 1 when more failed; 2 when nothing could be
     done.
     """
-    from rageval_hooks.cli.run_body import RunOptions, run_app
+    from rageval_hooks.cli.ask_questions import RunOptions, ask_questions
 
     options = RunOptions(
         data=data,
@@ -86,5 +86,5 @@ def run(
         dry_run=dry_run,
     )
     with resumable(output):
-        status = run_app(options, say=typer.echo, warn=lambda text: typer.echo(text, err=True))
+        status = ask_questions(options, say=typer.echo, warn=lambda text: typer.echo(text, err=True))
     raise typer.Exit(status)

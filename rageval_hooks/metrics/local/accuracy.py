@@ -1,14 +1,19 @@
-"""The formula of ``factual_accuracy`` and ``hallucination``."""
+"""The formula of ``factual_accuracy`` and ``hallucination``, and what the two metrics have in common."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.metrics.base import Field, LocalMetric, PassageScope
 from rageval_hooks.metrics.local.entity_notes import missing_entities
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
+from rageval_hooks.models import Role
+from rageval_hooks.score import Result
 
-__all__ = ["Accuracy", "check_weight", "factual_accuracy"]
+__all__ = ["Accuracy", "AccuracyMetric", "factual_accuracy"]
 
 
 @dataclass(frozen=True)
@@ -48,12 +53,37 @@ def factual_accuracy(analysis: TurnAnalysis, grounding_weight: float) -> Accurac
     return Accuracy(value, model, explanation)
 
 
-def check_weight(weight: float) -> float:
-    """Return the weight itself.
+class AccuracyMetric(LocalMetric):
+    """A metric whose score follows from factual accuracy.
+
+    Args:
+        grounding_weight: weight of semantic grounding in factual accuracy, 0..1; entity consistency has the rest.
 
     Raises:
-        ConfigurationError: it is outside 0..1.
+        ConfigurationError: the weight is outside 0..1.
     """
-    if not 0 <= weight <= 1:
-        raise ConfigurationError(f"grounding_weight must be from 0 to 1, not {weight}")
-    return weight
+
+    version: ClassVar[str] = "3"
+    requires: ClassVar[tuple[Field, ...]] = ("response", "passages")
+    passages: ClassVar[PassageScope] = "prompt"
+    models: ClassVar[tuple[Role, ...]] = ("embedder", "nlp")
+    family: ClassVar[str] = "local"
+    source: ClassVar[str] = "seed 001; en_core_web_sm, all-MiniLM-L6-v2"
+    default: ClassVar[bool] = True
+    about_claims: ClassVar[bool] = True
+
+    def __init__(self, grounding_weight: float = 0.5) -> None:
+        if not 0 <= grounding_weight <= 1:
+            raise ConfigurationError(f"grounding_weight must be from 0 to 1, not {grounding_weight}")
+        self.grounding_weight = grounding_weight
+
+    @abstractmethod
+    def value_of(self, accuracy: float) -> float:
+        """Return the score for a factual accuracy."""
+
+    def evaluate(self, analysis: TurnAnalysis) -> Result:
+        """Return the score; skipped if the response or the passages have no words."""
+        accuracy = factual_accuracy(analysis, self.grounding_weight)
+        if accuracy is None:
+            return self.skip("the response or the passages have no words that could be compared")
+        return self.score(self.value_of(accuracy.value), model=accuracy.model, explanation=accuracy.explanation)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import rageval_hooks
-from rageval_hooks.cli.run_body import RunOptions, run_app
+from rageval_hooks.cli.ask_questions import RunOptions, ask_questions
 from rageval_hooks.errors import ConfigurationError, TurnError
 from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.offline.jobs.journal import file_hash, journal_path
@@ -60,7 +60,7 @@ class Bench:
             self.output.unlink(missing_ok=True)
         vars(sys.modules[self.module])["app"] = app
         given = {"data": self.data, "app": f"{self.module}:app", "output": self.output, "timeout": 20.0, **options}
-        return run_app(RunOptions(**given), self.said.append, self.warned.append)
+        return ask_questions(RunOptions(**given), self.said.append, self.warned.append)
 
     def __call__(self, app: Any, *, status: int = 0, **options: Any) -> list[Record]:
         assert self.status(app, **options) == status, self.said + self.warned
@@ -476,7 +476,7 @@ class TestErrors:
         """With what the module has."""
         vars(sys.modules[bench.module])["app"] = 7
         with pytest.raises(ConfigurationError, match=re.escape(message)):
-            run_app(RunOptions(bench.data, name.format(module=bench.module), bench.output), print, print)
+            ask_questions(RunOptions(bench.data, name.format(module=bench.module), bench.output), print, print)
 
         assert not bench.output.exists()
 
@@ -881,7 +881,7 @@ class TestHttp:
             server.otherwise(reply)
             given = {"data": bench.data, "app": f"{server.url}/chat/completions", "output": bench.output}
             options = RunOptions(**given, request='{"q": {"text": "{question}"}}', concurrency=1)
-            assert run_app(options, bench.said.append, bench.warned.append) == 0
+            assert ask_questions(options, bench.said.append, bench.warned.append) == 0
         first, _ = read_records(bench.output)
         assert received[0] == {"q": {"text": "When was the pier opened?"}}
         assert (first.turn.response, [passage.text for passage in first.turn.passages]) == (

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rageval_hooks.cli.generate_body import GenerateOptions, run_generate
+from rageval_hooks.cli.generate_questions import GenerateOptions, generate_questions
 from rageval_hooks.errors import ConfigurationError, JudgeRejectedError, UnknownNameError
 from rageval_hooks.offline.testsets.testset import read_questions
 from tests.judges.server import Gate, JudgeServer, Received, Reply, answer, error, held
@@ -95,7 +95,7 @@ class Bench:
                 **options,
             }
         )
-        return run_generate(given, self.said.append, self.warned.append)
+        return generate_questions(given, self.said.append, self.warned.append)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What ``rageval-hooks generate`` does. The options are in ``generate``, so that ``--help`` does not import this."""
+"""Generates a test set: the command ``rageval-hooks generate``, whose options are in ``generate``."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from rageval_hooks.settings import Settings
 from rageval_hooks.text.wording import counted
 from rageval_hooks.turn import Usage
 
-__all__ = ["GenerateOptions", "run_generate"]
+__all__ = ["GenerateOptions", "generate_questions"]
 
 Say = Callable[[str], object]
 
@@ -67,7 +67,7 @@ class GenerateOptions:
     dry_run: bool = False
 
 
-def run_generate(options: GenerateOptions, say: Say, warn: Say) -> int:
+def generate_questions(options: GenerateOptions, say: Say, warn: Say) -> int:
     """Generate a test set.
 
     Args:

@@ -1,4 +1,4 @@
-"""What ``rageval-hooks run`` does. The options are in ``run``, so that ``--help`` does not import this."""
+"""Asks an application the questions of a test set: the command ``rageval-hooks run``, whose options are in ``run``."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from rageval_hooks.offline.records.writers import check_output
 from rageval_hooks.offline.testsets import GoldenQuestion, read_questions
 from rageval_hooks.text.wording import counted
 
-__all__ = ["RunOptions", "run_app"]
+__all__ = ["RunOptions", "ask_questions"]
 
 Say = Callable[[str], object]
 
@@ -70,7 +70,7 @@ class RunOptions:
     dry_run: bool = False
 
 
-def run_app(options: RunOptions, say: Say, warn: Say) -> int:
+def ask_questions(options: RunOptions, say: Say, warn: Say) -> int:
     """Ask an application the questions of a test set.
 
     Evaluation by the application's own rageval-hooks is switched off meanwhile: test answers are neither evaluated
