@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rageval_hooks.errors import TurnError
-from rageval_hooks.integrations.capture.given_passages import TEXT_KEYS, PassageLike, is_passage, passage_of
+from rageval_hooks.integrations.capture.passages import TEXT_KEYS, PassageLike, is_passage, passage_of
 from rageval_hooks.turn import Passage, Turn
 
 __all__ = ["Context", "turns_from_conversation"]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rageval_hooks.integrations.capture.earlier_passages import EarlierPassages
-from rageval_hooks.integrations.capture.passages import mark_shown
+from rageval_hooks.integrations.capture.passages import EarlierPassages, mark_shown
 from rageval_hooks.integrations.capture.run_facts import of_kind
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.llama_index.payloads import answer_of, messages_of, nodes_in, passages_of

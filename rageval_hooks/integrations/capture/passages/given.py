@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from rageval_hooks.integrations.capture.passages import SCORE_KEYS
+from rageval_hooks.integrations.capture.passages.shown import SCORE_KEYS
 from rageval_hooks.integrations.capture.values import attribute_text, finite, first_string, is_a, or_else
 from rageval_hooks.turn import Passage
 
