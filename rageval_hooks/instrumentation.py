@@ -145,7 +145,7 @@ def instrument(
             bound that was measured for it, if there is one. ``"none"``: no labels at all.
         inline_budget_ms: the longest that a call of the application waits for local scores, 100 by default.
         capture_content: False keeps texts off spans; see :class:`rageval_hooks.settings.Settings`.
-        spans: ``"rag"``, ``"all"`` or ``"none"``.
+        spans: ``"auto"``, ``"rag"``, ``"all"`` or ``"scores"``; see :class:`rageval_hooks.settings.Settings`.
         on_evaluation: called with each :class:`rageval_hooks.Evaluation`, on a background thread; for the inline stage
             the application's call waits for it within the budget. Chains that it runs are not captured.
         settings: the other fields of :class:`rageval_hooks.settings.Settings`.

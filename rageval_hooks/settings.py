@@ -59,7 +59,7 @@ Rates = Annotated[
     Annotated[Rate, Tag(_ONE)] | Annotated[dict[str, Rate], Tag(_MANY)],
     Discriminator(lambda value: _MANY if isinstance(value, Mapping) else _ONE),
 ]
-SpanSelection = Literal["rag", "all", "none"]
+SpanSelection = Literal["auto", "rag", "all", "scores"]
 
 # Field descriptions: error messages quote them to say what is valid.
 _MODEL_NAME = f"a model's name, an existing path, or {LEXICAL!r}"
@@ -157,7 +157,8 @@ class Settings(BaseSettings):
             ``console``, ``jsonl`` and ``phoenix``. True overrides
             ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT``; None follows that variable.
         spans: ``rag`` for the turn, its retrievers, rerankers, model calls and tools; ``all`` to add every prompt and
-            parser; ``none`` for the turn's span only.
+            parser; ``scores`` for the scores only, on the turn's span of another tracer, or on one of our own if there
+            is none; ``auto`` for ``scores`` where another tracer makes the spans, and ``rag`` elsewhere.
         log_events: True to write each result as an OpenTelemetry log event ``gen_ai.evaluation.result`` too, if the
             application has a LoggerProvider or ``OTEL_EXPORTER_OTLP_LOGS_ENDPOINT`` is set.
         azure_events: True to mark these log events for Azure Monitor, which shows them as custom events.
@@ -200,7 +201,7 @@ class Settings(BaseSettings):
     )
     inline_budget_ms: Number = Field(default=100.0, ge=0, description="milliseconds, 0 or more")
     capture_content: bool | None = Field(default=None, description=_YES_OR_NO)
-    spans: SpanSelection = Field(default="rag", description="'rag', 'all' or 'none'")
+    spans: SpanSelection = Field(default="auto", description="'auto', 'rag', 'all' or 'scores'")
     log_events: bool = Field(default=True, description=_YES_OR_NO)
     azure_events: bool = Field(default=False, description=_YES_OR_NO)
     score_metrics: bool = Field(default=True, description=_YES_OR_NO)

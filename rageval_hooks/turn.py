@@ -14,6 +14,7 @@ from rageval_hooks.runtime.jsonable import Data, Metadata, Text, string_of
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
+    from opentelemetry.trace import Span
 
 __all__ = [
     "ErrorInfo",
@@ -42,12 +43,16 @@ Seconds = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class _LiveContext:
-    """The OpenTelemetry context of a turn in the process that captured it. Equal to any other: it is not data."""
+    """The OpenTelemetry context of a turn, and another tracer's span for it, in the process that captured the turn.
 
-    __slots__ = ("context",)
+    Equal to any other: it is not data.
+    """
+
+    __slots__ = ("context", "span")
 
     def __init__(self) -> None:
         self.context: Context | None = None
+        self.span: Span | None = None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _LiveContext)
@@ -94,9 +99,15 @@ class SpanReference(Data):
         """
         return self._live.context
 
-    def within(self, context: Context) -> SpanReference:
-        """Keep the context of the turn, and return the reference itself."""
+    @property
+    def live_span(self) -> Span | None:
+        """The turn's span that another tracer made in this process; it may have ended."""
+        return self._live.span
+
+    def within(self, context: Context, span: Span | None = None) -> SpanReference:
+        """Keep the context of the turn and another tracer's span, and return the reference itself."""
         self._live.context = context
+        self._live.span = span
         return self
 
 

@@ -69,7 +69,7 @@ VARIABLES = {
     "RAGEVAL_THRESHOLDS": ("groundedness=0.7,latency=2", "thresholds", {"groundedness": 0.7, "latency": 2.0}),
     "RAGEVAL_INLINE_BUDGET_MS": ("100", "inline_budget_ms", 100.0),
     "RAGEVAL_CAPTURE_CONTENT": ("no", "capture_content", False),
-    "RAGEVAL_SPANS": ("none", "spans", "none"),
+    "RAGEVAL_SPANS": ("scores", "spans", "scores"),
     "RAGEVAL_EVALUATE_UNSAMPLED": ("true", "evaluate_unsampled", True),
     "RAGEVAL_EVALUATE_WITHOUT_RETRIEVAL": ("true", "evaluate_without_retrieval", True),
     "RAGEVAL_SEARCH_TOOLS": ("web_search, wiki", "search_tools", ("web_search", "wiki")),
@@ -103,7 +103,7 @@ def test_a_keyword_comes_before_the_environment(monkeypatch: pytest.MonkeyPatch)
 
     settings = Settings.build(sample_rate=0.25, metrics="latency", models={"download": False})
 
-    assert (settings.sample_rate, settings.metrics, settings.spans) == (0.25, ("latency",), "rag")
+    assert (settings.sample_rate, settings.metrics, settings.spans) == (0.25, ("latency",), "auto")
     assert settings.models == ModelSettings(download=False)
 
 
@@ -157,7 +157,7 @@ ERRORS = [
     ({"thresholds": ["none"]}, "thresholds: ", "None, or 'none', for no label"),
     ({"inline_budget_ms": -1}, "inline_budget_ms: ", "milliseconds, 0 or more"),
     ({"capture_content": "maybe"}, "capture_content: ", "true or false"),
-    ({"spans": "some"}, "spans: ", "'rag', 'all' or 'none'"),
+    ({"spans": "some"}, "spans: ", "'rag', 'all' or 'scores'"),
     ({"queue_size": 0}, "queue_size: ", "a whole number, 1 or more"),
     ({"queue_size": 1.5}, "queue_size: ", "a whole number, 1 or more"),
     ({"drain_timeout": math.inf}, "drain_timeout: ", "seconds, 0 or more"),

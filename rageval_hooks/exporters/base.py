@@ -47,6 +47,13 @@ class Exporter(ABC):
         ``background`` carry further results for the same turn; they come later or never.
         """
 
+    def annotate(self, evaluation: Evaluation) -> None:  # noqa: B027 - optional: most have nothing to do
+        """Add the scores of the stage ``inline`` to what is still open: the turn's span of another tracer.
+
+        Runs before :meth:`export`, while the application's call waits, so it must only set values. Most exporters have
+        nothing to do here.
+        """
+
     def flush(self, timeout: float) -> bool:
         """Deliver what is buffered. Returns within the timeout, whatever the other end does.
 

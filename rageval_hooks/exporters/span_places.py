@@ -25,8 +25,10 @@ class PassagePlace(NamedTuple):
 
 
 def has_span(step: Step, spans: SpanSelection) -> bool:
-    """Return True if a step becomes a span."""
-    return spans == "all" or (spans == "rag" and step.kind in _RAG_STEPS)
+    """Return True if a step becomes a span of ours. Steps with a span of another tracer do not get a second one."""
+    if step.span_id is not None or spans == "scores":
+        return False
+    return spans == "all" or step.kind in _RAG_STEPS
 
 
 def passage_place(turn: Turn, index: int | None, spans: SpanSelection) -> PassagePlace | None:

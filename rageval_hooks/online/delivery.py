@@ -49,6 +49,17 @@ class Delivery:
         self._log.warn("full", "%d turns wait for their export: newer ones are dropped", self._lane.capacity)
         return False
 
+    def annotate(self, evaluation: Evaluation) -> None:
+        """Let every exporter add scores to a span of another tracer that is still open; on any thread."""
+        if evaluation.turn.span is None or evaluation.turn.span.live_span is None:
+            return
+        for exporter in self._exporters:
+            try:
+                exporter.annotate(evaluation)
+            except Exception as error:
+                self._counters.add("export_errors")
+                self._log.warn(f"annotate {exporter.name}", "the exporter %s failed", exporter.name, error=error)
+
     def export(self, evaluation: Evaluation) -> None:
         """Hand an evaluation to every exporter; on the background thread."""
         for exporter in self._exporters:

@@ -133,6 +133,7 @@ class TurnStages:
             evaluation, rest = self._engine.evaluate_local(job, analysis)
             if evaluable:
                 self._notify(evaluation)
+                self.delivery.annotate(evaluation)
             self.delivery.submit(partial(self._deliver, self._counters.counted(evaluation), rest, analysis))
             # Such a process may end without notice once its function has returned.
             if is_multiprocessing_child():

@@ -24,7 +24,8 @@ def call_after_import(name: str, function: Callback) -> None:
 
     Args:
         name: the module's full name.
-        function: runs on the thread that imports the module, before the ``import`` statement returns.
+        function: runs on the thread that imports the module, before the ``import`` statement returns. The same
+            function is called once.
     """
     if name in sys.modules:
         _call(name, function)
@@ -49,7 +50,9 @@ class _Finder(MetaPathFinder):
 
     def wait_for(self, name: str, function: Callback) -> None:
         """Call a function after a module's import."""
-        self._waiting.setdefault(name, []).append(function)
+        functions = self._waiting.setdefault(name, [])
+        if function not in functions:
+            functions.append(function)
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
 

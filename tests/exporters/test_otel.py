@@ -113,8 +113,8 @@ class TestTheTree:
         assert ("StrOutputParser", "rag RunnableSequence") in backend.tree
 
     def test_no_steps_when_asked(self, run: Any, backend: Backend) -> None:
-        """``spans="none"`` has the turn alone."""
-        run(spans="none")
+        """``spans="scores"`` has the turn alone."""
+        run(spans="scores")
 
         assert backend.tree == {("rag RunnableSequence", None)}
 

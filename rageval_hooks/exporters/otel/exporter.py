@@ -16,6 +16,7 @@ from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.exporters.console import ConsoleExporter
 from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.exporters.otel.log_events import LogEvents
+from rageval_hooks.exporters.otel.other_span import add_scores
 from rageval_hooks.exporters.otel.score_metrics import ScoreMetrics
 from rageval_hooks.exporters.otel.signal import Signal
 from rageval_hooks.exporters.otel.spans import Spans
@@ -56,7 +57,7 @@ class OtelExporter(Exporter):
         logger_provider: LoggerProvider | None = None,
         meter_provider: MeterProvider | None = None,
         capture_content: bool | None = None,
-        spans: SpanSelection = "rag",
+        spans: SpanSelection = "auto",
         log_events: bool = True,
         azure_events: bool = False,
         score_metrics: bool = True,
@@ -94,6 +95,12 @@ class OtelExporter(Exporter):
             self._fallback().export(evaluation)
         for signal in self._others:
             signal.export(evaluation)
+
+    def annotate(self, evaluation: Evaluation) -> None:
+        """Set the main scores on the turn's span of another tracer, if that is still open."""
+        span = evaluation.turn.span
+        if span is not None:
+            add_scores(span.live_span, evaluation.results, self._policy)
 
     def flush(self, timeout: float) -> bool:
         """Flush the providers.

@@ -14,7 +14,7 @@ from rageval_hooks.exporters.otel.result_attributes import score_attributes
 from rageval_hooks.score import Result, Score
 from rageval_hooks.turn import Message, Timing, Turn, Usage
 
-__all__ = ["is_agent", "turn_attributes"]
+__all__ = ["add_main_scores", "is_agent", "turn_attributes"]
 
 MOST_SCORE_ATTRIBUTES = 12
 """On a turn's span. Backends sort attributes by name and preview the first few: more would hide the question."""
@@ -33,7 +33,7 @@ def turn_attributes(turn: Turn, results: Iterable[Result], policy: ContentPolicy
     if turn.error is not None:
         attributes[semconv.ERROR_TYPE] = turn.error.type
     _add_content(attributes, turn, policy)
-    _add_main_scores(attributes, list(results), policy)
+    add_main_scores(attributes, list(results), policy)
     _add_identity(attributes, turn)
     _add_figures(attributes, turn)
     _add_messages(attributes, turn, policy)
@@ -64,7 +64,8 @@ def _add_content(attributes: Attributes, turn: Turn, policy: ContentPolicy) -> N
     attributes[semconv.OUTPUT_MIME_TYPE] = semconv.TEXT
 
 
-def _add_main_scores(attributes: Attributes, results: list[Result], policy: ContentPolicy) -> None:
+def add_main_scores(attributes: Attributes, results: list[Result], policy: ContentPolicy) -> None:
+    """Add the results that matter most: the main scores, and what failed."""
     free = MOST_SCORE_ATTRIBUTES
     for result in main_results(results):
         new = score_attributes(result, policy)

@@ -25,10 +25,10 @@ from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.exporters.otel.attributes import error_event
 from rageval_hooks.exporters.otel.result_attributes import evaluation_attributes, evaluation_name
 from rageval_hooks.exporters.otel.result_events import result_events
-from rageval_hooks.exporters.otel.span_ids import start_span
 from rageval_hooks.exporters.otel.step_attributes import step_attributes, step_name
 from rageval_hooks.exporters.otel.turn_attributes import turn_attributes
 from rageval_hooks.exporters.span_places import has_span, passage_place
+from rageval_hooks.runtime.span_ids import start_span
 from rageval_hooks.runtime.tracers import sdk_tracer
 from rageval_hooks.score import Evaluation
 from rageval_hooks.settings import SpanSelection
@@ -43,8 +43,8 @@ _EVALUATION_NANOSECONDS = 1_000
 """Length of an evaluation's span. Jaeger warns about a span without length and about one that outlasts its parent."""
 
 _FOREIGN_MARGIN = 0.1
-"""Another tracer's span may end a little before the turn that we saw. Evaluations below it keep this share of the
-turn's time away from its end."""
+"""Another tracer's span may end a little before the turn that we saw. If its end is not known, evaluations below it
+keep this share of the turn's time away from the end."""
 
 
 class SpanWriter:
@@ -115,7 +115,7 @@ class SpanWriter:
         return limits if isinstance(limits, SpanLimits) else _NO_LIMITS
 
     def _write_steps(self, root: Span, turn: Turn) -> None:
-        if self._selection == "none":
+        if self._selection == "scores":
             return
         surrounding = _surrounding_context(turn.span)
         parents = {step.id: step.parent_id for step in turn.steps}
@@ -200,7 +200,8 @@ def _evaluation_interval(turn: Turn) -> tuple[int | None, int | None]:
         return None, None
     end = timing.ended_at
     if turn.span is not None and turn.span.external:
-        end -= int((timing.ended_at - timing.started_at) * _FOREIGN_MARGIN)
+        parents_end = getattr(turn.span.live_span, "end_time", None)
+        end = parents_end or end - int((end - timing.started_at) * _FOREIGN_MARGIN)
     return max(timing.started_at, end - _EVALUATION_NANOSECONDS), end
 
 

@@ -60,7 +60,7 @@ class PhoenixExporter(Exporter):
         *,
         api_key: str | SecretStr | None = None,
         capture_content: bool | None = None,
-        spans: SpanSelection = "rag",
+        spans: SpanSelection = "auto",
         scores: AnnotatedScores = "main",
         tracer_provider: TracerProvider | None = None,
     ) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from opentelemetry.trace import Span, SpanContext
+
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.online.turn_context import TurnContext
 from rageval_hooks.turn import Turn
@@ -114,12 +116,13 @@ class Recording:
         ids: the ids in the recorder's table that belong to this recording, the root's first.
         owner: the pipeline that receives the turn.
         selection: the turn's sampling decision and its position in the trace.
-        external_span: trace id, span id and flags of a span that another instrumentation created for the root.
+        other_span: the span that another tracer has made for the root.
+        other_context: the context of the first span that another tracer has made for a run below the root.
         closed: True once the recording is leaving the table.
         dropped: runs that were not recorded because there were too many.
     """
 
-    __slots__ = ("closed", "dropped", "external_span", "ids", "owner", "root", "runs", "selection")
+    __slots__ = ("closed", "dropped", "ids", "other_context", "other_span", "owner", "root", "runs", "selection")
 
     def __init__(self, root: Run, owner: Pipeline, selection: TurnContext) -> None:
         self.root = root
@@ -129,7 +132,8 @@ class Recording:
         self.ids: dict[Hashable, None] = {root.id: None}
         self.dropped = 0
         self.closed = False
-        self.external_span: tuple[int, int, int] | None = None
+        self.other_span: Span | None = None
+        self.other_context: SpanContext | None = None
 
     @property
     def streamed(self) -> bool:

@@ -1,22 +1,21 @@
-"""The position of a turn in its trace: the application's OpenTelemetry context, and spans of other instrumentations."""
+"""The position of a turn in its trace: the application's OpenTelemetry context, and the spans of other tracers."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import baggage
 
+from rageval_hooks.integrations.capture.other_spans import shares_spans
 from rageval_hooks.integrations.capture.runs import Recording
 from rageval_hooks.turn import SpanReference
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
+    from opentelemetry.trace import Span, SpanContext
 
-__all__ = ["context_attributes", "foreign_span", "others_trace", "span_reference"]
+__all__ = ["context_attributes", "span_reference"]
 
-_OTHERS = "openinference.instrumentation.langchain"
 _ATTRIBUTES = ("session.id", "user.id", "metadata")
 
 
@@ -50,31 +49,43 @@ def _parsed(text: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def others_trace() -> bool:
-    """Return True if OpenInference is imported, so that :func:`foreign_span` may find a span."""
-    return _OTHERS in sys.modules
-
-
-def foreign_span(run_id: Hashable) -> tuple[int, int, int] | None:
-    """Return the trace id, span id and flags of OpenInference's span for a LangChain run, if it has one."""
-    instrumentor = getattr(sys.modules.get(_OTHERS), "LangChainInstrumentor", None)
-    if instrumentor is None:
-        return None
-    tracer = getattr(instrumentor(), "_tracer", None)  # the instrumentor is a singleton
-    span = None if tracer is None else tracer.get_span(run_id)
-    if span is None:
-        return None
-    context = span.get_span_context()
-    if not context.is_valid:
-        return None
-    return context.trace_id, context.span_id, int(context.trace_flags)
-
-
 def span_reference(recording: Recording) -> SpanReference:
-    """Return the span that the turn's scores belong to: another instrumentation's, else our own."""
+    """Return the span that the turn's scores belong to: another tracer's, else our own."""
     selection = recording.selection
-    if recording.external_span is None:
-        return selection.span_reference()
-    trace_id, span_id, flags = recording.external_span
-    reference = SpanReference(trace_id=f"{trace_id:032x}", span_id=f"{span_id:016x}", flags=flags, external=True)
-    return reference.within(selection.context)
+    if recording.other_span is not None and shares_spans(recording):
+        return _other_reference(recording.other_span, selection.context)
+    reference = selection.span_reference()
+    same_trace = _context_in_same_trace(recording)
+    if same_trace is None:
+        return reference
+    parent_span_id = reference.parent_span_id
+    if recording.other_span is not None:
+        # The user wants our spans too: the turn's span is then below the other tracer's.
+        parent_span_id = f"{same_trace.span_id:016x}"
+    elif parent_span_id is not None:
+        return reference  # the application's own span holds the trace together
+    moved = {
+        "trace_id": f"{same_trace.trace_id:032x}",
+        "flags": int(same_trace.trace_flags),
+        "parent_span_id": parent_span_id,
+    }
+    return reference.model_copy(update=moved)
+
+
+def _other_reference(span: Span, surrounding: Context) -> SpanReference:
+    context = span.get_span_context()
+    reference = SpanReference(
+        trace_id=f"{context.trace_id:032x}",
+        span_id=f"{context.span_id:016x}",
+        flags=int(context.trace_flags),
+        trace_state=context.trace_state.to_header() or None,
+        external=True,
+    )
+    return reference.within(surrounding, span)
+
+
+def _context_in_same_trace(recording: Recording) -> SpanContext | None:
+    """Return the context of a span of another tracer in this turn; None if there is none."""
+    if recording.other_span is not None:
+        return recording.other_span.get_span_context()
+    return recording.other_context

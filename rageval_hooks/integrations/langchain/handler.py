@@ -13,8 +13,6 @@ from langchain_core.outputs import LLMResult
 
 from rageval_hooks.integrations.capture import deferred
 from rageval_hooks.integrations.capture.recorder import shared_recorder
-from rageval_hooks.integrations.capture.runs import Run
-from rageval_hooks.integrations.capture.trace_context import foreign_span, others_trace
 from rageval_hooks.integrations.langchain.callbacks import callback
 from rageval_hooks.integrations.langchain.framework import (
     FRAMEWORK,
@@ -23,6 +21,7 @@ from rageval_hooks.integrations.langchain.framework import (
     identity_of_call,
     key_of,
 )
+from rageval_hooks.integrations.langchain.other_tracers import note_other_span
 from rageval_hooks.integrations.langchain.payloads import content_text
 from rageval_hooks.integrations.langchain.resuming import (
     note_sampling,
@@ -119,7 +118,7 @@ class TurnHandler(BaseCallbackHandler):
                 run.metadata = fields.get("metadata")
                 if identity := identity_of_call():
                     run.details = {**(run.details or {}), "configurable": identity}
-                _look_for_foreign_span(run)
+                note_other_span(run)
                 if run.parent is None:
                     deferred.prepare()
         except Exception as error:
@@ -242,9 +241,6 @@ class TurnHandler(BaseCallbackHandler):
     @callback
     def on_retriever_end(self, documents: Sequence[Document], *, run_id: UUID, **kwargs: Any) -> Arrival | None:
         """Record what a retriever returned."""
-        run = _recorder.get(key_of(run_id)) if others_trace() else None
-        if run is not None:
-            _look_for_foreign_span(run)
         return end(run_id, snapshot_documents(documents), None)
 
     @callback
@@ -280,22 +276,6 @@ class TurnHandler(BaseCallbackHandler):
 
 
 # --------------------------------------------------------------------------- what events say about a run
-
-
-def _look_for_foreign_span(run: Run) -> None:
-    """Look for the spans that another instrumentation has made for the turn and for a retriever.
-
-    The other handler may be called before ours or after it, so a retriever's end looks again.
-    """
-    if (run.parent is not None and run.kind != "retriever") or not others_trace():
-        return
-    recording = _recorder.recording(run.id)
-    if recording is None or recording.root.framework is not FRAMEWORK:
-        return
-    if recording.external_span is None:
-        recording.external_span = foreign_span(UUID(recording.root.text_id))
-    if run.kind == "retriever" and (found := foreign_span(UUID(run.text_id))) is not None:
-        run.details = {**(run.details or {}), "span_id": f"{found[1]:016x}"}
 
 
 def _note_streamed_input(run_id: UUID, inputs: Any) -> None:

@@ -13,6 +13,7 @@ from langchain_core.tracers.context import register_configure_hook
 from rageval_hooks.integrations.capture.deferred import prepare
 from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.langchain.handler import TurnHandler
+from rageval_hooks.integrations.langchain.other_tracers import unwatch, watch
 from rageval_hooks.integrations.langchain.vector_stores import unwrap_vector_stores, wrap_vector_stores
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.suppression import is_suppressed
@@ -82,6 +83,7 @@ def attach(pipeline: Pipeline) -> None:
             # With a class, langchain-core adds the handler only to managers that have no handler of this class.
             register_configure_hook(hook, inheritable=inherited, handle_class=TurnHandler)
     wrap_vector_stores()
+    watch()
     prepare()
     _handler.pipeline = pipeline
 
@@ -89,6 +91,7 @@ def attach(pipeline: Pipeline) -> None:
 def detach() -> None:
     """Capture no more turns, and drop those in progress. langchain-core keeps the hooks, which then do nothing."""
     unwrap_vector_stores()
+    unwatch()
     pipeline, _handler.pipeline = _handler.pipeline, None
     if pipeline is not None:
         shared_recorder().forget(pipeline)

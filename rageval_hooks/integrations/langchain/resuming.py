@@ -144,7 +144,7 @@ def _release(before: Recording) -> None:
         if is_control_flow(run.error):
             run.error = None
         # Another tracer's spans are in the trace of the first half.
-        if before.external_span is not None and run.details:
+        if run.details:
             run.details.pop("span_id", None)
 
 

@@ -14,6 +14,7 @@ from rageval_hooks.integrations.capture.merging import turn_of
 from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.capture.runs import Recording
 from rageval_hooks.integrations.langchain.framework import FRAMEWORK, key_of
+from rageval_hooks.integrations.langchain.other_tracers import note_other_span
 from rageval_hooks.integrations.langchain.resuming import has_copies, hold_if_waiting, join_halves
 from rageval_hooks.integrations.langchain.snapshots import snapshot_runs
 from rageval_hooks.online.inline import Arrival
@@ -30,7 +31,11 @@ def end(run_id: UUID, output: Any, error: BaseException | None) -> Arrival | Non
     Returns:
         What an async caller waits for, within the budget for inline scores; None if there is nothing to wait for.
     """
-    recording = _recorder.end(key_of(run_id), output, error)
+    key = key_of(run_id)
+    run = _recorder.get(key)
+    if run is not None:
+        note_other_span(run)
+    recording = _recorder.end(key, output, error)
     if recording is None or _is_state_update(recording):
         return None
     if deferred.closes_generator():

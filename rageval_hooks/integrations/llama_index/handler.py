@@ -23,6 +23,7 @@ from rageval_hooks.integrations.capture.run_facts import detail_of
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.llama_index.framework import FRAMEWORK
 from rageval_hooks.integrations.llama_index.model_events import HANDLERS, keep_model_open
+from rageval_hooks.integrations.llama_index.other_tracers import note_other_span
 from rageval_hooks.integrations.llama_index.payloads import (
     Streamed,
     arguments_of,
@@ -38,7 +39,6 @@ from rageval_hooks.integrations.llama_index.turn_end import (
     end_root_span,
     finish_stream,
     log_failure,
-    look_for_foreign_span,
     root_of,
     wait_for,
 )
@@ -165,8 +165,7 @@ def _start(pipeline: Pipeline, span_id: str, parent_id: str | None, bound_args: 
         run.details["nodes_before"] = snapshot(arguments_of(bound_args).get("nodes"))
     if run.parent is None:
         run.metadata = dict(active_instrument_tags.get())
-    if run.parent is None or kind == "retriever":
-        look_for_foreign_span(run)
+    note_other_span(run)
     if kind == "writer":
         root = root_of(run)
         if root is not None:
@@ -176,8 +175,7 @@ def _start(pipeline: Pipeline, span_id: str, parent_id: str | None, bound_args: 
 def _end(run: Run, result: Any) -> None:
     if run.kind in ("retriever", "reranker") and run.details is not None:
         run.details["nodes_after"] = snapshot(result)
-    if run.kind == "retriever":
-        look_for_foreign_span(run)
+    note_other_span(run)
     if run.kind == "llm" and is_generator(result):
         keep_model_open(run, result)
         return
@@ -204,6 +202,8 @@ def _follow_all(run: Run, streamed: Iterable[Any]) -> None:
 def _drop(span_id: str, error: BaseException | None) -> None:
     try:
         run = _recorder.get(span_id)
+        if run is not None:
+            note_other_span(run)
         end(span_id, None, error)
         if run is not None and run.kind == "writer":
             finish_stream(run, _writer_key(run), error)

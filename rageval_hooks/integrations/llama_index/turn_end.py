@@ -12,11 +12,12 @@ from typing import Any
 
 from rageval_hooks.integrations.capture import deferred
 from rageval_hooks.integrations.capture.merging import turn_of
+from rageval_hooks.integrations.capture.other_spans import look_for_other_span
 from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.capture.run_facts import details_of
 from rageval_hooks.integrations.capture.runs import Recording, Run
 from rageval_hooks.integrations.llama_index.framework import FRAMEWORK
-from rageval_hooks.integrations.llama_index.openinference import foreign_span
+from rageval_hooks.integrations.llama_index.other_tracers import find_span
 from rageval_hooks.integrations.llama_index.payloads import Streamed, is_generator, streamed_in
 from rageval_hooks.runtime.rate_limited_logs import RateLimitedLogger
 
@@ -26,7 +27,6 @@ __all__ = [
     "end_root_span",
     "finish_stream",
     "log_failure",
-    "look_for_foreign_span",
     "root_of",
     "wait_for",
 ]
@@ -126,27 +126,12 @@ def _submit(recording: Recording) -> None:
         return  # for example a node parser that is used on its own
     pipeline = recording.owner
     try:
-        if recording.external_span is None:
-            recording.external_span = foreign_span(recording.root.id)
+        look_for_other_span(recording.root, recording, find_span)
         turn = turn_of(recording)
     except Exception as error:
         pipeline.failed("a turn could not be built from what was recorded", error)
         return
     deferred.submit(pipeline, turn, recording.selection)
-
-
-def look_for_foreign_span(run: Run) -> None:
-    """Remember the spans that another instrumentation has for the root and for a retriever, if they exist by now.
-
-    The other handler may be called before ours or after it, so a retriever's end looks again.
-    """
-    recording = _recorder.recording(run.id)
-    if recording is None or recording.root.framework is not FRAMEWORK:
-        return
-    if recording.external_span is None:
-        recording.external_span = foreign_span(recording.root.id)
-    if run.kind == "retriever" and (found := foreign_span(run.id)) is not None:
-        run.details = {**(run.details or {}), "span_id": f"{found[1]:016x}"}
 
 
 def log_failure(run_id: Hashable, error: BaseException) -> None:

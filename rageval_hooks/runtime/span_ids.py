@@ -1,7 +1,7 @@
 """Span ids that are known before the span is written.
 
 A turn's span is written after the turn has ended. Its ids are needed earlier: sampling reads the trace id, and scores
-name the span that they belong to. The SDK takes ids from a tracer's generator only, so our tracer gets a generator
+name the span that they belong to. The SDK takes ids from a tracer's generator only, so the tracer gets a generator
 that hands out the ids of the turn. Wrappers around the SDK's tracer (OpenInference, Logfire) stay in use: they add
 attributes and apply their users' masks.
 """
@@ -9,6 +9,8 @@ attributes and apply their users' masks.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from opentelemetry.sdk.trace.id_generator import IdGenerator
@@ -17,7 +19,7 @@ from opentelemetry.trace import Span, Tracer
 from rageval_hooks.runtime.ids import ids_like
 from rageval_hooks.runtime.tracers import sdk_tracer
 
-__all__ = ["start_span"]
+__all__ = ["preset_ids", "start_span"]
 
 
 class PresetIds(IdGenerator):
@@ -64,17 +66,32 @@ def start_span(tracer: Tracer, ids: tuple[int, int] | None, name: str, **about: 
         name: the span's name.
         about: the other arguments of ``Tracer.start_span``.
     """
-    generator = _generator(tracer) if ids is not None else None
-    if ids is None or generator is None:
+    if ids is None:
         return tracer.start_span(name, **about)
+    with preset_ids(tracer, ids):
+        return tracer.start_span(name, **about)
+
+
+@contextmanager
+def preset_ids(tracer: object, ids: tuple[int, int]) -> Iterator[None]:
+    """Give the spans that this thread starts with a tracer in this block these ids.
+
+    Args:
+        tracer: a tracer of any provider. Without the SDK inside, the ids are the provider's.
+        ids: trace id and span id. The trace id only counts for a span without a parent.
+    """
+    generator = _generator(tracer)
+    if generator is None:
+        yield
+        return
     generator.preset(*ids)
     try:
-        return tracer.start_span(name, **about)
+        yield
     finally:
         generator.clear()
 
 
-def _generator(tracer: Tracer) -> PresetIds | None:
+def _generator(tracer: object) -> PresetIds | None:
     """Return the tracer's generator of preset ids, installed on first use.
 
     Logfire replaces the tracer inside its wrapper when it is configured again, so this looks each time.

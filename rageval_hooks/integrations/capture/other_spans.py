@@ -1,0 +1,71 @@
+"""Spans that other tracers make for the runs of a turn: scores go on theirs, and ours do not repeat them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from opentelemetry.trace import Span
+
+from rageval_hooks.integrations.capture.runs import Recording, Run
+
+__all__ = ["look_for_other_span", "may_have_other_span", "shares_spans"]
+
+_logger = logging.getLogger(__name__)
+
+_STEPS = frozenset({"retriever", "reranker", "llm", "tool"})
+"""Kinds of runs that are spans of ours, unless another tracer has made them."""
+
+Find = Callable[[Run, Recording], Span | None]
+"""Returns another tracer's span for a run."""
+
+_named: set[str] = set()
+"""Names of the tracers that were mentioned in the log."""
+
+
+def shares_spans(recording: Recording) -> bool:
+    """Return True if a turn uses the spans of another tracer, if there is one."""
+    return recording.owner.settings.spans in ("auto", "scores")
+
+
+def may_have_other_span(run: Run) -> bool:
+    """Return True for a run whose span matters: the root, or one that is a span of ours."""
+    return run.parent is None or run.kind in _STEPS
+
+
+def look_for_other_span(run: Run, recording: Recording, find: Find) -> None:
+    """Note the span that another tracer has made for a run, and for the root of its turn.
+
+    The other tracer may be called before us or after us, so this is called at the start of runs and at their end.
+
+    Args:
+        run: a run in progress.
+        recording: what it belongs to.
+        find: looks for a span of a run of the same framework.
+    """
+    root = recording.root
+    if root.framework is run.framework and (recording.other_span is None or run is root):
+        found = _valid(find(root, recording))
+        if found is not None:
+            recording.other_span = found
+            _name_once(found)
+    if run is root or run.kind not in _STEPS or not shares_spans(recording):
+        return
+    found = _valid(find(run, recording))
+    if found is not None:
+        context = found.get_span_context()
+        run.details = {**(run.details or {}), "span_id": f"{context.span_id:016x}"}
+        recording.other_context = recording.other_context or context
+        _name_once(found)
+
+
+def _valid(span: Span | None) -> Span | None:
+    return span if span is not None and span.get_span_context().is_valid else None
+
+
+def _name_once(span: Span) -> None:
+    """Say in the log which tracer makes the spans, so that a missing span of ours is no riddle."""
+    scope = getattr(getattr(span, "instrumentation_scope", None), "name", None)
+    if scope and scope not in _named:
+        _named.add(scope)
+        _logger.info("rageval-hooks: %s makes spans, so the scores are added to those (spans='auto')", scope)

@@ -1,0 +1,77 @@
+"""Spans of Langfuse's callback handlers.
+
+The application makes such a handler for each call, and LangChain does not show a handler to the others. So the method
+with which a handler keeps the span of a run is wrapped: it does what it did, and the span can be found by the run.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import weakref
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+from uuid import UUID
+
+from opentelemetry.trace import Span
+
+from rageval_hooks.integrations.capture.wrapped_methods import WrappedMethods
+from rageval_hooks.runtime.import_hooks import call_after_import
+
+__all__ = ["find_span", "is_active", "unwatch", "watch"]
+
+_MODULE = "langfuse.langchain.CallbackHandler"
+
+_spans: weakref.WeakValueDictionary[UUID, Span] = weakref.WeakValueDictionary()
+"""Open spans by run: a span that has ended is soon gone."""
+
+_watching = False
+_wrapped: WrappedMethods | None = None
+
+
+def is_active() -> bool:
+    """Return True if the application uses Langfuse's handlers."""
+    return bool(_spans)
+
+
+def find_span(run_id: UUID) -> Span | None:
+    """Return the span that a handler of Langfuse has made for a run."""
+    return _spans.get(run_id)
+
+
+def watch() -> None:
+    """Wrap the method, now or when the application imports the module."""
+    global _watching
+    if not _watching:
+        _watching = True
+        call_after_import(_MODULE, _wrap)
+
+
+def unwatch() -> None:
+    """Restore the method."""
+    global _watching, _wrapped
+    _watching = False
+    if _wrapped is not None:
+        _wrapped.remove()
+        _wrapped = None
+    _spans.clear()
+
+
+def _wrap() -> None:
+    global _wrapped
+    if not _watching or _wrapped is not None:
+        return
+    handler = sys.modules[_MODULE].LangchainCallbackHandler
+    _wrapped = WrappedMethods(handler, re.compile("_attach_observation"), _noting)
+    _wrapped.install()
+
+
+def _noting(method: FunctionType) -> Callable[..., Any]:
+    def attach_observation(self: Any, run_id: UUID, observation: Any, *args: Any, **kwargs: Any) -> Any:
+        span = getattr(observation, "_otel_span", None)
+        if isinstance(span, Span):
+            _spans[run_id] = span
+        return method(self, run_id, observation, *args, **kwargs)
+
+    return attach_observation

@@ -1,0 +1,81 @@
+"""The spans that other tracers make for LlamaIndex: OpenInference, OpenLLMetry and OpenTelemetry's GenAI instrumentor.
+
+All three add a handler to LlamaIndex's dispatcher, which keeps an object for each open span.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from llama_index_instrumentation import get_dispatcher
+from opentelemetry.trace import Span
+
+from rageval_hooks.integrations.capture.other_spans import look_for_other_span, may_have_other_span
+from rageval_hooks.integrations.capture.recorder import shared_recorder
+from rageval_hooks.integrations.capture.runs import Recording, Run
+
+__all__ = ["find_span", "note_other_span"]
+
+_logger = logging.getLogger(__name__)
+_recorder = shared_recorder()
+
+
+def _openinference(kept: Any) -> Span | None:
+    span: Span | None = kept._otel_span
+    return span
+
+
+def _openllmetry(kept: Any) -> Span | None:
+    span: Span | None = kept.otel_span
+    return span
+
+
+def _genai(kept: Any) -> Span | None:
+    invocation = kept._invocation
+    # An invocation without its own span refers to the application's current span.
+    return invocation.span if getattr(invocation, "_start_span", True) else None
+
+
+_READERS: dict[str, Callable[[Any], Span | None]] = {
+    "openinference.instrumentation.llama_index.": _openinference,
+    "opentelemetry.instrumentation.llamaindex.": _openllmetry,
+    "opentelemetry.instrumentation.genai.llama_index.": _genai,
+}
+"""How to read the span of what a handler keeps, by the beginning of its module's name."""
+
+
+def note_other_span(run: Run) -> None:
+    """Note the span that another tracer has made for a run in progress, if there is one by now."""
+    # Usually ours is the only handler, besides the one that LlamaIndex has from the start.
+    if not may_have_other_span(run):
+        return
+    recording = _recorder.recording(run.id)
+    if recording is not None:
+        look_for_other_span(run, recording, find_span)
+
+
+def find_span(run: Run, _: Recording) -> Span | None:
+    """Return the span of another tracer for a run of LlamaIndex; None if it has not made one."""
+    for handler in get_dispatcher().span_handlers:
+        read = _reader_of(type(handler).__module__)
+        if read is None:
+            continue
+        try:
+            # OpenLLMetry moves spans whose answer is being streamed.
+            for table in (handler.open_spans, getattr(handler, "waiting_for_streaming_spans", {})):
+                kept = table.get(run.text_id)
+                span = None if kept is None else read(kept)
+                if span is not None:
+                    return span
+        except Exception:  # another version of that tracer, which keeps its spans elsewhere
+            _logger.debug("rageval-hooks: %r could not be read", handler, exc_info=True)
+    return None
+
+
+def _reader_of(module: str) -> Callable[[Any], Span | None] | None:
+    for prefix, read in _READERS.items():
+        if f"{module}.".startswith(prefix):
+            return read
+    return None
