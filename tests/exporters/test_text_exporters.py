@@ -16,6 +16,7 @@ from rageval_hooks.exporters.base import REGISTRY
 from rageval_hooks.exporters.console import ConsoleExporter
 from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.exporters.jsonl import JsonlExporter
+from rageval_hooks.messages import PromptTemplate, ToolCall
 from rageval_hooks.settings import Settings
 from rageval_hooks.text.formatting import format_value
 from tests.integrations.langchain.fakes import lcel
@@ -73,7 +74,18 @@ def _full() -> Evaluation:
         metadata={"note": "the metadata"},
         steps=(
             Step(id="1", kind="retriever", name="Store", input="the question", passages=(passage,), **times),
-            Step(id="2", kind="llm", name="Chat", messages=prompt, output="the answer", **times),
+            Step(
+                id="2",
+                kind="llm",
+                name="Chat",
+                messages=prompt,
+                output="the answer",
+                template=PromptTemplate(text="{it}", variables={"it": "the template"}),
+                tool_calls=(ToolCall(name="search", arguments='{"query": "the call"}'),),
+                tools=('{"name": "the tools"}',),
+                parameters={"temperature": 0.5, "stop": ["the parameters"]},
+                **times,
+            ),
             Step(id="3", kind="tool", name="Tool", input="the question", output="the answer", error=error, **times),
             Step(id="4", kind="prompt", name="Prompt", input="the metadata", output="the metadata", **times),
         ),
@@ -199,12 +211,23 @@ class TestJsonl:
 
     HIDES: ClassVar[dict[str, tuple[str, ...]]] = {
         "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=NO_CONTENT": (),
-        "OPENINFERENCE_HIDE_INPUTS=true": ("the answer", "the passage"),
-        "OPENINFERENCE_HIDE_OUTPUTS=true": ("the question", "the passage", "the prompt"),
-        "OPENINFERENCE_HIDE_RETRIEVAL_DOCUMENTS=true": ("the question", "the answer", "the prompt"),
-        "OPENINFERENCE_HIDE_INPUT_MESSAGES=true": ("the question", "the answer", "the passage"),
+        "OPENINFERENCE_HIDE_INPUTS=true": ("the answer", "the passage", "the call"),
+        "OPENINFERENCE_HIDE_OUTPUTS=true": (
+            "the question", "the passage", "the prompt", "the template", "the tools", "the parameters",
+        ),
+        "OPENINFERENCE_HIDE_RETRIEVAL_DOCUMENTS=true": (
+            "the question", "the answer", "the prompt", "the template", "the call", "the tools", "the parameters",
+        ),
+        "OPENINFERENCE_HIDE_INPUT_MESSAGES=true": (
+            "the question", "the answer", "the passage", "the call", "the tools", "the parameters",
+        ),
+        "OPENINFERENCE_HIDE_LLM_TOOLS=true": (
+            "the question", "the answer", "the passage", "the prompt", "the explanation", "the error", "the metadata",
+            "the template", "the call", "the parameters",
+        ),
         "RAGEVAL_ENABLED=true": (
             "the question", "the answer", "the passage", "the prompt", "the explanation", "the error", "the metadata",
+            "the template", "the call", "the tools", "the parameters",
         ),
     }  # fmt: skip
 

@@ -92,6 +92,7 @@ def _add_retrieval(attributes: Attributes, step: Step, policy: ContentPolicy) ->
     _add_values(attributes, step, policy)
     if policy.inputs:
         attributes.put(semconv.RETRIEVAL_QUERY_TEXT, step.input)
+    _add_found(attributes, step, policy)
     # Ids and scores quote no text, so they are shown even where content is hidden.
     documents = [{"id": passage.id, "score": passage.score} for passage in step.passages]
     attributes[semconv.RETRIEVAL_DOCUMENTS] = json_string(documents)
@@ -102,6 +103,18 @@ def _add_retrieval(attributes: Attributes, step: Step, policy: ContentPolicy) ->
 def _add_reranking(attributes: Attributes, step: Step, policy: ContentPolicy) -> None:
     _add_values(attributes, step, policy)
     attributes.put(semconv.RERANKER_QUERY, policy.quote(step.input, policy.inputs))
+    _add_found(attributes, step, policy)
+
+
+def _add_found(attributes: Attributes, step: Step, policy: ContentPolicy) -> None:
+    """Add the documents as one JSON value: MLflow and Langfuse show a span's output and not its list of documents."""
+    if not policy.documents or step.output is not None or step.error is not None:
+        return
+    documents = [
+        {"page_content": passage.text, "id": passage.id, "metadata": passage.metadata} for passage in step.passages
+    ]
+    attributes[semconv.OUTPUT_VALUE] = json_string(documents)
+    attributes[semconv.OUTPUT_MIME_TYPE] = semconv.JSON
 
 
 _BY_KIND: dict[StepKind, Callable[[Attributes, Step, ContentPolicy], None]] = {

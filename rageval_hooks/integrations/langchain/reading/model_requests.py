@@ -70,8 +70,9 @@ def _template_texts(serialized: Any) -> Iterator[str]:
         yield fields["template"]
     for message in fields.get("messages") or ():
         text = _message_template(message)
+        role = _role(message)
         if text:
-            yield f"{_role(message)}: {text}"
+            yield f"{role}: {text}" if role else text
 
 
 def _message_template(message: Any) -> str | None:
@@ -86,9 +87,14 @@ def _message_template(message: Any) -> str | None:
 
 
 def _role(message: Any) -> str:
-    """Return a message's role by its class: "system" for SystemMessagePromptTemplate or SystemMessage."""
+    """Return a message's role by its class: "system" for SystemMessagePromptTemplate or SystemMessage.
+
+    A placeholder for several messages has no role.
+    """
     class_name = str((message.get("id") or [""])[-1])
-    return class_name.removesuffix("PromptTemplate").removesuffix("Message").lower() or "messages"
+    if class_name == "MessagesPlaceholder":
+        return ""
+    return class_name.removesuffix("PromptTemplate").removesuffix("Message").lower()
 
 
 def _fields(serialized: Any) -> Mapping[str, Any]:
