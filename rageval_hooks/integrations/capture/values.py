@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-__all__ = ["attribute_text", "finite", "first_of", "first_string", "is_a", "or_else"]
+__all__ = ["attribute_text", "finite", "first_of", "first_string", "is_a", "last_of", "or_else"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -61,6 +61,11 @@ def first_of(mapping: Mapping[Any, Any], keys: Iterable[str]) -> Any:
         if key in mapping:
             return mapping[key]
     return None
+
+
+def last_of(items: Sequence[T]) -> T | None:
+    """Return the last item; None without items."""
+    return items[-1] if items else None
 
 
 def first_string(mapping: Mapping[Any, Any] | None, keys: Iterable[str]) -> str | None:

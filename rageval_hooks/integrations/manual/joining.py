@@ -11,6 +11,7 @@ from rageval_hooks.integrations.capture.passages import mark_dropped, mark_shown
 from rageval_hooks.integrations.capture.run_facts import application_fields, of_kind
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.capture.step_times import busy_times, is_retrieval, outside_retrieval
+from rageval_hooks.integrations.capture.values import last_of
 from rageval_hooks.integrations.manual.open_turn import Given
 from rageval_hooks.turn import ErrorInfo, Passage, SpanReference, Step, Timing, Turn, TurnStatus, Usage
 
@@ -124,8 +125,7 @@ def _last_answer(inner: Sequence[Turn]) -> Turn | None:
     answered = [one for one in inner if one.response]
     # A chain that only formats text has a response too.
     by_model = [one for one in answered if of_kind(one.steps, "llm")]
-    candidates = by_model or answered
-    return candidates[-1] if candidates else None
+    return last_of(by_model or answered)
 
 
 def _answer_fields(turn: Turn, inner: Sequence[Turn], answered: Turn | None) -> dict[str, Any]:
@@ -153,10 +153,8 @@ def _writer(response: str, answered: Turn | None, calls: Sequence[Step]) -> Step
     if answered is None:
         return None
     own = [step for step in calls if step in answered.steps]
-    if not own:
-        return None
     # Without a call whose text is the answer, the last one is the most likely.
-    return writer_of(answered.response, own, _text_of) or own[-1]
+    return writer_of(answered.response, own, _text_of) or last_of(own)
 
 
 def _text_of(step: Step) -> str:

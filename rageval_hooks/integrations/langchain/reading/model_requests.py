@@ -11,6 +11,7 @@ from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.capture.values import first_string, or_else
 from rageval_hooks.integrations.langchain.payloads import as_json, as_text
 from rageval_hooks.messages import PromptTemplate, ToolCall
+from rageval_hooks.runtime.narrowing import mapping_or_empty, text_or_none
 
 __all__ = ["finish_reason_in", "parameters_of", "template_of", "tool_call", "tools_of"]
 
@@ -54,9 +55,7 @@ def template_of(call: Run, runs: Sequence[Run]) -> PromptTemplate | None:
 
 
 def _variables(given: Any) -> dict[str, str]:
-    if not isinstance(given, Mapping):
-        return {}
-    return {str(name): as_text(value) for name, value in given.items()}
+    return {str(name): as_text(value) for name, value in mapping_or_empty(given).items()}
 
 
 def _template_texts(serialized: Any) -> Iterator[str]:
@@ -66,8 +65,9 @@ def _template_texts(serialized: Any) -> Iterator[str]:
     {"name": "ChatPromptTemplate", "kwargs": {"messages": [{"id": […, "SystemMessagePromptTemplate"], …}, …]}}.
     """
     fields = _fields(serialized)
-    if isinstance(fields.get("template"), str):
-        yield fields["template"]
+    text = text_or_none(fields.get("template"))
+    if text:
+        yield text
     for message in fields.get("messages") or ():
         text = _message_template(message)
         role = _role(message)
@@ -98,5 +98,4 @@ def _role(message: Any) -> str:
 
 
 def _fields(serialized: Any) -> Mapping[str, Any]:
-    fields = serialized.get("kwargs") if isinstance(serialized, Mapping) else None
-    return fields if isinstance(fields, Mapping) else {}
+    return mapping_or_empty(mapping_or_empty(serialized).get("kwargs"))

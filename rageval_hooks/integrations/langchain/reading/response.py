@@ -9,7 +9,7 @@ from langchain_core.messages import BaseMessage
 from rageval_hooks.integrations.capture.authorship import carries, writer_of
 from rageval_hooks.integrations.capture.run_facts import detail_of, of_kind
 from rageval_hooks.integrations.capture.runs import Run
-from rageval_hooks.integrations.capture.values import is_a
+from rageval_hooks.integrations.capture.values import is_a, last_of
 from rageval_hooks.integrations.langchain.payloads import document_lists
 from rageval_hooks.integrations.langchain.reading.answer import answer_of, is_stream_event
 from rageval_hooks.integrations.langchain.reading.model_calls import generated_text, tool_calls_of, written_by
@@ -26,12 +26,13 @@ def returned_answer(root: Run, models: Sequence[Run]) -> str:
         models: the model calls by start time.
     """
     streams = _token_streams(root, models)
-    whole_texts = ["".join(tokens) for tokens in streams]
+    whole_texts = list(map("".join, streams))
     text = str(answer_of(root.output, root.input, _written_texts(models), whole_texts))
+    if not is_stream_event(root.output, root.input):
+        return text
     # The last event of a stream may hold its last piece: the answer is then all pieces together.
-    if is_stream_event(root.output, root.input) and any(_is_last_piece(text, tokens) for tokens in streams):
-        return ""
-    return text
+    is_piece = any(_is_last_piece(text, tokens) for tokens in streams)
+    return "" if is_piece else text
 
 
 def _token_streams(root: Run, models: Sequence[Run]) -> list[list[str]]:
@@ -44,9 +45,8 @@ def _token_streams(root: Run, models: Sequence[Run]) -> list[list[str]]:
 def _is_last_piece(text: str, tokens: Sequence[str]) -> bool:
     if len(tokens) < 2:
         return False
-    pieces = list(filter(None, tokens))
-    last = pieces[-1] if pieces else ""
-    return text == last
+    last = last_of(list(filter(None, tokens)))
+    return text == (last or "")
 
 
 def _written_texts(models: Sequence[Run]) -> list[str]:
@@ -63,7 +63,7 @@ def answering_call(models: Sequence[Run], returned: str) -> Run | None:
     for run in reversed(models):
         if not tool_calls_of(run.output):
             return run
-    return models[-1] if models else None
+    return last_of(models)
 
 
 def response_of(

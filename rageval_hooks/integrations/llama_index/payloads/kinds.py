@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from rageval_hooks.integrations.capture.values import or_else
+from rageval_hooks.runtime.narrowing import text_or_none
 
 __all__ = ["kind_of", "method_of", "name_of", "provider_of"]
 
@@ -17,6 +18,10 @@ _UUID_LENGTH = 37
 """A span's id is ``Class.method-uuid``; this is the length of ``-uuid``."""
 
 _PACKAGES = ("llama_index.core.", "workflows.")
+"""Packages with the base classes. A class of an application may have the same name."""
+
+_MODELS = "llama_index.llms."
+"""The package that holds one package per provider of models."""
 
 _BASES = {
     "BaseQueryEngine": "query",
@@ -90,11 +95,12 @@ def name_of(span_id: str, instance: Any) -> str:
 
 @or_else(None)
 def _own_name(tool: Any) -> str | None:
-    name = tool.metadata.name
-    return name if isinstance(name, str) else None
+    return text_or_none(tool.metadata.name)
 
 
 def provider_of(instance: Any) -> str | None:
     """Return the provider of a model, from the package of its class: ``llama_index.llms.openai`` is ``openai``."""
-    parts = type(instance).__module__.split(".")
-    return parts[2] if parts[:2] == ["llama_index", "llms"] and len(parts) > 2 else None
+    module = type(instance).__module__
+    if not module.startswith(_MODELS):
+        return None
+    return module.removeprefix(_MODELS).partition(".")[0]

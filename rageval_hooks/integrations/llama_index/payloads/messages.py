@@ -8,9 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rageval_hooks.integrations.capture.values import attribute_text, first_string, is_a, or_else
+from rageval_hooks.integrations.capture.values import attribute_text, first_string, or_else
 from rageval_hooks.messages import Message, ToolCall
 from rageval_hooks.runtime.jsonable import json_text, string_of
+from rageval_hooks.runtime.narrowing import (
+    entry_or_attribute,
+    first_text,
+    items_or_empty,
+    mapping_or_empty,
+    text_or_none,
+)
 
 __all__ = [
     "as_json",
@@ -58,9 +65,9 @@ def tool_calls_of(response: Any) -> list[Any]:
 
 def _tool_calls_in(message: Any) -> list[Any]:
     # Older model classes: ChatMessage(additional_kwargs={"tool_calls": [{"function": {"name": "search", …}}]}).
-    kwargs = getattr(message, "additional_kwargs", None)
-    calls = kwargs.get("tool_calls") if isinstance(kwargs, dict) else None
-    if calls and isinstance(calls, (list, tuple)):
+    kwargs = mapping_or_empty(getattr(message, "additional_kwargs", None))
+    calls = items_or_empty(kwargs.get("tool_calls"))
+    if calls:
         return list(calls)
     # ChatMessage(blocks=[TextBlock(…), ToolCallBlock(tool_name="search", …)])
     blocks = getattr(message, "blocks", ())
@@ -93,8 +100,7 @@ def _prompt_message(message: Any) -> Message:
 @or_else(None)
 def _text_option(message: Any, name: str) -> str | None:
     """Return an option of a message, such as the id of the call that it answers: {"tool_call_id": "call_1"}."""
-    option = message.additional_kwargs.get(name)
-    return option if isinstance(option, str) else None
+    return text_or_none(message.additional_kwargs.get(name))
 
 
 def tool_call(call: Any) -> ToolCall:
@@ -103,7 +109,7 @@ def tool_call(call: Any) -> ToolCall:
     LlamaIndex has ``tool_id``, ``tool_name`` and ``tool_kwargs``, or a block with ``tool_call_id``; providers have
     ``id`` and ``function`` with ``name`` and ``arguments``, as objects or mappings.
     """
-    function = _field(call, "function") or call
+    function = entry_or_attribute(call, "function") or call
     arguments = _first_field(function, ("tool_kwargs", "arguments", "input"))
     return ToolCall(
         name=string_of(_first_field(function, ("tool_name", "name"))),
@@ -114,14 +120,10 @@ def tool_call(call: Any) -> ToolCall:
 
 def _first_field(value: Any, names: Sequence[str]) -> Any:
     for name in names:
-        found = _field(value, name)
+        found = entry_or_attribute(value, name)
         if found is not None:
             return found
     return None
-
-
-def _field(value: Any, name: str) -> Any:
-    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
 
 
 @or_else(None)
@@ -140,11 +142,7 @@ def response_id_of(response: Any) -> str | None:
 def _reported(response: Any, keys: tuple[str, ...]) -> str | None:
     """Return the first text under some keys of the provider's own response, an object or a mapping."""
     raw = getattr(response, "raw", None)
-    for key in keys:
-        value = raw.get(key) if isinstance(raw, Mapping) else getattr(raw, key, None)
-        if value and is_a(value, str):
-            return str(value)
-    return None
+    return first_text(entry_or_attribute(raw, key) for key in keys)
 
 
 @or_else(None)

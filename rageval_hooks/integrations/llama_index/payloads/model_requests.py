@@ -14,6 +14,7 @@ from rageval_hooks.integrations.llama_index.payloads.inputs import arguments_of
 from rageval_hooks.integrations.llama_index.payloads.messages import as_json
 from rageval_hooks.messages import PromptTemplate
 from rageval_hooks.runtime.jsonable import string_of
+from rageval_hooks.runtime.narrowing import entry_or_attribute
 
 __all__ = ["finish_reason_of", "parameters_of", "template_in", "tool_fields", "tools_in"]
 
@@ -62,10 +63,10 @@ def template_in(bound: Any, model: Any) -> PromptTemplate | None:
 def finish_reason_of(response: Any) -> str | None:
     """Return why a model stopped, from the provider's own response: {"choices": [{"finish_reason": "stop"}]}."""
     raw = getattr(response, "raw", None)
-    choices = _get(raw, "choices")
+    choices = entry_or_attribute(raw, "choices")
     holders = [raw, choices[0]] if choices else [raw]
     for holder in holders:
-        if found := first_string({key: _get(holder, key) for key in _FINISH_KEYS}, _FINISH_KEYS):
+        if found := first_string({key: entry_or_attribute(holder, key) for key in _FINISH_KEYS}, _FINISH_KEYS):
             return found
     return None
 
@@ -83,7 +84,3 @@ def _description(tool: Any) -> str | None:
 @or_else(None)
 def _schema(tool: Any) -> str | None:
     return as_json(tool.metadata.get_parameters_dict())
-
-
-def _get(value: Any, name: str) -> Any:
-    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)

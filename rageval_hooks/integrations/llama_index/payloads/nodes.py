@@ -11,6 +11,7 @@ from typing import Any
 
 from rageval_hooks.integrations.capture.values import attribute_text, finite, first_string, or_else
 from rageval_hooks.integrations.llama_index.payloads.fields import fields_of
+from rageval_hooks.runtime.narrowing import text_or_empty
 from rageval_hooks.turn import Passage
 
 __all__ = ["Made", "Snapshot", "node_ids", "nodes_in", "passages_of", "snapshot"]
@@ -54,8 +55,7 @@ def _text_of(node: Any) -> str:
     if text is not None:
         return text
     # A Node with several resources has no attribute for its text.
-    content = node.get_content() if hasattr(node, "get_content") else ""
-    return content if isinstance(content, str) else ""
+    return text_or_empty(node.get_content()) if hasattr(node, "get_content") else ""
 
 
 def node_ids(nodes: Iterable[NodeState]) -> frozenset[str]:

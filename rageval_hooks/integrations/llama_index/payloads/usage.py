@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from rageval_hooks.integrations.capture.values import or_else
+from rageval_hooks.runtime.narrowing import entry_or_attribute, is_integer
 from rageval_hooks.turn import Usage
 
 __all__ = ["usage_of"]
@@ -29,16 +30,12 @@ def usage_of(response: Any) -> Usage | None:
     """
     for container in (getattr(response, "raw", None), getattr(response, "additional_kwargs", None)):
         # {"usage": {"prompt_tokens": 12, "completion_tokens": 3}}, or without the level between.
-        places = [_get(container, name) for name in _PLACES]
+        places = [entry_or_attribute(container, name) for name in _PLACES]
         for place in (*places, container):
             usage = _counted(place)
             if usage is not None:
                 return usage
     return None
-
-
-def _get(value: Any, name: str) -> Any:
-    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
 
 
 @or_else(None)
@@ -63,7 +60,7 @@ def _counted(place: Any) -> Usage | None:
 def _cached(place: Any) -> int | None:
     # {"prompt_tokens": 12, "prompt_tokens_details": {"cached_tokens": 8}}
     for name in _DETAILS:
-        found = _first(_get(place, name), _CACHED)
+        found = _first(entry_or_attribute(place, name), _CACHED)
         if found is not None:
             return found
     return _first(place, _CACHED)
@@ -71,11 +68,11 @@ def _cached(place: Any) -> int | None:
 
 def _first(place: Any, names: Iterable[str]) -> int | None:
     for name in names:
-        count: int = _get(place, name)
+        count: int = entry_or_attribute(place, name)
         if _is_count(count):
             return count
     return None
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return is_integer(value) and value >= 0

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rageval_hooks.integrations.capture.authorship import prompt_text, writer_of
 from rageval_hooks.integrations.capture.run_facts import detail_of, end_of, is_inside, of_kind, outside
 from rageval_hooks.integrations.capture.runs import Run
+from rageval_hooks.integrations.capture.values import last_of
 from rageval_hooks.integrations.llama_index.payloads import (
     answer_of,
     as_json,
@@ -74,7 +75,7 @@ def answering_call(root: Run, calls: Sequence[Run], response: str) -> Run | None
     for call in reversed(candidates):
         if not tool_calls_of(call.output):
             return call
-    return candidates[-1] if candidates else None
+    return last_of(candidates)
 
 
 def _is_writing(call: Run) -> bool:

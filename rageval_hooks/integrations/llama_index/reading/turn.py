@@ -17,7 +17,7 @@ from rageval_hooks.integrations.capture.run_facts import (
 )
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.capture.step_times import busy_seconds_of
-from rageval_hooks.integrations.capture.values import first_string, or_else
+from rageval_hooks.integrations.capture.values import first_string, last_of, or_else
 from rageval_hooks.integrations.llama_index.payloads import (
     Made,
     Streamed,
@@ -134,7 +134,8 @@ def _first_question(calls: Sequence[Run]) -> str:
     if not calls:
         return ""
     said = [message for message in messages_of(calls[0].input) if message.role == "user"]
-    return said[-1].content if said else ""
+    last = last_of(said)
+    return "" if last is None else last.content
 
 
 def _rewritten_queries(runs: Sequence[Run], answers: Sequence[Run], query: str) -> tuple[str, ...]:
@@ -191,7 +192,8 @@ def _is_streamed(output: Any) -> bool:
 def _outcome(root: Run, runs: Iterable[Run]) -> tuple[TurnStatus, ErrorInfo | None]:
     """Return how a turn ended, and its error."""
     if _is_cancelled(root):
-        return ("interrupted" if any(map(_waits_for_a_human, runs)) else "cancelled"), None
+        status: TurnStatus = "interrupted" if any(map(_waits_for_a_human, runs)) else "cancelled"
+        return status, None
     if root.error is None:
         return "ok", None
     return "error", ErrorInfo.of(root.error)
