@@ -1,4 +1,4 @@
-"""Virtual environments for the tools that we are compared with, each of its own, made when they are first needed."""
+"""One virtual environment for each tool that we are compared with, created when it is first needed."""
 
 from __future__ import annotations
 

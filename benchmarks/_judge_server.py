@@ -1,4 +1,4 @@
-"""A judge on loopback in a process of its own, which labels every sentence as supported; prints its URL, then counts.
+"""A judge on loopback in a separate process. It labels every sentence as supported, prints its URL, then counts.
 
 Reads lines: for each it prints how many requests have come so far.
 """

@@ -22,7 +22,7 @@ class Attached:
 
     Args:
         packages: whose versions count.
-        callbacks: for tools whose handler is passed to a chain of LangChain: the list, made anew for each turn as
+        callbacks: for tools whose handler is passed to a chain of LangChain: the list, created for each turn, as
             applications do.
         attach: for tools that watch the whole process: begins that.
         detach: ends it.

@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/endurance.py [--turns 200000] [--scored 20000]
 
 First a chain of LangChain with the metrics off and spans on; then, in a new process, with the lexical metrics and every
-hundredth turn judged by a server on loopback. Each turn has a question of its own; its passages are drawn from a
+hundredth turn judged by a server on loopback. Every turn has a different question; its passages are drawn from a
 handbook of 300. Memory is what the process holds (resident), read after the work in the background is done; growth
 counts from a tenth of the turns on, when every cache has seen the handbook. Prints one table.
 """

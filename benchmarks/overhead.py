@@ -4,7 +4,7 @@
     .venv/bin/python benchmarks/overhead.py --rounds 9 --turns 512 --cases sync-1    # longer than what a tool puts off
 
 The application is a RAG chain of LangChain (LCEL: retriever of five passages of 800 characters, prompt, chat model that
-answers at once, parser) or a query engine of LlamaIndex. Each tool has a process in an environment of its own. In each
+answers at once, parser) or a query engine of LlamaIndex. Each tool has a separate process and environment. In each
 round every process runs two short series of turns, one with the tool switched on and one without, in turn about which
 comes first. What is reported is the median, over the rounds, of what a turn costs more than a bare one of the same
 round, as a share of the bare one, for the machine's speed changes from second to second and process to process; and how

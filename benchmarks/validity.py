@@ -377,7 +377,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             formulas[tier], more = combination(tier, sets, args)
             found += more
     for name in [name for name, _ in data if name not in {a.set for a in found}]:
-        print(f"{name} is left out: no score has rows of both labels there", file=sys.stderr)
+        print(f"{name} is omitted: no score has rows of both labels there", file=sys.stderr)
     found.sort(key=lambda a: (a.set, args.tiers.index(a.tier)))
     if args.json:
         print(json.dumps({"agreement": [asdict(a) for a in found], "combination": formulas}, indent=1))

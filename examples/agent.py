@@ -18,7 +18,7 @@ def search(query: str):  # noqa: ARG001 - every question gets the whole handbook
 
 
 class ScriptedModel(GenericFakeChatModel):
-    """Stands in for your model: it searches once, then answers."""
+    """A placeholder for your model: it searches once, then answers."""
 
     def bind_tools(self, tools, **kwargs):
         return self

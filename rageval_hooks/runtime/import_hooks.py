@@ -1,4 +1,4 @@
-"""Calls a function when a module has been imported, so that nobody has to import the module for it."""
+"""Calls a function when a module has been imported, so that the module need not be imported for it."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def text_or_none(value: object) -> str | None:
 
 
 def first_text(values: Iterable[object]) -> str | None:
-    """Return the first non-empty string; None if there is none."""
+    """Return the first non-empty string; None without one."""
     return next(filter(None, map(text_or_empty, values)), None)
 
 

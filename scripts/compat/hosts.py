@@ -5,8 +5,8 @@ Usage::
     python scripts/compat/hosts.py [SUITE ...]        # all suites by default; `make compat-hosts` calls this
 
 The suites come from the source distributions of the versions in ``constraints.txt``. They are downloaded with pip and
-run in a virtual environment of their own, in ``.compat/``. Exits with 1 if a test fails only with the hook, if the hook
-reports an error of its own, or if runs are left in its table afterwards.
+run in a separate virtual environment, in ``.compat/``. Exits with 1 if a test fails only with the hook, if the hook
+reports an error itself, or if runs are left in its table afterwards.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class Workplace:
             name: for the files with the log and the result.
             suite: the tests.
             hook: whether the hook is attached.
-            only: ids of tests; all if there are none.
+            only: ids of tests; all if the list is empty.
 
         Raises:
             RuntimeError: pytest did not get to the end; the message names the log.

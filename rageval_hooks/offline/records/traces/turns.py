@@ -95,7 +95,7 @@ def _response(root: ExportedSpan, models: Sequence[ExportedSpan]) -> str:
 
 
 def _first(texts: Iterable[str]) -> str:
-    """Return the first text that is not empty; an empty one if there is none."""
+    """Return the first text that is not empty; an empty text if all are."""
     return next(filter(None, texts), "")
 
 
