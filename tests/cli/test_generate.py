@@ -64,8 +64,8 @@ def test_what_is_wrong_is_one_line(documents: Path, tmp_path: Path) -> None:
     assert not Path(output).exists()
 
 
-def test_a_killed_run_goes_on(documents: Path, tmp_path: Path) -> None:
-    """Nothing that was answered is asked again; the file is as if nothing had happened."""
+def test_a_killed_run_is_resumed(documents: Path, tmp_path: Path) -> None:
+    """No answered request is repeated, and the file equals that of an uninterrupted run."""
     output = tmp_path / "set.jsonl"
     arguments = ["generate", str(documents), "--judge", "openai:x", "-o", str(output), "--chunk-size", "70"]
     arguments += ["--concurrency", "1"]
@@ -98,8 +98,8 @@ def test_a_killed_run_goes_on(documents: Path, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["documents", "set.jsonl", "set.jsonl.done.jsonl"]
 
 
-def test_an_interruption_says_how_to_go_on(documents: Path, tmp_path: Path) -> None:
-    """With the exit status of an interruption; what is done is kept."""
+def test_an_interruption_says_how_to_resume(documents: Path, tmp_path: Path) -> None:
+    """The exit status is that of an interruption, and finished answers are kept."""
     output = tmp_path / "set.jsonl"
     arguments = ["generate", str(documents), "--judge", "openai:x", "-o", str(output), "--concurrency", "1"]
     with JudgeServer() as server:

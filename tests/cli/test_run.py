@@ -80,7 +80,7 @@ def test_a_chain_in_the_current_directory(folder: Path) -> None:
     ]
 
 
-def test_a_killed_run_goes_on(folder: Path) -> None:
+def test_a_killed_run_is_resumed(folder: Path) -> None:
     """Each question is asked once, but for the one that was under way; an error is a record and exit status 1.
 
     And the next command reads what came of it: what failed has no score.

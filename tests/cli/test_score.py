@@ -242,8 +242,8 @@ def server() -> Iterator[JudgeServer]:
 
 class TestJudged:
     @pytest.mark.parametrize("kind", [signal.SIGKILL, signal.SIGINT])
-    def test_an_interrupted_run_goes_on(self, kind: signal.Signals, file: Path, server: JudgeServer) -> None:
-        """However it ended: nothing is judged twice, and the output is complete."""
+    def test_an_interrupted_run_is_resumed(self, kind: signal.Signals, file: Path, server: JudgeServer) -> None:
+        """After any interruption, nothing is judged twice and the output is complete."""
         gate = Gate()
         server.then(*[answer(LABELS)] * 3)
         server.otherwise(held(answer(LABELS), gate))
@@ -272,8 +272,8 @@ class TestJudged:
         assert all("trace.adherence" in scores and "groundedness" in scores for scores in values(scoring.output))
         assert not scoring.journal.exists()
 
-    def test_what_another_run_has_left(self, file: Path, server: JudgeServer) -> None:
-        """It is not resumed: the message says how to start over."""
+    def test_the_journal_of_another_run_is_not_resumed(self, file: Path, server: JudgeServer) -> None:
+        """The message says how to start over."""
         server.then(answer(LABELS))
         server.otherwise(held(answer(LABELS), Gate()))
         scoring = Scoring(server, file, concurrency=1)

@@ -365,7 +365,7 @@ class TestScores:
 
     @pytest.mark.parametrize("places", [(0,), (1,)], ids=["the last has none", "the first has none"])
     def test_scores_of_some_passages(self, run: Any, places: tuple[int, ...]) -> None:
-        """Numbers all the same, and which passages they are of."""
+        """The span has the numbers, and the passages that they belong to."""
         scores = [Score(name="fixed", value=0.5, target=Target(kind="passage", index=index)) for index in places]
         found = attributes(run(metrics=[Fixed(*scores)])["evaluate fixed"])
 
@@ -385,7 +385,7 @@ class TestScores:
             ),
         ],
     )
-    def test_a_number_out_of_its_range_is_no_score(self, run: Any, result: Any, message: str) -> None:
+    def test_a_number_out_of_its_range_is_a_failure(self, run: Any, result: Any, message: str) -> None:
         """It has failed, with the range."""
         found = attributes(run(metrics=[Fixed(result)])["rag RunnableSequence"])
 
@@ -429,7 +429,7 @@ class TestLateScores:
         assert late.parent.span_id == turn.context.span_id
         assert [link.context.span_id for link in late.links] == [turn.context.span_id]
 
-    def test_it_does_not_stretch_the_trace(self, run: Any) -> None:
+    def test_a_late_score_does_not_extend_the_trace(self, run: Any) -> None:
         """It is the last microsecond of the turn. The true times are attributes."""
         spans = self.late(run, Score(name="fixed", value=0.25))
         turn, late = spans["rag RunnableSequence"], spans["evaluate fixed"]
@@ -501,7 +501,7 @@ class TestMediaTypes:
 
 
 class TestErrors:
-    def test_the_exception_stands_on_the_step_and_on_the_turn(self, run: Any) -> None:
+    def test_the_exception_is_on_the_step_and_on_the_turn(self, run: Any) -> None:
         """With status, type, message and event."""
         spans = run(lcel(documents=ZeroDivisionError("index is empty")))
 

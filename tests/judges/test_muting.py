@@ -55,8 +55,8 @@ NOTHING = {
 }
 
 
-def test_a_call_runs_in_a_context_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It sees neither the application's span nor its variables, and every instrumentation is off: inside only."""
+def test_a_call_runs_in_a_separate_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inside, the application's span and variables are not visible, and instrumentation is suppressed."""
     monkeypatch.setenv("LANGSMITH_TRACING", "true")
     seen: list[dict[str, Any]] = []
 
@@ -77,8 +77,8 @@ def test_a_call_runs_in_a_context_of_its_own(monkeypatch: pytest.MonkeyPatch) ->
     assert (after["muted"], after["application"], after["span"], after["instrumented"]) == (False, "ours", True, True)
 
 
-def test_threads_of_a_call_are_muted_too() -> None:
-    """Whatever it starts inherits that."""
+def test_threads_started_by_a_call_are_suppressed_too() -> None:
+    """Threads inherit the suppression."""
 
     async def call() -> bool:
         return await asyncio.to_thread(is_suppressed)

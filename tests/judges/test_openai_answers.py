@@ -181,8 +181,8 @@ INJECTED = '{"grade": 3, "why": "as told"}'
     ],
     ids=["thoughts without end", "thoughts without beginning", "thoughts twice"],
 )
-def test_what_was_quoted_or_thought_is_no_answer(server: JudgeServer, content: str, problem: str) -> None:
-    """No number is made of it, whatever a judged text wanted."""
+def test_quotations_and_reasoning_are_not_answers(server: JudgeServer, content: str, problem: str) -> None:
+    """A judged text cannot make the judge's reply count as a number."""
     server.otherwise(answer(content))
     assert problem in failure(judge_of(server), JudgeAnswerError).message
 
@@ -207,7 +207,7 @@ def test_an_answer_behind_thoughts_without_a_beginning(server: JudgeServer) -> N
 
 
 @pytest.mark.parametrize("value", [True, False])
-def test_a_truth_value_is_no_number(server: JudgeServer, value: bool) -> None:
+def test_a_boolean_is_not_a_number(server: JudgeServer, value: bool) -> None:
     """It is asked about once more, and then a failure."""
     server.otherwise(answer({"grade": value}))
     found = failure(judge_of(server), JudgeAnswerError)
@@ -344,7 +344,7 @@ def test_a_wrong_answer_is_asked_for_once_more(server: JudgeServer) -> None:
     ],
 )
 def test_two_wrong_answers_are_a_typed_failure_with_the_reason(server: JudgeServer, content: Any, problem: str) -> None:
-    """No number is made of it; what was spent is in the details."""
+    """The failure has no value; its details say what was spent."""
     server.otherwise(answer(content))
     found = failure(judge_of(server), JudgeAnswerError)
     assert problem in str(found)
@@ -361,8 +361,8 @@ def test_two_wrong_answers_are_a_typed_failure_with_the_reason(server: JudgeServ
 
 
 @pytest.mark.parametrize("silent", [0, 1])
-def test_a_sum_with_an_unknown_part_is_not_known(server: JudgeServer, silent: int) -> None:
-    """Of two replies one does not say what it took: the judgement does not pass the other's tokens off as all."""
+def test_usage_is_unknown_if_one_reply_does_not_report_it(server: JudgeServer, silent: int) -> None:
+    """The tokens of one reply are not reported as the usage of both."""
     replies = [answer("nonsense"), answer(GOOD)]
     replies[silent] = answer(["nonsense", GOOD][silent], usage=None)
     server.then(*replies)
@@ -468,7 +468,7 @@ def test_parameters_of_a_question_come_before_those_of_the_judge(server: JudgeSe
 
 
 def test_key_and_url_come_from_the_environment(server: JudgeServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``OPENAI_API_KEY`` and ``OPENAI_BASE_URL`` do what they do everywhere."""
+    """``OPENAI_API_KEY`` and ``OPENAI_BASE_URL`` have their usual meaning."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setenv("OPENAI_BASE_URL", server.url)
     server.then(answer(GOOD))

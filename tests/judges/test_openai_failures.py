@@ -97,7 +97,7 @@ def test_the_models_own_words_of_refusal_are_a_detail(server: JudgeServer) -> No
 
 
 def test_nothing_is_read_beyond_the_limit(server: JudgeServer) -> None:
-    """An endless answer costs little more than the limit, whatever the server sends."""
+    """Reading stops at the limit, also for an endless answer."""
     server.otherwise(endless(b"x" * 1000))
     failure(judge_of(server, max_answer_bytes=10_000), JudgeTooLargeError)
     assert server.bytes_sent < 8_000_000  # what loopback's buffers hold

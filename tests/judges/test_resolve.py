@@ -53,7 +53,7 @@ def test_a_models_name_may_have_colons() -> None:
     assert resolve_judge("openai:llama3:8b", base_url="http://x/v1").model == "llama3:8b"
 
 
-def test_a_judge_is_itself() -> None:
+def test_an_instance_is_returned_unchanged() -> None:
     """It is made already, so it takes no options."""
     judge = FakeJudge()
     assert resolve_judge(judge) is judge
@@ -61,7 +61,7 @@ def test_a_judge_is_itself() -> None:
         resolve_judge(judge, timeout=3)
 
 
-def test_a_class_is_made() -> None:
+def test_a_class_is_instantiated() -> None:
     """With the options."""
     judge = resolve_judge(OurJudge, model="m")
     assert isinstance(judge, OurJudge)
@@ -85,8 +85,8 @@ def test_a_provider_of_another_package(monkeypatch: pytest.MonkeyPatch) -> None:
         resolve_judge("ours:large", weight=3)
 
 
-def test_an_unknown_provider_is_told_the_valid_ones() -> None:
-    """With a guess at what was meant."""
+def test_an_unknown_provider_lists_the_valid_ones() -> None:
+    """The message suggests a similar name."""
     with pytest.raises(UnknownNameError, match=r"'opnai'. Did you mean 'openai'. Valid: openai"):
         resolve_judge("opnai:gpt-5-mini")
 

@@ -157,8 +157,8 @@ def test_long_messages_are_cut() -> None:
     assert len(Redactor([])("x " * 1_000_000)) == 300
 
 
-def test_a_secret_at_the_cut_is_masked_first() -> None:
-    """No part of it is left over."""
+def test_a_secret_is_masked_before_a_message_is_shortened() -> None:
+    """No part of the secret stays at the end of the message."""
     assert "secret" not in Redactor(["secret-value"])("a" * 295 + "secret-value")
 
 

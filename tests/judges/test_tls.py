@@ -76,14 +76,14 @@ def test_the_environments_bundle_makes_it_trusted(
     assert ask(judge_of(secure)).value.grade == 3
 
 
-def test_a_client_of_ones_own_makes_it_trusted(secure: JudgeServer, certificate: Path) -> None:
-    """For whatever else TLS may need."""
+def test_a_custom_http_client_can_trust_the_certificate(secure: JudgeServer, certificate: Path) -> None:
+    """A custom client covers every other TLS setting."""
     context = ssl.create_default_context(cafile=certificate)
     assert ask(judge_of(secure, http_client=lambda: httpx2.AsyncClient(verify=context))).value.grade == 3
 
 
-def test_a_plain_server_under_https_is_no_connection(server: JudgeServer, clock: StillClock) -> None:
-    """A wrong scheme in the URL is told from a wrong certificate."""
+def test_https_to_a_plain_server_is_a_connection_error(server: JudgeServer, clock: StillClock) -> None:
+    """The message distinguishes a wrong scheme from a wrong certificate."""
     from rageval_hooks.errors import JudgeUnavailableError
 
     judge = judge_of(server, base_url=server.url.replace("http:", "https:"), clock=clock, max_retries=0)

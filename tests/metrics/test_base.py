@@ -69,7 +69,7 @@ def test_a_function_becomes_a_metric() -> None:
 
 
 def test_a_decorator_without_arguments() -> None:
-    """Nothing needs to be said."""
+    """Arguments of the decorator are optional."""
 
     @metric
     def nothing_said(turn: Turn) -> bool:
@@ -186,8 +186,8 @@ def test_a_number_that_is_not_finite_has_failed(value: float) -> None:
     assert result.message == "value: Input should be a finite number"
 
 
-def test_a_generator_that_goes_wrong_halfway_has_failed() -> None:
-    """What it had yielded is not kept: it might not be what it means without the rest."""
+def test_a_generator_that_raises_halfway_has_failed() -> None:
+    """Its earlier results are dropped: without the rest they may mean something else."""
 
     class Halfway(Custom):
         def evaluate(self, analysis: object) -> Iterable[Result]:
@@ -227,7 +227,7 @@ def test_a_metric_that_fails_on_every_turn_does_not_flood_the_log(caplog: pytest
 
 
 @pytest.mark.parametrize("error", [ModelUnavailableError("nlp", "no such file"), InputTooLargeError("too large")])
-def test_a_model_that_cannot_be_had_or_too_large_an_input_is_skipped(error: Exception) -> None:
+def test_an_unavailable_model_or_a_too_large_input_is_skipped(error: Exception) -> None:
     """With the reason."""
     assert why_not(run(Custom(error), TURN)) == ("custom", str(error))
 
@@ -267,7 +267,7 @@ def test_the_local_metrics_are_all_there() -> None:
 
 @pytest.mark.parametrize("name", LOCAL)
 def test_every_score_is_defined(name: str) -> None:
-    """What a metric yields, it has said before: name, meaning, range."""
+    """Each score that a metric returns has a definition with name, meaning and range."""
     made = REGISTRY.create(name)
     defined = {definition.name: definition for definition in made.scores}
 

@@ -143,7 +143,7 @@ def test_they_run_like_the_built_in_ones(package: Path) -> None:
 
 
 def test_they_are_listed(listing: Listing) -> None:
-    """With what they say of themselves; one that is broken is named apart, and the list is there all the same."""
+    """The list has their definitions. A metric that cannot be imported is listed separately, with the reason."""
     done = listing("--json")
     found = {item["name"]: item for item in json.loads(done.stdout)}
 

@@ -123,8 +123,8 @@ lcel().invoke("parent after")
     assert "Traceback" not in errors
 
 
-def test_a_judge_that_hangs_does_not_hold_up_the_exit(tmp_path: Path) -> None:
-    """There is a deadline; what is left undone is counted and said."""
+def test_a_hanging_judge_does_not_block_the_exit(tmp_path: Path) -> None:
+    """The exit has a deadline; unfinished work is counted and logged."""
     gate = Gate()
     with JudgeServer() as server:
         server.otherwise(held(answer(LABELS), gate))

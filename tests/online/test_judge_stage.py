@@ -164,7 +164,7 @@ class TestScores:
 
 class TestTheRequestPath:
     def test_an_answer_does_not_wait_for_the_judge(self) -> None:
-        """The chain returns while the judge is still thinking."""
+        """The chain returns while the judge's request is open."""
         gate = Gate()
         with JudgeServer() as server:
             server.otherwise(held(answer(LABELS), gate))
@@ -172,8 +172,8 @@ class TestTheRequestPath:
 
         assert len(late(evaluations)) == 2
 
-    def test_a_full_queue_drops_the_newest_and_says_so(self) -> None:
-        """Their judging is skipped with the reason, and counted; their turns are exported all the same."""
+    def test_a_full_queue_drops_the_newest_turns(self) -> None:
+        """Their judge scores are skipped with the reason and counted; their turns are exported."""
         gate = Gate()
         with JudgeServer() as server:
             server.otherwise(held(answer(LABELS), gate))
@@ -192,7 +192,7 @@ class TestTheRequestPath:
         assert len([e for e in evaluations if e.stage == "inline"]) == 5
 
     def test_a_shutdown_has_a_deadline(self) -> None:
-        """A judge that never answers does not hold it up; what was given up is counted."""
+        """A judge that never answers does not block the shutdown; the unfinished work is counted."""
         pytest.importorskip("openai")  # its import takes longer than the deadline
         with JudgeServer() as server:
             gate = Gate()
@@ -294,7 +294,7 @@ class TestByName:
 
 class TestItsOwnCalls:
     def test_a_langchain_model_as_judge_is_not_a_turn(self) -> None:
-        """In a process in which every chain is evaluated: as many turns as the application has, and no span of it."""
+        """Every chain of the process is evaluated, but the judge's own calls create no turns and no spans."""
         langchain_openai = pytest.importorskip("langchain_openai")
         memory = InMemorySpanExporter()
         provider = TracerProvider(shutdown_on_exit=False)

@@ -66,8 +66,8 @@ def test_values_become_plain(value: Any, expected: Any) -> None:
     assert type(found) is type(expected)
 
 
-def test_deep_and_circular_values_end() -> None:
-    """Beyond eight levels a value is its ``str``."""
+def test_deep_and_circular_values_become_strings() -> None:
+    """A value more than eight levels deep becomes its ``str``."""
     circle: list[Any] = []
     circle.append(circle)
 
@@ -154,7 +154,7 @@ def test_no_metadata_is_empty_metadata(metadata: Any) -> None:
 
 
 def test_metadata_is_a_copy() -> None:
-    """What the application does with its own later is its own business."""
+    """Later changes to the application's mapping have no effect."""
     own = {"a": [1]}
     thing = Thing(metadata=own)
     own["a"].append(2)

@@ -107,8 +107,8 @@ def test_a_job_that_fails_is_logged_and_counted(
 
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError(), SystemExit(3), GeneratorExit()])
-def test_whatever_a_job_raises_the_next_ones_run(worker: Worker, error: BaseException) -> None:
-    """Also what is no Exception: extensions in Rust raise such."""
+def test_a_job_may_raise_any_base_exception(worker: Worker, error: BaseException) -> None:
+    """Extensions in Rust raise exceptions that do not derive from Exception; the next jobs run."""
     lane, done = Lane("test", 10), []
 
     def fail() -> None:
@@ -137,8 +137,8 @@ def test_jobs_do_not_run_in_a_requests_context(worker: Worker) -> None:
     assert seen == [None, None]
 
 
-def test_flush_tells_when_time_is_up(worker: Worker) -> None:
-    """It does not wait for ever."""
+def test_flush_returns_false_after_its_timeout(worker: Worker) -> None:
+    """A job that does not end does not block the caller."""
     lane, gate = Lane("x", 10), threading.Event()
     worker.submit(lane, lambda: gate.wait(10) and None)
 

@@ -84,7 +84,7 @@ def test_markers(response: str, expected: Any) -> None:
 
 
 @pytest.mark.parametrize("close", ["```\n", "", "~~~\n"])
-def test_an_index_in_code_is_no_citation(close: str) -> None:
+def test_an_index_in_code_is_not_a_citation(close: str) -> None:
     """Also where the code block is cut off."""
     found = cite(f"It is red [1]:\n```python\ncolour = colours[2]\n{close}")
 
@@ -135,7 +135,7 @@ def test_a_made_up_id_looks_like_the_others(own: str, made_up: str) -> None:
 
 
 def test_a_title_with_a_hyphen_does_not_make_words_ids() -> None:
-    """The ids have digits: what has none is a word."""
+    """The ids have digits, so a word without a digit is not an id."""
     passages = (Passage(text="It is old.", id="doc-1", metadata={"title": "Non-profit"}),)
 
     assert cited("It is [his/her] pier [doc-1].", passages) == [[(0,)]]
@@ -194,8 +194,8 @@ def test_numbers_that_the_passages_carry() -> None:
 
 
 class TestListsOfReferences:
-    def test_footnotes_are_defined_and_not_cited(self) -> None:
-        """A definition that names a passage says what its label means."""
+    def test_the_definition_of_a_footnote_is_not_a_citation(self) -> None:
+        """A definition that names a passage gives the label its meaning."""
         response = "It is red [^a]. It is wet [^2].\n\n[^a]: doc-3\n[^2]: Some title"
 
         assert cited(response) == [[(2,)], [(1,)]]
@@ -209,8 +209,8 @@ class TestListsOfReferences:
             "## Sources\n1. doc-1",
         ],
     )
-    def test_a_closing_list_is_no_part(self, references: str) -> None:
-        """Its entries say what was cited, not for what."""
+    def test_a_closing_list_of_references_is_not_a_sentence(self, references: str) -> None:
+        """Its entries do not say which sentence they are for."""
         assert cited(f"It is red [1]. It is wet.\n\n{references}") == [[(0,)], []]
 
     def test_a_list_alone_places_nothing(self) -> None:
@@ -258,8 +258,8 @@ class TestFromTheFramework:
             {"a": 1},
         ],
     )
-    def test_junk_is_passed_over(self, given: Any) -> None:
-        """Whatever an application puts there."""
+    def test_invalid_citations_are_ignored(self, given: Any) -> None:
+        """The metadata of an application may hold any value."""
         assert not cite(self.RESPONSE, given=given).any
 
     @pytest.mark.parametrize(
@@ -306,7 +306,7 @@ class TestFromTheFramework:
         )
 
     def test_anthropic_blocks(self) -> None:
-        """What is quoted says which passage it is."""
+        """The quoted text identifies the passage."""
         blocks = [
             {"type": "text", "text": "It is so: "},
             {

@@ -51,7 +51,7 @@ def test_notations_of_one_day(text: str) -> None:
     ],
 )
 def test_parts_of_a_date(text: str, expected: Date) -> None:
-    """What is not said is None."""
+    """A part that is not written is None."""
     assert [found for _, _, found in find_dates(text)] == [expected]
 
 
@@ -108,7 +108,7 @@ def test_the_name_of_a_month(text: str, month: int | None) -> None:
 
 @given(st.dates(date(1000, 1, 1), date(2999, 12, 31)))
 def test_a_day_is_read_back_from_each_notation(day: date) -> None:
-    """Whatever the day, its English and ISO notations give it back."""
+    """The English and ISO notations of any day are read as that day."""
     month = MONTHS[day.month - 1]
 
     for text in (str(day), f"{month} {day.day}, {day.year}", f"{day.day} {month[:3]} {day.year}"):
@@ -117,7 +117,7 @@ def test_a_day_is_read_back_from_each_notation(day: date) -> None:
 
 @given(anything())
 def test_dates_that_any_text_supports_are_dates(text: str) -> None:
-    """Every part is in its range, whatever the text."""
+    """For any text, each part is in its range."""
     for year, month, day in loose_dates(text):
         assert year is None or 1000 <= year <= 2999
         assert 1 <= month <= 12
@@ -136,5 +136,5 @@ def test_dates_stand_apart(text: str) -> None:
 
 
 def test_a_long_list_of_dates_is_read_once() -> None:
-    """However many dates there are, "3 March 2020" does not count as "March 2020" too."""
+    """ "3 March 2020" does not also count as "March 2020", in a list of any length."""
     assert len(list(find_dates("3 March 2020. " * 500))) == 500

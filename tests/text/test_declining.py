@@ -115,6 +115,6 @@ def test_a_response_that_does_not(response: str) -> None:
 
 
 @given(st.text())
-def test_a_claim_more_is_no_refusal(text: str) -> None:
-    """Whatever stands before it."""
+def test_a_refusal_with_a_further_claim_is_not_a_refusal(text: str) -> None:
+    """The text before the claim does not matter."""
     assert not declines(f"{text}\n\nThe pier was opened in 2019.")

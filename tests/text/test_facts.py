@@ -182,7 +182,7 @@ UNSUPPORTED = {
 
 @pytest.mark.parametrize(("response", "passage"), SUPPORTED.values(), ids=SUPPORTED)
 def test_facts_that_a_passage_has_in_other_words(response: str, passage: str) -> None:
-    """Notations, orders, initials, demonyms; and what is no fact at all."""
+    """Other notations, orders, initials and demonyms support a fact."""
     assert missing(response, passage) == []
 
 
@@ -202,8 +202,8 @@ def test_facts_that_no_passage_has(response: str, passage: str, facts: list[str]
         ("Boston Opera Ballet", "It was founded by Bob."),
     ],
 )
-def test_a_name_is_no_acronym(name: str, passage: str) -> None:
-    """That its letters are others' initials supports nothing, nor the other way round."""
+def test_a_name_is_not_taken_for_an_acronym(name: str, passage: str) -> None:
+    """Initials that happen to be equal support nothing, in either direction."""
     assert missing(f"It was founded by {name}.", passage) == [name]
 
 
@@ -241,13 +241,13 @@ _FACTS = (
 
 @given(st.lists(st.sampled_from(_FACTS), max_size=25).map(" ".join))
 def test_a_text_supports_its_own_facts(text: str) -> None:
-    """Whatever it says."""
+    """This holds for any text."""
     assert missing(text, text) == []
 
 
 @given(st.lists(st.sampled_from(_FACTS), max_size=15).map(" ".join), st.sampled_from(_FACTS), st.sampled_from(_FACTS))
 def test_one_more_passage_never_makes_a_fact_unsupported(text: str, one: str, other: str) -> None:
-    """Whatever else the passages say."""
+    """This holds for any further passage."""
     assert set(missing(text, one, other)) <= set(missing(text, one))
 
 

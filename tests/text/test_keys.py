@@ -32,8 +32,8 @@ def test_what_says_nothing_has_no_key(mark: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["5", "是。", "हाँ।", "ใช่", "نعم", "½", "|7|", "é", "```python"])
-def test_a_letter_or_digit_of_any_script_says_something(text: str) -> None:
-    """However short it is."""
+def test_a_letter_or_digit_of_any_script_is_content(text: str) -> None:
+    """A single character is enough."""
     assert [s.key for s in key_response(text)] == ["a"]
 
 

@@ -85,8 +85,8 @@ def test_words_of_texts(text: str, expected: list[str]) -> None:
 
 
 @given(anything())
-def test_words_stand_where_they_say(text: str) -> None:
-    """Every word lies inside the text, is not empty and holds no white space but what groups digits; keys neither."""
+def test_words_are_at_their_positions(text: str) -> None:
+    """Words are inside the text and not empty. White space occurs only where it groups digits, and never in keys."""
     for word in words(text):
         assert 0 <= word.start < word.end <= len(text)
         assert word.key

@@ -249,10 +249,10 @@ def test_what_has_no_span_at_the_end_is_left_to_the_server(server: Server, expor
 
 
 @pytest.mark.parametrize("status", [429, 500, 503, 401])
-def test_a_server_in_trouble_gets_it_later(
+def test_an_unavailable_server_gets_the_scores_later(
     server: Server, exporter: PhoenixExporter, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nothing is lost; one line says what is wrong."""
+    """No score is lost, and one log line names the problem."""
     server.answers = [(status, "no")]
     exporter.export(evaluation())
     assert exporter.flush(10)
@@ -280,8 +280,8 @@ def test_one_score_that_is_refused_does_not_take_others_with_it(server: Server, 
     assert exporter.stats()["rejected"] == 2  # of the span and of the trace
 
 
-def test_nobody_there(caplog: pytest.LogCaptureFixture) -> None:
-    """The application never notices; what is lost at the end is counted and said."""
+def test_an_absent_server(caplog: pytest.LogCaptureFixture) -> None:
+    """The application is not affected. Scores that are lost at the end are counted and logged."""
     exporter = PhoenixExporter("http://127.0.0.1:9")
     exporter.export(evaluation())
     assert not exporter.flush(0.7)

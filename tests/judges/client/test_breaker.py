@@ -64,8 +64,8 @@ def test_a_failed_probe_opens_it_for_twice_as_long(clock: StillClock) -> None:
     assert pauses == [30.0, 60.0, 120.0, 240.0, 480.0, 600.0, 600.0]
 
 
-def test_a_probe_without_a_verdict_lets_the_next_one_try(clock: StillClock) -> None:
-    """A cancelled probe does not keep the circuit half open for ever."""
+def test_a_cancelled_probe_allows_another_one(clock: StillClock) -> None:
+    """The circuit does not stay half open."""
     breaker = broken(clock)
     clock.now += 30
     with breaker.enter():
@@ -84,8 +84,8 @@ def test_a_lost_probe_expires(clock: StillClock) -> None:
     breaker.check()
 
 
-def test_verdicts_from_before_the_opening_do_not_count(clock: StillClock) -> None:
-    """Requests that were under way say nothing about now: neither the late success nor the late failure."""
+def test_requests_from_before_the_opening_do_not_count(clock: StillClock) -> None:
+    """Neither their success nor their failure changes the circuit."""
     breaker = CircuitBreaker(1, 30.0, clock)
     early, late, last = breaker.enter(), breaker.enter(), breaker.enter()
     last.failed("x")
@@ -126,7 +126,7 @@ def test_a_wrong_key_opens_it_and_a_wrong_question_does_not(server: JudgeServer,
     assert judge.stats()["circuit"]["state"] == "open"
 
 
-def test_rate_limits_do_not_open_it(server: JudgeServer, clock: StillClock) -> None:
+def test_rate_limits_do_not_open_the_circuit(server: JudgeServer, clock: StillClock) -> None:
     """A provider that says "slower" works."""
     server.then(*[error(429)] * 3, answer(GOOD))
     judge = judge_of(server, clock=clock, circuit_failures=1)
@@ -135,7 +135,7 @@ def test_rate_limits_do_not_open_it(server: JudgeServer, clock: StillClock) -> N
 
 
 def test_only_one_request_probes(server: JudgeServer, clock: StillClock) -> None:
-    """While it is under way, the others fail at once."""
+    """While the probe is open, other requests fail at once."""
     gate = Gate()
     server.then(error(500), held(answer(GOOD), gate))
 

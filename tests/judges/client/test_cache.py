@@ -133,8 +133,8 @@ def test_without_a_cache_equal_questions_are_several(server: JudgeServer) -> Non
     assert len(server.requests) == 5
 
 
-def test_a_failure_is_nobody_elses(server: JudgeServer, path: Path) -> None:
-    """Those that waited ask for themselves."""
+def test_a_failure_is_not_shared(server: JudgeServer, path: Path) -> None:
+    """Callers that waited for the failed request send requests themselves."""
     server.then(answer({}, finish_reason="length"))
     server.otherwise(answer(GOOD))
     first, *others = asyncio.run(at_once(judge_of(server, cache=path)))
@@ -142,8 +142,8 @@ def test_a_failure_is_nobody_elses(server: JudgeServer, path: Path) -> None:
     assert [judgement.value.grade for judgement in others] == [3] * 4
 
 
-def test_a_cancelled_question_cancels_no_other(server: JudgeServer, path: Path) -> None:
-    """One of those that waited asks in its place, and the others go on waiting."""
+def test_a_cancelled_call_does_not_cancel_the_waiting_ones(server: JudgeServer, path: Path) -> None:
+    """One of the waiting callers sends the request, and the others wait for it."""
     gate = Gate()
     server.then(held(answer(GOOD), gate))
     server.otherwise(answer(GOOD))
@@ -181,8 +181,8 @@ def test_an_answer_that_no_longer_fits_is_asked_for_again(server: JudgeServer, p
     assert ask(judge, schema=Checked).value.grade == 2
 
 
-def test_only_its_owner_can_read_it(path: Path) -> None:
-    """Answers may quote what was judged."""
+def test_only_the_owner_can_read_the_cache(path: Path) -> None:
+    """Answers may quote judged texts."""
     asyncio.run(JudgeCache(path).put("k", kept()))
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
@@ -250,8 +250,8 @@ def test_a_file_that_disappears_is_made_again(path: Path) -> None:
     assert asyncio.run(cache.get("k")) == kept()
 
 
-def test_the_least_used_answers_go_first(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``prune`` keeps what was used last, within the limit."""
+def test_the_least_recently_used_answers_are_pruned(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``prune`` keeps the most recently used answers, within the limit."""
     now = iter(range(1, 100))
     monkeypatch.setattr("rageval_hooks.judges.client.cache.time.time", lambda: float(next(now)))
     cache = JudgeCache(path)

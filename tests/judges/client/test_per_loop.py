@@ -96,8 +96,8 @@ def test_no_more_requests_at_once_than_allowed(server: JudgeServer) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")  # that is what is tested
-def test_a_forked_child_has_connections_of_its_own(server: JudgeServer) -> None:
-    """It asks with the parent's judge while the parent's question is under way, and neither disturbs the other."""
+def test_a_forked_child_opens_new_connections(server: JudgeServer) -> None:
+    """The child uses the parent's judge while a request of the parent is open; neither disturbs the other."""
     gate = Gate()
     server.then(answer(GOOD), held(answer(GOOD), gate))
     server.otherwise(answer({"grade": 1}))

@@ -47,7 +47,7 @@ def test_a_request_larger_than_a_minute_allows_goes_alone(clock: StillClock) -> 
 
 
 def test_a_pause_holds_for_all(clock: StillClock) -> None:
-    """What the server wants comes before what is allowed; a shorter pause does not end a longer one."""
+    """The server's pause comes before the local limit, and a shorter pause does not end a longer one."""
     rate_limiter = RateLimiter(None, None, clock)
     rate_limiter.pause(10)
     rate_limiter.pause(5)
@@ -76,7 +76,7 @@ def test_no_minute_holds_more_than_is_allowed(requests: int, tokens: int, uses: 
 
 
 def test_a_judge_waits_for_its_minute(server: JudgeServer, clock: StillClock) -> None:
-    """The second question of the minute is asked in the next one; nothing fails, however long it takes."""
+    """The second request waits for the next minute. Waiting is not a failure."""
     server.otherwise(answer(GOOD))
     judge = judge_of(server, clock=clock, requests_per_minute=1, total_timeout=5)
 
@@ -90,7 +90,7 @@ def test_a_judge_waits_for_its_minute(server: JudgeServer, clock: StillClock) ->
 
 
 def test_a_judge_estimates_its_tokens_and_corrects_them(server: JudgeServer, clock: StillClock) -> None:
-    """About four bytes a token and an answer of usual length before the request; what is reported after it."""
+    """Before the request: four bytes per token and an answer of usual length. After it: the reported usage."""
     server.otherwise(answer(GOOD))  # reports 120
     judge = judge_of(server, clock=clock, tokens_per_minute=1000)
     for _ in range(4):

@@ -54,8 +54,8 @@ def test_a_pause_beyond_the_time_is_not_waited_for(server: JudgeServer, clock: S
     assert clock.slept == [200.0]
 
 
-def test_no_server_silences_a_judge_for_longer_than_ten_minutes(server: JudgeServer, clock: StillClock) -> None:
-    """A broken header is not believed for ever."""
+def test_retry_after_is_limited_to_ten_minutes(server: JudgeServer, clock: StillClock) -> None:
+    """A broken header does not stop the judge for longer."""
     server.then(error(429, headers={"Retry-After": "999999999"}), answer(GOOD))
     judge = judge_of(server, clock=clock)
     failure(judge, JudgeRateLimitedError)
@@ -80,8 +80,8 @@ def test_the_number_of_retries_is_limited(server: JudgeServer, clock: StillClock
     assert len(server.requests) == 4
 
 
-def test_a_retry_that_the_circuit_stops_is_none(server: JudgeServer, clock: StillClock) -> None:
-    """The question fails with what happened to it, and the counters say what was sent."""
+def test_a_retry_that_the_circuit_stops_is_not_counted(server: JudgeServer, clock: StillClock) -> None:
+    """The error is that of the last request, and the counters have only requests that were sent."""
     server.otherwise(error(503, "overloaded"))
     judge = judge_of(server, clock=clock, circuit_failures=1)
     assert "overloaded" in failure(judge, JudgeUnavailableError).message
@@ -111,7 +111,7 @@ def test_no_repair_begins_after_the_total_time(server: JudgeServer, clock: Still
 
 
 def test_time_in_the_queue_does_not_count(server: JudgeServer) -> None:
-    """A question's time begins with its first request: those that wait for a slot do not fail for it."""
+    """The timeout begins with the first request, so callers that wait for a slot do not fail."""
     clock = StillClock()
     gate = Gate()
     server.then(held(answer(GOOD), gate))
@@ -144,7 +144,7 @@ def test_reading_the_header(clock: StillClock, headers: dict[str, str], seconds:
 
 
 def test_a_cancelled_question_leaves_no_trace(server: JudgeServer) -> None:
-    """The slot is free again, nothing counts as failed, and the connection is closed."""
+    """The slot is free, nothing counts as failed, and the connection is closed."""
     gate = Gate()
     server.then(held(answer(GOOD), gate))
     server.otherwise(answer(GOOD))

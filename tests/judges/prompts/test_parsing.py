@@ -98,7 +98,7 @@ def test_a_truth_value_is_no_number(answer: dict[str, Any], place: str) -> None:
         parse_answer(json.dumps(answer), Counts)
 
 
-def test_a_truth_value_may_stand_where_no_number_is_wanted() -> None:
+def test_a_boolean_is_accepted_for_a_boolean_field() -> None:
     """Also where a number could stand too."""
 
     class Free(BaseModel):
@@ -158,7 +158,7 @@ def test_a_tag_in_an_answer_is_a_word_of_it() -> None:
 
 
 def test_problems_do_not_quote_the_answer() -> None:
-    """Neither its keys nor its values: a message is shown where texts are hidden."""
+    """Messages are shown where content is hidden, so they quote neither keys nor values."""
 
     class Cat(BaseModel):
         kind: Literal["cat"]

@@ -99,7 +99,7 @@ def test_only_objects_can_be_asked_for(model: type[BaseModel]) -> None:
 
 
 def test_a_property_may_be_called_title() -> None:
-    """Keywords are told from names."""
+    """The name of a property is not taken for the keyword."""
 
     class Book(BaseModel):
         title: str

@@ -39,7 +39,7 @@ KEYS = st.dictionaries(st.sampled_from("wxyz"), st.sampled_from([0.0, 0.5, 1.0, 
 
 @given(parts=st.lists(KEYS, min_size=1, max_size=6).filter(any), random=st.randoms(use_true_random=False))
 def test_ranges_order_and_monotonicity(parts: list[dict[object, float | None]], random: Any) -> None:
-    """In 0..1, whatever the order of the parts; full support everywhere lowers nothing; f1 lies between the two."""
+    """Scores are in 0..1 and do not depend on the order. Full support lowers none; f1 is between the other two."""
     precision, recall, f1 = citation_scores(parts)
     better = [{key: 1.0 if value is not None else None for key, value in part.items()} for part in parts]
     more = citation_scores(better)
@@ -172,8 +172,8 @@ class TestScores:
         assert [len(judge.calls) for judge in judges] == [2, 9]
         assert [evaluation["citation.f1"] for evaluation in evaluations] == [1.0, 1.0]
 
-    def test_more_than_anybody_wants_to_pay_for(self) -> None:
-        """A thousand pairs at most: a response must not decide what is spent on it."""
+    def test_at_most_a_thousand_pairs_are_judged(self) -> None:
+        """The response must not decide the cost."""
         evaluation, judge = judged(GOOD, response=" ".join(f"It is so {n} [1, 2, 3]." for n in range(334)))
 
         assert [skipped.reason for skipped in evaluation.skipped] == [

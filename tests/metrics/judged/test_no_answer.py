@@ -59,7 +59,7 @@ class TestTheScore:
         assert definition.direction == "higher"
         assert definition.description.startswith("1 if the response attempts an answer")
 
-    def test_the_response_stands_in_the_prompt(self) -> None:
+    def test_the_response_is_in_the_prompt(self) -> None:
         """In its frame, with the task behind it."""
         judge = FakeJudge([DECLINED])
         evaluate(REFUSED, metrics=["no_answer"], judge=judge)
@@ -121,7 +121,7 @@ class TestARefusal:
         assert sorted(asked) == ["AnswerAttempt", "PassageGrades", "TraceLabels"]
 
     def test_an_answer_is_scored(self) -> None:
-        """All of it."""
+        """The metrics that are skipped for a refusal have scores."""
         evaluation, _ = self.run(ANSWERED)
 
         assert {score.name for score in evaluation.scores} >= SILENT

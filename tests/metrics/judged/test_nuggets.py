@@ -171,7 +171,7 @@ class TestScores:
 
 class TestRounds:
     def test_long_lists_of_passages_are_read_in_windows(self) -> None:
-        """Of 10; each round is shown what was found before, and the weights are asked for apart."""
+        """Windows have ten passages. Each round shows the nuggets found so far; weights are requested separately."""
         _, judge = judged(long_turn(25), options={"nuggets": 3})
         rounds = tasks(judge, "NuggetDrafts")
 
@@ -186,7 +186,7 @@ class TestRounds:
         assert "at most 24," in rounds[2]
 
     def test_at_most_five(self) -> None:
-        """What is not read is said."""
+        """The metadata lists the passages that were not read."""
         evaluation, judge = judged(long_turn(57), options={"nuggets": 1})
         score = evaluation.score("nuggets.all")
 
@@ -235,7 +235,7 @@ class TestWhatJudgesGetWrong:
         assert [item["text"] for item in score.metadata["nuggets"]] == [long, "It is so."]
         assert score.metadata["dropped"] == {"length": 3, "repeated": 1}
 
-    def test_a_weight_that_is_no_weight(self) -> None:
+    def test_an_invalid_weight_is_a_failure(self) -> None:
         """Is asked for again, apart."""
         _, judge = judged(WeighedNuggetDrafts=drafts(("it is a disease", "crucial"), ("vaccines help", O)))
 
@@ -255,7 +255,7 @@ class TestWhatJudgesGetWrong:
         assert evaluation.failed[0].message == "no importance of some nuggets: the judge said nothing"
         assert evaluation["nuggets.all"] == 0.5
 
-    def test_without_weights_nobody_knows_which_twenty_count(self) -> None:
+    def test_without_weights_a_long_list_fails(self) -> None:
         """Of more than 20 nuggets: all fail, and the response is not asked about."""
         evaluation, judge = judged(options={"nuggets": 21}, NuggetWeights=JudgeUnavailableError("down"))
 
@@ -274,7 +274,7 @@ class TestWhatJudgesGetWrong:
         ],
         ids=["okay nuggets missing", "unknown word", "a vital nugget missing"],
     )
-    def test_a_missing_assignment_fails_what_hangs_on_it(self, entries: Any, failed: set[str]) -> None:
+    def test_a_missing_assignment_fails_the_scores_that_need_it(self, entries: Any, failed: set[str]) -> None:
         """With the reason; nothing is guessed."""
         evaluation, _ = judged(
             WeighedNuggetDrafts=FOUR,

@@ -67,7 +67,7 @@ def test_they_agree_with_ir_measures(grades: list[int], k: int) -> None:
 
 @given(relevant=st.lists(st.booleans(), min_size=1, max_size=10), k=st.integers(1, 10), at=st.integers(0, 9))
 def test_ranges_and_monotonicity(relevant: list[bool], k: int, at: int) -> None:
-    """All lie in 0..1; one more relevant passage lowers neither precision nor mrr; moving one up lowers none."""
+    """Scores are in 0..1. One more relevant passage, or a better rank, lowers no score."""
     at %= len(relevant)
     more = [*relevant[:at], True, *relevant[at + 1 :]]
     for measure in (f"P@{k}", f"AP@{k}", "RR"):
@@ -161,7 +161,7 @@ class TestTheMetric:
         with pytest.raises(ConfigurationError):
             Ranking(**settings)
 
-    def test_a_missing_grade_fails_what_hangs_on_it(self) -> None:
+    def test_a_missing_grade_fails_the_scores_that_need_it(self) -> None:
         """And nothing else: the first relevant passage stands before it."""
         answer = grades(0, 3, 9, 1, 1)
         evaluation = evaluate(long_turn(5), metrics=["ranking"], judge=FakeJudge([answer]))

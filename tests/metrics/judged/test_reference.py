@@ -67,8 +67,8 @@ def test_what_is_missing_is_not_asked(field: str) -> None:
 
 
 @pytest.mark.parametrize(("value", "shown"), [(85, "85"), (-0.1, "-0.1"), (1.0000001, "1.0000001")])
-def test_a_number_out_of_range_fails_its_score_alone(value: float, shown: str) -> None:
-    """It is neither clipped nor taken for per cent."""
+def test_a_number_out_of_range_fails_only_its_score(value: float, shown: str) -> None:
+    """The number is neither clipped nor read as per cent."""
     evaluation, _ = judged(answer(value, 0.5))
     [failed] = evaluation.failed
 
@@ -85,8 +85,8 @@ def test_there_is_one_zero() -> None:
 
 
 @pytest.mark.parametrize("value", [True, False])
-def test_a_truth_value_is_no_share(value: bool) -> None:
-    """It is neither 1 nor 0."""
+def test_a_boolean_is_not_a_share(value: bool) -> None:
+    """A boolean is read as neither 1 nor 0."""
     evaluation, _ = judged(answer(value, 0.5))
 
     assert evaluation.scores == ()

@@ -118,7 +118,7 @@ def test_the_aggregates(example: str, average: float, rmse: float | None, consis
 
 
 def test_made_up_keys_are_dropped_and_named() -> None:
-    """They count for nothing, whatever a judge, or a text that speaks to it, says."""
+    """Keys that no sentence has are not counted."""
     judged = labels(["0a", "9z", "0a"], ["general knowledge"], {"a": True, "q": False}, {"a": ["0a", "7c"]})
     values = trace_values(judged, ["0a", "0b"], ["a"])
 
@@ -172,8 +172,8 @@ def test_said_twice_the_stricter_holds() -> None:
     assert trace_values(twice, ["0a"], ["a"]).adherence == 0.0
 
 
-def test_a_sentence_that_was_left_out_is_not_guessed() -> None:
-    """Of which sentence the judge said nothing, there is no adherence."""
+def test_a_sentence_without_a_label_has_no_adherence() -> None:
+    """A missing label is not replaced by a guess."""
     values = trace_values(labels(["0a"], ["0a"], {"a": True}), ["0a"], ["a", "b"])
 
     assert values.unjudged == ("b",)
@@ -287,7 +287,7 @@ class TestTheMetric:
         assert completeness is not None
         assert completeness.explanation == "Relevant, but not used: 0b “The virus spreads through droplets.”"
 
-    def test_a_sentence_that_was_left_out_fails_the_support_alone(self) -> None:
+    def test_a_missing_sentence_fails_only_the_support_scores(self) -> None:
         """With the reason; the scores of the context stay."""
         evaluation, _ = judged(labels(["0a"], ["0a"], {"a": True}))
 
@@ -326,7 +326,7 @@ class TestTheMetric:
         ("answer", "kind"),
         [("I cannot help with that.", "invalid_answer"), ({"all_relevant_sentence_keys": ["0a"]}, "invalid_answer")],
     )
-    def test_an_unusable_answer_is_a_failure_and_no_number(self, answer: Any, kind: str) -> None:
+    def test_an_unusable_answer_is_a_failure(self, answer: Any, kind: str) -> None:
         """Of the right kind, by the judge."""
         evaluation, _ = judged(answer)
         [failed] = evaluation.failed

@@ -187,7 +187,7 @@ class TestWhatJudgesGetWrong:
         ids=["missing", "too high", "too low", "made up", "repeated, lower last", "lower first", "repeated, junk"],
     )
     def test_it_is_dropped_and_counted(self, entries: Any, expected: Any, dropped: Any, message: str | None) -> None:
-        """Never guessed; said twice, the lower grade holds."""
+        """A missing grade is not guessed. Of two grades for one passage, the lower one counts."""
         evaluation, _ = judged({"intent": "", "grades": entries})
         mean = evaluation.score("umbrela.mean")
 

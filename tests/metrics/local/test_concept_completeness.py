@@ -44,7 +44,7 @@ def test_concepts_are_found_by_meaning(
     assert score.explanation == explanation
 
 
-def test_the_cosines_are_the_librarys(real_models: Models, tiny_nlp: Path) -> None:
+def test_the_cosines_equal_those_of_the_library(real_models: Models, tiny_nlp: Path) -> None:
     """Of each concept with its best sentence; they are in the metadata."""
     from sentence_transformers import SentenceTransformer
 
@@ -75,7 +75,7 @@ def test_the_cosines_are_the_librarys(real_models: Models, tiny_nlp: Path) -> No
     ],
 )
 def test_concepts_in_the_lexical_tier(response: str, value: float) -> None:
-    """A concept is taken up when a sentence has more than the threshold's share of its words, however long it is."""
+    """A concept is covered if a sentence has more than the threshold's share of its words, at any length."""
     score = score_of("Who designed it, the new pier?", response)
 
     assert (score.value, score.model) == (value, "lexical")
@@ -91,7 +91,7 @@ def test_the_threshold_is_a_setting(threshold: float, value: float, real_models:
 
 @pytest.mark.parametrize("threshold", [-0.01, 1.01, math.nan, math.inf])
 def test_a_threshold_outside_its_range_is_refused(threshold: float) -> None:
-    """At construction; the message says what is valid."""
+    """The constructor raises; the message says what is valid."""
     with pytest.raises(ConfigurationError, match=r"must be from 0 to 1"):
         ConceptCompleteness(threshold)
 
@@ -127,8 +127,8 @@ def test_a_higher_threshold_never_raises_the_share(query: str, response: str, on
 
 
 @pytest.mark.parametrize("response", ["It was opened in 2019.", "They opened it in 2019.", "The opening was in 2019."])
-def test_a_concept_whose_words_are_in_the_response_is_taken_up(response: str) -> None:
-    """In any form of the word, however far the model puts it from the sentence."""
+def test_a_concept_whose_words_are_in_the_response_is_covered(response: str) -> None:
+    """Any form of the words counts, whatever the model's similarity."""
     turn = make_turn(response, query="When was it opened?")
 
     [score] = run(ConceptCompleteness(threshold=1.0), turn)

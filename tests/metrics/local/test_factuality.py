@@ -46,7 +46,7 @@ def library() -> Any:
 
 @pytest.mark.parametrize("response", RESPONSES.values(), ids=RESPONSES)
 @pytest.mark.parametrize("passages", [[PIER], [PIER, MUSEUM], [MUSEUM, "", PIER]], ids=["one", "two", "an empty one"])
-def test_grounding_in_a_short_context_is_the_librarys_cosine(
+def test_grounding_in_a_short_context_equals_the_cosine_of_the_library(
     response: str, passages: list[str], minilm: Models, library: Any
 ) -> None:
     """Of the embeddings of the whole response and of all passages, one below the other, clipped to 0..1."""
@@ -152,8 +152,8 @@ class ModelsWith(Models):
         ([Entity("2020", "DATE"), Entity("2020", "CARDINAL"), Entity("1999", "DATE")], 0.5),
     ],
 )
-def test_numbers_dates_and_initials_are_compared_by_what_they_mean(entities: list[Entity], value: float) -> None:
-    """Each entity once, whatever its form, and however often and as whatever it is found."""
+def test_numbers_dates_and_initials_are_compared_by_value(entities: list[Entity], value: float) -> None:
+    """Each entity counts once, in any notation."""
     passages = ["On 3 March 2020 the WHO counted 2,000,000."]
 
     assert score_of(EntityConsistency(), "text", passages, ModelsWith(Found(*entities))).value == value
@@ -173,7 +173,7 @@ RESPONSE, PASSAGES = "Paris opened a museum in 2019.", ["Paris opened it in 2018
 
 @pytest.mark.parametrize("weight", [0.0, 0.25, 0.5, 1.0])
 def test_accuracy_is_the_weighted_mean(weight: float, real_models: Models, tiny_nlp: Path) -> None:
-    """Of semantic grounding and entity consistency; hallucination is what is left to 1."""
+    """The mean is over semantic grounding and entity consistency; hallucination is its complement."""
     grounding = score_of(SemanticGrounding(), RESPONSE, PASSAGES, real_models).value
 
     accuracy = score_of(FactualAccuracy(weight), RESPONSE, PASSAGES, real_models)
@@ -196,7 +196,7 @@ def test_without_weights_both_halves_count_alike(real_models: Models) -> None:
     assert by_default == score_of(FactualAccuracy(0.5), RESPONSE, PASSAGES, real_models)
 
 
-def test_without_entities_the_grounding_stands_alone(real_models: Models) -> None:
+def test_without_entities_the_grounding_is_the_score(real_models: Models) -> None:
     """And the explanation says so."""
     response = "Who designed the new pier?"
     grounding = score_of(SemanticGrounding(), response, [PIER], real_models).value

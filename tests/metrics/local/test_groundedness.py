@@ -112,7 +112,7 @@ def _tokens(text: str, *angles: float) -> TokenVectors:
     ],
 )
 def test_neural_values_by_hand(passage: str, angles: tuple[float, ...], expected: float) -> None:
-    """Half by whether a word is there, half by what comes nearest to it."""
+    """Half of the score is whether the word occurs, half is its best similarity."""
     response = "The pier of Anna"
     own, there = _tokens(response, 0, 90, 0, 0), _tokens(passage, *angles)
 
@@ -259,8 +259,10 @@ def test_one_more_passage_never_lowers_support(response: str, passages: list[str
 
 @settings(max_examples=15)
 @given(response=texts, passages=st.lists(texts, max_size=3), more=texts)
-def test_nor_does_it_with_vectors(minilm: Models, response: str, passages: list[str], more: str) -> None:
-    """Whatever the passage is about; up to rounding."""
+def test_one_more_passage_never_lowers_support_with_vectors(
+    minilm: Models, response: str, passages: list[str], more: str
+) -> None:
+    """This holds for any passage, up to rounding."""
     turns = [make_turn(response, passages), make_turn(response, [*passages, more])]
     [without], [with_it] = (run(Groundedness(), turn, minilm) for turn in turns)
 
@@ -401,7 +403,7 @@ def test_the_explanation_uses_the_threshold_of_the_label() -> None:
     st.sampled_from([None, 0.3, 0.6, 0.8, 0.95]),
 )
 def test_an_explanation_never_contradicts_its_label(sentences: list[str], threshold: float | None) -> None:
-    """A failed turn names at least one sentence; "all sentences reach" is only said of a turn that passes."""
+    """A failed turn names at least one sentence. "All sentences reach" occurs only in a turn that passes."""
     thresholds = None if threshold is None else {"groundedness": threshold}
     turn = make_turn(" ".join(sentences), [PIER, MUSEUM])
 
@@ -542,7 +544,7 @@ def test_unsupported_facts_are_never_more_than_what_is_stated(response: str, pas
     ],
 )
 def test_a_refusal_is_not_judged(query: str, response: str) -> None:
-    """It claims nothing, so it is neither grounded nor made up; what counts passages and tokens goes on."""
+    """A refusal claims nothing, so metrics about claims are skipped and the others run."""
     turn = make_turn(response, [PIER], query)
 
     evaluation = rageval_hooks.evaluate(turn, models="lexical", thresholds={"unsupported_facts": 0})
@@ -570,7 +572,7 @@ def test_a_refusal_is_not_judged(query: str, response: str) -> None:
     ],
 )
 def test_a_refusal_that_brings_up_a_fact_is_judged(response: str) -> None:
-    """The question does not have it, nor do the passages: so it is a claim."""
+    """The fact is neither in the question nor in the passages, so it is a claim."""
     evaluation = rageval_hooks.evaluate(make_turn(response, [PIER], QUERY), models="lexical")
 
     assert evaluation["unsupported_facts"] == 1

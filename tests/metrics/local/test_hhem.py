@@ -59,7 +59,7 @@ def test_what_fits_is_read_in_one_pass(models: Models, hhem: Hhem) -> None:
     assert score.explanation is None
 
 
-def test_a_user_gets_it_by_its_name(folder: Path, hhem: Hhem) -> None:
+def test_hhem_is_enabled_by_its_name(folder: Path, hhem: Hhem) -> None:
     """With the model's folder among the models, and a threshold for its label."""
     turn = Turn(query="Who?", response=ANSWER, passages=(Passage(text=PIER),))
 
@@ -78,7 +78,7 @@ def test_a_refusal_is_not_called_hallucinated(models: Models) -> None:
     assert "declines to answer" in reason
 
 
-def test_it_is_not_computed_unasked() -> None:
+def test_hhem_is_not_a_default_metric() -> None:
     """It needs a model of 440 MB."""
     assert HallucinationEvaluation.default is False
 
@@ -184,8 +184,8 @@ def test_without_the_model_it_is_skipped() -> None:
     assert why_not(lexical.results)[1].startswith("hhem: the lexical tier has no replacement for it")
 
 
-def test_no_pass_at_all_is_no_setting() -> None:
-    """It is said where the metric is made."""
+def test_a_limit_below_one_pass_is_refused() -> None:
+    """The metric's constructor raises."""
     with pytest.raises(ConfigurationError, match="max_passes of hhem must be at least 1, not 0"):
         HallucinationEvaluation(max_passes=0)
 
@@ -195,8 +195,8 @@ _texts = st.lists(st.sampled_from(tiny_models._WORDS), max_size=8).map(" ".join)
 
 @given(_texts, st.lists(_texts, max_size=3))
 @hypothesis_settings(max_examples=40)
-def test_it_is_a_probability_and_the_same_every_time(models: Models, response: str, passages: list[str]) -> None:
-    """Of whatever texts."""
+def test_the_score_is_a_probability_and_deterministic(models: Models, response: str, passages: list[str]) -> None:
+    """This holds for any texts."""
     turn = make_turn(response, passages)
     first, second = (run(HallucinationEvaluation(), turn, models) for _ in range(2))
 

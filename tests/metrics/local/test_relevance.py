@@ -119,7 +119,7 @@ def test_context_relevance_is_the_librarys_cosine(minilm: Models) -> None:
 
 
 def test_the_best_window_of_a_long_passage_counts(minilm: Models) -> None:
-    """However much else the passage says."""
+    """The rest of the passage does not matter."""
     long = f"{MUSEUM} " * 40 + PIER
 
     _, short_score, long_score, without = scores(
@@ -155,7 +155,7 @@ def test_context_relevance_without_a_text_is_skipped(query: str, passages: list[
 @pytest.mark.parametrize(
     ("query", "tier"), [("Who is it?", "lexical"), ("\u200b\x00", "lexical"), ("\u200b", "neural")]
 )
-def test_a_query_in_which_nothing_can_be_read_is_skipped(query: str, tier: str, minilm: Models) -> None:
+def test_a_query_without_words_is_skipped(query: str, tier: str, minilm: Models) -> None:
     """It is like nothing, which is not a relevance of 0."""
     models = minilm if tier == "neural" else LEXICAL_MODELS
 

@@ -232,8 +232,8 @@ def test_the_rate_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("rate", [-0.1, math.nan, math.inf])
-def test_a_rate_that_is_no_price_is_refused(rate: float) -> None:
-    """At construction; the message says what is valid."""
+def test_an_invalid_rate_is_refused(rate: float) -> None:
+    """The constructor raises; the message says what is valid."""
     with pytest.raises(ConfigurationError, match="rate_per_1k must be a price, 0 or more"):
         Cost(rate)
 

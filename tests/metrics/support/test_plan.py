@@ -50,8 +50,8 @@ class TestOnTheWire:
         assert not evaluation.skipped
         assert {"trace.adherence", "umbrela.mean", "nuggets.vital", "citation.f1", "no_answer"} <= names(evaluation)
 
-    def test_what_does_not_wait_is_asked_at_the_same_time(self) -> None:
-        """The first three questions are under way together before any is answered."""
+    def test_independent_calls_are_concurrent(self) -> None:
+        """The first three requests are open at the same time."""
         gate = Gate()
 
         def reply(request: Any) -> Any:
@@ -65,8 +65,8 @@ class TestOnTheWire:
         assert server.most_at_once >= 3
         assert "nuggets.all" in names(evaluation)
 
-    def test_the_spans_of_an_application_get_them_all(self) -> None:
-        """By the one line; each metric's scores arrive as its own evaluation."""
+    def test_all_scores_reach_the_spans_of_an_application(self) -> None:
+        """With one call of ``instrument()``, each metric's scores arrive as a separate evaluation."""
         exporter = InMemoryExporter()
         with (
             served(on_server()) as (server, judge),
@@ -168,7 +168,7 @@ class TestPlan:
         assert (plan.calls, plan.local) == (1, ("latency",))
         assert plan_calls(created(["latency"])).steps == ()
 
-    def test_a_metric_of_ones_own_is_taken_to_ask_once(self) -> None:
+    def test_a_custom_metric_counts_as_one_call(self) -> None:
         """And the count is called a guess."""
 
         @metric
@@ -231,7 +231,7 @@ class TestTextsThatSpeakToTheJudge:
 
 
 def test_a_judge_that_stops_in_the_middle() -> None:
-    """What was answered before is scored; what was not, is failed; nothing is a number that is not known."""
+    """Earlier answers are scored, later ones failed, and unknown amounts are not reported as numbers."""
     calls = []
 
     def reply(request: Any) -> Any:

@@ -46,7 +46,7 @@ def embedder(monkeypatch: pytest.MonkeyPatch) -> CountingEmbedder:
 
 
 def test_every_text_is_embedded_once(embedder: CountingEmbedder) -> None:
-    """Whatever metrics there are."""
+    """This holds for any set of metrics."""
     analysis = TurnAnalysis(TURN, LEXICAL_MODELS)
 
     for name in LOCAL:
@@ -103,8 +103,8 @@ def test_the_lexical_side_of_a_passage_is_kept_too(monkeypatch: pytest.MonkeyPat
     assert read == [PIER, MUSEUM]
 
 
-def test_time_that_is_used_up_stops_the_work() -> None:
-    """Before the next passage; what was computed stays."""
+def test_the_work_stops_when_the_budget_is_used_up() -> None:
+    """It stops before the next passage; finished embeddings are kept."""
     clock = ManualClock()
     analysis = TurnAnalysis(TURN, LEXICAL_MODELS, deadline=10, clock=clock)
     assert analysis.sentences
@@ -134,8 +134,8 @@ def test_in_the_background_there_is_no_deadline() -> None:
     assert [entity.text for entity in analysis.entities] == ["Anna Berg"]
 
 
-def test_a_model_that_is_loading_is_waited_for_in_the_background_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Inline its metrics are told to come back."""
+def test_only_the_background_waits_for_a_loading_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inline, the metrics are deferred."""
     monkeypatch.setattr(models_module, "_shared", models_module._Shared())
     loaded = LexicalEmbedder()
     monkeypatch.setitem(models_module._LOADERS, "embedder", lambda settings: loaded)

@@ -98,8 +98,8 @@ class TestScores:
         assert (scored.turns, scored.bad, scored.spent.calls) == (6, 0, 6)
         assert not journal_path(path.parent / "out.jsonl").exists()
 
-    def test_so_many_turns_at_a_time(self, path: Path) -> None:
-        """The limit is reached and not exceeded."""
+    def test_the_concurrency_is_reached_and_not_exceeded(self, path: Path) -> None:
+        """As many turns run at a time as the option says."""
         running = most = 0
         three = asyncio.Barrier(3)
 
@@ -114,7 +114,7 @@ class TestScores:
         score(path, FakeJudge(count), concurrency=3)
         assert most == 3
 
-    def test_scores_that_were_there_are_kept_or_replaced(self, tmp_path: Path) -> None:
+    def test_scores_of_the_input_are_kept_or_replaced(self, tmp_path: Path) -> None:
         """A file is scored again with another metric, or with the same one."""
         path = write_lines(tmp_path / "in.jsonl", rows(1))
         _, [record] = score(path)

@@ -65,8 +65,8 @@ def test_nothing_is_loaded_before_it_is_asked_for(load: Load) -> None:
     assert load.calls == 0
 
 
-def test_a_caller_does_not_wait_unasked(load: Load) -> None:
-    """While it loads, a request is told to come back."""
+def test_get_does_not_wait_by_default(load: Load) -> None:
+    """While the value loads, a call raises ModelNotReadyError at once."""
     value = background(load)
 
     with pytest.raises(ModelNotReadyError, match="still loading"):
@@ -122,10 +122,10 @@ def test_sixteen_threads_load_once(load: Load) -> None:
         (SystemExit(1), "loading failed: SystemExit: 1"),
     ],
 )
-def test_a_load_that_fails_is_not_tried_again(
+def test_a_failed_load_is_not_repeated(
     load: Load, caplog: pytest.LogCaptureFixture, error: BaseException, reason: str
 ) -> None:
-    """Everyone is told why, and the log once."""
+    """Every caller gets the reason, and it is logged once."""
     load.error = error
     load.may_end.set()
     value = background(load)
@@ -183,7 +183,7 @@ def test_a_load_that_fails_after_its_deadline_is_logged_once(load: Load, caplog:
 
 
 def test_the_log_says_what_happens_instead(load: Load, caplog: pytest.LogCaptureFixture) -> None:
-    """For what is not simply skipped."""
+    """The message names the consequence if it is not a skipped score."""
     load.error = RuntimeError("broken")
     load.may_end.set()
     value = BackgroundValue("tokenizer", load, 30.0, "Tokens are estimated.")
