@@ -107,9 +107,11 @@ def _shared_characters(response: str, written: str) -> int:
         return len(written)
     if len(response) < LEAST_PART and " " not in response:
         return 0  # a single word is found in other texts by chance
-    # The response may be one field of the JSON object that the model wrote.
+    # The response may be one field of the JSON object that the model wrote: {"answer": "The \"old\" pier."}.
     as_json = json.dumps(response, ensure_ascii=False)[1:-1]
-    return len(response) if response in written or as_json in written else 0
+    if response in written or as_json in written:
+        return len(response)
+    return 0
 
 
 def carries(text: str, written: str) -> bool:

@@ -9,6 +9,7 @@ from functools import partial
 
 from rageval_hooks.integrations.capture.merging import turn_of
 from rageval_hooks.integrations.capture.runs import Recording
+from rageval_hooks.integrations.capture.values import last_of
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.fork import reset_in_child
 from rageval_hooks.runtime.threads import new_lock
@@ -92,13 +93,14 @@ class HeldTurns:
         return found
 
     def _find(self, thread: str, places: frozenset[str], name: str) -> HeldTurn | None:
-        candidates = [held for held in reversed(self._held) if held.thread == thread]
+        candidates = [held for held in self._held if held.thread == thread]
         # Places are unique, so two graphs whose conversations have the same id are told apart.
-        for held in candidates:
-            if not held.places.isdisjoint(places):
-                return held
+        at_places = [held for held in candidates if not held.places.isdisjoint(places)]
+        if at_places:
+            return at_places[-1]
         # A state that was edited while the graph waited gives its nodes new places.
-        return next((held for held in candidates if held.recording.root.name == name), None)
+        with_name = [held for held in candidates if held.recording.root.name == name]
+        return last_of(with_name)
 
     def submit_old(self) -> None:
         """Submit the first halves that have waited for too long."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Literal
 
 from opentelemetry import context as otel_context
@@ -136,8 +136,8 @@ class Recorder:
                 root = Run(run_id, None, framework, kind, name, input, self.clock())
                 root.details = details
                 if selection is None:
-                    is_turn = standalone and (explicit or not self._continues_unsampled(framework))
-                    selection = owner.begin(otel_context.get_current()) if is_turn else _SAMPLED_OUT
+                    may_be_turn = explicit or not self._continues_unsampled(framework)
+                    selection = _select(owner, is_turn=standalone and may_be_turn)
                 return self._start_root(owner, root, selection)
             around = placed
 
@@ -316,15 +316,18 @@ class Recorder:
             return None  # another handler has closed it
         recording.closed = True
         ids = list(recording.ids)
-        self.ended.add(ids)
-        # The reader of a stream may have left early, while branches of the chain still run.
-        if not recording.streamed:
-            for run in recording.runs:
-                if run.ended_at is not None and run.error is None:
-                    self.ended.add_completed(run.id)
+        self._remember_ended(recording, ids)
         for run_id in ids:
             self._table.pop(run_id, None)
         return recording if recording.selection.selected else None
+
+    def _remember_ended(self, recording: Recording, ids: Sequence[Hashable]) -> None:
+        self.ended.add(ids)
+        if recording.streamed:
+            return  # the reader of a stream may have left early, while branches of the chain still run
+        for run in recording.runs:
+            if run.ended_at is not None and run.error is None:
+                self.ended.add_completed(run.id)
 
     def _give_up_the_oldest(self, now: int) -> None:
         """Abandon roots that are too old, or too many: a cancelled call may never report its end."""
@@ -344,6 +347,11 @@ class Recorder:
                     len(self._open) + 1,
                     (now - oldest.root.started_at) // 1_000_000_000,
                 )
+
+
+def _select(owner: Pipeline, is_turn: bool) -> TurnContext:
+    """Ask a pipeline whether a root is sampled. A root that is not a turn counts as sampled out."""
+    return owner.begin(otel_context.get_current()) if is_turn else _SAMPLED_OUT
 
 
 def _lies_within(inner: Entry, outer: Entry) -> bool:

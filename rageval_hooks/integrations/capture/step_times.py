@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rageval_hooks.integrations.capture.run_facts import end_of, of_kind
 from rageval_hooks.integrations.capture.runs import Run
@@ -58,11 +58,12 @@ def outside_retrieval(steps: Sequence[Step]) -> list[Step]:
     A retriever may call a model, for example to rewrite the query. That call is part of the search.
     """
     by_id = {step.id: step for step in steps}
+    return [step for step in steps if not any(map(is_retrieval, _around(step, by_id)))]
 
-    def is_inside(step: Step) -> bool:
-        around = by_id.get(step.parent_id or "")
-        if around is None:
-            return False
-        return is_retrieval(around) or is_inside(around)
 
-    return [step for step in steps if not is_inside(step)]
+def _around(step: Step, by_id: Mapping[str, Step]) -> Iterator[Step]:
+    """Yield the steps around a step, the nearest first."""
+    parent = by_id.get(step.parent_id or "")
+    while parent is not None:
+        yield parent
+        parent = by_id.get(parent.parent_id or "")

@@ -6,7 +6,7 @@ microseconds; building the turn takes longer, and happens on another thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from langchain_core.documents import Document
@@ -116,8 +116,15 @@ def _has_document(value: Any, depth: int) -> bool:
     # A message has documents only as the artifact of a tool, and tools are steps.
     if depth == 0 or is_a(value, BaseMessage):
         return False
-    items = value[:_SEARCHED_ITEMS] if is_a(value, (list, tuple)) else fields_of(value)
-    return any(_has_document(item, depth - 1) for item in items)
+    return any(_has_document(item, depth - 1) for item in _items_in(value))
+
+
+def _items_in(value: Any) -> Sequence[Any]:
+    """Return what may hold documents in a list, a tuple or a state."""
+    if is_a(value, (list, tuple)):
+        items: Sequence[Any] = value[:_SEARCHED_ITEMS]
+        return items
+    return fields_of(value)
 
 
 def _structured(output: Any) -> Any:

@@ -222,14 +222,21 @@ def _text_of(answer: Any) -> str | None:
     """Return the text of an answer: its own, that of a message, or that of a response."""
     if isinstance(answer, str):
         return str.__str__(answer)
-    content = getattr(getattr(answer, "message", answer), "content", None)  # ChatResponse, messages
-    if isinstance(content, list):  # blocks, for example [{"type": "text", "text": "In 2019."}]
-        blocks = [block if is_a(block, str) else block.get("text", "") for block in content]
-        return "".join(blocks)
+    # ChatResponse(message=ChatMessage(content="In 2019.")) or AIMessage(content="In 2019.")
+    content = getattr(getattr(answer, "message", answer), "content", None)
+    if isinstance(content, list):
+        return "".join(map(_text_of_block, content))
+    # The result of an engine or a model: Response(response="In 2019."), or CompletionResponse(text="In 2019.").
     for text in (content, getattr(answer, "response", None), getattr(answer, "text", None)):
         if isinstance(text, str):
             return text
     return None
+
+
+def _text_of_block(block: Any) -> str:
+    """Return the text of a block of content: {"type": "text", "text": "In 2019."}, or the text itself."""
+    text: str = block if is_a(block, str) else block.get("text", "")
+    return text
 
 
 # --------------------------------------------------------------------------- attaching

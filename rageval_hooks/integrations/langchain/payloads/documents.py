@@ -108,11 +108,14 @@ def _as_found(item: Any) -> Found | None:
 
 def _scored(first: Any, second: Any) -> Found | None:
     """Return a document with its score, from a pair that has both."""
-    if isinstance(second, _DOCUMENTS):
-        # Some rerankers return (score, document). Two documents are a list of two.
-        return Found(second, first) if isinstance(first, (int, float)) else None
-    # Vector stores return (document, score).
-    return Found(first, second) if isinstance(first, _DOCUMENTS) else None
+    is_first, is_second = isinstance(first, _DOCUMENTS), isinstance(second, _DOCUMENTS)
+    # Vector stores return (document, score). Two documents are a list of two.
+    if is_first and not is_second:
+        return Found(first, second)
+    # Some rerankers return (score, document).
+    if is_second and isinstance(first, (int, float)):
+        return Found(second, first)
+    return None
 
 
 def passages_of(value: Any) -> list[Passage]:

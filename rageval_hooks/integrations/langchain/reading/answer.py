@@ -114,12 +114,16 @@ def _structured_text(value: Any) -> str:
 def _answer_in_object(value: Any) -> str:
     """Return the answer in a pydantic object, for example Answer(answer="In 1869.", sources=[1])."""
     known = _known_field(dict(value))
-    return as_json(value.model_dump(mode="json")) if known is None else known
+    if known is not None:
+        return known
+    return as_json(value.model_dump(mode="json"))
 
 
 def _known_field(fields: Mapping[Any, Any]) -> str | None:
     text = _under_answer_key(fields, None, _is_certain_answer)
-    return _under_answer_key(fields, None, _is_object) if text is None else text
+    if text is not None:
+        return text
+    return _under_answer_key(fields, None, _is_object)
 
 
 # --------------------------------------------------------------------------- answers under keys of the application
@@ -160,7 +164,8 @@ def _answer_under_other_key(
 def _new_strings(fields: Mapping[Any, Any], given: Any) -> list[str]:
     """Return the texts of a mapping that were not in the input already."""
     passed_through = {"", query_of(given), *strings_in(fields_by_name(given))}
-    texts = [str(answer_of(item)) for item in fields.values() if is_a(item, (str, AIMessage))]
+    items = [item for item in fields.values() if is_a(item, (str, AIMessage))]
+    texts = [str(answer_of(item)) for item in items]
     return [text for text in texts if text not in passed_through]
 
 

@@ -148,7 +148,9 @@ def _query(run: Run, found_documents: bool) -> str:
     if run.kind == "tool":
         return query_of(run.input)
     # The input of the root is the question.
-    return "" if run.parent is None else _text(run.input)
+    if run.parent is None:
+        return ""
+    return _text(run.input)
 
 
 def _text(value: Any) -> str:

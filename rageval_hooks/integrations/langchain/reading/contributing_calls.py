@@ -53,6 +53,5 @@ def _is_answered_by_tool(runs: Sequence[Run], response: str) -> bool:
 
 def prompt_of_answer(calls: Sequence[Run]) -> str | None:
     """Return the text of the prompts of some calls; None without a call."""
-    if not calls:
-        return None
-    return "\n".join(prompt_text(prompt_of(call)) for call in calls)
+    prompts = [prompt_text(prompt_of(call)) for call in calls]
+    return "\n".join(prompts) if prompts else None

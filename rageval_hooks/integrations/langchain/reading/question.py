@@ -71,12 +71,11 @@ def _query_under_other_key(fields: Mapping[Any, Any]) -> str:
         if text and _is_to_be_answered(key, conversations[key]):
             return text
 
-    # For example {"topic": "When was the pier opened?", "chat_history": [question, answer]}.
+    # For example {"topic": "When was the pier opened?", "chat_history": [question, answer]}. Nothing says which of
+    # several strings is the question.
     strings = list(filter(None, strings_in(fields)))
-    if len(strings) == 1:
-        return strings[0]
     if strings:
-        return ""  # nothing says which of them is the question
+        return strings[0] if len(strings) == 1 else ""
     return next(filter(None, texts.values()), "")
 
 
@@ -97,8 +96,9 @@ def as_messages(value: Any, key: str) -> Sequence[Any]:
     if value is None:
         return ()
     # For example {"chat_history": "Human: Hello\nAI: Hello"}.
-    is_text_of_history = key != "messages" and is_a(value, str)
-    return () if is_text_of_history else (value,)
+    if key != "messages" and is_a(value, str):
+        return ()
+    return (value,)
 
 
 @or_else(False)

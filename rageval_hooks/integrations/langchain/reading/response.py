@@ -51,8 +51,8 @@ def _is_last_piece(text: str, tokens: Sequence[str]) -> bool:
 
 def _written_texts(models: Sequence[Run]) -> list[str]:
     """Return the texts of the models that did not request tools, the last one first."""
-    texts = [generated_text(run.output) for run in reversed(models) if not tool_calls_of(run.output)]
-    return list(filter(None, texts))
+    answering = [run for run in reversed(models) if not tool_calls_of(run.output)]
+    return list(filter(None, (generated_text(run.output) for run in answering)))
 
 
 def answering_call(models: Sequence[Run], returned: str) -> Run | None:

@@ -40,7 +40,8 @@ def outcome_of(runs: Sequence[Run], answering: Run | None) -> tuple[TurnStatus, 
     if is_waiting(runs):
         return "interrupted", None
     if root.error is None:
-        return ("cancelled" if _stopped_early(root, answering) else "ok"), None
+        status: TurnStatus = "cancelled" if _stopped_early(root, answering) else "ok"
+        return status, None
     if type(root.error).__name__ in _CANCELS:
         return "cancelled", None
     return "error", ErrorInfo.of(root.error)
@@ -68,7 +69,8 @@ def _is_resumed(run: Run, runs: Sequence[Run]) -> bool:
     """Return True if a step that waited ran again under the same root, and succeeded."""
     ended_at = run.ended_at or run.started_at
     later_runs = [later for later in runs if later.started_at >= ended_at]
-    return any(later.name == run.name and later.error is None for later in later_runs)
+    same_step = [later for later in later_runs if later.name == run.name]
+    return any(later.error is None for later in same_step)
 
 
 def _stopped_early(root: Run, answering: Run | None) -> bool:

@@ -68,11 +68,14 @@ def query_of(value: Any, depth: int = 0) -> str:
 
 
 def _query_in_list(values: Sequence[Any], depth: int) -> str:
-    user_messages = [item for item in values if is_message(item) and role_of(item) == "user"]
+    messages = filter(is_message, values)
+    user_messages = [message for message in messages if role_of(message) == "user"]
     if user_messages:
         return message_text(user_messages[-1])
     # The positional arguments of a function: ("When was the pier opened?",).
-    return query_of(values[0], depth + 1) if len(values) == 1 else ""
+    if len(values) == 1:
+        return query_of(values[0], depth + 1)
+    return ""
 
 
 def _query_in_fields(value: Any, depth: int) -> str:
@@ -89,10 +92,9 @@ def _query_in_fields(value: Any, depth: int) -> str:
 def tool_input(bound: Any) -> str:
     """Return a tool's arguments as text: a single text unchanged, anything else as JSON."""
     # A tool's method is called with {"args": ("pier",), "kwargs": {"limit": 3}}, or by the names of its parameters.
-    arguments = arguments_of(bound)
-    positional = arguments.get("args") or ()
-    named = {key: value for key, value in arguments.items() if key not in ("args", "kwargs")}
-    named.update(arguments.get("kwargs") or {})
+    named = dict(arguments_of(bound))
+    positional = named.pop("args", None) or ()
+    named.update(named.pop("kwargs", None) or {})
 
     values = [*positional, *named.values()]
     if len(values) == 1 and is_a(values[0], str):

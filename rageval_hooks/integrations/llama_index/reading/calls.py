@@ -97,9 +97,8 @@ def prompts_of_answer(runs: Sequence[Run], calls: Sequence[Run], answering: Run 
     chosen = [call for call in calls if call is answering or _is_writing(call)]
     for agent in of_kind(runs[1:], "agent", "chat", "workflow"):
         chosen.extend(_final_call(agent, calls))
-    if not chosen:
-        return None
-    return "\n".join(prompt_text(messages_of(call.input)) for call in chosen)
+    prompts = [prompt_text(messages_of(call.input)) for call in chosen]
+    return "\n".join(prompts) if prompts else None
 
 
 def _final_call(agent: Run, calls: Sequence[Run]) -> list[Run]:
@@ -135,13 +134,18 @@ def requested_model(call: Run) -> str | None:
 
 def tokens_used(call: Run, runs: Sequence[Run]) -> Usage | None:
     """Return the tokens that the provider counted for a call, else for the calls that it is made of."""
-    # A provider's count in the middle of a broken stream is not the count of the call.
-    is_whole = call.error is None and call.ended_at is not None
-    own = usage_of(call.output) if is_whole else None
+    own = _reported_usage(call)
     if own is not None:
         return own
     parts = [run for run in runs if _is_part(run, call)]
     return Usage.sum(tokens_used(part, runs) for part in parts)
+
+
+def _reported_usage(call: Run) -> Usage | None:
+    # A provider's count in the middle of a broken stream is not the count of the call.
+    if call.error is not None or call.ended_at is None:
+        return None
+    return usage_of(call.output)
 
 
 def _is_part(run: Run, call: Run) -> bool:

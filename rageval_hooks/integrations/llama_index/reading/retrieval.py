@@ -74,7 +74,9 @@ def _add_dropped(
         if is_rebuilt or _is_among(marked, passages):
             continue
         # Without a mark no model was called: a reranker or the engine dropped the passage before.
-        passages.append(mark_dropped(marked) if marked.in_prompt is None else marked)
+        if marked.in_prompt is None:
+            marked = mark_dropped(marked)
+        passages.append(marked)
 
 
 def _add_passed(passages: list[Passage], passed: Iterable[Passage], marks: Marks) -> None:
