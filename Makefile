@@ -4,8 +4,10 @@ BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 # The suites of `make compat-hosts`, for example SUITES="core agents".
 SUITES ?=
+# The set-ups of `make compat-otel`, for example SETUPS="langfuse langsmith".
+SETUPS ?=
 
-.PHONY: demo demo-phoenix test test-lexical e2e lint lint-workflows docs wheel check-version compat-hosts clean
+.PHONY: demo demo-phoenix test test-lexical e2e lint lint-workflows docs wheel check-version compat-hosts compat-otel clean
 
 # A stamp records which extras are installed. It is renewed when pyproject.toml changes.
 $(VENV)/bin/python:
@@ -37,6 +39,11 @@ e2e: $(VENV)/.installed-e2e
 # SUITES="core" runs only some of: core agents langgraph prebuilt classic
 compat-hosts:
 	$(PYTHON) scripts/compat/hosts.py $(SUITES)
+
+# An unmodified application under ten tracing set-ups: exits with 1 if scores are missing or spans are made twice.
+# SETUPS="langfuse" runs only some; see scripts/compat/otel.py for the names.
+compat-otel:
+	$(PYTHON) scripts/compat/otel.py $(SETUPS)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -47,7 +47,8 @@ class ExitDrain:
         self._timeouts: weakref.WeakKeyDictionary[object, float] = weakref.WeakKeyDictionary()
         self._last_timeout = _DEFAULT_TIMEOUT
         self._registered_in = 0
-        self._providers: weakref.WeakSet[object] = weakref.WeakSet()
+        # By identity: Logfire's provider cannot be hashed.
+        self._providers: weakref.WeakValueDictionary[int, object] = weakref.WeakValueDictionary()
 
     @property
     def timeout(self) -> float:
@@ -77,10 +78,10 @@ class ExitDrain:
 
     def run_before(self, provider: object) -> None:
         """Run before the exit handler of a tracer provider that exists by now."""
-        if provider in self._providers and self._registered_in == os.getpid():
+        if self._providers.get(id(provider)) is provider and self._registered_in == os.getpid():
             return
         # Once per provider: each registration takes a slot in the interpreter's list that is never freed.
-        self._providers.add(provider)
+        self._providers[id(provider)] = provider
         self._register()
 
     def _register(self) -> None:
