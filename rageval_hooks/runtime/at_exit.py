@@ -77,7 +77,7 @@ class ExitDrain:
             self._register()
 
     def run_before(self, provider: object) -> None:
-        """Run before the exit handler of a tracer provider that exists by now."""
+        """Run before the exit handler of an OpenTelemetry provider that exists by now."""
         if self._providers.get(id(provider)) is provider and self._registered_in == os.getpid():
             return
         # Once per provider: each registration takes a slot in the interpreter's list that is never freed.

@@ -82,8 +82,7 @@ class Signal(ABC, Generic[Provider]):
         # Applications set their provider late, and tests replace it.
         if provider is not self._provider:
             self._provider = provider
-            # A wrapper, such as Logfire's, need not be hashable; the provider inside has the exit handler.
-            EXIT_DRAIN.run_before(getattr(provider, "provider", provider))
+            EXIT_DRAIN.run_before(provider)
             self._use(provider)
         return True
 
@@ -148,4 +147,8 @@ class Signal(ABC, Generic[Provider]):
         try:
             return self._flush_thread.within(call, timeout) is not False
         except TimeoutError:
+            return False
+        except Exception as error:
+            # The SDK's meter provider raises if one of its readers fails. The SDK has logged why.
+            _logger.debug("rageval-hooks: %s could not be flushed: %r", self.what, error)
             return False

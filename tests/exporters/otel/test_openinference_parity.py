@@ -15,6 +15,7 @@ from langchain_core.output_parsers import StrOutputParser
 from langchain_core.runnables import RunnablePassthrough
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
+from llama_index.core import MockEmbedding, VectorStoreIndex
 from llama_index.core.agent.workflow import FunctionAgent
 from llama_index.core.llms.llm import ToolSelection
 from llama_index.core.tools import QueryEngineTool
@@ -83,7 +84,8 @@ def _reply(request: Any) -> Any:
 
 def llama_index_application() -> None:
     """A query engine, and an agent with the engine as its tool."""
-    engine = llama_index_fakes.index().as_query_engine(llm=llama_index_fakes.llm(), similarity_top_k=2)
+    index = VectorStoreIndex(llama_index_fakes.nodes(), embed_model=MockEmbedding(embed_dim=8))
+    engine = index.as_query_engine(llm=llama_index_fakes.llm(), similarity_top_k=2)
     engine.query(QUESTION)
     engine_tool = QueryEngineTool.from_defaults(engine, name="search", description="Search the harbour's handbook.")
 

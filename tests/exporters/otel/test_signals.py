@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogR
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import rageval_hooks
 from rageval_hooks import Evaluation, Failed, Score, Skipped, Turn
@@ -149,6 +152,65 @@ with rageval_hooks.instrument(metrics=["latency"], exporters=["otel"]) as handle
 """)
         assert result.stderr.count("rageval-hooks:") == 1  # says that evaluations are printed
         assert "latency.retrieval" in result.stderr
+
+    def test_providers_need_not_be_hashable(self, backend: Backend) -> None:
+        """Logfire's are data classes with an equality of their own."""
+
+        class Wrapper:
+            __hash__ = None  # type: ignore[assignment]
+
+            def __init__(self, provider: Any) -> None:
+                self.provider = provider
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(self.provider, name)
+
+        spans = InMemorySpanExporter()
+        tracers = TracerProvider(shutdown_on_exit=False)
+        tracers.add_span_processor(SimpleSpanProcessor(spans))
+        wrapped: dict[str, Any] = {
+            "logger_provider": Wrapper(backend.logs),
+            "meter_provider": Wrapper(backend.meters),
+        }
+        provider: Any = Wrapper(tracers)
+        exporter = OtelExporter(provider, **wrapped)
+        with rageval_hooks.instrument(metrics=["latency"], exporters=[exporter], tracer_provider=provider) as handle:
+            lcel().invoke("When?")
+            assert handle.flush(10)
+        assert "rag RunnableSequence" in {span.name for span in spans.get_finished_spans()}
+        assert len(backend.events()) == 3
+        assert backend.metrics()["rageval.turns"]
+
+    @pytest.mark.skipif(find_spec("logfire") is None, reason='no Logfire: pip install "rageval-hooks[compat]"')
+    def test_logfire_gets_all_three(self) -> None:
+        """``logfire.configure`` sets all providers, here after ``instrument()``."""
+        result = run("""
+import logfire
+from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+spans, events, reader = InMemorySpanExporter(), InMemoryLogRecordExporter(), InMemoryMetricReader()
+handle = rageval_hooks.instrument(metrics=["latency"], exporters=["otel"])
+logfire.configure(
+    send_to_logfire=False,
+    console=False,
+    additional_span_processors=[SimpleSpanProcessor(spans)],
+    metrics=logfire.MetricsOptions(additional_readers=[reader]),
+    advanced=logfire.AdvancedOptions(log_record_processors=[SimpleLogRecordProcessor(events)]),
+)
+lcel().invoke("When?")
+handle.flush(10)
+[turn] = [span for span in spans.get_finished_spans() if span.name == "rag RunnableSequence"]
+records = [record.log_record for record in events.get_finished_logs()]
+scopes = reader.get_metrics_data().resource_metrics[0].scope_metrics
+print(json.dumps({
+    "same span": {record.span_id for record in records} == {turn.context.span_id},
+    "metrics": [metric.name for scope in scopes for metric in scope.metrics],
+}))
+""")
+        found = json.loads(result.stdout)
+        assert found["same span"]
+        assert "rageval.score.duration" in found["metrics"]
 
     def test_two_exporters_share_the_instruments_of_a_provider(self, backend: Backend) -> None:
         """Otherwise the provider would report the counts of the process twice."""
