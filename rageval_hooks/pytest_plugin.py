@@ -210,10 +210,9 @@ def _complaint(evaluation: Evaluation, name: str, bound: float) -> str | None:
     score = evaluation.score(name)
     if score is None:
         return _why_none(evaluation, name)
+    is_reached, limit = score.value >= bound, "least"
     if direction_of(name, score.metric) == "lower":
         is_reached, limit = score.value <= bound, "most"
-    else:
-        is_reached, limit = score.value >= bound, "least"
     if is_reached:
         return None
     lines = [f"{name} is {score.value:.4g}, and it should be at {limit} {bound:g}"]
@@ -221,17 +220,18 @@ def _complaint(evaluation: Evaluation, name: str, bound: float) -> str | None:
     return "\n    ".join(lines)
 
 
+def _missing_line(name: str, result: Skipped | Failed) -> str:
+    if isinstance(result, Skipped):
+        return f"{name} was skipped: {result.reason}"
+    return f"{name} failed: {result.error_type}: {result.message}"
+
+
 def _why_none(evaluation: Evaluation, name: str) -> str:
     """Return why an evaluation lacks a score."""
-    metric = name.partition(".")[0]
     # The result with the name of the score is the best explanation; then any result of its metric.
-    for names in ({name}, {metric}):
+    for wanted in (name, name.partition(".")[0]):
         for result in evaluation.results:
-            if result.name not in names and result.metric not in names:
-                continue
-            if isinstance(result, Skipped):
-                return f"{name} was skipped: {result.reason}"
-            if isinstance(result, Failed):
-                return f"{name} failed: {result.error_type}: {result.message}"
+            if wanted in (result.name, result.metric) and isinstance(result, (Skipped, Failed)):
+                return _missing_line(name, result)
     found = sorted({score.name for score in evaluation.turn_scores()})
     return f"there is no score {name}; there are: {', '.join(found) or 'none'}"

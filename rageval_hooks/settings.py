@@ -226,6 +226,7 @@ class Settings(BaseSettings):
     @classmethod
     def _options(cls, value: Any) -> Any:
         options = _json_or(value, _parse_pairs) if isinstance(value, str) else value
+        # Settings are shown in messages and in the report of the pipeline, where a key must not be.
         if isinstance(options, dict) and any("key" in str(name).lower() for name in options):
             raise ValueError("has a key in it: set OPENAI_API_KEY, or pass a judge that was made with its key")
         return options
@@ -233,6 +234,7 @@ class Settings(BaseSettings):
     @field_validator("judge_sample_rate", mode="before")
     @classmethod
     def _rates(cls, value: Any) -> Any:
+        # "trace=0.1, umbrela=0.05" or JSON; any other text is one rate for all judge metrics.
         if isinstance(value, str) and ("=" in value or value.lstrip().startswith("{")):
             return _json_or(value, _parse_pairs)
         return {name: _number(rate) for name, rate in value.items()} if isinstance(value, Mapping) else _number(value)
@@ -289,6 +291,7 @@ class Settings(BaseSettings):
 
 
 def _json_or(text: str, otherwise: Any) -> Any:
+    # Names of metrics and options begin with a letter, so a bracket means JSON.
     if text.lstrip()[:1] in ("[", "{"):
         try:
             return json.loads(text)
@@ -319,6 +322,7 @@ def _is_none(value: Any) -> bool:
 def _explain(error: ValidationError, settings: type[BaseSettings]) -> str:
     lines = []
     for item in error.errors():
+        # The tags of a union are pydantic's, and no names that a user knows.
         field = ".".join(str(part) for part in item["loc"] if part not in (_ONE, _MANY)) or "settings"
         if item["type"] == "extra_forbidden":
             valid = ", ".join(ModelSettings.model_fields if item["loc"][0] == "models" else settings.model_fields)

@@ -119,6 +119,7 @@ def _about_bad_rows(bad: list[BadRow], data: Path, errors: Path) -> str:
 
 
 def _status(summary: RunSummary, bad: list[BadRow], allowed: ErrorAllowance, warn: Say) -> int:
+    # Nothing was answered: the application does not work.
     if summary.errors and summary.errors == summary.records:
         return 2
     if not allowed.allows(summary.errors, summary.records):
@@ -130,6 +131,7 @@ def _status(summary: RunSummary, bad: list[BadRow], allowed: ErrorAllowance, war
 
 @contextmanager
 def _evaluation_off() -> Iterator[None]:
+    # The application is imported later, and calls instrument() then: only the environment reaches it.
     before = os.environ.get("RAGEVAL_ENABLED")
     os.environ["RAGEVAL_ENABLED"] = "false"
     try:
@@ -209,11 +211,13 @@ class _Run:
         options = self._options
         if options.restart:
             return None
+        # An interrupted run has a journal, which keeps the answers itself.
         if options.retry_failed and not done_path(options.output).exists():
             return None
         earlier = earlier_result([options.output], work)
         if earlier is None:
             return None
+        # Other questions or more repetitions add answers; everything else makes the old answers invalid.
         lost = [name for name in earlier.changed if name not in ("data", "repeat")]
         if lost and not options.retry_failed:
             raise ConfigurationError(

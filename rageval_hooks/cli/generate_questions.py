@@ -42,7 +42,9 @@ __all__ = ["GenerateOptions", "generate_questions"]
 
 Say = Callable[[str], object]
 
+# Of one answer of the judge, for the estimate of the cost.
 _OUTPUT_TOKENS = 60
+# Each chunk asks several questions at the same time.
 _JUDGE_CONCURRENCY = 8
 
 
@@ -82,6 +84,7 @@ def generate_questions(options: GenerateOptions, say: Say, warn: Say) -> int:
         ConfigurationError: an option is wrong, a finished test set would lose questions, or no question was accepted.
         JudgeRejectedError: the judge rejects every request.
     """
+    # The judge costs money, so the outputs are checked before it is asked.
     for output in options.outputs:
         check_output(output)
     check_apart(map(Path, options.sources), options.outputs)
@@ -94,6 +97,7 @@ def generate_questions(options: GenerateOptions, say: Say, warn: Say) -> int:
     if options.dry_run:
         _say_plan(_finished_or_partial(outputs, judge, options), chunks, styles, judge, options, say)
         return 0
+    # Answers of a finished test set are reused if only the number of questions changes.
     reused = _reopen(outputs, judge, chunks, styles, options)
     with KeyedJournal(journal_file, work_of(judge), restart=options.restart) as journal:
         if reused:
@@ -128,6 +132,7 @@ def _chunks(options: GenerateOptions, say: Say, warn: Say) -> tuple[list[Chunk],
     if not chunks:
         why = ""
         if problems:
+            # The other problems were printed above.
             why = f" ({problems[0]})" if len(problems) == 1 else f" ({len(problems)} could not be read)"
         raise ConfigurationError(f"there is nothing to ask about in {', '.join(options.sources)}{why}")
     if shared := shared_ids(chunks):

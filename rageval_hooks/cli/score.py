@@ -149,6 +149,7 @@ def _summary(file: Path, outputs: list[Path], scored: Scored) -> list[str]:
 
     if scored.finished:
         return [f"{outputs[0]} is finished: {counted(scored.turns, 'turn')}, nothing to do. To score again: --restart"]
+    # The user paid for these in an earlier call.
     before = f" ({scored.resumed} of them before an interruption)" if scored.resumed else ""
     if scored.reused:
         before += f" ({scored.reused} of them reused)"

@@ -58,6 +58,7 @@ class Embedder:
         self.name = name
         self.window_tokens = min(int(model.max_seq_length or _LONGEST_WINDOW), _LONGEST_WINDOW)
         self._names = [(name, _ENCODED[name]) for name in model.tokenizer.model_input_names if name in _ENCODED]
+        # A mask hides the padding from the model; 0 serves a tokenizer that names no token for it.
         self._padding = {"input_ids": model.tokenizer.pad_token_id or 0}
         # A copy, since every call of the library changes padding and truncation of its tokenizer.
         self._tokenizer = copy.deepcopy(model.tokenizer.backend_tokenizer)

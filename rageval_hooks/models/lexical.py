@@ -58,6 +58,7 @@ class LexicalEmbedding:
         """Return the cosine of the weights, 0..1."""
         if self.is_empty or other.is_empty:
             return 0.0
+        # Only words of both count, and the shorter text has fewer.
         small, large = sorted((self._weights, other._weights), key=len)
         return sum(weight * large.get(key, 0.0) for key, weight in small.items()) / (self._length * other._length)
 
@@ -107,17 +108,16 @@ class LexicalNlp:
         pause()
         blanked = blank_marks(query)
         found = [word for span in sentence_spans(query) for word in weighed_words(blanked, span)]
+        content = [word for word in found if word.is_content and word.key not in _FILLERS]
         runs: list[list[str]] = []
-        end: int | None = None
-        for word in found:
-            if not word.is_content or word.key in _FILLERS:
-                continue
+        end = -1
+        for word in content:
             # Words with one character between them are one concept: "pier opening".
-            if end is None or word.start != end + 1:
+            if not runs or word.start != end + 1:
                 runs.append([])
             runs[-1].append(query[word.start : word.end])
             end = word.end
-        return list(dict.fromkeys(" ".join(run) for run in runs))
+        return list(dict.fromkeys(map(" ".join, runs)))
 
 
 _KINDS = {"number": "CARDINAL", "date": "DATE", "code": "PRODUCT", "name": "ENTITY"}

@@ -76,13 +76,14 @@ class Nlp:
         self._need("tagger, which verbs need", "tagger", "morphologizer")
         if self._pipeline.vocab.get_noun_chunks is None:
             raise ModelUnavailableError("nlp", f"{self.name} finds no noun chunks: spaCy has no rules for its language")
+        # "The Pier" and "the pier" are one concept, as it is written first.
         found: dict[str, str] = {}
         for concept in self._read(query, pause, _concepts):
             found.setdefault(concept.casefold(), concept)
         return list(found.values())
 
     def _need(self, what: str, *components: str) -> None:
-        if not any(name in self._pipeline.pipe_names for name in components):
+        if not set(components).intersection(self._pipeline.pipe_names):
             raise ModelUnavailableError("nlp", f"{self.name} has no {what}")
 
     def _read(self, text: str, pause: Callable[[], None], extract: Callable[[Any], Iterable[T]]) -> list[T]:
@@ -96,6 +97,7 @@ class Nlp:
 
 
 def _entities(doc: Any) -> Iterator[Entity]:
+    # Pipelines find entities in runs of line breaks, too.
     return (Entity(ent.text, ent.label_) for ent in doc.ents if ent.text.strip())
 
 

@@ -100,6 +100,7 @@ def use_onnx(role: str, model: Module, settings: ModelSettings, folder: str | No
     except Exception as error:
         reason = f"{path} cannot be loaded: {type(error).__name__}: {str(error)[:200]}"
         raise ModelUnavailableError(role, reason) from error
+    # Exporters name the output differently.
     output = next((output for output in _OUTPUTS[role] if output in graph.outputs), None)
     if output is None:
         wanted = " or ".join(_OUTPUTS[role])

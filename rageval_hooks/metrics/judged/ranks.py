@@ -32,18 +32,20 @@ def average_precision_at(relevant: Sequence[bool], k: int) -> float:
     The usual definition divides by the number of relevant documents in the collection. That is not known here, since
     only retrieved passages are graded.
     """
-    ranks = [rank for rank, is_relevant in enumerate(relevant[:k], start=1) if is_relevant]
-    if not ranks:
-        return 0.0
-    return sum(found / rank for found, rank in enumerate(ranks, start=1)) / len(ranks)
+    ranks = _relevant_ranks(relevant[:k])
+    # The precision at the third relevant rank is 3 / rank.
+    precisions = [found / rank for found, rank in enumerate(ranks, start=1)]
+    return sum(precisions) / len(ranks) if ranks else 0.0
+
+
+def _relevant_ranks(relevant: Iterable[bool]) -> list[int]:
+    """Return the ranks, from 1, of the relevant passages."""
+    return [rank for rank, is_relevant in enumerate(relevant, start=1) if is_relevant]
 
 
 def first_relevant(relevant: Iterable[bool]) -> int | None:
     """Return the rank, from 1, of the first relevant passage; None without one."""
-    for rank, is_relevant in enumerate(relevant, start=1):
-        if is_relevant:
-            return rank
-    return None
+    return min(_relevant_ranks(relevant), default=None)
 
 
 def rank_of_target(
@@ -56,12 +58,11 @@ def rank_of_target(
         target_id: the id of the passage that has the answer.
         target_text: its text, used if no passage has the id; white space does not matter.
     """
-    if target_id is not None:
-        rank = first_relevant(passage.id == target_id for passage in passages)
-        if rank is not None:
-            return rank
     wanted = (target_text or "").split()
-    return first_relevant(passage.text.split() == wanted for passage in passages) if wanted else None
+    # Neither a target without an id nor one without a text is any passage that lacks it.
+    by_id = first_relevant(passage.id == target_id for passage in passages) if target_id is not None else None
+    by_text = first_relevant(passage.text.split() == wanted for passage in passages) if wanted else None
+    return by_text if by_id is None else by_id
 
 
 def hit_at(rank: int | None, k: int) -> bool:

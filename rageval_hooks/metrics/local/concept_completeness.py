@@ -47,6 +47,7 @@ class ConceptCompleteness(LocalMetric):
 
     def evaluate(self, analysis: TurnAnalysis) -> Result:
         """Return the share; skipped if the query has no concepts, or the response no words."""
+        # In the lexical tier a concept of function words has no vector.
         concepts = [concept for concept in analysis.concepts if not analysis.embed(concept).is_empty]
         if not concepts:
             return self.skip("the query has no concepts")

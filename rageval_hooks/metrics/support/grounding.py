@@ -89,6 +89,7 @@ def groundedness(
     windows = Windows.of(passages, {word.key for _, line in lines for word in line})
     if not lines or not windows.owners:
         return Grounding(None)
+    # Without vectors, only words are compared: the lexical tier.
     aligner = None
     if response_vectors is not None and passage_vectors is not None:
         aligner = Aligner(passages, response_vectors, passage_vectors)
@@ -111,6 +112,7 @@ def _content_lines(response: str, spans: Sequence[Span]) -> list[tuple[Span, lis
 def _score_sentence(
     response: str, span: Span, line: Sequence[WeighedWord], windows: Windows, aligner: Aligner | None
 ) -> SentenceGrounding:
+    # A sentence has at least one content word, so its weight is not 0.
     total = sum(word.weight for word in line)
     coverage = sum(word.weight for word in line if word.key in windows.postings) / total
     shares = windows.shares(line)
@@ -119,6 +121,7 @@ def _score_sentence(
     if aligner is not None:
         alignment, shares = aligner.align(line, windows, shares)
         anywhere = (coverage + alignment) / 2
+    # max() returns the first of equals: the passage that ranks higher.
     best = max(range(len(shares)), key=shares.__getitem__)
     missing = (word for word in line if word.is_content and word.key not in windows.postings)
     return SentenceGrounding(

@@ -103,6 +103,7 @@ def plan_calls(metrics: Iterable[Planning], size: TurnSize | None = None) -> Pla
     depths: dict[str, int] = {}
     for key in shared:
         _set_depth(key, shared, depths)
+    # Calls of the same depth wait for nothing in their step, so they are made at the same time.
     steps: list[list[SharedCall]] = [[] for _ in range(1 + max(depths.values(), default=-1))]
     for key, call in shared.items():
         steps[depths[key]].append(call)
@@ -127,6 +128,7 @@ def _shared_calls(metrics: Iterable[Planning], size: TurnSize) -> dict[str, Shar
 def _set_depth(key: str, calls: Mapping[str, SharedCall], depths: dict[str, int]) -> int:
     """Store and return the step of a call: one after the last of those that it waits for."""
     if key not in depths:
+        # A call that no running metric makes is not waited for.
         before = [other for other in calls[key].call.after if other in calls]
         depths[key] = 1 + max((_set_depth(other, calls, depths) for other in before), default=-1)
     return depths[key]

@@ -10,7 +10,9 @@ from rageval_hooks.text.formatting import shorten
 
 __all__ = ["SentenceScore", "as_metadata", "explain_sentences", "sentences_in"]
 
+# Metadata is an attribute of a span, and backends cut long ones.
 _MAX_KEPT: Final = 100
+# An explanation is read in a list of traces.
 _MAX_EXPLAINED: Final = 5
 _MAX_WORDS: Final = 10
 _MAX_KEPT_WORDS: Final = 50

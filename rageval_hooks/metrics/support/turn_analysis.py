@@ -109,10 +109,9 @@ class TurnAnalysis:
     @cached_property
     def claims_nothing(self) -> bool:
         """True if the response declines and states no number or name but those of the query or the passages."""
-        if not self.response.declines:
-            return False
-        if not self.facts:
-            return True
+        if not self.response.declines or not self.facts:
+            return self.response.declines
+        # "Sorry, the documents do not mention the pier" repeats a word of the question, and claims nothing.
         known = merge_indexes([self.query_facts, *(index.facts for index in self.passage_indexes)])
         return not unsupported_facts(self.facts, known)
 
@@ -197,13 +196,14 @@ class TurnAnalysis:
         embedder = self.models.embedder(wait=self.wait)
         new = [text for text in dict.fromkeys(texts) if text not in self._embeddings]
         short = [text for text in new if len(text) <= SHORT]
+        # A batch of one text costs more than the text alone.
         if len(short) > 1 and isinstance(embedder, Embedder):
             for start in range(0, len(short), _BATCH):
                 batch = short[start : start + _BATCH]
                 self._embeddings.update(zip(batch, embedder.embed_short(batch, self.pause), strict=True))
-        for text in new:
-            if text not in self._embeddings:
-                self._embeddings[text] = embedder.embed(text, self.pause)
+        left = [text for text in new if text not in self._embeddings]
+        for text in left:
+            self._embeddings[text] = embedder.embed(text, self.pause)
 
     @cached_property
     def response_embedding(self) -> AnyEmbedding:

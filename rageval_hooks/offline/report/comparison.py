@@ -207,12 +207,8 @@ class Comparison(Data):
 
 
 def _describe_cause(loss: Loss) -> str:
-    counts = []
-    if loss.failed:
-        counts.append(f"{loss.failed} failed")
-    if loss.skipped:
-        counts.append(f"{loss.skipped} skipped")
-    why = " and ".join(counts) or "not computed"
+    numbers = {"failed": loss.failed, "skipped": loss.skipped}
+    why = " and ".join(f"{number} {word}" for word, number in numbers.items() if number) or "not computed"
     return f"{why}: {loss.reason}" if loss.reason else why
 
 
@@ -279,6 +275,7 @@ class _Pairs:
     def __init__(self, before: FileTally, after: FileTally, name: str, wanted: Collection[str]) -> None:
         import numpy as np
 
+        # One row per question: the answers to it are not independent, and would make the test too sure.
         first, second = _by_question(before, name), _by_question(after, name)
         self.ids = [key for key in first if key in second and key in wanted]
         table = np.array([(*first[key], *second[key]) for key in self.ids], dtype=np.float64).reshape(-1, 4)
@@ -291,6 +288,7 @@ class _Pairs:
         import numpy as np
 
         change = self.after - self.before
+        # A stable sort keeps the order of the file among equal changes.
         order = np.argsort(-np.abs(change), kind="stable")[:most]
         found = [int(index) for index in order if change[index]]
         found.sort(key=lambda index: change[index] if direction == "higher" else -change[index])
@@ -377,12 +375,9 @@ def _makers_by_question(file: FileTally, name: str) -> dict[str, set[int]]:
 
 
 def _losses(before: FileTally, after: FileTally, metrics: Sequence[str], same: Collection[str]) -> tuple[Loss, ...]:
-    losses = []
-    for name in _chosen(before.values, metrics):
-        loss = _loss(before, after, name, same)
-        if loss.lost or not loss.values:
-            losses.append(loss)
-    return tuple(losses)
+    losses = [_loss(before, after, name, same) for name in _chosen(before.values, metrics)]
+    # A score without any value in the second file is lost, even if no common question had it in the first.
+    return tuple(loss for loss in losses if loss.lost or not loss.values)
 
 
 def _chosen(names: Iterable[str], metrics: Collection[str]) -> list[str]:

@@ -62,10 +62,9 @@ def _readers() -> dict[str, DocumentReader]:
     found: dict[str, DocumentReader] = {}
     for info in iter_modules(import_module(_PACKAGE).__path__):
         module = import_module(f"{_PACKAGE}.{info.name}")
-        for kind in vars(module).values():
-            if _is_reader(kind, module.__name__):
-                reader = kind()
-                found.update(dict.fromkeys(reader.suffixes, reader))
+        readers = [kind() for kind in vars(module).values() if _is_reader(kind, module.__name__)]
+        for reader in readers:
+            found.update(dict.fromkeys(reader.suffixes, reader))
     return found
 
 
@@ -103,21 +102,22 @@ def read_documents(paths: Iterable[Path], *, leave_out: Iterable[Path] = (), enc
         if path.is_file():
             _read(path, path.name, library, encoding)
             continue
-        for file in _files(path):
-            if file.resolve() in others:
-                continue
-            if inner_suffix(file) not in _readers():
-                suffix = inner_suffix(file) or "a file without a suffix"
-                library.skipped.append(Problem(file.relative_to(path).as_posix(), f"{suffix} is not read"))
+        files = [file for file in _files(path) if file.resolve() not in others]
+        for file in files:
+            name = file.relative_to(path).as_posix()
+            # Folders hold files of other kinds. A file that the user named is a problem if it cannot be read.
+            if inner_suffix(file) in _readers():
+                _read(file, name, library, encoding)
             else:
-                _read(file, file.relative_to(path).as_posix(), library, encoding)
+                suffix = inner_suffix(file) or "a file without a suffix"
+                library.skipped.append(Problem(name, f"{suffix} is not read"))
     return library
 
 
 def _files(folder: Path) -> Iterator[Path]:
     for path in sorted(folder.rglob("*")):
         # `.git` and `.venv` hold thousands of files that are no documents.
-        hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+        hidden = "/." in f"/{path.relative_to(folder).as_posix()}"
         if not hidden and path.is_file():
             yield path
 
