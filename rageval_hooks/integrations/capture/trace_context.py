@@ -85,7 +85,7 @@ def _other_reference(span: Span, surrounding: Context) -> SpanReference:
 
 
 def _context_in_same_trace(recording: Recording) -> SpanContext | None:
-    """Return the context of a span of another tracer in this turn; None if there is none."""
+    """Return the context of another tracer's span in this turn; None without such a span."""
     if recording.other_span is not None:
         return recording.other_span.get_span_context()
     return recording.other_context
