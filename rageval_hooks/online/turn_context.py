@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON, DEFAULT_ON, Decision, Sa
 from rageval_hooks.online.sampling import TraceSampler
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
 from rageval_hooks.runtime.ids import ids_like
-from rageval_hooks.runtime.tracers import sdk_provider
+from rageval_hooks.runtime.tracing import sdk_provider
 from rageval_hooks.turn import SpanReference
 
 if TYPE_CHECKING:

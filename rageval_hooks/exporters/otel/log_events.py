@@ -20,13 +20,16 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext
 
 from rageval_hooks.exporters import semconv
 from rageval_hooks.exporters.content import ContentPolicy
-from rageval_hooks.exporters.otel.attributes import Attributes
-from rageval_hooks.exporters.otel.otlp import LOGS, OtlpSignal
-from rageval_hooks.exporters.otel.own_provider import OwnProvider
-from rageval_hooks.exporters.otel.result_events import evaluated_response_id, event_attributes, scored_place
+from rageval_hooks.exporters.otel.attributes import (
+    Attributes,
+    evaluated_response_id,
+    event_attributes,
+    is_agent,
+    scored_place,
+)
+from rageval_hooks.exporters.otel.own_providers import LOGS, OtlpSignal, OwnProvider
 from rageval_hooks.exporters.otel.signal import SCOPE, Signal
 from rageval_hooks.exporters.otel.spans import Spans
-from rageval_hooks.exporters.otel.turn_attributes import is_agent
 from rageval_hooks.exporters.span_places import PassagePlace
 from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped
 from rageval_hooks.settings import SpanSelection
@@ -109,7 +112,7 @@ class LogEvents(Signal[LoggerProvider]):
 
     @property
     def _make_own(self) -> _lru_cache_wrapper[OwnProvider[Any] | None]:
-        from rageval_hooks.exporters.otel.own_logs import own_logger_provider
+        from rageval_hooks.exporters.otel.own_providers.logs import own_logger_provider
 
         return own_logger_provider
 

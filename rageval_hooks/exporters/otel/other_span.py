@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from opentelemetry.trace import Span
 
 from rageval_hooks.exporters.content import ContentPolicy
-from rageval_hooks.exporters.otel.attributes import Attributes
-from rageval_hooks.exporters.otel.turn_attributes import add_main_scores
+from rageval_hooks.exporters.otel.attributes import Attributes, add_main_scores
 from rageval_hooks.score import Result
 
 __all__ = ["add_scores"]

@@ -13,8 +13,7 @@ from opentelemetry.util.types import AttributeValue
 from rageval_hooks.exporters import semconv
 from rageval_hooks.exporters.otel.cardinality import BoundedAttributes, reason_class
 from rageval_hooks.exporters.otel.instruments import Instruments, instruments_of
-from rageval_hooks.exporters.otel.otlp import METRICS, OtlpSignal
-from rageval_hooks.exporters.otel.own_provider import OwnProvider
+from rageval_hooks.exporters.otel.own_providers import METRICS, OtlpSignal, OwnProvider
 from rageval_hooks.exporters.otel.signal import Signal
 from rageval_hooks.exporters.otel.spans import Spans
 from rageval_hooks.score import Evaluation, Failed, Result, Score
@@ -119,7 +118,7 @@ class ScoreMetrics(Signal[MeterProvider]):
 
     @property
     def _make_own(self) -> _lru_cache_wrapper[OwnProvider[Any] | None]:
-        from rageval_hooks.exporters.otel.own_metrics import own_meter_provider
+        from rageval_hooks.exporters.otel.own_providers.metrics import own_meter_provider
 
         return own_meter_provider
 

@@ -8,8 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from rageval_hooks.exporters.otel.otlp import OtlpSignal
-from rageval_hooks.exporters.otel.own_provider import OwnProvider
+from rageval_hooks.exporters.otel.own_providers import OtlpSignal, OwnProvider
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
 from rageval_hooks.runtime.time_limit import LimitedThread, remaining
 from rageval_hooks.score import Evaluation

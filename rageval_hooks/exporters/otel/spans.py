@@ -10,8 +10,7 @@ from opentelemetry.trace import NonRecordingSpan, TracerProvider
 
 from rageval_hooks.exporters import semconv
 from rageval_hooks.exporters.content import ContentPolicy
-from rageval_hooks.exporters.otel.otlp import TRACES, OtlpSignal
-from rageval_hooks.exporters.otel.own_provider import OwnProvider
+from rageval_hooks.exporters.otel.own_providers import TRACES, OtlpSignal, OwnProvider
 from rageval_hooks.exporters.otel.signal import SCOPE, Signal
 from rageval_hooks.exporters.otel.writer import SpanWriter, span_context
 from rageval_hooks.score import Evaluation
@@ -68,7 +67,7 @@ class Spans(Signal[TracerProvider]):
 
     @property
     def _make_own(self) -> _lru_cache_wrapper[OwnProvider[Any] | None]:
-        from rageval_hooks.exporters.otel.own_spans import own_tracer_provider
+        from rageval_hooks.exporters.otel.own_providers.spans import own_tracer_provider
 
         return own_tracer_provider
 

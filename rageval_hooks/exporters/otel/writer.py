@@ -22,14 +22,17 @@ from opentelemetry.trace import (
 
 from rageval_hooks.exporters import semconv
 from rageval_hooks.exporters.content import ContentPolicy
-from rageval_hooks.exporters.otel.attributes import error_event
-from rageval_hooks.exporters.otel.result_attributes import evaluation_attributes, evaluation_name
-from rageval_hooks.exporters.otel.result_events import result_events
-from rageval_hooks.exporters.otel.step_attributes import step_attributes, step_name
-from rageval_hooks.exporters.otel.turn_attributes import turn_attributes
+from rageval_hooks.exporters.otel.attributes import (
+    error_event,
+    evaluation_attributes,
+    evaluation_name,
+    result_events,
+    step_attributes,
+    step_name,
+    turn_attributes,
+)
 from rageval_hooks.exporters.span_places import has_span, passage_place
-from rageval_hooks.runtime.span_ids import start_span
-from rageval_hooks.runtime.tracers import sdk_tracer
+from rageval_hooks.runtime.tracing import sdk_tracer, start_span
 from rageval_hooks.score import Evaluation
 from rageval_hooks.settings import SpanSelection
 from rageval_hooks.turn import ErrorInfo, SpanReference, Step, StepKind, Turn

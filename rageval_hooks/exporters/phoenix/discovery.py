@@ -10,7 +10,7 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit, urlunsplit
 from urllib.request import urlopen
 
-from rageval_hooks.runtime.tracers import sdk_provider
+from rageval_hooks.runtime.tracing import sdk_provider
 
 __all__ = ["DEFAULT_PLACE", "is_phoenix", "phoenix_places", "project_of"]
 

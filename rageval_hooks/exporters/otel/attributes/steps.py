@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from rageval_hooks.exporters import semconv
 from rageval_hooks.exporters.content import ContentPolicy
-from rageval_hooks.exporters.otel.attributes import Attributes, indexed, is_json, json_string
-from rageval_hooks.exporters.otel.model_call_attributes import add_model_call
+from rageval_hooks.exporters.otel.attributes.model_calls import add_model_call
+from rageval_hooks.exporters.otel.attributes.ordering import Attributes, indexed, is_json, json_string
 from rageval_hooks.turn import Passage, Step, StepKind, Turn
 
 __all__ = ["step_attributes", "step_name"]

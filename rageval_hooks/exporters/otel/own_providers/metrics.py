@@ -13,9 +13,9 @@ from opentelemetry.sdk.metrics.export import (
     PeriodicExportingMetricReader,
 )
 
-from rageval_hooks.exporters.otel.otlp import METRICS, Connection, connect
-from rageval_hooks.exporters.otel.own_provider import OwnProvider
-from rageval_hooks.exporters.otel.tally import Tally
+from rageval_hooks.exporters.otel.own_providers.otlp import METRICS, Connection, connect
+from rageval_hooks.exporters.otel.own_providers.provider import OwnProvider
+from rageval_hooks.exporters.otel.own_providers.tally import Tally
 
 __all__ = ["own_meter_provider"]
 

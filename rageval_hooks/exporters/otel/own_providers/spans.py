@@ -9,9 +9,9 @@ from functools import cache
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
-from rageval_hooks.exporters.otel.otlp import TRACES, Connection, connect
-from rageval_hooks.exporters.otel.own_provider import OwnProvider, queue_size
-from rageval_hooks.exporters.otel.tally import Tally
+from rageval_hooks.exporters.otel.own_providers.otlp import TRACES, Connection, connect
+from rageval_hooks.exporters.otel.own_providers.provider import OwnProvider, queue_size
+from rageval_hooks.exporters.otel.own_providers.tally import Tally
 
 __all__ = ["own_tracer_provider"]
 

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from rageval_hooks.exporters import semconv
 from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.exporters.masking import shown_parameters
-from rageval_hooks.exporters.otel.attributes import Attributes, indexed, json_string
-from rageval_hooks.exporters.otel.messages import (
+from rageval_hooks.exporters.otel.attributes.messages import (
     add_input_messages,
     add_output_message,
     add_tool_definitions,
     text_beside,
 )
+from rageval_hooks.exporters.otel.attributes.ordering import Attributes, indexed, json_string
 from rageval_hooks.messages import ToolCall
 from rageval_hooks.turn import Step, Usage
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rageval_hooks.exporters import semconv
 from rageval_hooks.exporters.content import ContentPolicy
-from rageval_hooks.exporters.otel.attributes import Attributes, Value, json_string
+from rageval_hooks.exporters.otel.attributes.ordering import Attributes, Value, json_string
 from rageval_hooks.exporters.span_places import PassagePlace, passage_place
 from rageval_hooks.score import Evaluation, Failed, Result, Score, is_about_turn
 from rageval_hooks.settings import SpanSelection

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from rageval_hooks.exporters.otel.tally import LastResponse, Tally
+from rageval_hooks.exporters.otel.own_providers.tally import LastResponse, Tally
 
 __all__ = ["LOGS", "METRICS", "TRACES", "Connection", "OtlpSignal", "connect"]
 

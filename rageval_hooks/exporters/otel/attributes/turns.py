@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from rageval_hooks.exporters import semconv
 from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.exporters.main_results import main_results
-from rageval_hooks.exporters.otel.attributes import Attributes, json_string
-from rageval_hooks.exporters.otel.messages import add_input_messages, add_output_message
-from rageval_hooks.exporters.otel.result_attributes import score_attributes
+from rageval_hooks.exporters.otel.attributes.messages import add_input_messages, add_output_message
+from rageval_hooks.exporters.otel.attributes.ordering import Attributes, json_string
+from rageval_hooks.exporters.otel.attributes.results import score_attributes
 from rageval_hooks.score import Result, Score
 from rageval_hooks.turn import Message, Timing, Turn, Usage
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Generic, TypeVar
 
-from rageval_hooks.exporters.otel.tally import Tally
+from rageval_hooks.exporters.otel.own_providers.tally import Tally
 
 __all__ = ["OwnProvider", "queue_size"]
 

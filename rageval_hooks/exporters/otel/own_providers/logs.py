@@ -8,9 +8,9 @@ from functools import cache
 from opentelemetry.sdk._logs import LoggerProvider, ReadableLogRecord, ReadWriteLogRecord
 from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, LogRecordExporter, LogRecordExportResult
 
-from rageval_hooks.exporters.otel.otlp import LOGS, Connection, connect
-from rageval_hooks.exporters.otel.own_provider import OwnProvider, queue_size
-from rageval_hooks.exporters.otel.tally import Tally
+from rageval_hooks.exporters.otel.own_providers.otlp import LOGS, Connection, connect
+from rageval_hooks.exporters.otel.own_providers.provider import OwnProvider, queue_size
+from rageval_hooks.exporters.otel.own_providers.tally import Tally
 
 __all__ = ["own_logger_provider"]
 

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from rageval_hooks.exporters import semconv
-from rageval_hooks.exporters.otel.attributes import Attributes, is_json, json_string
+from rageval_hooks.exporters.otel.attributes.ordering import Attributes, is_json, json_string
 from rageval_hooks.messages import Message, ToolCall
 
 __all__ = ["add_input_messages", "add_output_message", "add_tool_definitions", "parsed", "text_beside"]

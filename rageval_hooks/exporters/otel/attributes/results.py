@@ -9,8 +9,8 @@ from typing import Any
 from rageval_hooks.exporters import semconv
 from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.exporters.main_results import main_scores
-from rageval_hooks.exporters.otel.attributes import Attributes, Value, indexed, json_string
-from rageval_hooks.exporters.otel.result_events import evaluated_response_id, result_attributes
+from rageval_hooks.exporters.otel.attributes.events import evaluated_response_id, result_attributes
+from rageval_hooks.exporters.otel.attributes.ordering import Attributes, Value, indexed, json_string
 from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped, is_about_turn
 
 __all__ = ["evaluation_attributes", "evaluation_name", "score_attributes"]

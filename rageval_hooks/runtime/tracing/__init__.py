@@ -1,0 +1,6 @@
+"""OpenTelemetry's SDK: its tracers inside the wrappers of other libraries, and span ids that are known early."""
+
+from rageval_hooks.runtime.tracing.span_ids import preset_ids, start_span
+from rageval_hooks.runtime.tracing.tracers import sdk_provider, sdk_tracer
+
+__all__ = ["preset_ids", "sdk_provider", "sdk_tracer", "start_span"]
