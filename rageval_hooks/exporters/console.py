@@ -118,10 +118,10 @@ def _turn_facts(turn: Turn, results: Iterable[Result]) -> Iterable[str]:
         yield from _times(turn.timing)
     if turn.usage is not None:
         yield _tokens(turn.usage)
-    costs = [result for result in results if result.name == "cost"]
-    for cost in costs:
-        if isinstance(cost, Score):
-            yield f"{cost.value:.6f} USD"
+    # A cost that was skipped or failed has no value.
+    for result in results:
+        if isinstance(result, Score) and result.name == "cost":
+            yield f"{result.value:.6f} USD"
     if turn.span is not None:
         yield f"trace {turn.span.trace_id}"
 
@@ -191,6 +191,7 @@ def score_table(results: Sequence[Result], policy: ContentPolicy) -> Table:
 
 def _row(result: Result, policy: ContentPolicy) -> tuple[str, str, str]:
     """Return value, label and reason of a result."""
+    # No number where there is none: a reader would take 0 for a bad score.
     if isinstance(result, Skipped):
         return "-", "skipped", result.reason
     if isinstance(result, Failed):

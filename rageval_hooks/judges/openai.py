@@ -85,6 +85,7 @@ class OpenAIJudge(RemoteJudge):
         modes = ChatCompletions.modes
         if structured not in modes:
             raise ConfigurationError(f"structured is one of {', '.join(modes)}, not {structured!r}")
+        # Other servers, such as vLLM, need no key.
         own = url.rstrip("/") == _DEFAULT_URL
         wanted: dict[str, Any] = {
             "temperature": temperature,
@@ -126,6 +127,7 @@ def _key(given: str | SecretStr | None, own: bool) -> SecretStr | None:
             "OpenAI needs a key: pass api_key or set OPENAI_API_KEY; for another server pass base_url or set "
             "OPENAI_BASE_URL"
         )
+    # Copied keys often end in a line break, and HTTP headers are ASCII: the client's own error would show the key.
     if not key.isascii() or any(character.isspace() for character in key):
         raise ConfigurationError("the API key contains white space or non-ASCII characters: check OPENAI_API_KEY")
     return SecretStr(key) if key else None

@@ -70,6 +70,7 @@ class TurnContext:
 
     def span_reference(self) -> SpanReference:
         """Return the turn's own span, to which its scores belong."""
+        # An empty context has no span, and looking for one takes a while.
         parent = trace.get_current_span(self.context).get_span_context() if self.context else None
         reference = SpanReference(
             trace_id=f"{self.trace_id:032x}",
@@ -86,6 +87,7 @@ class TurnContext:
 def _text_baggage(context: Context) -> dict[str, str]:
     if not context:
         return {}
+    # Baggage may hold any object, and a reference goes to other processes as JSON.
     return {name: value for name, value in baggage.get_all(context).items() if isinstance(value, str)}
 
 
@@ -119,6 +121,7 @@ class TurnSelector:
             trace_id, parent_span_id = parent.trace_id, parent.span_id
             flags, sampled = int(parent.trace_flags), parent.trace_flags.sampled
         else:
+            # The turn begins a trace. The application's sampler decides, as for any other root span.
             trace_id, parent_span_id = provider.ids.generate_trace_id(), 0
             sampled = provider.records(context, trace_id)
             flags = int(sampled)
@@ -141,6 +144,7 @@ class TurnSelector:
 
     def _current_provider(self) -> _ProviderView:
         provider = self._given_provider or trace.get_tracer_provider()
+        # The application may set its provider after the first turns.
         if self._provider is None or self._provider.provider is not provider:
             self._provider = _ProviderView(provider)
         return self._provider
@@ -160,6 +164,7 @@ class _ProviderView:
         sdk = sdk_provider(provider)
         self.ids = ids_like(getattr(sdk, "id_generator", None))
         sampler = getattr(sdk, "sampler", None)
+        # These two keep every trace without a parent, and asking them would cost a call per turn.
         always = sampler is None or sampler is ALWAYS_ON or sampler is DEFAULT_ON
         self._sampler = sampler if isinstance(sampler, Sampler) and not always else None
 

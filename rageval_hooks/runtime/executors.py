@@ -27,6 +27,7 @@ __all__ = [
 T = TypeVar("T")
 
 _MOST_INLINE_THREADS = 4
+# These threads mostly wait, for the inline pool or a deadline.
 _DEFERRED_THREADS = 4
 _MODEL_CORES = 2
 
@@ -54,6 +55,7 @@ class DaemonExecutor(ThreadPoolExecutor):
         self._low = SimpleQueue()
         self._size = 0
         for index in range(threads):
+            # The interpreter may be exiting, or the system may have no further threads.
             with suppress(RuntimeError):
                 start_daemon_thread(self._work, f"{name}-{index}")
                 self._size += 1
@@ -118,11 +120,12 @@ def low_priority() -> Iterator[None]:
 
 
 def _perform(future: Future[Any], call: Callable[[], Any]) -> None:
+    # The caller may have cancelled the work while it was queued.
     if not future.set_running_or_notify_cancel():
         return
     try:
         future.set_result(call())
-    except BaseException as error:
+    except BaseException as error:  # also SystemExit: it belongs to the caller, and must not end the thread
         future.set_exception(error)
 
 
@@ -209,6 +212,7 @@ def _compute_on_few_cores() -> None:
         restorer.join()
 
 
+# Threads do not survive a fork: a child creates its own pools.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=inline_executor.cache_clear)
     os.register_at_fork(after_in_child=deferred_executor.cache_clear)

@@ -29,6 +29,7 @@ _BUNDLED = ("cl100k_base", "o200k_base")
 _URL = "https://openaipublic.blob.core.windows.net/encodings/{name}.tiktoken"
 """The URL of tiktoken's ranks. tiktoken caches them in files named by the URL's SHA-1."""
 
+# Seconds. A first use downloads the ranks.
 _TIMEOUT = 60.0
 _PIECE = 100_000
 
@@ -57,7 +58,7 @@ def count_tokens(texts: Iterable[str], model: str | None = None, *, wait: bool =
     if is_short and (wait or value.state == "ready"):
         try:
             encoding = value.get(wait=wait)
-        except Exception:
+        except Exception:  # it is logged where it is loaded
             pass
         else:
             return sum(_count(encoding, text) for text in texts), "tiktoken"
@@ -99,14 +100,15 @@ def _count(encoding: Encoding, text: str) -> int:
 
 @cache
 def _encoding_name(model: str | None) -> str:
-    if model:
-        from tiktoken.model import encoding_name_for_model
+    # Importing tiktoken takes a moment, which a turn without a model's name need not wait for.
+    if not model:
+        return _DEFAULT_ENCODING
+    from tiktoken.model import encoding_name_for_model
 
-        try:
-            return encoding_name_for_model(model)
-        except KeyError:
-            return _DEFAULT_ENCODING
-    return _DEFAULT_ENCODING
+    try:
+        return encoding_name_for_model(model)
+    except KeyError:  # another provider's model: an estimate by OpenAI's newest encoding
+        return _DEFAULT_ENCODING
 
 
 @cache
@@ -146,9 +148,8 @@ def _provide_ranks(name: str) -> None:
 
 
 def _llama_index_ranks() -> Path | None:
+    # Found without importing LlamaIndex, which takes seconds. It is a namespace package with several folders.
     spec = find_spec("llama_index")
-    for root in (spec.submodule_search_locations or []) if spec else []:
-        directory = Path(root) / "core" / "_static" / "tiktoken_cache"
-        if directory.is_dir():
-            return directory
-    return None
+    roots = (spec.submodule_search_locations if spec else None) or []
+    folders = [Path(root) / "core" / "_static" / "tiktoken_cache" for root in roots]
+    return next(filter(Path.is_dir, folders), None)

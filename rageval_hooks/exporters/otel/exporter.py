@@ -91,6 +91,7 @@ class OtelExporter(Exporter):
 
     def export(self, evaluation: Evaluation) -> None:
         """Write an evaluation as every signal that has a destination."""
+        # Without a place for spans, a first user sees the scores on the terminal.
         if not self._spans.export(evaluation):
             self._fallback().export(evaluation)
         for signal in self._others:
@@ -99,6 +100,7 @@ class OtelExporter(Exporter):
     def annotate(self, evaluation: Evaluation) -> None:
         """Set the main scores on the turn's span of another tracer, if that is still open."""
         span = evaluation.turn.span
+        # The span belongs to the application's tracer, and is closed by it when the call returns.
         if span is not None:
             add_scores(span.live_span, evaluation.results, self._policy)
 

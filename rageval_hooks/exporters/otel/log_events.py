@@ -82,6 +82,7 @@ class LogEvents(Signal[LoggerProvider]):
         for result in evaluation.results:
             place = scored_place(result, evaluation.turn, self._selection)
             failed = isinstance(result, Failed)
+            # A low score is not a warning: what is low depends on the application.
             record = LogRecord(
                 event_name=semconv.EVALUATION_RESULT_EVENT,
                 context=_context_at(place, turn_context),
@@ -97,6 +98,7 @@ class LogEvents(Signal[LoggerProvider]):
     def _attributes(self, result: Result, turn: Turn, response_id: str | None) -> Attributes:
         attributes = event_attributes(result, turn, self._policy, self._selection, response_id)
         attributes[semconv.TURN_ID] = turn.id
+        # Readers weight each score by 1 / probability.
         if isinstance(result, Score):
             attributes[semconv.PROBABILITY] = result.probability
         # Logfire tells evaluations of agents from others by this.

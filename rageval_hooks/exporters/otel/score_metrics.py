@@ -70,6 +70,7 @@ class ScoreMetrics(Signal[MeterProvider]):
             semconv.FRAMEWORK: turn.framework,
         }
         instruments.turns.add(1, self._bounded.of(attributes), context=context)
+        # Without local metrics there is no duration, and 0 would lower the average.
         if evaluation.durations:
             instruments.inline_duration.record(evaluation.duration, context=context)
 
@@ -100,6 +101,7 @@ class ScoreMetrics(Signal[MeterProvider]):
         details = _judge_details(result)
         if details.get("cached"):
             return
+        # The model's name comes from a server, so the number of its values is bounded like that of all attributes.
         attributes = {semconv.METRIC: metric, semconv.JUDGE_MODEL: details.get("model")}
         outcome = "failed" if isinstance(result, Failed) else "answered"
         called = self._bounded.of({**attributes, semconv.JUDGE_RESULT: outcome})
@@ -128,6 +130,7 @@ class ScoreMetrics(Signal[MeterProvider]):
 
 def _judged(evaluation: Evaluation) -> Mapping[str, Result]:
     """Return, by metric, a result with the details of its judgement. All results of a metric have the same details."""
+    # Counted once per metric: each of its scores carries the same details.
     found: dict[str, Result] = {}
     for result in evaluation.results:
         if _judge_details(result):

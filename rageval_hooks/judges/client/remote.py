@@ -184,6 +184,7 @@ class RemoteJudge(Judge):
             return judgement
         finally:
             self._count_call(judge_call)
+        # A used-up budget says nothing about the judge.
         if not isinstance(failure, GateClosedError):
             self._failed(failure)
         raise failure
@@ -191,6 +192,7 @@ class RemoteJudge(Judge):
     @asynccontextmanager
     async def _slot(self) -> AsyncIterator[None]:
         slots = await self._slots.get()
+        # Counted in both states: a call may be cancelled while it waits.
         slots.waiting += 1
         try:
             await slots.semaphore.acquire()
@@ -238,6 +240,7 @@ class RemoteJudge(Judge):
             own.failed = True
             raise
         finally:
+            # In this order: a call that wakes up must not find this one again.
             del pending[key]
             own.done.set()
 
@@ -263,6 +266,7 @@ class RemoteJudge(Judge):
             # The JSON schema is part of the cache key, but a validator in Python code may have changed.
             return None
         self._count(answered=1, cached=1)
+        # A cached answer costs nothing: a report must not add up what the first one cost.
         usage = Usage(input_tokens=0, output_tokens=0)
         return Judgement(
             value=value,
@@ -282,6 +286,7 @@ class RemoteJudge(Judge):
             self._counts.update(amounts)
 
     def _count_call(self, judge_call: JudgeCall[T]) -> None:
+        # A failed call has cost something, too.
         usage = judge_call.known_usage
         self._count(
             requests=judge_call.attempts,

@@ -103,6 +103,7 @@ def _without(value: Any, keys: set[str], named: bool = False) -> Any:
 
 
 def _strict(schema: Schema, definitions: Mapping[str, Schema], parents: tuple[str, ...]) -> Schema:
+    # A copy: pydantic caches the schema of a model.
     schema, parents = _resolved(deepcopy(schema), definitions, parents)
     _check_keywords(schema)
     found: Schema = {key: value for key, value in schema.items() if key in _STRICT}
@@ -151,10 +152,12 @@ def _resolved(
 ) -> tuple[Schema, tuple[str, ...]]:
     """Replace a reference by its definition."""
     while True:
+        # pydantic wraps a reference that has a description into "allOf".
         if len(parts := schema.get("allOf", ())) == 1:
             schema = {**parts[0], **{key: value for key, value in schema.items() if key != "allOf"}}
         elif reference := schema.get("$ref"):
             name = reference.removeprefix("#/$defs/")
+            # A recursive definition cannot be inlined.
             if name in parents or name not in definitions:
                 raise _NotStrictError(f"reference {name}")
             parents = (*parents, name)

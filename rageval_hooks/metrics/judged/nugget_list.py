@@ -182,6 +182,7 @@ async def create(case: JudgedTurn, passages: Sequence[int]) -> Creation:
     alone = len(windows) == 1
     for window in windows[:_MAX_ROUNDS]:
         room = _MAX_FOUND - len(creation.nuggets)
+        # The windows that are left are reported as unread.
         if room <= 0:
             break
         task = _CREATE.format(passages=_passages(window), room=room)
@@ -207,6 +208,7 @@ async def _round(case: JudgedTurn, task: str, creation: Creation, alone: bool) -
         creation.judgements.append(plain)
         drafts = [(text, None) for text in plain.value.nuggets]
     creation.rounds += 1
+    # Later rounds are shown the earlier nuggets, and some judges repeat them all the same.
     known = {_folded(nugget.text) for nugget in creation.nuggets}
     for draft, importance in drafts:
         text = " ".join(draft.split())
@@ -223,6 +225,7 @@ def _unusable(text: str, known: set[str], marker: str, count: int) -> str | None
     folded = _folded(text)
     if not folded or len(text.split()) > _MAX_WORDS:
         return "length"
+    # Nuggets come back in later prompts, where they must not end their own delimiters.
     if marker in text.casefold():
         return "marker"
     if folded in known:
@@ -245,6 +248,7 @@ async def weigh(case: JudgedTurn, nuggets: Sequence[Nugget]) -> BatchAnswers[int
 
 def keep(nuggets: Sequence[Nugget]) -> list[Nugget]:
     """Return the 20 nuggets that count, vital ones first, otherwise in their order."""
+    # Sorting is stable, and False comes before True.
     return sorted(nuggets, key=lambda nugget: nugget.importance != "vital")[:_MAX_KEPT]
 
 

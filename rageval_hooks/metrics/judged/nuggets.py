@@ -166,6 +166,7 @@ class Nuggets(JudgeMetric):
             "dropped": dict(+(creation.dropped + weights.dropped + support.dropped)),
             "calls": len([call for call in calls if call.value is not None]),
         }
+        # The six scores differ only in which nuggets count, and by how much.
         assigned = _AssignedNuggets(kept, support, unweighed, [*calls, *grading], metadata)
         return [self._result(name, assigned) for name in _MEANINGS]
 

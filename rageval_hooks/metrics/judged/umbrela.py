@@ -128,6 +128,7 @@ class Umbrela(JudgeMetric):
             task = _TASK.format(which=_which(part, len(passages)))
             return await case.ask(task, PassageGrades, about_retrieval=True, parameters=PARAMETERS)
 
+        # A passage without words would be graded 0, which says nothing about the retriever's ranking.
         positions = [position for position, passage in enumerate(passages) if has_words(passage.text)]
         return await ask_in_batches(positions, self.batch, ask, _read, min)
 
@@ -160,6 +161,7 @@ class Umbrela(JudgeMetric):
         )
 
     def _grades(self, case: JudgedTurn, answers: BatchAnswers[int, int]) -> list[Score]:
+        # Batches are separate answers, so an entry is found by its answer and its passage.
         entries = {(id(answer), entry.passage): entry for answer in answers.judgements for entry in answer.value.grades}
         scores = []
         for position in sorted(answers.values):
@@ -181,6 +183,7 @@ async def graded(case: JudgedTurn) -> BatchAnswers[int, int]:
 
     If :class:`Umbrela` runs for the turn, the grades are asked for as that metric was set up.
     """
+    # Another metric may need the grades of a turn for which no grades are reported.
     running = case.metrics(Umbrela)
     umbrela = running[0] if running else Umbrela()
     return await case.once(_KEY, lambda: umbrela.grade(case))

@@ -61,6 +61,7 @@ class JudgedTurn:
         self.judgements: list[Judgement[Any]] = []
         self.response_text = ResponseText(turn)
         self._metrics = tuple(metrics)
+        # Futures, not values: a second metric may ask while the first still waits for the judge.
         self._once: dict[Hashable, asyncio.Future[Any]] = {}
 
     def metrics(self, kind: type[T]) -> list[T]:
@@ -84,6 +85,7 @@ class JudgedTurn:
     @cached_property
     def _sentences(self) -> dict[int, list[KeyedSentence]]:
         """The sentences of every passage, by its position."""
+        # All passages are keyed together, so that a key does not depend on which of them are shown.
         found: dict[int, list[KeyedSentence]] = {position: [] for position in range(len(self.turn.passages))}
         for sentence in key_passages(passage.text for passage in self.turn.passages):
             found[cast("int", sentence.passage)].append(sentence)
@@ -155,6 +157,7 @@ class JudgedTurn:
         Raises:
             JudgeError: there is no usable answer.
         """
+        # The order of the parts is that of the shared prefixes: retrieval first, then the response, then the task.
         parts = [task]
         if about_response:
             parts.insert(0, self.framed_response)

@@ -64,6 +64,7 @@ class Windows:
         owners: list[int] = []
         postings: dict[str, list[int]] = {}
         for position, passage in enumerate(passages):
+            # Other words are never asked for, and their postings would take most of the memory.
             chunks = [chunk & wanted for chunk in passage.chunks]
             for first, end in _chunk_ranges(len(chunks)):
                 window = len(owners)
@@ -74,6 +75,7 @@ class Windows:
 
     def shares(self, line: Sequence[WeighedWord]) -> list[float]:
         """Return, per window, the weighed share of a sentence's words that occur in it."""
+        # A word that occurs twice in the sentence is looked up once.
         weights: dict[str, float] = {}
         for word in line:
             weights[word.key] = weights.get(word.key, 0.0) + word.weight
@@ -87,6 +89,7 @@ class Windows:
 
 def _chunk_ranges(chunks: int) -> Iterator[tuple[int, int]]:
     """Yield the windows of a passage as ranges of its chunks."""
+    # A short passage has a single chunk, which is its only window.
     if chunks == 1:
         yield 0, 1
     for first in range(chunks - 1):

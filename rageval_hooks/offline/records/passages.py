@@ -20,6 +20,7 @@ from rageval_hooks.turn import Passage
 
 __all__ = ["passages_in"]
 
+# Names of the text in LangChain, LlamaIndex, Ragas, Haystack, search engines and data sets, the most specific first.
 _TEXTS = (
     *("text", "content", "page_content", "passage", "chunk", "document", "body", "contents", "snippet", "segment"),
     *("chunk_text", "passage_text", "document_text", "paragraph", "context", "page_text"),
@@ -82,6 +83,7 @@ def _from_mapping(value: Mapping[str, Any]) -> list[Passage]:
     if _has_text(value):
         return [_passage(value, 1)]
     items = list(value.values())
+    # A wrapper such as {"documents": [...]}.
     if len(items) == 1 and isinstance(items[0], list):
         return passages_in(items[0], packed=False)
     return [_keyed_passage(key, item, number) for number, (key, item) in enumerate(value.items(), 1)]

@@ -110,6 +110,7 @@ def _add_prompt(attributes: Attributes, step: Step, policy: ContentPolicy) -> No
     for index, message in enumerate(step.messages):
         text = text_beside(message.content, message.tool_calls)
         attributes[indexed(semconv.LLM_INPUT_MESSAGE, index, "role")] = message.role
+        # A message of tool calls alone has no content.
         if text or not message.tool_calls:
             attributes[indexed(semconv.LLM_INPUT_MESSAGE, index, "content")] = policy.quote(text, policy.input_messages)
         attributes.put(indexed(semconv.LLM_INPUT_MESSAGE, index, "tool_call_id"), message.tool_call_id)
@@ -135,6 +136,7 @@ def _add_calls(
 def _add_parameters(attributes: Attributes, step: Step, policy: ContentPolicy) -> None:
     parameters = shown_parameters(step.parameters, policy)
     for name, value in parameters.items():
+        # The conventions name numbers only; the other parameters are in the JSON below.
         known = _REQUEST_PARAMETERS.get(name)
         if known is not None and isinstance(value, (int, float)):
             attributes[semconv.REQUEST_PARAMETER.format(name=known)] = value

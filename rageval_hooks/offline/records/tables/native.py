@@ -27,6 +27,7 @@ from rageval_hooks.score import Failed, Result, Score, Skipped, is_about_turn
 __all__ = ["is_native", "native_record", "native_rows", "numeric_columns"]
 
 _ABOUT = frozenset((*FIXED, *OPTIONAL))
+# The beginnings of a reason in a cell: "failed: TimeoutError: no answer".
 _FAILED, _SKIPPED = "failed: ", "skipped: "
 
 
@@ -37,6 +38,7 @@ def native_rows(records: Records) -> Table:
     ``<name>.probability`` if turns were sampled, and ``<name>.reason`` if some scores are missing. A score of a metric
     that is not ours always has one of these: it distinguishes the score from other columns when the table is read.
     """
+    # The header needs all records, so they are read twice: results do not fit into memory.
     optional: set[str] = set()
     suffixes: dict[str, set[str]] = {}
     for record in records():
@@ -143,6 +145,7 @@ def _score_of(column: str) -> str:
 
 def numeric_columns(names: Iterable[str], rows: Iterable[Row | BadRow]) -> frozenset[str]:
     """Return those columns that hold numbers in every row that has a value for them."""
+    # One row with a text is enough to exclude a column.
     left = set(names) - _ABOUT
     found: set[str] = set()
     for row in rows:
