@@ -6,12 +6,14 @@ import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rageval_hooks.integrations.capture.passages import LEAST_PART, PromptText
+from rageval_hooks.integrations.capture.runs import Run
+from rageval_hooks.integrations.capture.values import last_of
 from rageval_hooks.turn import Message
 
-__all__ = ["ModelCall", "carries", "contributors", "prompt_text", "writer_of"]
+__all__ = ["ModelCall", "carries", "contributors", "last_without_tools", "prompt_text", "writer_of"]
 
 T = TypeVar("T")
 
@@ -75,6 +77,17 @@ def writer_of(response: str, calls: Sequence[T], text_of: Callable[[T], str]) ->
     if _share_words(wanted, _bare(texts[-1])):
         return calls[-1]
     return _largest_contributor(response.strip(), calls, texts)
+
+
+def last_without_tools(calls: Sequence[Run], tool_calls_of: Callable[[Any], Sequence[Any]]) -> Run | None:
+    """Return the last model call that requested no tools; the last of all if each did; None without calls.
+
+    Args:
+        calls: the model calls by start time.
+        tool_calls_of: returns the tool calls in the output of a model.
+    """
+    without_tools = [call for call in calls if not tool_calls_of(call.output)]
+    return last_of(without_tools or calls)
 
 
 def _bare(text: str) -> str:

@@ -197,6 +197,7 @@ def _nearest_step(steps: Sequence[Step], border: Run) -> str | None:
 
 def _merged_passages(turn: Turn, inner: Turn) -> tuple[Passage, ...]:
     """Return the passages of both, each text once. A passage was in the prompt if either final prompt contains it."""
+    # By text: a retriever around another framework's retriever makes new documents, without the store's ids.
     texts = {passage.text for passage in turn.passages}
     new = [passage for passage in inner.passages if passage.text not in texts]
     return (*_marked_also(turn.passages, inner), *_marked_also(new, turn))
@@ -206,6 +207,7 @@ def _marked_also(passages: Sequence[Passage], turn: Turn) -> Iterator[Passage]:
     """Mark the passages that are in the final prompt of another turn too."""
     if not turn.prompt:
         return iter(passages)
+    # One framework retrieves, the other one formats the prompt and calls the model.
     return map(_better_marked, passages, mark_shown(passages, prompt_text(turn.prompt)))
 
 

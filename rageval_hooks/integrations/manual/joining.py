@@ -190,6 +190,7 @@ def _status(turn: Turn, inner: Sequence[Turn]) -> TurnStatus:
     """Return the status of the block's turn: ``interrupted`` if its last graph waits for a person."""
     if turn.status != "ok" or turn.response:
         return turn.status
+    # An error or a cancellation inside the block did not reach its end: the application has handled it.
     return "interrupted" if inner[-1].status == "interrupted" else "ok"
 
 
@@ -220,7 +221,9 @@ def _marked_named(passages: Sequence[Passage], prompt: str | None) -> Sequence[P
     If none of them is in the prompt, the application has rewritten them, and its word counts.
     """
     marked = mark_shown(passages, prompt)
-    return marked if any(passage.prompt_share for passage in marked) else passages
+    if any(map(_share, marked)):
+        return marked
+    return passages
 
 
 def _captured(inner: Sequence[Turn], source: Turn | None, prompt: str | None) -> Iterable[Passage]:

@@ -112,8 +112,9 @@ def _reply_in(messages: Sequence[Any], written: Sequence[str]) -> str:
 def _directly_returned(messages: Sequence[Any], result: ToolMessage) -> str:
     """Return the answer of an agent that ends with a tool: the text next to the tool call, else the tool's text."""
     calls = _positions(messages, AIMessage)
-    text = content_text(messages[calls[-1]].content) if calls else ""
-    return text or content_text(result.content)
+    if calls and (text := content_text(messages[calls[-1]].content)):
+        return text
+    return content_text(result.content)
 
 
 def _last_model_text(messages: Sequence[Any]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from langchain_core.messages import BaseMessage
 
-from rageval_hooks.integrations.capture.authorship import carries, writer_of
+from rageval_hooks.integrations.capture.authorship import carries, last_without_tools, writer_of
 from rageval_hooks.integrations.capture.run_facts import detail_of, of_kind
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.capture.values import is_a, last_of
@@ -60,10 +60,7 @@ def answering_call(models: Sequence[Run], returned: str) -> Run | None:
     writer = writer_of(returned, models, written_by)
     if writer is not None:
         return writer
-    for run in reversed(models):
-        if not tool_calls_of(run.output):
-            return run
-    return last_of(models)
+    return last_without_tools(models, tool_calls_of)
 
 
 def response_of(

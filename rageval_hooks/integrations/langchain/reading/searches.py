@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TypeAlias
 
-from rageval_hooks.integrations.capture.run_facts import detail_of, end_of, is_inside, of_kind
+from rageval_hooks.integrations.capture.run_facts import detail_of, end_of, is_inside, of_kind, outside
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.langchain.payloads import new_document_lists, passage_from, passages_of, tool_text
 from rageval_hooks.integrations.langchain.reading.collected_passages import CollectedPassages
@@ -77,24 +77,27 @@ def _passages_found(run: Run) -> list[Passage]:
 
 def _functions(runs: Sequence[Run], answering: Run | None) -> list[Run]:
     """Return the functions, nodes and tools that ended before the answer was written, by end time."""
-    before = [run for run in runs[1:] if _may_hand_over(run) and not _is_late(run, answering)]
-    return sorted(before, key=_end_or_start)
+    before = [run for run in runs[1:] if not _is_late(run, answering)]
+    return _by_end(before)
 
 
 def _late_functions(runs: Sequence[Run], answering: Run | None) -> list[Run]:
     """Return the other functions and nodes, the root included."""
     late = [run for run in runs if run.parent is None or _is_late(run, answering)]
-    return sorted(filter(_may_hand_over, late), key=_end_or_start)
+    return _by_end(late)
 
 
-def _may_hand_over(run: Run) -> bool:
-    """Return True for a run that may pass documents on. What happens inside a retriever is the retriever's."""
-    return run.kind in ("chain", "tool") and not is_inside(run, "retriever")
+def _by_end(runs: Sequence[Run]) -> list[Run]:
+    """Return the runs that may pass documents on, by end time. What happens inside a retriever is the retriever's."""
+    functions = outside(of_kind(runs, "chain", "tool"), "retriever")
+    return sorted(functions, key=_end_or_start)
 
 
 def _is_late(run: Run, answering: Run | None) -> bool:
     """Return True if a run ended after the answering call had started, so that the prompt has nothing of it."""
-    return answering is not None and _end_or_start(run) > answering.started_at
+    if answering is None:
+        return False
+    return _end_or_start(run) > answering.started_at
 
 
 def _end_or_start(run: Run) -> int:

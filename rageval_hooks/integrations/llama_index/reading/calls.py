@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rageval_hooks.integrations.capture.authorship import prompt_text, writer_of
+from rageval_hooks.integrations.capture.authorship import last_without_tools, prompt_text, writer_of
 from rageval_hooks.integrations.capture.run_facts import detail_of, end_of, is_inside, of_kind, outside
 from rageval_hooks.integrations.capture.runs import Run
-from rageval_hooks.integrations.capture.values import last_of
 from rageval_hooks.integrations.llama_index.payloads import (
     answer_of,
     as_json,
@@ -68,14 +67,10 @@ def answering_call(root: Run, calls: Sequence[Run], response: str) -> Run | None
     writer = writer_of(response, calls, generated_text)
     if writer is not None:
         return writer
-    candidates = calls
     if root.kind in ("query", "chat"):
         # These engines may have a model judge the answer afterwards.
-        candidates = list(filter(_is_writing, calls)) or calls
-    for call in reversed(candidates):
-        if not tool_calls_of(call.output):
-            return call
-    return last_of(candidates)
+        calls = list(filter(_is_writing, calls)) or calls
+    return last_without_tools(calls, tool_calls_of)
 
 
 def _is_writing(call: Run) -> bool:

@@ -88,12 +88,14 @@ class _WayOfNodes:
     def retrieve(self, run: Run) -> None:
         """Take over what a retriever found, or what a reranker left of its input."""
         stage = _Stage(nodes_after(run) or (), run.parent)
+        # A reranker was given nodes of earlier stages, a retriever none.
         self._replace(self._sharing(node_ids(nodes_before(run))), stage)
         self._retrieved_ids |= stage.ids
 
     def synthesize(self, run: Run) -> None:
         """Take over what a synthesizer was given."""
         stage = _Stage(nodes_before(run), run.parent, used=True)
+        # The evaluator's own query engine has a synthesizer too.
         if stage.ids <= self._repeated_ids:
             return
         replaced = self._sharing(stage.ids)
@@ -101,7 +103,8 @@ class _WayOfNodes:
             self._replace(replaced, stage)
             return
 
-        # No retriever found these ids. A citation engine makes such nodes from what its retriever found.
+        # No retriever found these ids. A citation engine makes such nodes from what its retriever found: the node "d1"
+        # becomes "Source 1: …" and "Source 2: …" with new ids.
         originals = self._unused_of_engine(run.parent)
         if not originals:
             self._given.append(stage)
