@@ -71,17 +71,8 @@ class LangChainJudge(RemoteJudge):
     ) -> None:
         policy = CallPolicy.build(options)
         backend = _LangChain(model, None if asynchronous else policy.max_concurrency)
-        modes = backend.modes
-        if structured not in modes:
-            raise ConfigurationError(f"structured is one of {', '.join(modes)}, not {structured!r}")
         super().__init__(
-            "langchain",
-            backend.model_name,
-            backend,
-            policy,
-            modes=modes[modes.index(structured) :],
-            cache=cache,
-            clock=clock,
+            "langchain", backend.model_name, backend, policy, structured=structured, cache=cache, clock=clock
         )
 
 

@@ -69,17 +69,8 @@ class LlamaIndexJudge(RemoteJudge):
     ) -> None:
         policy = CallPolicy.build(options)
         backend = _LlamaIndex(llm, None if asynchronous else policy.max_concurrency)
-        modes = backend.modes
-        if structured not in modes:
-            raise ConfigurationError(f"structured is one of {', '.join(modes)}, not {structured!r}")
         super().__init__(
-            "llama_index",
-            backend.model_name,
-            backend,
-            policy,
-            modes=modes[modes.index(structured) :],
-            cache=cache,
-            clock=clock,
+            "llama_index", backend.model_name, backend, policy, structured=structured, cache=cache, clock=clock
         )
 
 

@@ -82,9 +82,6 @@ class OpenAIJudge(RemoteJudge):
         if not model or not model.strip():
             raise ConfigurationError("the judge's model is empty: name one, such as 'openai:gpt-5-mini'")
         url = base_url or os.environ.get("OPENAI_BASE_URL") or _DEFAULT_URL
-        modes = ChatCompletions.modes
-        if structured not in modes:
-            raise ConfigurationError(f"structured is one of {', '.join(modes)}, not {structured!r}")
         # Other servers, such as vLLM, need no key.
         own = url.rstrip("/") == _DEFAULT_URL
         wanted: dict[str, Any] = {
@@ -107,7 +104,7 @@ class OpenAIJudge(RemoteJudge):
             model,
             backend,
             CallPolicy.build(options),
-            modes=modes[modes.index(structured) :],
+            structured=structured,
             parameters=_checked({**wanted, **(parameters or {})}),
             cache=cache,
             clock=clock,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Union
 
 from pydantic import BaseModel
 
-from rageval_hooks.errors import JudgeError
+from rageval_hooks.errors import ConfigurationError, JudgeError
 from rageval_hooks.judges.base import AnyMessage, Judge, Judgement, Mode, as_messages
 from rageval_hooks.judges.client.admission import Gate, GateClosedError
 from rageval_hooks.judges.client.backend import Backend
@@ -78,10 +78,13 @@ class RemoteJudge(Judge):
         model: the requested model.
         backend: sends single requests.
         policy: timeouts and limits.
-        modes: the modes that may be used, best first.
+        structured: the best mode that may be used; None for the backend's best one.
         parameters: fields of every request.
         cache: an answer cache, or its path; None for no cache.
         clock: the time and random numbers.
+
+    Raises:
+        ConfigurationError: the backend does not have that mode.
     """
 
     def __init__(
@@ -91,7 +94,7 @@ class RemoteJudge(Judge):
         backend: Backend,
         policy: CallPolicy,
         *,
-        modes: tuple[Mode, ...] | None = None,
+        structured: Mode | None = None,
         parameters: Mapping[str, Any] | None = None,
         cache: AnyCache = None,
         clock: Clock | None = None,
@@ -103,7 +106,7 @@ class RemoteJudge(Judge):
         self._context = CallContext(
             backend=backend,
             policy=policy,
-            capabilities=Capabilities(modes or backend.modes),
+            capabilities=Capabilities(_modes_from(structured, backend.modes)),
             breaker=CircuitBreaker(policy.circuit_failures, policy.circuit_cooldown, clock),
             rate_limiter=RateLimiter(policy.requests_per_minute, policy.tokens_per_minute, clock),
             redact=Redactor(backend.secrets),
@@ -303,6 +306,15 @@ class RemoteJudge(Judge):
         with self._lock:
             self._failures[failure.kind] += 1
         self._limited_log.warn(failure.kind, "the judge %s: %s: %s", self, failure.kind, failure.message)
+
+
+def _modes_from(structured: Mode | None, modes: tuple[Mode, ...]) -> tuple[Mode, ...]:
+    """Return the modes from the given one on; the judge lowers the mode if a server refuses it."""
+    if structured is None:
+        return modes
+    if structured not in modes:
+        raise ConfigurationError(f"structured is one of {', '.join(modes)}, not {structured!r}")
+    return modes[modes.index(structured) :]
 
 
 _COUNTERS = (
