@@ -15,7 +15,7 @@ from rageval_hooks.metrics.base import Metric
 from rageval_hooks.metrics.support.judged_turn import JudgedTurn
 from rageval_hooks.metrics.support.running import compute, compute_judged
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
-from rageval_hooks.models import Models
+from rageval_hooks.models import Models, Role
 from rageval_hooks.online.job import Job, MetricSpec, create_metric, describe_metric
 from rageval_hooks.online.thresholds import Thresholds
 from rageval_hooks.runtime.suppression import suppress, suppressed
@@ -25,7 +25,7 @@ from rageval_hooks.turn import Turn
 
 __all__ = ["Engine", "OnPart"]
 
-_PAIR_MODELS: Final = ("cross_encoder", "hhem")
+_PAIR_MODELS: Final[frozenset[Role]] = frozenset(("cross_encoder", "hhem"))
 """Models that read two texts together. Their metrics are always late on a request path, except in the lexical tier."""
 
 OnPart = Callable[[Evaluation], Awaitable[None]]
@@ -182,16 +182,15 @@ class Engine:
             metric = self._metric(spec)
         except ConfigurationError:
             return 0
-        if self._uses_pair_model(metric):
-            return 2
-        return 1 if metric.models else 0
+        # Rules cost 0, models 1, and pair models, which are models too, 2: True counts as 1.
+        return bool(metric.models) + self._uses_pair_model(metric)
 
     def _uses_pair_model(self, metric: Metric) -> bool:
         """Return True if a metric has a model read the response together with another text.
 
         Nothing of that can be prepared before the answer exists, and it takes longer than all other metrics together.
         """
-        pairs = (role for role in metric.models if role in _PAIR_MODELS)
+        pairs = _PAIR_MODELS.intersection(metric.models)
         return any(getattr(self.models.settings, role) != LEXICAL for role in pairs)
 
     def _compute(self, spec: MetricSpec, analysis: TurnAnalysis) -> Sequence[Result] | None:

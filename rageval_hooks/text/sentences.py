@@ -220,9 +220,8 @@ def _is_german_day(key: str, after: str) -> bool:
 
 def _is_initial(before: str, after: str) -> bool:
     """Return True for the initial in "J. Smith", or the first letter in "e. g."."""
-    if len(before) != 1 or not before.isalpha():
-        return False
-    return before.isupper() or len(after) == 1
+    is_letter = len(before) == 1 and before.isalpha()
+    return is_letter and (before.isupper() or len(after) == 1)
 
 
 def _is_dotted(before: str) -> bool:

@@ -220,11 +220,8 @@ def _in_turn(key: CitedKey, positions: Sequence[int]) -> CitedKey:
 
 def _pairs(parts: Iterable[CitedPart]) -> list[Pair]:
     # A dict and not a set: equal turns must give equal prompts, or the judge's cache does not find the answer again.
-    pairs: dict[Pair, None] = {}
-    for part in parts:
-        for key in part.keys:
-            pairs.update(((part.sentence.key, passage), None) for passage in key.passages)
-    return list(pairs)
+    cited = [(part.sentence.key, key.passages) for part in parts for key in part.keys]
+    return list(dict.fromkeys((sentence, passage) for sentence, passages in cited for passage in passages))
 
 
 def _read(answer: CitationSupport) -> Iterable[tuple[Pair, float | None]]:

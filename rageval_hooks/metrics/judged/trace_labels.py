@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final, Literal
 
 from pydantic import BaseModel
@@ -65,16 +66,13 @@ class TraceValues:
     def average(self) -> float | None:
         """Mean of the four."""
         four = self._four()
-        return None if four is None else sum(four) / 4
+        return None if four is None else statistics.fmean(four)
 
     @property
     def rmse(self) -> float | None:
         """Root mean square deviation of the four from their mean."""
         four = self._four()
-        if four is None:
-            return None
-        mean = sum(four) / 4
-        return math.sqrt(sum((value - mean) ** 2 for value in four) / 4)
+        return None if four is None else statistics.pstdev(four)
 
     @property
     def consistency(self) -> float | None:
@@ -162,10 +160,9 @@ def _supported(information: Iterable[SentenceSupport]) -> Mapping[str, bool]:
 
 def _dropped_keys(labels: TraceLabels, context: set[str], response: set[str]) -> tuple[str, ...]:
     named = [*labels.all_relevant_sentence_keys, *labels.all_utilized_sentence_keys]
-    answered = []
-    for item in labels.sentence_support_information:
-        named += item.supporting_sentence_keys
-        answered.append(item.response_sentence_key)
+    named += chain.from_iterable(item.supporting_sentence_keys for item in labels.sentence_support_information)
+    answered = [item.response_sentence_key for item in labels.sentence_support_information]
+    # A key may be of the wrong kind: a key of the response among those of the context.
     dropped = [key for key in named if key not in context]
     dropped += [key for key in answered if key not in response]
     return tuple(dict.fromkeys(dropped))

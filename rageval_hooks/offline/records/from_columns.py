@@ -73,6 +73,7 @@ def record_from_fields(fields: Fields, name: str, *, table: bool) -> Record:
             id=identity,
             run=run_in(fields.get("run")),
             turn=_turn(fields, identity, table),
+            # An empty cell is no id.
             target=text_in(fields.get("target"), "target") or None,
             target_text=target_text_in(fields.get("target_text")),
             rank=rank,
@@ -85,15 +86,17 @@ def record_from_fields(fields: Fields, name: str, *, table: bool) -> Record:
 
 def _turn(fields: Fields, identity: str, table: bool) -> Turn:
     error = error_in(fields.get("error"))
+    failure: dict[str, Any] = {}
+    if error:
+        failure = {"status": "error", "error": ErrorInfo(type="Error", message=error)}
     return Turn(
         id=identity,
         query=query_in(fields.get("query")) if "query" in fields.values else "",
         response=response_in(fields.get("response"), table or "response" in fields.packed),
         passages=tuple(passages_in(fields.get("passages"), table or "passages" in fields.packed)),
         reference=reference_in(fields.get("reference"), table),
-        status="error" if error else "ok",
-        error=ErrorInfo(type="Error", message=error) if error else None,
         metadata=_metadata(fields),
+        **failure,
     )
 
 

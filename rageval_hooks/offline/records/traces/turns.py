@@ -64,7 +64,9 @@ def _record(tree: SpanTree, root: ExportedSpan) -> Record:
 def _turn(tree: SpanTree, root: ExportedSpan, inside: Sequence[ExportedSpan], identity: str) -> Turn:
     retrievers = list(tree.outermost(root, RETRIEVAL))
     models = [span for span in inside if span.kind == "LLM"]
-    error = root.error
+    failure: dict[str, Any] = {}
+    if root.error is not None:
+        failure = {"status": "error", "error": ErrorInfo(type="Error", message=root.error)}
     return Turn(
         id=identity,
         query=_query(root, retrievers),
@@ -74,13 +76,12 @@ def _turn(tree: SpanTree, root: ExportedSpan, inside: Sequence[ExportedSpan], id
         model=_first(span.text("llm.model_name") for span in reversed(models)) or None,
         timing=_timing(root, retrievers, models),
         span=SpanReference(trace_id=root.trace_id, span_id=root.span_id, external=TURN_ID not in root.attributes),
-        status="ok" if error is None else "error",
-        error=None if error is None else ErrorInfo(type="Error", message=error),
         name=root.name or "turn",
         framework=root.text_or_none("rageval.framework"),
         session_id=root.text_or_none("session.id"),
         user_id=root.text_or_none("user.id"),
         metadata=_json_object(root.attributes.get("metadata")),
+        **failure,
     )
 
 
