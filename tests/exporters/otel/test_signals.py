@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
@@ -20,7 +21,7 @@ import rageval_hooks
 from rageval_hooks import Evaluation, Failed, Score, Skipped, Turn
 from rageval_hooks.exporters.otel import OtelExporter
 from rageval_hooks.turn import SpanReference
-from tests.exporters.collector import http_collector
+from tests.exporters.collector import http_collector, silent_server
 from tests.exporters.test_providers import run
 from tests.integrations.langchain.fakes import lcel
 
@@ -250,6 +251,94 @@ print(json.dumps([handle.flush(10), handle.stats()["exporters"]["otel"]]))
         assert stats["rejected"] == 0
         assert stats["log_events_rejected"] == 3
         assert stats["metric_exports_rejected"] == 1
+
+
+class TestProcesses:
+    def test_the_last_turn_arrives_before_the_applications_providers_are_closed(self) -> None:
+        """They are closed by exit handlers of their own, in the order that Python runs them."""
+        with http_collector() as collector:
+            run(
+                """
+from opentelemetry import _logs, metrics
+from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+
+rageval_hooks.instrument(metrics=["latency"], exporters=["otel"], inline_budget_ms=0)
+app, _ = provider()
+trace.set_tracer_provider(app)
+logs = LoggerProvider()
+logs.add_log_record_processor(BatchLogRecordProcessor(OTLPLogExporter()))
+_logs.set_logger_provider(logs)
+metrics.set_meter_provider(MeterProvider([PeriodicExportingMetricReader(OTLPMetricExporter())]))
+lcel().invoke("When?")
+""",
+                OTEL_EXPORTER_OTLP_ENDPOINT=collector.url,
+            )
+        assert len(collector.log_records) == 3
+        assert collector.metrics["rageval.turns"].sum.data_points[0].as_int == 1
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
+    def test_a_forked_child_has_log_events_and_metrics_of_its_own(self) -> None:
+        """As in a server that instruments before it forks its workers."""
+        with http_collector() as collector:
+            run(
+                """
+import os, warnings
+warnings.simplefilter("ignore")
+handle = rageval_hooks.instrument(metrics=["latency"], exporters=["otel"])
+child = os.fork()
+if child == 0:
+    lcel().invoke("When?")
+    os._exit(0 if handle.flush(20) and handle.shutdown(20) else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+""",
+                **endpoints(collector.url),
+            )
+        assert len(collector.log_records) == 3
+        assert "rageval.score.duration" in collector.metrics
+
+    def test_a_disabled_sdk_writes_nothing(self) -> None:
+        """OTEL_SDK_DISABLED is OpenTelemetry's own switch."""
+        with http_collector() as collector:
+            run(
+                """
+with rageval_hooks.instrument(metrics=["latency"], exporters=["otel"]) as handle:
+    lcel().invoke("When?")
+    handle.flush(10)
+    assert handle.stats()["export_errors"] == 0
+""",
+                OTEL_SDK_DISABLED="true",
+                **endpoints(collector.url),
+            )
+        assert (collector.spans, collector.log_records, collector.metrics) == ([], [], {})
+
+    def test_an_endpoint_that_never_answers_delays_no_call(self) -> None:
+        with silent_server() as url:
+            result = run(
+                """
+import time
+handle = rageval_hooks.instrument(metrics=["latency"], exporters=["otel"], drain_timeout=0.5)
+lcel().invoke("warm up")
+started = time.monotonic()
+lcel().invoke("When?")
+print(time.monotonic() - started < 2)
+""",
+                **endpoints(url),
+            )
+        assert result.stdout.strip() == "True"
+
+
+def endpoints(url: str) -> dict[str, str]:
+    """Return the variables that send each signal to a collector."""
+    return {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": url,
+        "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT": f"{url}/v1/logs",
+        "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": f"{url}/v1/metrics",
+    }
 
 
 class TestContent:

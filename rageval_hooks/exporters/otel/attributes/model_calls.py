@@ -55,9 +55,10 @@ def add_model_call(attributes: Attributes, step: Step, policy: ContentPolicy) ->
     attributes.put(semconv.RESPONSE_TIME_TO_FIRST_CHUNK, step.time_to_first_token)
     attributes.put(semconv.LLM_FINISH_REASON, step.finish_reason)
     _add_completion(attributes, step, policy)
-    _add_prompt(attributes, step, policy)
     _add_parameters(attributes, step, policy)
     _add_template(attributes, step, policy)
+    # A long conversation may exceed the provider's limit of attributes, so what is one attribute comes before it.
+    _add_prompt(attributes, step, policy)
     _add_tools(attributes, step, policy)
 
 
