@@ -54,5 +54,5 @@ def _search(document: Any, names: tuple[str, ...]) -> list[Any] | None:
         return document
     # Exports nest the array in objects: `{"data": {"messages": [...]}}`.
     fields = mapping_or_empty(document)
-    inner = (_search(fields.get(name), names) for name in (*names, "data"))
+    inner = (_search(fields[name], names) for name in (*names, "data") if name in fields)
     return next((found for found in inner if found is not None), None)
