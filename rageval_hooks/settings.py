@@ -157,8 +157,8 @@ class Settings(BaseSettings):
             ``console``, ``jsonl`` and ``phoenix``. True overrides
             ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT``; None follows that variable.
         spans: ``rag`` for the turn, its retrievers, rerankers, model calls and tools; ``all`` to add every prompt and
-            parser; ``scores`` for the scores only, on the turn's span of another tracer, or on one of our own if there
-            is none; ``auto`` for ``scores`` where another tracer makes the spans, and ``rag`` elsewhere.
+            parser; ``scores`` for the scores only, on the turn's span of another tracer, or else on one of
+            our own; ``auto`` for ``scores`` where another tracer makes the spans, and ``rag`` elsewhere.
         log_events: True to write each result as an OpenTelemetry log event ``gen_ai.evaluation.result`` too, if the
             application has a LoggerProvider or ``OTEL_EXPORTER_OTLP_LOGS_ENDPOINT`` is set.
         azure_events: True to mark these log events for Azure Monitor, which shows them as custom events.

@@ -191,7 +191,7 @@ def score_table(results: Sequence[Result], policy: ContentPolicy) -> Table:
 
 def _row(result: Result, policy: ContentPolicy) -> tuple[str, str, str]:
     """Return value, label and reason of a result."""
-    # No number where there is none: a reader would take 0 for a bad score.
+    # A dash, not a number: a reader would take 0 for a bad score.
     if isinstance(result, Skipped):
         return "-", "skipped", result.reason
     if isinstance(result, Failed):

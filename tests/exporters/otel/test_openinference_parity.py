@@ -112,7 +112,7 @@ Attributes = Mapping[str, set[str]]
 
 
 def by_kind(spans: Iterable[ReadableSpan]) -> dict[str, Attributes]:
-    """Return the attributes of the spans of each kind. ROOT are those of whole turns; building an index is none."""
+    """Return the attributes of the spans of each kind. ROOT are those of whole turns; building an index is not one."""
     found: dict[str, dict[str, set[str]]] = {}
     for span in spans:
         attributes = span.attributes or {}

@@ -133,7 +133,7 @@ def test_a_query_engines_template_and_its_retrievers_request(captured: Any) -> N
 
 
 def test_a_collection_has_a_name() -> None:
-    """Only fields are looked at: a property may ask the store's server."""
+    """Only fields are read: a property may send a request to the store's server."""
 
     class Store:
         def __init__(self) -> None:
