@@ -62,6 +62,14 @@ class ScoreMetrics(Signal[MeterProvider]):
             self._record_judge(self._instruments, metric, result, context)
         return True
 
+    def flush(self, timeout: float) -> bool:
+        """Flush our own provider.
+
+        A provider of the application holds nothing back: it collects when its owner wants. A flush would collect at
+        another time, and OpenTelemetry's Prometheus exporter then reports every value twice at the next scrape.
+        """
+        return super().flush(timeout) if self._own is not None else True
+
     def _record_turn(self, instruments: Instruments, evaluation: Evaluation, context: Context) -> None:
         turn = evaluation.turn
         attributes = {

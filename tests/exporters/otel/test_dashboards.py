@@ -83,10 +83,12 @@ def scrape(registry: CollectorRegistry) -> Mapping[str, set[str]]:
         server.shutdown()
         server.server_close()
         thread.join()
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    series = [(sample.name, tuple(sorted(sample.labels.items()))) for sample in samples]
+    assert len(series) == len(set(series)), "Prometheus refuses two values of one series"
     found: dict[str, set[str]] = {}
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            found.setdefault(sample.name, set()).update(sample.labels)
+    for sample in samples:
+        found.setdefault(sample.name, set()).update(sample.labels)
     return found
 
 

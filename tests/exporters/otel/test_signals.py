@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import pytest
+from openinference.instrumentation.langchain import LangChainInstrumentor
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
 from opentelemetry.sdk.metrics import MeterProvider
@@ -251,6 +252,30 @@ print(json.dumps([handle.flush(10), handle.stats()["exporters"]["otel"]]))
         assert stats["rejected"] == 0
         assert stats["log_events_rejected"] == 3
         assert stats["metric_exports_rejected"] == 1
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_beside_another_tracer_events_are_in_the_context_of_its_spans(backend: Backend) -> None:
+    """Of its turn and its retriever: there are no spans of ours to refer to."""
+    exporter = InMemorySpanExporter()
+    tracers = TracerProvider(shutdown_on_exit=False)
+    tracers.add_span_processor(SimpleSpanProcessor(exporter))
+    other = LangChainInstrumentor()
+    other.instrument(tracer_provider=tracers)
+    ours = OtelExporter(tracers, logger_provider=backend.logs, meter_provider=backend.meters)
+    try:
+        with rageval_hooks.instrument(
+            metrics=["context_relevance"], models="lexical", exporters=[ours], tracer_provider=tracers
+        ) as handle:
+            lcel().invoke("When was the pier opened?")
+            assert handle.flush(10)
+    finally:
+        other.uninstrument()
+    theirs = {span.context.span_id: span for span in exporter.get_finished_spans() if span.context}
+    records = [record.log_record for record in backend.log_exporter.get_finished_logs()]
+    by_target = {(record.attributes or {}).get("rageval.target.kind", "turn"): record for record in records}
+    assert theirs[by_target["turn"].span_id].parent is None
+    assert theirs[by_target["passage"].span_id].name == "ScriptedRetriever"
 
 
 class TestProcesses:
