@@ -210,7 +210,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "rate above 1": ({"sample_rate": 1.5}, "sample_rate: Input should be less than or equal to 1"),
     "rate below 0": ({"sample_rate": -0.1}, "sample_rate: Input should be greater than or equal to 0"),
     "negative budget": ({"inline_budget_ms": -1}, "inline_budget_ms"),
-    "unknown spans": ({"spans": "some"}, "'rag', 'all' or 'none'"),
+    "unknown spans": ({"spans": "some"}, "'auto', 'rag', 'all' or 'scores'"),
     "threshold for a score that no metric computes": (
         {"metrics": ["latency"], "thresholds": {"groundedness": 0.7}},
         "unknown score in thresholds 'groundedness'",
