@@ -10,7 +10,7 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-__all__ = ["call_after_import"]
+__all__ = ["call_after_import", "cancel_after_import"]
 
 _logger = logging.getLogger(__name__)
 
@@ -33,6 +33,11 @@ def call_after_import(name: str, function: Callback) -> None:
     _finder.wait_for(name, function)
 
 
+def cancel_after_import(name: str, function: Callback) -> None:
+    """Do not call a function after a module's import. Nothing happens if it was called already."""
+    _finder.stop_waiting(name, function)
+
+
 def _call(name: str, function: Callback) -> None:
     try:
         function()
@@ -45,7 +50,7 @@ class _Finder(MetaPathFinder):
 
     def __init__(self) -> None:
         self._waiting: dict[str, list[Callback]] = {}
-        # While the other finders are asked, some of them ask all finders again.
+        # The module that this thread asks the other finders for: some of them ask all finders again.
         self._asking = threading.local()
 
     def wait_for(self, name: str, function: Callback) -> None:
@@ -55,6 +60,21 @@ class _Finder(MetaPathFinder):
             functions.append(function)
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
+
+    def stop_waiting(self, name: str, function: Callback) -> None:
+        """Do not call a function after a module's import."""
+        functions = self._waiting.get(name, [])
+        if function in functions:
+            functions.remove(function)
+        if not functions:
+            self._forget(name)
+
+    def _forget(self, name: str) -> list[Callback]:
+        """Stop waiting for a module, and leave the list of finders if it was the last one."""
+        functions = self._waiting.pop(name, [])
+        if not self._waiting and self in sys.meta_path:
+            sys.meta_path.remove(self)
+        return functions
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -98,7 +118,7 @@ class _Finder(MetaPathFinder):
         loader.exec_module = execute_and_report  # type: ignore[method-assign]
 
     def _report(self, name: str) -> None:
-        for function in self._waiting.pop(name, ()):
+        for function in self._forget(name):
             _call(name, function)
 
 

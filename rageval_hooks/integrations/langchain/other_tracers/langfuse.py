@@ -17,7 +17,7 @@ from uuid import UUID
 from opentelemetry.trace import Span
 
 from rageval_hooks.integrations.capture.wrapped_methods import WrappedMethods
-from rageval_hooks.runtime.import_hooks import call_after_import
+from rageval_hooks.runtime.import_hooks import call_after_import, cancel_after_import
 
 __all__ = ["find_span", "is_active", "unwatch", "watch"]
 
@@ -52,6 +52,7 @@ def unwatch() -> None:
     """Restore the method."""
     global _watching, _wrapped
     _watching = False
+    cancel_after_import(_MODULE, _wrap)
     if _wrapped is not None:
         _wrapped.remove()
         _wrapped = None

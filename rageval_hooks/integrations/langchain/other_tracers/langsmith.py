@@ -19,7 +19,7 @@ from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, TraceFlags
 from rageval_hooks.integrations.capture.runs import Recording, Run
 from rageval_hooks.integrations.capture.wrapped_methods import WrappedMethods
 from rageval_hooks.runtime.ids import RANDOM
-from rageval_hooks.runtime.import_hooks import call_after_import
+from rageval_hooks.runtime.import_hooks import call_after_import, cancel_after_import
 from rageval_hooks.runtime.tracing import preset_ids
 
 __all__ = ["find_span", "is_active", "unwatch", "watch"]
@@ -48,11 +48,13 @@ def find_span(run_id: UUID, run: Run, recording: Recording) -> Span | None:
     if exporter is None:
         return None
     made = exporter._span_info.get(run_id)
+    # If the run took a while, its span exists by the end of the run and is still open.
     if made is not None:
         span: Span = made.span
         return span
     context = _choose(run_id, recording)
     if run is not recording.root:
+        # Without a span for the root, LangSmith traces only a part of the turn, in a trace that is not known.
         return NonRecordingSpan(context) if recording.other_span is not None else None
     around = _surrounding_function()
     if around is None:
@@ -67,6 +69,7 @@ def find_span(run_id: UUID, run: Run, recording: Recording) -> Span | None:
 
 def _active_exporter() -> Any:
     """Return the exporter of LangSmith's client; None if LangSmith does not trace here."""
+    # Not imported here: an application without LangSmith must not load it.
     trees, utils = sys.modules.get("langsmith.run_trees"), sys.modules.get("langsmith.utils")
     if trees is None or utils is None:
         return None
@@ -89,6 +92,7 @@ def _choose(run_id: UUID, recording: Recording) -> SpanContext:
     """Return the context for the span of a run; the same for each call with this run."""
     context = _chosen.get(run_id)
     if context is None:
+        # The trace of the application's current span, or that of the turn if it begins a trace.
         selection = recording.selection
         flags = TraceFlags(selection.flags)
         context = SpanContext(selection.trace_id, RANDOM.getrandbits(64) or 1, is_remote=False, trace_flags=flags)
@@ -112,6 +116,7 @@ def unwatch() -> None:
     """Restore the method, as soon as all spans have the ids that were chosen for them."""
     global _watching
     _watching = False
+    cancel_after_import(_EXPORTER, _wrap)
     _restore_when_done()
 
 
