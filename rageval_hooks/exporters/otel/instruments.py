@@ -10,6 +10,7 @@ from typing import Any
 from opentelemetry.metrics import CallbackOptions, Histogram, Meter, MeterProvider, Observation
 
 from rageval_hooks.exporters import semconv
+from rageval_hooks.exporters.otel.cardinality import OTHER
 from rageval_hooks.exporters.otel.signal import SCOPE
 from rageval_hooks.runtime.process_totals import PROCESS_TOTALS
 from rageval_hooks.version import __version__
@@ -30,8 +31,12 @@ _KNOWN_UNITS = {
     "USD": (semconv.METRIC_SCORE_COST, "USD", _USD_BUCKETS),
 }
 
-# "ms" and "km/h" become "ms" and "km_h".
+_MOST_UNITS = 20
+"""Each unit is a metric of its own, and a metric of the user may give a score any unit."""
+
+# What names of metrics cannot have: "km/h" becomes "km_h".
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
+_LONGEST_UNIT = 63  # OpenTelemetry refuses longer units, and those that are not ASCII
 
 
 class Instruments:
@@ -59,11 +64,13 @@ class Instruments:
 
     def score(self, unit: str) -> Histogram:
         """Return the histogram of the scores with a unit. Values of different units need different buckets."""
-        histogram = self._scores.get(unit)
-        if histogram is None:
-            name = f"{semconv.METRIC_SCORE}.{_NOT_IN_NAMES.sub('_', unit.lower()).strip('_')}"
-            histogram = self._scores[unit] = self._histogram(name, unit, "Scores of evaluations", None)
-        return histogram
+        if unit not in self._scores and len(self._scores) >= _MOST_UNITS:
+            unit = OTHER
+        if unit not in self._scores:
+            # No buckets are known to fit, so those of the provider have to do.
+            name = f"{semconv.METRIC_SCORE}.{_name_of_unit(unit)}"
+            self._scores[unit] = self._histogram(name, _valid_unit(unit), "Scores of evaluations", None)
+        return self._scores[unit]
 
     def _histogram(self, name: str, unit: str, description: str, buckets: Iterable[float] | None) -> Histogram:
         boundaries = None if buckets is None else list(buckets)
@@ -86,6 +93,15 @@ class Instruments:
         meter.create_observable_gauge(
             semconv.METRIC_QUEUE_CAPACITY, [_observer(_capacities)], "{item}", "Items that may wait in a queue"
         )
+
+
+def _name_of_unit(unit: str) -> str:
+    return _NOT_IN_NAMES.sub("_", unit.lower()).strip("_")[:_LONGEST_UNIT] or OTHER
+
+
+def _valid_unit(unit: str) -> str:
+    """Return the unit if OpenTelemetry accepts it, else an empty one: "µs" is not ASCII."""
+    return unit if unit.isascii() and len(unit) <= _LONGEST_UNIT and unit != OTHER else ""
 
 
 Rows = Iterable[tuple[int, str, str]]

@@ -76,6 +76,7 @@ class LogEvents(Signal[LoggerProvider]):
         """Write one event for each result."""
         if not self.connected() or self._logger is None:
             return False
+        # Log events may be later than their span, so they carry the true time, unlike the evaluation's span.
         now = time.time_ns()
         turn_context = self._spans.context_of(evaluation.turn)
         response_id = evaluated_response_id(evaluation.turn)
@@ -99,6 +100,7 @@ class LogEvents(Signal[LoggerProvider]):
         attributes = event_attributes(result, turn, self._policy, self._selection, response_id)
         attributes[semconv.TURN_ID] = turn.id
         # Readers weight each score by 1 / probability.
+        # With sampling, a mean over all traffic weights each score by the inverse of this.
         if isinstance(result, Score):
             attributes[semconv.PROBABILITY] = result.probability
         # Logfire tells evaluations of agents from others by this.

@@ -79,6 +79,7 @@ class ScoreMetrics(Signal[MeterProvider]):
         }
         instruments.turns.add(1, self._bounded.of(attributes), context=context)
         # Without local metrics there is no duration, and 0 would lower the average.
+        # Nothing ran if the turn was not RAG, or if all metrics need a judge: a zero would lower the percentiles.
         if evaluation.durations:
             instruments.inline_duration.record(evaluation.duration, context=context)
 
@@ -100,6 +101,7 @@ class ScoreMetrics(Signal[MeterProvider]):
                 semconv.SCORE_LABEL: score.label,
                 semconv.SCORE_MODEL: score.model,
                 semconv.TARGET_KIND: score.target.kind,
+                # The model that was evaluated, so that a dashboard can compare two of them.
                 semconv.RESPONSE_MODEL: turn.model,
             }
         )

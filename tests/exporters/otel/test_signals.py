@@ -398,6 +398,29 @@ class TestCardinality:
         assert "other" in names
 
     @pytest.mark.parametrize(
+        ("unit", "name"),
+        [
+            ("ms", "rageval.score.ms"),
+            ("km/h", "rageval.score.km_h"),
+            ("%", "rageval.score.other"),
+            ("µs", "rageval.score.s"),
+            ("x" * 100, "rageval.score." + "x" * 63),
+        ],
+    )
+    def test_any_unit_has_a_histogram(self, backend: Backend, unit: str, name: str) -> None:
+        """Also one that OpenTelemetry would refuse."""
+        backend.exporter().export(evaluation(Score(name="custom", value=5, unit=unit, high=None)))
+        assert backend.metrics()[name][0].sum == 5
+
+    def test_there_are_twenty_histograms_at_most(self, backend: Backend) -> None:
+        exporter = backend.exporter()
+        for number in range(50):
+            exporter.export(evaluation(Score(name="custom", value=1, unit=f"unit{number}", high=None)))
+        histograms = [name for name in backend.metrics() if name.startswith("rageval.score.unit")]
+        assert len(histograms) == 16
+        assert backend.metrics()["rageval.score.other"][0].count == 34
+
+    @pytest.mark.parametrize(
         ("reason", "kept"),
         [
             ("the queue is full: 2048 turns wait for evaluation", "the queue is full"),

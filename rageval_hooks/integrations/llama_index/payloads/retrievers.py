@@ -19,6 +19,7 @@ def top_k_of(retriever: Any) -> int | None:
     """Return how many passages a retriever or reranker is to return; None if it has no such field."""
     for fields in _all_fields(retriever):
         for name in _TOP_K:
+            # Not isinstance: a boolean is an int too.
             if type(fields.get(name)) is int:
                 found: int = fields[name]
                 return found
@@ -31,6 +32,7 @@ def collection_of(retriever: Any) -> str | None:
     for fields in _all_fields(retriever):
         for name in _STORES:
             store = fields.get(name)
+            # The class at least tells a Chroma from a test's store in memory.
             if store is not None:
                 return _collection_name(store) or type(store).__name__
     return None
