@@ -86,20 +86,21 @@ def parse_answer(text: str, schema: type[T], *, alone: bool = False) -> T:
     found = list(_objects(text))
     # The dump is the key: a repetition of the same object is one answer.
     fitting: dict[str, T] = {}
-    problems: list[str] = []
+    others = 0
     for item in found:
         try:
             value = _validated(text[item.start : item.end], item.value, schema)
         except ValueError as error:
-            problems.append(str(error))
+            problem = str(error)
+            others += 1
         else:
             fitting[value.model_dump_json()] = value
     answers = list(fitting.values())
     if not answers:
-        raise UnusableAnswerError([problem, *problems][-1], is_json=bool(found))
+        raise UnusableAnswerError(problem, is_json=bool(found))
     if len(answers) > 1:
         raise UnusableAnswerError("it contains several different answers", is_json=True)
-    if alone and (problems or _has_words(text, found)):
+    if alone and (others or _has_words(text, found)):
         raise UnusableAnswerError("it contains more than one JSON object", is_json=True, in_words=True)
     return answers[0]
 

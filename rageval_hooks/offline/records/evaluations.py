@@ -44,8 +44,8 @@ def _record(group: Group, number: int) -> Record:
 
 def _whole_turn(found: Sequence[Evaluation]) -> Turn:
     # Lines of later scores may have the turn without its content.
-    whole = [evaluation.turn for evaluation in found if evaluation.stage == "inline"]
-    return [*whole, found[0].turn][0]
+    whole = (evaluation.turn for evaluation in found if evaluation.stage == "inline")
+    return next(whole, found[0].turn)
 
 
 def _turn_id(row: Row) -> tuple[str]:

@@ -27,10 +27,11 @@ def chat_text(value: Any, role: str) -> str:
         value = value.get("messages")
     messages = items_or_empty(value)
     # LangChain's dumps have a list of messages per prompt: `[[{"type": "human", ...}]]`.
-    prompts = [prompt for prompt in messages[:1] if isinstance(prompt, list)]
+    if messages and isinstance(messages[0], list):
+        messages = messages[0]
     roles = _ROLES.get(role, frozenset())
     # The newest message counts: the earlier ones are the history of the conversation.
-    for message in reversed(mappings_in([*prompts, messages][0])):
+    for message in reversed(mappings_in(messages)):
         if _role(message) in roles:
             return _content(message)
     return ""
