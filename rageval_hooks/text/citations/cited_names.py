@@ -22,6 +22,7 @@ _NUMBER: Final = re.compile(
 )
 # "1-3", "1 – 3"
 _RANGE: Final = re.compile(r"(\d{1,3})\s?[-–—]\s?(\d{1,3})")
+# "[1900-1999]" is a period, not a hundred passages.
 _LONGEST_RANGE: Final = 50
 # "2019", "12:30", "1:02:03"
 _YEAR_OR_TIME: Final = re.compile(r"\d+|\d{1,2}(?::\d{2}){1,2}")
@@ -39,6 +40,7 @@ _ADDRESS: Final = re.compile(r"://|\A[^@]*\w\.[a-z]{2,5}\Z")
 # The "doc" of "doc-12".
 _PREFIX: Final = re.compile(r"([^\W\d_]{1,100})[^\sa-zA-Z]\S{0,2000}")
 _ID_WORDS: Final = frozenset("doc document source src passage ref reference context chunk snippet node file".split())
+# A name of this length with letters and digits is rather a hash than a word.
 _LONG_NAME: Final = 8
 # The outline of a name: letters become "A" or "a", digits "9".
 _CAPITAL: Final = re.compile(r"[A-Z]")
@@ -47,6 +49,7 @@ _DIGITS: Final = re.compile(r"\d+")
 _ASCII_DIGITS: Final = re.compile(r"[0-9]+")
 _LETTER_OR_DIGIT: Final = re.compile(r"[^\W_]")
 
+# Metadata that names the document of a passage, in LangChain, LlamaIndex and common loaders.
 _SOURCE_FIELDS: Final = ("source", "file_name", "file_path", "url", "title", "doc_id", "document_id")
 _ANNOTATION_FIELDS: Final = (
     "id", "source", "source_id", "document_id", "doc_id", "url", "title", "document_title", "file_name",
@@ -82,7 +85,6 @@ class _Shapes:
 
     def __init__(self, ids: Iterable[str], names: Iterable[str]) -> None:
         known = list(names)
-        # A file name or title alone makes nothing an id: without ids, words in brackets are words.
         self._prefixes = _ID_WORDS.union(filter(None, map(_prefix, known)))
         self._outlines = {outline for name in known for outline in _outlines(name)}
         self._are_words = any(_is_words_id(name) and not _is_id_like(name) for name in ids)
@@ -139,6 +141,7 @@ class Names:
         ids = list(self._named)
         for field in _SOURCE_FIELDS:
             self._add(passage.metadata.get(field) for passage in passages)
+        # Without ids, a word in brackets is a word: file names and titles look like any other text.
         self._shapes = _Shapes(ids, self._named) if ids else None
         for name in _texts(passage.id for passage in unseen):
             # A known name without a passage is recognised as a citation, and as a made-up one.
