@@ -10,6 +10,7 @@ from typing import Any
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.offline.jobs.journal import FORMAT, file_hash, journal_path, work_in
+from rageval_hooks.runtime.narrowing import mapping_or_empty
 
 __all__ = ["EarlierResult", "done_path", "earlier_result", "mark_finished"]
 
@@ -95,4 +96,4 @@ def _read(path: Path) -> tuple[bytes, Mapping[str, str]]:
         finished = json.loads(lines[-1])["finished"]
     except (OSError, ValueError, KeyError, IndexError, TypeError):
         return b"", {}
-    return lines[0], finished if isinstance(finished, Mapping) else {}
+    return lines[0], mapping_or_empty(finished)

@@ -108,7 +108,9 @@ def _metadata(fields: Fields) -> dict[str, Any]:
     return found
 
 
-def explain(error: ValidationError) -> str:
-    """Return pydantic's errors in one line."""
+def explain(error: ValidationError | TurnError) -> str:
+    """Return in one line why a row cannot be used; pydantic's own message has many."""
+    if isinstance(error, TurnError):
+        return str(error)
     problems = error.errors(include_url=False, include_input=False)
     return "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in problems)

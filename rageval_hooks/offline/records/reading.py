@@ -202,10 +202,8 @@ def _records(rows: Iterable[Row | BadRow], make: Make, required: tuple[str, ...]
             continue
         try:
             yield row.line, _record(row, make, required, prefix)
-        except ValidationError as error:
+        except (ValidationError, TurnError) as error:
             yield row.line, BadRow(row.line, explain(error), row.data)
-        except TurnError as error:
-            yield row.line, BadRow(row.line, str(error), row.data)
 
 
 def _record(row: Row, make: Make, required: tuple[str, ...], prefix: str) -> Record:

@@ -26,6 +26,7 @@ from rageval_hooks.offline.records.suggestions import suggest_map
 from rageval_hooks.offline.records.targets import target_text_in
 from rageval_hooks.offline.records.writers import check_output
 from rageval_hooks.runtime.jsonable import Data, Text
+from rageval_hooks.runtime.narrowing import text_or_none
 
 __all__ = ["COLUMNS", "GoldenQuestion", "question_id", "read_questions", "write_questions"]
 
@@ -133,11 +134,8 @@ def _questions(
             continue
         try:
             question, run = _of_row(row.data, table, mapping)
-        except ValidationError as error:
+        except (ValidationError, TurnError) as error:
             bad.append(BadRow(row.line, explain(error), dict(row.data)))
-            continue
-        except TurnError as error:
-            bad.append(BadRow(row.line, str(error), dict(row.data)))
             continue
         before = runs.setdefault((question.id, question.question), set())
         # Another run of the same question adds nothing; the same run again is another question with the same id.
@@ -201,8 +199,7 @@ def _reference(fields: Fields, table: bool) -> str | None:
 
 
 def _style(values: Mapping[str, Any]) -> str | None:
-    style = values.get("style")
-    return style if isinstance(style, str) and style else None
+    return text_or_none(values.get("style"))
 
 
 def _only_passage(fields: Fields, table: bool) -> str | None:
