@@ -226,7 +226,7 @@ def _judge(options: GenerateOptions) -> Judge:
 def _read_sources(options: GenerateOptions, warn: Say) -> tuple[list[Chunk], list[str]]:
     paths = [Path(source) for source in options.sources if not _is_object(source)]
     written = [*options.outputs, journal_path(options.outputs[0]), done_path(options.outputs[0])]
-    library = read_documents(paths, leave_out=written, encoding=options.encoding)
+    library = read_documents(paths, exclude=written, encoding=options.encoding)
     for line in library.skipped_lines():
         warn(line)
     chunks = list(chunks_of(library.documents, options.chunk_size))

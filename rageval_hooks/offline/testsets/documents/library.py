@@ -79,14 +79,14 @@ def kinds() -> list[str]:
     return sorted(_readers())
 
 
-def read_documents(paths: Iterable[Path], *, leave_out: Iterable[Path] = (), encoding: str | None = None) -> Library:
+def read_documents(paths: Iterable[Path], *, exclude: Iterable[Path] = (), encoding: str | None = None) -> Library:
     """Read files, and folders at any depth. Hidden files and folders are ignored.
 
     A file that cannot be read is a problem, and does not stop the rest.
 
     Args:
         paths: files and folders.
-        leave_out: files that are not documents, such as outputs within a folder.
+        exclude: files that are not documents, such as outputs within a folder.
         encoding: of text files; None to detect it.
 
     Raises:
@@ -95,7 +95,7 @@ def read_documents(paths: Iterable[Path], *, leave_out: Iterable[Path] = (), enc
     """
     library = Library()
     # An output in the folder of documents is not a document of the next run.
-    others = {path.resolve() for path in leave_out}
+    others = {path.resolve() for path in exclude}
     for path in paths:
         if not path.exists():
             raise ConfigurationError(f"there is no file or folder {str(path)!r}")
