@@ -41,9 +41,14 @@ REQUIREMENTS = (
     "langsmith[otel]",
     "logfire",
     "openinference-instrumentation-langchain",
+    "opentelemetry-instrumentation-langchain>=0.62",  # Traceloop's
+    "opentelemetry-instrumentation-logging",
+    "opentelemetry-instrumentation-threading",
     "rotel",
-    "traceloop-sdk",
 )
+
+WITHOUT_DEPENDENCIES = ("colorama", "cuid", "deprecated", "inflection", "traceloop-sdk>=0.62")
+"""Traceloop's SDK requires an instrumentor for each of some forty libraries. pip takes very long to resolve that."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -290,9 +295,9 @@ def install(folder: Path) -> Path:
     python = folder / "bin" / "python"
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    subprocess.run(
-        [python, "-m", "pip", "--quiet", "--disable-pip-version-check", "install", *REQUIREMENTS], check=True
-    )
+    pip = [python, "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
+    subprocess.run([*pip, *REQUIREMENTS], check=True)
+    subprocess.run([*pip, "--no-deps", *WITHOUT_DEPENDENCIES], check=True)
     return python
 
 

@@ -139,6 +139,22 @@ def test_all_spans_on_request(tracer: str) -> None:
     assert len(spans.by_id) == len(spans.all)
 
 
+@pytest.mark.parametrize("tracer", ["OpenInference", "OpenLLMetry", "Langfuse"])
+def test_a_turn_around_the_chain_is_in_the_trace_of_the_chain(tracer: str) -> None:
+    """``start_turn`` marks it, so it has a span of ours; the retriever and the model have theirs alone."""
+    provider, exporter = recording_provider()
+    with (
+        in_order("theirs first", LANGCHAIN[tracer](provider), ours(provider)) as (config, _),
+        rageval_hooks.start_turn(QUESTION) as turn,
+    ):
+        ask(config)
+        turn.respond("It was opened in 2019.")
+    spans = Finished(exporter)
+
+    assert [span.name for span in spans.ours] == ["rag turn", "evaluate"]
+    assert len(spans.traces) == 1
+
+
 def test_only_scores_without_another_tracer() -> None:
     """With ``spans="scores"`` the turn has a span of ours, and no steps."""
     provider, exporter = recording_provider()
