@@ -37,6 +37,7 @@ class EndedRuns:
 
     def add(self, ids: Iterable[Hashable]) -> None:
         """Keep the ids of runs that have just ended, or whose turn has."""
+        # Two threads may do this at the same time. Then ids are forgotten early, which only matters for stragglers.
         if len(self._recent) >= _REMEMBERED:
             self._older, self._recent = self._recent, {}
         self._recent.update(dict.fromkeys(ids, self._clock()))
@@ -51,6 +52,7 @@ class EndedRuns:
 
     def goes_on(self, run_id: Hashable) -> bool:
         """Return True if a run belongs to a turn that ended recently, and may itself still be running."""
+        # An id that is unknown counts as completed: whatever starts under it is a new turn.
         ended_at = self._recent.get(run_id) or self._older.get(run_id) or _COMPLETED
         return ended_at != _COMPLETED and self._clock() - ended_at < _STRAGGLING_NS
 

@@ -23,6 +23,7 @@ def turn_of(recording: Recording) -> Turn:
         ValueError: a run was recorded without its framework.
     """
     every_step = recording.owner.settings.spans == "all"
+    # The root is the first run, so its family is the first too.
     outer, *inner = _families(recording.runs)
     turn = _build(
         outer,
@@ -160,6 +161,7 @@ def _is_read_from_stream(call: Step, inner: Turn, border: Run) -> bool:
 
 def _merge_model_call(turn: Turn, inner: Turn, call: Step) -> Turn:
     """Add to a model call what only the wrapped framework knows: the provider's token counts and the model's name."""
+    # A model class of LlamaIndex around a chat model of LangChain passes on the text only.
     known = {"usage": call.usage or inner.usage, "model": call.model or inner.model}
     complete = call.model_copy(update=known)
     steps = tuple(complete if step is call else step for step in turn.steps)
@@ -180,6 +182,7 @@ def _merged_steps(outer: Sequence[Step], inner: Sequence[Step], border: Run) -> 
     parent_id = _nearest_step(outer, border)
     steps = list(outer)
     for step in inner:
+        # The inner framework does not know the steps of the outer one.
         is_outermost = step.parent_id is None
         steps.append(step.model_copy(update={"parent_id": parent_id}) if is_outermost else step)
     steps.sort(key=lambda step: step.started_at)
@@ -220,6 +223,7 @@ def _better_marked(passage: Passage, again: Passage) -> Passage:
 
 def _merged_queries(turn: Turn, inner: Turn) -> tuple[str, ...]:
     """Return the retrieval queries that differ from the user's. The inner turn's own query is one of them."""
+    # A dictionary keeps the order and drops repetitions.
     queries = dict.fromkeys(turn.retrieval_queries)
     if inner.query and inner.has_retrieval:
         queries[inner.query] = None

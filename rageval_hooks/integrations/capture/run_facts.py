@@ -77,6 +77,7 @@ def parent_id_among(run: Run, kept: Collection[int]) -> str | None:
         run: the run.
         kept: the identities of the runs that become steps.
     """
+    # Chains and prompts are no steps, unless the application asks for them with spans="all".
     for ancestor in run.ancestors():
         if id(ancestor) in kept:
             return ancestor.text_id
@@ -87,6 +88,7 @@ def seconds_to_first_token(run: Run | None, since: int) -> float | None:
     """Return the seconds from a time in nanoseconds to a call's first token; None if it was not streamed."""
     if run is None or run.first_token_at is None:
         return None
+    # The clock of the host may be set back. No time is negative.
     return max(0, run.first_token_at - since) / 1e9
 
 
@@ -126,6 +128,7 @@ def application_fields(
             "metadata": {"tenant": "acme"}}. What the framework knows wins.
     """
     context = attributes or {}
+    # Metadata of the framework is closer to the call than metadata of the whole request.
     shared = context.get("metadata") or {}
     return {
         "session_id": session_id or first_string(context, ("session.id",)),

@@ -79,6 +79,7 @@ class RunTable:
         run = self.get(run_id)
         if run is None or not text:
             return
+        # A list is appended to, because joining the text for each piece would take quadratic time.
         if run.tokens is not None:
             run.tokens.append(text)
         else:
@@ -97,6 +98,7 @@ class RunTable:
         recording, run = seen
         if run is None:
             return self._end_unrecorded(recording, run_id, error)
+        # The first of several handlers that report the end is as good as the others.
         if run.ended_at is None:
             run.output = output
             run.error = error
@@ -128,6 +130,7 @@ class RunTable:
     def _close(self, recording: Recording) -> Recording | None:
         if self._open.pop(recording.root.id, None) is None:
             return None  # another handler has closed it
+        # Before the ids are copied: a run that another thread adds now removes itself again.
         recording.closed = True
         ids = list(recording.ids)
         self._remember_ended(recording, ids)
