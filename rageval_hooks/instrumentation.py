@@ -178,12 +178,13 @@ def instrument(
         if _current is not None and _current.active and given == _current_arguments:
             return _current
         pipeline = Pipeline.build(**given)
-        integrations = _integrations()
+        integrations, missing = _integrations()
         frameworks = [name for name in integrations if name != _MANUAL]
         if not frameworks:
             _logger.info(
-                "rageval-hooks: no supported framework is installed, so only start_turn() makes turns; to capture "
-                "LangChain or LlamaIndex, install langchain-core or llama-index-core"
+                "rageval-hooks: no supported framework is installed, so only start_turn() makes turns; to capture a "
+                "framework, install one of: %s",
+                ", ".join(missing),
             )
         if pipeline.enabled:
             pipeline.load_models()
@@ -230,14 +231,19 @@ def _detach(instrumentation: Instrumentation) -> None:
     with _lock:
         if _current is not instrumentation:
             return
-        for integration in _integrations().values():
+        integrations, _ = _integrations()
+        for integration in integrations.values():
             integration.detach()
         _current, _current_arguments = None, {}
 
 
-def _integrations() -> dict[str, ModuleType]:
-    """Return the integrations whose frameworks are installed, by name. Adding one is adding a package."""
-    found = {}
+def _integrations() -> tuple[dict[str, ModuleType], list[str]]:
+    """Return the integrations whose frameworks are installed, by name, and the packages that the others need.
+
+    Adding one is adding a package.
+    """
+    found: dict[str, ModuleType] = {}
+    missing: list[str] = []
     for info in iter_modules(import_module(_INTEGRATIONS).__path__):
         if not info.ispkg:
             continue
@@ -247,11 +253,12 @@ def _integrations() -> dict[str, ModuleType]:
             # Usually the framework is not installed. If it is, its version is too old for us.
             if _is_installed(error.package):
                 _logger.warning("rageval-hooks: %s is not instrumented: %s", info.name, error)
+            missing.append(error.package)
             continue
         # `capture` is what integrations share.
         if hasattr(module, "attach"):
             found[info.name] = module
-    return found
+    return found, missing
 
 
 def _is_installed(requirement: str) -> bool:

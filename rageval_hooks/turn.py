@@ -313,7 +313,7 @@ class Turn(Data):
             is not known: it ran in another process, or too long ago.
         error: the exception that ended it.
         name: name of the chain, agent or query engine.
-        framework: ``langchain``, ``llama_index`` or None.
+        framework: the name of the integration that captured it, for example ``langchain``; None without one.
         session_id: the id of the conversation.
         user_id: the application's id of the user.
         metadata: whatever else the application attached.

@@ -13,7 +13,7 @@ __all__ = ["MissingPassages", "reason_without_passages"]
 _PAGE = 'docs/troubleshooting.md, "Answers without passages"'
 
 _REASONS = {
-    "no_retriever": "no retriever was called that LangChain or LlamaIndex report",
+    "no_retriever": "no retriever was called that a captured framework reports",
     "text_only_tool": "a tool returned its results as text only",
     "nothing_found": "the retriever returned nothing",
     "not_in_prompt": "the retrieved documents are not in the model's prompt",

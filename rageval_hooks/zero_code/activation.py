@@ -8,18 +8,19 @@ patch the threads, before it imports a framework.
 from __future__ import annotations
 
 import logging
+from importlib.machinery import PathFinder
+from importlib.util import find_spec, module_from_spec
+from pkgutil import iter_modules
 from typing import Any
 
+from rageval_hooks import integrations
 from rageval_hooks.errors import RagevalError
 from rageval_hooks.instrumentation import instrument, is_instrumented
 from rageval_hooks.runtime.import_hooks import call_after_import
 
-__all__ = ["instrument_when_needed"]
+__all__ = ["instrument_when_needed", "trigger_modules"]
 
 _logger = logging.getLogger(__name__)
-
-FRAMEWORKS = ("langchain_core", "llama_index_instrumentation")
-"""Every application of a supported framework imports one of these."""
 
 
 def instrument_when_needed(**settings: Any) -> None:
@@ -31,8 +32,26 @@ def instrument_when_needed(**settings: Any) -> None:
         settings: the keyword arguments of :func:`rageval_hooks.instrument`.
     """
     activation = _Activation(settings)
-    for framework in FRAMEWORKS:
-        call_after_import(framework, activation.run_once)
+    for module in trigger_modules():
+        call_after_import(module, activation.run_once)
+
+
+def trigger_modules() -> list[str]:
+    """Return the modules whose import means that an application uses a framework.
+
+    Each integration names its module in the file ``trigger``.
+    """
+    found = []
+    for info in iter_modules(integrations.__path__):
+        package = find_spec(f"{integrations.__name__}.{info.name}")
+        folders = package.submodule_search_locations if package is not None else None
+        # The file is executed without its package: importing the package would import the framework.
+        spec = PathFinder.find_spec("trigger", folders) if folders else None
+        if spec is not None and spec.loader is not None:
+            trigger = module_from_spec(spec)
+            spec.loader.exec_module(trigger)
+            found.append(trigger.MODULE)
+    return found
 
 
 class _Activation:

@@ -1,0 +1,7 @@
+"""The module that every application of LlamaIndex imports. ``zero_code`` waits for it, and reads only this file."""
+
+from typing import Final
+
+__all__ = ["MODULE"]
+
+MODULE: Final = "llama_index_instrumentation"
