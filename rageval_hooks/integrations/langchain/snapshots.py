@@ -25,6 +25,7 @@ from rageval_hooks.integrations.langchain.payloads import (
     is_structured_answer,
     plain,
 )
+from rageval_hooks.runtime.jsonable import string_of
 
 __all__ = ["snapshot_documents", "snapshot_runs"]
 
@@ -63,7 +64,11 @@ def snapshot_runs(runs: Iterable[Run], every_step: bool) -> None:
         every_step: keep the values of chains, prompts and parsers too, not only of the root and the usual steps.
     """
     seen: dict[int, Any] = {}
+    errors: dict[int, Exception] = {}
     for run in runs:
+        if run.error is not None:
+            # An exception that leaves a node also ends the runs around it.
+            run.error = errors.setdefault(id(run.error), _without_frames(run.error))
         if _is_needed(run, every_step):
             _snapshot_run(run, seen)
         elif run.kind == "prompt":
@@ -71,6 +76,14 @@ def snapshot_runs(runs: Iterable[Run], every_step: bool) -> None:
             run.input, run.output = copy_value(run.input, DEPTH, seen), None
         else:
             run.input = run.output = None
+
+
+def _without_frames(error: BaseException) -> Exception:
+    """Return an exception with the same name and message that keeps nothing of the application alive.
+
+    The traceback of an exception refers to the frames of the application, and so to everything in them.
+    """
+    return type(type(error).__name__, (Exception,), {})(string_of(error))
 
 
 def _is_needed(run: Run, every_step: bool) -> bool:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import subprocess
 import sys
 import textwrap
+import weakref
 from collections.abc import Iterator
 from typing import Annotated, Any, TypedDict
 
@@ -444,3 +446,25 @@ def test_a_resumed_turn_is_in_the_trace_of_the_call_that_resumed_it(captured: Ca
 
     assert captured.turn.span is not None
     assert captured.turn.span.trace_id == f"{span.get_span_context().trace_id:032x}"
+
+
+class LocalValue:
+    """Something large that a node has in a local variable."""
+
+
+def test_a_held_turn_keeps_no_frame_of_the_application(captured: Captured) -> None:
+    """The exception by which a node waits refers to the node's frame. The held turn has only its name and message."""
+    alive: list[weakref.ref[LocalValue]] = []
+
+    def wait(state: State) -> Any:
+        local = LocalValue()
+        alive.append(weakref.ref(local))
+        return {"approved": interrupt("go on?")}
+
+    builder = StateGraph(State).add_sequence([("wait", wait), ("write", write)]).add_edge(START, "wait")
+    waiting = builder.compile(checkpointer=InMemorySaver())
+
+    waiting.invoke({"question": QUESTION, "documents": FACTS}, thread("frames"))
+    gc.collect()
+
+    assert [reference() for reference in alive] == [None]
