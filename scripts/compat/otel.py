@@ -41,13 +41,21 @@ REQUIREMENTS = (
     "langsmith[otel]",
     "logfire",
     "openinference-instrumentation-langchain",
-    "opentelemetry-instrumentation-langchain>=0.62",  # Traceloop's
+    "rotel",
+    # What Traceloop's SDK imports.
+    "aiohttp",
+    "colorama",
+    "cuid",
+    "deprecated",
+    "inflection",
+    "jinja2",
+    "opentelemetry-instrumentation-langchain>=0.62",
     "opentelemetry-instrumentation-logging",
     "opentelemetry-instrumentation-threading",
-    "rotel",
+    "tenacity",
 )
 
-WITHOUT_DEPENDENCIES = ("colorama", "cuid", "deprecated", "inflection", "traceloop-sdk>=0.62")
+WITHOUT_DEPENDENCIES = ("traceloop-sdk>=0.62",)
 """Traceloop's SDK requires an instrumentor for each of some forty libraries. pip takes very long to resolve that."""
 
 
@@ -297,7 +305,9 @@ def install(folder: Path) -> Path:
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     pip = [python, "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
     subprocess.run([*pip, *REQUIREMENTS], check=True)
-    subprocess.run([*pip, "--no-deps", *WITHOUT_DEPENDENCIES], check=True)
+    done = subprocess.run([*pip, "--no-deps", *WITHOUT_DEPENDENCIES], capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(done.stderr)
     return python
 
 
