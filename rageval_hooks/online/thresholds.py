@@ -30,9 +30,9 @@ class Thresholds:
             metric: the metric that computed it and defines it.
         """
         definition = next((definition for definition in metric.scores if definition.name == score.name), None)
+        # A metric may return a score without a definition; nothing is known about its range then.
         if definition is None:
             return score
-        # A metric may return a score without a definition; nothing is known about its range then.
         threshold = self._threshold(score, definition)
         return score if threshold is None else definition.label(score, threshold)
 

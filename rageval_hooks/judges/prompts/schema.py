@@ -134,11 +134,9 @@ def _check_keywords(schema: Schema) -> None:
 
 def _described(schema: Schema) -> str:
     """Return the description with the bounds, for example "The grade. (at least 0, at most 3)"."""
-    bounds = [text.format(schema[key]) for key, text in _BOUNDS.items() if key in schema]
-    parts = [schema.get("description", "")]
-    if bounds:
-        parts.append(f"({', '.join(bounds)})")
-    return " ".join(part for part in parts if part)
+    bounds = ", ".join(text.format(schema[key]) for key, text in _BOUNDS.items() if key in schema)
+    parts = [schema.get("description", ""), f"({bounds})" if bounds else ""]
+    return " ".join(filter(None, parts))
 
 
 def _strict_items(schema: Schema, definitions: Mapping[str, Schema], parents: tuple[str, ...]) -> Schema:

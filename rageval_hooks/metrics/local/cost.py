@@ -119,7 +119,8 @@ def _provider_of_answer(turn: Turn) -> str | None:
         return step.kind == "llm" and step.model == turn.model and step.provider is not None
 
     # The answer is written last: an earlier call may have used the same model of another provider.
-    return next((step.provider for step in reversed(turn.steps) if wrote_answer(step)), None)
+    step = next(filter(wrote_answer, reversed(turn.steps)), None)
+    return step.provider if step else None
 
 
 def _why_no_price(call: _PricedCall) -> str | None:

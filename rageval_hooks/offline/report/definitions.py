@@ -79,12 +79,8 @@ def _find(name: str, metric: str | None) -> ScoreDefinition | None:
     if name in DERIVED:
         return DERIVED[name]
     made_by = _installed(metric)
-    if made_by is None:
-        return None
-    for definition in made_by.scores:
-        if definition.name == name:
-            return definition
-    return None
+    definitions = made_by.scores if made_by else ()
+    return next((definition for definition in definitions if definition.name == name), None)
 
 
 def _installed(metric: str | None) -> Metric | None:
@@ -100,8 +96,5 @@ def _installed(metric: str | None) -> Metric | None:
 @cache
 def _builtin() -> dict[str, tuple[str, ScoreDefinition]]:
     """Return the built-in scores: name → (metric, definition)."""
-    found = {}
-    for name, metric in REGISTRY.builtin().items():
-        for definition in metric.scores:
-            found[definition.name] = (name, definition)
-    return found
+    metrics = REGISTRY.builtin().items()
+    return {definition.name: (name, definition) for name, metric in metrics for definition in metric.scores}

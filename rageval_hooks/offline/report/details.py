@@ -20,6 +20,7 @@ from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.targets import target_rank
 from rageval_hooks.offline.report.derived import answered_score, rank_scores, rank_status
 from rageval_hooks.runtime.jsonable import Data
+from rageval_hooks.runtime.narrowing import mappings_in
 from rageval_hooks.score import Score, is_about_turn
 from rageval_hooks.text.formatting import truncate
 from rageval_hooks.turn import Passage, Turn
@@ -280,16 +281,10 @@ def _support_of(value: float) -> Support:
 
 def _judged(item: Mapping[str, Any], turn: Turn) -> Sentence:
     """Return a sentence that a judge has called supported or not, with the passages that it named."""
-    quotes = []
-    support: Support = "unsupported"
-    for given in item.get("support") or ():
-        if not isinstance(given, Mapping):
-            continue
-        # The judge names passages for a sentence that they support in part.
-        support = "weak"
-        quote = _quote(given.get("passage"), given.get("text"), turn)
-        if quote is not None:
-            quotes.append(quote)
+    named = mappings_in(item.get("support"))
+    quotes = filter(None, (_quote(given.get("passage"), given.get("text"), turn) for given in named))
+    # The judge also names passages for a sentence that they support in part.
+    support: Support = "weak" if named else "unsupported"
     if item.get("fully_supported"):
         support = "supported"
     note = str(item.get("explanation") or "")

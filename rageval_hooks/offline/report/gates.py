@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 
 from rageval_hooks.errors import ConfigurationError, UnknownNameError
 from rageval_hooks.offline.jobs.allowance import ErrorAllowance
@@ -93,12 +94,9 @@ def check_gate(report: Report, gate: Gate) -> GateResult:
     """
     # The baseline passed its own checks when it was made; only the files after it are checked.
     checked = report.files[1:] if gate.has_baseline else report.files
-    failures: list[str] = []
-    for file in checked:
-        failures += _too_many_errors(file, gate.max_errors)
-    for name, bound in gate.bounds.items():
-        for file in checked:
-            failures += _shortfall(file, name, bound)
+    failures = [line for file in checked for line in _too_many_errors(file, gate.max_errors)]
+    for (name, bound), file in product(gate.bounds.items(), checked):
+        failures += _shortfall(file, name, bound)
     if not gate.has_baseline:
         return GateResult(failures=tuple(failures))
 

@@ -107,8 +107,7 @@ def _bracketed(text: str, is_known: Callable[[str], bool]) -> Iterator[Marker]:
 
 def _split_tokens(body: str) -> tuple[str, ...]:
     """Return the tokens in "1, 3; doc-7"."""
-    parts = (part.strip() for part in re.split(r"[,;]", body))
-    return tuple(part for part in parts if part)
+    return tuple(filter(None, map(str.strip, re.split(r"[,;]", body))))
 
 
 def _raised(text: str) -> Iterator[Marker]:
