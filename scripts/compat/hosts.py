@@ -94,6 +94,7 @@ SUITES = {
             "uvloop",
         ),
         environment=(("NO_DOCKER", "true"),),  # no tests that need a database server
+        runs_left=1,  # a test cancels a run with a trace policy, whose end LangGraph then reports to tracers only
     ),
     "prebuilt": Suite(
         distribution="langgraph-prebuilt",
