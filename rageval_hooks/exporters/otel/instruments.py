@@ -32,7 +32,7 @@ _KNOWN_UNITS = {
 }
 
 _MOST_UNITS = 20
-"""Each unit is a metric of its own, and a metric of the user may give a score any unit."""
+"""Each unit is a separate instrument, and a custom metric may give a score any unit."""
 
 # What names of metrics cannot have: "km/h" becomes "km_h".
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
