@@ -255,6 +255,11 @@ def _integrations() -> tuple[dict[str, ModuleType], list[str]]:
                 _logger.warning("rageval-hooks: %s is not instrumented: %s", info.name, error)
             missing.append(error.package)
             continue
+        except Exception as error:
+            # For example a new version of the framework, without a name that we import. The application must start.
+            reason = f"{type(error).__name__}: {error}"
+            _logger.warning("rageval-hooks: %s is not instrumented: %s", info.name, reason)
+            continue
         # `capture` is what integrations share.
         if hasattr(module, "attach"):
             found[info.name] = module

@@ -38,6 +38,21 @@ def test_the_same_line_twice_is_one_instrumentation() -> None:
     assert len(memory.evaluations) == 1
 
 
+def test_an_integration_that_cannot_be_imported_does_not_stop_the_application(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A warning names it, and the other frameworks are captured."""
+    monkeypatch.setitem(sys.modules, "rageval_hooks.integrations.llama_index", None)  # its import raises ImportError
+    memory = InMemoryExporter()
+    with rageval_hooks.instrument(metrics=[], exporters=[memory]) as handle:
+        lcel().invoke(QUESTION)
+        handle.flush(10)
+
+    assert handle.frameworks == ("langchain",)
+    assert len(memory.evaluations) == 1
+    assert "llama_index is not instrumented: ModuleNotFoundError" in caplog.text
+
+
 def test_another_line_replaces_the_first() -> None:
     """The last settings hold; what the first handle had seen is still delivered."""
     old, new = InMemoryExporter(), InMemoryExporter()
