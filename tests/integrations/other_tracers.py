@@ -14,6 +14,7 @@ from langchain_core.callbacks import BaseCallbackManager
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import Sampler
 
 __all__ = ["LANGCHAIN", "LLAMA_INDEX", "Finished", "Tracer", "in_order", "recording_provider"]
 
@@ -57,10 +58,10 @@ class Finished:
         return self.by_id[span.parent.span_id]
 
 
-def recording_provider() -> tuple[TracerProvider, InMemorySpanExporter]:
+def recording_provider(sampler: Sampler | None = None) -> tuple[TracerProvider, InMemorySpanExporter]:
     """Return a provider, and what keeps its spans."""
     exporter = InMemorySpanExporter()
-    provider = TracerProvider(shutdown_on_exit=False)
+    provider = TracerProvider(sampler=sampler, shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     return provider, exporter
 

@@ -48,7 +48,8 @@ def look_for_other_span(run: Run, recording: Recording, find: Find) -> None:
         found = _valid(find(root, recording))
         if found is not None:
             recording.other_span = found
-            _name_once(found)
+            if shares_spans(recording):
+                _name_once(found)
     if run is root or run.kind not in _STEPS or not shares_spans(recording):
         return
     found = _valid(find(run, recording))
@@ -68,4 +69,4 @@ def _name_once(span: Span) -> None:
     scope = getattr(getattr(span, "instrumentation_scope", None), "name", None)
     if scope and scope not in _named:
         _named.add(scope)
-        _logger.info("rageval-hooks: %s makes spans, so the scores are added to those (spans='auto')", scope)
+        _logger.info("rageval-hooks: %s makes spans, so the scores are added to those", scope)

@@ -64,6 +64,7 @@ class Recorder(RunTable):
         framework: Framework | None = None,
         standalone: bool = True,
         selection: TurnContext | None = None,
+        context: Context | None = None,
         details: dict[str, Any] | None = None,
     ) -> Run | None:
         """Record that a run has started.
@@ -79,6 +80,7 @@ class Recorder(RunTable):
             framework: the framework that reports the run. A run of another framework may enclose it more closely.
             standalone: False if the run cannot be a turn by itself. As a root it counts as sampled out.
             selection: the sampling decision if the run is a root; None to ask ``owner``.
+            context: the OpenTelemetry context of the turn if the run is a root; None for the current one.
             details: initial value of :attr:`Run.details`.
 
         Returns:
@@ -96,7 +98,7 @@ class Recorder(RunTable):
                 root.details = details
                 if selection is None:
                     may_be_turn = explicit or not self._continues_unsampled(framework)
-                    selection = _select(owner, is_turn=standalone and may_be_turn)
+                    selection = _select(owner, context, is_turn=standalone and may_be_turn)
                 return self._start_root(owner, root, selection)
             around = placed
 
@@ -207,9 +209,11 @@ class Recorder(RunTable):
         return None
 
 
-def _select(owner: Pipeline, is_turn: bool) -> TurnContext:
+def _select(owner: Pipeline, context: Context | None, is_turn: bool) -> TurnContext:
     """Ask a pipeline whether a root is sampled. A root that is not a turn counts as sampled out."""
-    return owner.begin(otel_context.get_current()) if is_turn else _SAMPLED_OUT
+    if not is_turn:
+        return _SAMPLED_OUT
+    return owner.begin(otel_context.get_current() if context is None else context)
 
 
 def _lies_within(inner: Entry, outer: Entry) -> bool:

@@ -21,7 +21,7 @@ from rageval_hooks.integrations.langchain.framework import (
     identity_of_call,
     key_of,
 )
-from rageval_hooks.integrations.langchain.other_tracers import note_other_span
+from rageval_hooks.integrations.langchain.other_tracers import context_of_root, note_other_span
 from rageval_hooks.integrations.langchain.payloads import content_text
 from rageval_hooks.integrations.langchain.resuming import (
     note_sampling,
@@ -111,6 +111,7 @@ class TurnHandler(BaseCallbackHandler):
                 framework=FRAMEWORK,
                 details=details_of(kind, parent_run_id, fields),
                 selection=None if parent_run_id is not None else selection_of_first_half(pipeline, input, fields),
+                context=None if parent_run_id is not None else context_of_root(run_id),
             )
             if parent_run_id is None and _recorder.knows(key_of(run_id)):
                 note_sampling(fields.get("metadata"), sampled_out=_recorder.get(key_of(run_id)) is None)

@@ -23,7 +23,7 @@ from rageval_hooks.integrations.capture.run_facts import detail_of
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.llama_index.framework import FRAMEWORK
 from rageval_hooks.integrations.llama_index.model_events import HANDLERS, keep_model_open
-from rageval_hooks.integrations.llama_index.other_tracers import note_other_span
+from rageval_hooks.integrations.llama_index.other_tracers import context_of_root, note_other_span
 from rageval_hooks.integrations.llama_index.payloads import (
     Streamed,
     arguments_of,
@@ -156,6 +156,7 @@ def _start(pipeline: Pipeline, span_id: str, parent_id: str | None, bound_args: 
         bound_args,
         framework=FRAMEWORK,
         standalone=kind not in _NO_TURN,
+        context=None if parent_id is not None else context_of_root(span_id),
     )
     if run is None:
         return

@@ -10,13 +10,14 @@ from collections.abc import Callable
 from typing import Any
 
 from llama_index_instrumentation import get_dispatcher
-from opentelemetry.trace import Span
+from opentelemetry.context import Context
+from opentelemetry.trace import Span, set_span_in_context
 
 from rageval_hooks.integrations.capture.other_spans import look_for_other_span, may_have_other_span
 from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.capture.runs import Recording, Run
 
-__all__ = ["find_span", "note_other_span"]
+__all__ = ["context_of_root", "find_span", "note_other_span"]
 
 _logger = logging.getLogger(__name__)
 _recorder = shared_recorder()
@@ -56,7 +57,21 @@ def note_other_span(run: Run) -> None:
         look_for_other_span(run, recording, find_span)
 
 
+def context_of_root(span_id: str) -> Context | None:
+    """Return the current context with another tracer's span for a root that starts; None without such a span.
+
+    The turn is then sampled like that span. Most tracers do not make their spans current.
+    """
+    span = _open_span(span_id)
+    return None if span is None else set_span_in_context(span)
+
+
 def find_span(run: Run, _: Recording) -> Span | None:
+    """Return the span of another tracer for a run of LlamaIndex; None if it has not made one."""
+    return _open_span(run.text_id)
+
+
+def _open_span(span_id: str) -> Span | None:
     """Return the span of another tracer for a run of LlamaIndex; None if it has not made one."""
     for handler in get_dispatcher().span_handlers:
         read = _reader_of(type(handler).__module__)
@@ -65,7 +80,7 @@ def find_span(run: Run, _: Recording) -> Span | None:
         try:
             # OpenLLMetry moves spans whose answer is being streamed.
             for table in (handler.open_spans, getattr(handler, "waiting_for_streaming_spans", {})):
-                kept = table.get(run.text_id)
+                kept = table.get(span_id)
                 span = None if kept is None else read(kept)
                 if span is not None:
                     return span

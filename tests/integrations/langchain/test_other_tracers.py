@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.sampling import TraceIdRatioBased
 from opentelemetry.trace import SpanContext
 
 import rageval_hooks
@@ -153,6 +154,22 @@ def test_a_turn_around_the_chain_is_in_the_trace_of_the_chain(tracer: str) -> No
 
     assert [span.name for span in spans.ours] == ["rag turn", "evaluate"]
     assert len(spans.traces) == 1
+
+
+@pytest.mark.parametrize("tracer", ["OpenInference", "OpenLLMetry", "GenAI", "Langfuse"])
+def test_exactly_the_traces_that_are_recorded_have_scores(tracer: str) -> None:
+    """The provider samples them: a turn follows the decision for the other tracer's span."""
+    provider, exporter = recording_provider(TraceIdRatioBased(0.5))
+    with in_order("theirs first", LANGCHAIN[tracer](provider), ours(provider)) as (config, handle):
+        for _ in range(20):
+            ask(config)
+        assert handle.flush(10)
+        evaluated = handle.stats()["evaluated"]
+    spans = Finished(exporter)
+
+    assert 0 < len(spans.roots) < 20
+    assert {span.parent.span_id for span in spans.ours} == {root.context.span_id for root in spans.roots}
+    assert evaluated == len(spans.roots)
 
 
 def test_only_scores_without_another_tracer() -> None:

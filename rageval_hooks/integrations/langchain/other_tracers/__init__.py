@@ -7,18 +7,19 @@ handlers cannot be reached from ours, and LangSmith makes its spans when the run
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from uuid import UUID
 
-from opentelemetry.trace import Span
+from opentelemetry.context import Context
+from opentelemetry.trace import Span, set_span_in_context
 
 from rageval_hooks.integrations.capture.other_spans import look_for_other_span, may_have_other_span
 from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.capture.runs import Recording, Run
 from rageval_hooks.integrations.langchain.other_tracers import instrumentors, langfuse, langsmith
 
-__all__ = ["note_other_span", "unwatch", "watch"]
+__all__ = ["context_of_root", "note_other_span", "unwatch", "watch"]
 
 _logger = logging.getLogger(__name__)
 
@@ -34,19 +35,29 @@ def note_other_span(run: Run) -> None:
         look_for_other_span(run, recording, _find_span)
 
 
+def context_of_root(run_id: UUID) -> Context | None:
+    """Return the current context with another tracer's span for a root that starts; None without such a span.
+
+    The turn is then sampled like that span. Most tracers do not make their spans current.
+    """
+    if not _is_any_active():
+        return None
+    span = _first_span(run_id, (instrumentors.find_span, langfuse.find_span))
+    return None if span is None else set_span_in_context(span)
+
+
 def _is_any_active() -> bool:
     return instrumentors.is_active() or langfuse.is_active() or langsmith.is_active()
 
 
 def _find_span(run: Run, recording: Recording) -> Span | None:
     """Return the span of another tracer for a run of LangChain; None if it has not made one."""
-    run_id = UUID(run.text_id)
-    # If several tracers are active, the first one's span gets the scores.
-    finders: tuple[Callable[[UUID], Span | None], ...] = (
-        instrumentors.find_span,
-        langfuse.find_span,
-        partial(langsmith.find_span, run=run, recording=recording),
-    )
+    of_langsmith = partial(langsmith.find_span, run=run, recording=recording)
+    return _first_span(UUID(run.text_id), (instrumentors.find_span, langfuse.find_span, of_langsmith))
+
+
+def _first_span(run_id: UUID, finders: Iterable[Callable[[UUID], Span | None]]) -> Span | None:
+    """Return the first span that is found: if several tracers are active, the first one's span gets the scores."""
     for find in finders:
         try:
             span = find(run_id)
