@@ -188,11 +188,11 @@ def instrument(
             )
         if pipeline.enabled:
             pipeline.load_models()
-        for integration in integrations.values():
-            if pipeline.enabled:
-                integration.attach(pipeline)
-            else:
+        for name, integration in integrations.items():
+            if not pipeline.enabled:
                 integration.detach()
+            elif not _attach(name, integration, pipeline) and name in frameworks:
+                frameworks.remove(name)
         previous, _current, _current_arguments = _current, Instrumentation(pipeline, frameworks), given
         if previous is not None and previous.active:
             _logger.info(
@@ -200,6 +200,18 @@ def instrument(
             )
             previous.active = False
         return _current
+
+
+def _attach(name: str, integration: ModuleType, pipeline: Pipeline) -> bool:
+    """Attach an integration. Returns False if that failed: the application must start all the same."""
+    try:
+        integration.attach(pipeline)
+    except ConfigurationError:
+        raise
+    except Exception as error:
+        _logger.warning("rageval-hooks: %s is not instrumented: %s: %s", name, type(error).__name__, error)
+        return False
+    return True
 
 
 def is_instrumented() -> bool:

@@ -53,6 +53,26 @@ def test_an_integration_that_cannot_be_imported_does_not_stop_the_application(
     assert "llama_index is not instrumented: ModuleNotFoundError" in caplog.text
 
 
+def test_an_integration_that_cannot_be_attached_does_not_stop_the_application(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A warning names it, and the other frameworks are captured."""
+    from rageval_hooks.integrations import llama_index
+
+    def attach(pipeline: object) -> None:
+        raise AttributeError("no attribute 'add_span_handler'")
+
+    monkeypatch.setattr(llama_index, "attach", attach)
+    memory = InMemoryExporter()
+    with rageval_hooks.instrument(metrics=[], exporters=[memory]) as handle:
+        lcel().invoke(QUESTION)
+        handle.flush(10)
+
+    assert handle.frameworks == ("langchain",)
+    assert len(memory.evaluations) == 1
+    assert "llama_index is not instrumented: AttributeError" in caplog.text
+
+
 def test_another_line_replaces_the_first() -> None:
     """The last settings hold; what the first handle had seen is still delivered."""
     old, new = InMemoryExporter(), InMemoryExporter()
