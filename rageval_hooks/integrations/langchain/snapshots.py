@@ -83,7 +83,8 @@ def _without_frames(error: BaseException) -> Exception:
 
     The traceback of an exception refers to the frames of the application, and so to everything in them.
     """
-    return type(type(error).__name__, (Exception,), {})(string_of(error))
+    kind: type[Exception] = type(type(error).__name__, (Exception,), {})
+    return kind(string_of(error))
 
 
 def _is_needed(run: Run, every_step: bool) -> bool:
