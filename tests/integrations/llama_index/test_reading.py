@@ -13,7 +13,7 @@ from llama_index.core.schema import NodeWithScore, TextNode
 from llama_index.core.workflow import Event, StartEvent, StopEvent, Workflow, step
 
 from tests.integrations.langchain.conftest import Captured
-from tests.integrations.llama_index.fakes import FACTS, MiniLM, ScriptedRetriever, index, llm
+from tests.integrations.llama_index.fakes import FACTS, ScriptedRetriever, WordCounts, index, llm
 
 QUESTION = "When was the pier opened?"
 ANSWER = "It was opened in 2019."
@@ -78,7 +78,7 @@ def test_an_engine_that_tries_again_until_its_evaluator_is_content(
 ) -> None:
     """The evaluator's index of the same passages, and its prompts, are neither context nor question."""
     monkeypatch.setattr(Settings, "_llm", llm())
-    monkeypatch.setattr(Settings, "_embed_model", MiniLM())
+    monkeypatch.setattr(Settings, "_embed_model", WordCounts())
     verdicts = iter(["NO", "YES"])
     evaluator = RelevancyEvaluator(llm=llm(lambda messages: next(verdicts)))
     RetryQueryEngine(index().as_query_engine(llm=llm(), similarity_top_k=2), evaluator).query(QUESTION)
