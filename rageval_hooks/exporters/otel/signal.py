@@ -112,7 +112,7 @@ class Signal(ABC, Generic[Provider]):
         return in_time and (self._own is None or self._delivered_everything(self._own))
 
     def shutdown(self, timeout: float) -> bool:
-        """Shut our own provider down. A provider of the application stays open: its owner closes it.
+        """Shut our own provider down. A provider of the application is flushed and stays open: its owner closes it.
 
         Returns:
             False if something was lost or rejected since the last flush.
@@ -120,7 +120,8 @@ class Signal(ABC, Generic[Provider]):
         # Taken first: a second call then has nothing to do.
         own, self._own = self._own, None
         if own is None:
-            return True
+            # Score APIs that are shut down next can only refer to spans that have arrived.
+            return self.flush(timeout)
         self._provider = None
         self._make_own.cache_clear()
         in_time = self._in_time(own.provider.shutdown, timeout)
