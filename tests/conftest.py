@@ -29,7 +29,7 @@ if threading.current_thread() is threading.main_thread() and signal.getsignal(si
     # A shell's background jobs ignore Ctrl-C, and what they start inherits that: the tests of an interruption too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-_MODEL_FIXTURES = {"tiny_cross_encoder", "tiny_nlp", "minilm", "real_models"}
+_MODEL_FIXTURES = {"tiny_cross_encoder", "tiny_nlp", "minilm", "real_models", "encoder", "scorer", "by_hand"}
 HAS_MODELS = find_spec("torch") is not None and find_spec("spacy") is not None
 if not HAS_MODELS:
     # `make test-lexical`: these modules import the libraries that they test.
@@ -60,7 +60,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if HAS_MODELS:
         return
     for item in items:
-        if _MODEL_FIXTURES.intersection(getattr(item, "fixturenames", ())):
+        marked = item.get_closest_marker("needs_models") is not None
+        if marked or _MODEL_FIXTURES.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.skip(reason="needs the extra local: PyTorch and spaCy"))
 
 

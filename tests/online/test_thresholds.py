@@ -71,6 +71,7 @@ class TestDefaults:
 
         assert mean.label is None
 
+    @pytest.mark.needs_models
     def test_another_embedder_has_none_for_what_it_computes(self) -> None:
         """Its values are others. What takes no model has its label all the same."""
         evaluation = evaluate(GOOD, metrics=LOCAL, models={**REAL, "embedder": str(packaged_minilm())})
@@ -126,6 +127,7 @@ class TestOfOnesOwn:
             "unsupported_facts": "fail",
         }
 
+    @pytest.mark.needs_models
     def test_for_any_model(self) -> None:
         """A user knows which one it is for."""
         embedder = {**REAL, "embedder": str(packaged_minilm())}

@@ -336,6 +336,7 @@ def test_what_cannot_be_compared_is_said_at_once(encoder: Path, options: dict[st
         load_bertscore(str(encoder), **options)
 
 
+@pytest.mark.needs_models
 def test_an_encoder_that_is_not_here_is_said_with_what_to_do() -> None:
     """Nothing is downloaded where that is not wanted."""
     with pytest.raises(ModelUnavailableError) as raised:
