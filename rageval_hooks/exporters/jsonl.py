@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from io import RawIOBase
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -24,6 +26,7 @@ __all__ = ["JsonlExporter"]
 class JsonlExporter(Exporter):
     """Appends evaluations to a JSON Lines file; each line is complete once :meth:`export` returns.
 
+    Several processes may write to one file. A new file can only be read by its owner, as it contains texts.
     After an export that failed in the middle of a line, as on a full disk, the next one begins a new line.
 
     Args:
@@ -40,8 +43,7 @@ class JsonlExporter(Exporter):
         self.path = Path(path)
         self._policy = policy or ContentPolicy()
         # Opened once at the start: a path that cannot be written is an error now, not in the background.
-        with open(self.path, "ab"):
-            pass
+        self._open().close()
 
     @classmethod
     def from_settings(cls, settings: Settings, tracer_provider: TracerProvider | None) -> Self:
@@ -51,13 +53,35 @@ class JsonlExporter(Exporter):
     def export(self, evaluation: Evaluation) -> None:
         """Append a line."""
         line = hide(evaluation, self._policy).model_dump_json().encode() + b"\n"
-        with open(
-            self.path, "a+b", buffering=0
-        ) as file:  # opened for each line, so that log rotation and forks do no harm
+        # Opened for each line, so that log rotation and forks do no harm.
+        with self._open() as file, _locked(file):
             _write(file, line if _ends_a_line(file) else b"\n" + line)
 
+    def _open(self) -> FileIO:
+        return open(self.path, "a+b", buffering=0, opener=_open_private)
 
-def _ends_a_line(file: RawIOBase) -> bool:
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+@contextmanager
+def _locked(file: FileIO) -> Iterator[None]:
+    """Keep other processes from writing, on systems where files can be locked."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    fcntl.flock(file, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        # Closing is not enough: a child that was forked meanwhile has the file open too, and with it the lock.
+        fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def _ends_a_line(file: FileIO) -> bool:
     """Return True if the file is empty or ends with a whole line; the disk may have been full in the middle of one."""
     if not file.seek(0, os.SEEK_END):
         return True
@@ -65,7 +89,7 @@ def _ends_a_line(file: RawIOBase) -> bool:
     return file.read(1) == b"\n"
 
 
-def _write(file: RawIOBase, line: bytes) -> None:
+def _write(file: FileIO, line: bytes) -> None:
     left = memoryview(line)
     while left:
         left = left[file.write(left) or 0 :]

@@ -10,6 +10,8 @@ from rageval_hooks.turn import Turn
 
 __all__ = ["MissingPassages", "reason_without_passages"]
 
+_logger = logging.getLogger(__name__)
+
 _PAGE = 'docs/troubleshooting.md, "Answers without passages"'
 
 _REASONS = {
@@ -52,12 +54,11 @@ class MissingPassages:
 
     Args:
         counters: keep the counts, so that they start from zero in a child process.
-        logger: gets the warning.
     """
 
-    def __init__(self, counters: Counters, logger: logging.Logger) -> None:
+    def __init__(self, counters: Counters) -> None:
         self._counters = counters
-        self._log = RateLimitedLogger(logger)
+        self._log = RateLimitedLogger(_logger)
 
     def note(self, turn: Turn) -> None:
         """Count the turn if it is an answer without passages."""

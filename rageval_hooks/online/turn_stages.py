@@ -70,7 +70,7 @@ class TurnStages:
         self._on_evaluation = on_evaluation
         self._has_inline_work = on_evaluation is not None or any(not metric.asks_judge for metric in engine.metrics)
         self._log = RateLimitedLogger(_logger)
-        self.missing_passages = MissingPassages(counters, _logger)
+        self.missing_passages = MissingPassages(counters)
         self._inline = InlineStage(settings.inline_budget_ms / 1e3, settings.queue_size)
         self.delivery = Delivery(exporters, worker, counters)
         self._dispatcher: Dispatcher = ThreadDispatcher(engine, worker, self._arrive, settings.queue_size, counters)

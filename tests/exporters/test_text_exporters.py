@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -254,6 +256,24 @@ class TestJsonl:
         exporter.export(EVALUATION)
 
         assert json.loads(path.read_text())["turn"]["name"] == "handbook"
+
+    @pytest.mark.skipif(sys.platform == "win32", reason="files cannot be locked there, and modes are others")
+    def test_processes_share_a_file(self, tmp_path: Path) -> None:
+        """Whole lines, none of them empty, which only the owner may read."""
+        path = tmp_path / "turns.jsonl"
+        script = (
+            "from tests.exporters.test_text_exporters import EVALUATION\n"
+            "from rageval_hooks.exporters.jsonl import JsonlExporter\n"
+            f"exporter = JsonlExporter({str(path)!r})\n"
+            "for _ in range(500): exporter.export(EVALUATION)"
+        )
+        processes = [subprocess.Popen([sys.executable, "-c", script]) for _ in range(3)]
+        assert [process.wait(60) for process in processes] == [0, 0, 0]
+
+        lines = path.read_text().splitlines()
+        assert len(lines) == 1500
+        assert {json.loads(line)["turn"]["name"] for line in lines} == {"handbook"}
+        assert path.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("name", REGISTRY.builtin())

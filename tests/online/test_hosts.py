@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,9 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and 
 
 
 class TestPatchedThreads:
+    @pytest.mark.skipif(find_spec("gevent") is None, reason="needs gevent")
     def test_a_gevent_application_is_untouched_and_its_turns_arrive(self, tmp_path: Path) -> None:
         """400 calls from greenlets all succeed; no greenlet ever sees our event loop."""
-        pytest.importorskip("gevent")
         evaluations = _run_patched(
             """
 from gevent import monkey
@@ -86,9 +87,10 @@ handle.shutdown(10)
             timeout=60,
         )
 
+    # Not imported here: from then on eventlet warns whenever this process forks.
+    @pytest.mark.skipif(find_spec("eventlet") is None, reason="needs eventlet")
     def test_eventlet_is_refused_with_a_clear_message(self) -> None:
         """Its locks do not work across threads, so our background thread could block the application."""
-        pytest.importorskip("eventlet")
         output = run_script(
             """
 import eventlet

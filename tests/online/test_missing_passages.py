@@ -12,6 +12,7 @@ from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import tool
 
 import rageval_hooks
+from rageval_hooks.online import missing_passages
 from tests.integrations.langchain import fakes
 
 QUESTION = "When was the pier opened?"
@@ -48,7 +49,9 @@ def handle() -> Iterator[rageval_hooks.Instrumentation]:
 
 
 def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    """The warnings of this module; a judge of an earlier test may still log in the background."""
+    own = (record for record in caplog.records if record.name == missing_passages.__name__)
+    return [record.getMessage() for record in own if record.levelno == logging.WARNING]
 
 
 @pytest.mark.parametrize(

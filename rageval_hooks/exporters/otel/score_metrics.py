@@ -44,6 +44,7 @@ class ScoreMetrics(Signal[MeterProvider]):
 
     def prepare(self) -> None:
         """Also report the counts of the process from now on: perhaps every turn is sampled out."""
+        super().prepare()
         provider = self._find_provider()
         if provider is not None:
             instruments_of(provider)

@@ -70,7 +70,9 @@ class Signal(ABC, Generic[Provider]):
 
     def prepare(self) -> None:
         """Make our own provider now, unless the application has one: at exit it would be too late."""
-        self._find_provider()
+        if self._find_provider() is not None:
+            # The first export may come during the exit, when Python 3.12 and later start no thread.
+            self._flush_thread.start()
 
     def connected(self) -> bool:
         """Return True if there is a provider, which is ready to be used then."""
