@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Literal
 
 from rageval_hooks.score import Failed, Result, Score
 
-__all__ = ["main_results", "main_scores"]
+__all__ = ["ScoreSelection", "main_results", "main_scores", "select_results"]
+
+ScoreSelection = Literal["main", "all"]
+"""Which results a score API gets."""
+
+_MOST_MAIN = 5
+"""Main results per stage. Backends list a few scores and a count: a failing one must not hide among twenty."""
 
 _USAGE_UNITS = frozenset({"s", "ms", "tokens", "USD"})
 """Latency, tokens and cost: every backend shows its own, and their scale would flatten a chart of shares."""
@@ -20,6 +27,11 @@ def main_results(results: Iterable[Result]) -> list[Result]:
     """
     # Sorting is stable: within a rank, the order of the metrics stays.
     return sorted(filter(_is_main, results), key=_rank)
+
+
+def select_results(results: Iterable[Result], selection: ScoreSelection) -> list[Result]:
+    """Return the results for a score API: up to five main results about the turn, or all of them."""
+    return list(results) if selection == "all" else main_results(results)[:_MOST_MAIN]
 
 
 def main_scores(results: Iterable[Result]) -> list[Score]:

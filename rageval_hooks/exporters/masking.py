@@ -10,7 +10,7 @@ from rageval_hooks.messages import Message, ToolCall
 from rageval_hooks.score import Evaluation, Failed, Result, Score
 from rageval_hooks.turn import ErrorInfo, Passage, Step, Turn
 
-__all__ = ["hide", "shown_parameters"]
+__all__ = ["hide", "hide_result", "shown_parameters"]
 
 
 def hide(evaluation: Evaluation, policy: ContentPolicy) -> Evaluation:
@@ -22,7 +22,7 @@ def hide(evaluation: Evaluation, policy: ContentPolicy) -> Evaluation:
     """
     if policy == ContentPolicy():
         return evaluation
-    results = tuple(_result(result, policy) for result in evaluation.results)
+    results = tuple(hide_result(result, policy) for result in evaluation.results)
     return evaluation.model_copy(update={"turn": _turn(evaluation.turn, policy), "results": results})
 
 
@@ -95,7 +95,8 @@ def _error(error: ErrorInfo | None, policy: ContentPolicy) -> ErrorInfo | None:
     return error and error.model_copy(update={"message": policy.quote(error.message, policy.everything)})
 
 
-def _result(result: Result, policy: ContentPolicy) -> Result:
+def hide_result(result: Result, policy: ContentPolicy) -> Result:
+    """Return a result without the explanation, message and metadata that may quote hidden texts."""
     if isinstance(result, Score):
         shown = policy.quote(result.explanation, policy.everything)
         return result.model_copy(update={"explanation": shown, "metadata": {}})

@@ -1,21 +1,31 @@
-"""The delivery queue that exporters to score APIs share: batching, retries, counted losses, deadlines."""
+"""What exporters to score APIs share: a base class, HTTP, and a queue with batching, retries and counted losses."""
 
 from rageval_hooks.exporters.delivery.destination import (
     Destination,
     DestinationAbsentError,
+    PostError,
     RejectedError,
     TargetsMissingError,
     UnavailableError,
+    post_each,
 )
+from rageval_hooks.exporters.delivery.exporter import ScoreApiExporter
+from rageval_hooks.exporters.delivery.http import Answer, HttpApi, basic_auth
 from rageval_hooks.exporters.delivery.item import Item
 from rageval_hooks.exporters.delivery.queue import DeliveryQueue
 
 __all__ = [
+    "Answer",
     "DeliveryQueue",
     "Destination",
     "DestinationAbsentError",
+    "HttpApi",
     "Item",
+    "PostError",
     "RejectedError",
+    "ScoreApiExporter",
     "TargetsMissingError",
     "UnavailableError",
+    "basic_auth",
+    "post_each",
 ]

@@ -9,7 +9,18 @@ from typing import Any
 
 from rageval_hooks.exporters.delivery.item import Item
 
-__all__ = ["BATCH", "Parcel", "all_bodies", "batches", "by_age", "by_target", "count_items", "halves", "pack"]
+__all__ = [
+    "BATCH",
+    "Parcel",
+    "all_bodies",
+    "batches",
+    "by_age",
+    "by_target",
+    "count_items",
+    "halves",
+    "pack",
+    "without_first",
+]
 
 BATCH = 200
 """Items in a request. A Phoenix server stores about 500 a second and should not be blocked for longer than that."""
@@ -100,6 +111,18 @@ def batches(parcels: Iterable[Parcel]) -> Iterator[list[Parcel]]:
                 batch = []
             batch.append(parcel)
         yield batch
+
+
+def without_first(parcels: Iterable[Parcel], amount: int) -> list[Parcel]:
+    """Return the parcels without their first items, which were delivered."""
+    rest = []
+    for parcel in parcels:
+        taken = min(amount, len(parcel.bodies))
+        amount -= taken
+        parcel.bodies = parcel.bodies[taken:]
+        if parcel.bodies:
+            rest.append(parcel)
+    return rest
 
 
 def halves(parcels: list[Parcel]) -> tuple[list[Parcel], list[Parcel]]:

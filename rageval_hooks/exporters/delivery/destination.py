@@ -2,33 +2,49 @@
 
 * ExportError
     * DestinationAbsentError   forget the queue; ask again later or never
-    * TargetsMissingError      wait: spans are still on their way
-    * RejectedError            never send this again
-    * UnavailableError         send this again after a pause
+    * PostError
+        * TargetsMissingError  wait: spans are still on their way
+        * RejectedError        never send this again
+        * UnavailableError     send this again after a pause
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
 
 from rageval_hooks.errors import ExportError
 
-__all__ = ["Destination", "DestinationAbsentError", "RejectedError", "TargetsMissingError", "UnavailableError"]
+__all__ = [
+    "Destination",
+    "DestinationAbsentError",
+    "PostError",
+    "RejectedError",
+    "TargetsMissingError",
+    "UnavailableError",
+    "post_each",
+]
 
 
 class Destination(Protocol):
-    """A score API. Its ``repr`` names the server without any key: log lines show it."""
+    """A score API. Its ``repr`` names the server without any key: log lines show it.
+
+    Attributes:
+        own_queue: True if the server itself keeps scores whose targets have not arrived.
+    """
+
+    own_queue: ClassVar[bool]
 
     def post(self, route: str, bodies: Sequence[Mapping[str, Any]], *, confirmed: bool) -> None:
-        """Send items of one route; all of them are taken, or none.
+        """Send items of one route. If this raises, only the first ``error.taken`` of them are stored.
 
         Args:
             route: the kind of request.
             bodies: the items.
-            confirmed: True to learn whether they were stored, which needs their targets to be there. False to leave
-                them to the server's own queue, if it has one.
+            confirmed: True to learn whether they were stored, which needs their targets to be there. False for the last
+                attempt: leave them to the server's own queue if it has one, else try once more. What still misses its
+                target is then lost.
 
         Raises:
             TargetsMissingError: targets have not arrived yet.
@@ -52,8 +68,18 @@ class DestinationAbsentError(ExportError):
         self.ask_again = ask_again
 
 
-class TargetsMissingError(ExportError):
-    """Targets have not arrived at the server yet; nothing of the request was taken.
+class PostError(ExportError):
+    """A post failed.
+
+    Attributes:
+        taken: how many of the first items were stored before it failed; the others were not.
+    """
+
+    taken: int = 0
+
+
+class TargetsMissingError(PostError):
+    """Targets have not arrived at the server yet.
 
     Attributes:
         targets: their ids.
@@ -64,11 +90,11 @@ class TargetsMissingError(ExportError):
         self.targets = targets
 
 
-class RejectedError(ExportError):
-    """The server does not accept what was sent, and never will; nothing of the request was taken."""
+class RejectedError(PostError):
+    """The server does not accept what was sent, and never will."""
 
 
-class UnavailableError(ExportError):
+class UnavailableError(PostError):
     """The server cannot be reached, does not work, or wants another key. A later attempt may succeed.
 
     Attributes:
@@ -78,3 +104,17 @@ class UnavailableError(ExportError):
     def __init__(self, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+def post_each(bodies: Sequence[Mapping[str, Any]], post: Callable[[Mapping[str, Any]], None]) -> None:
+    """Post items one by one, to an API that takes one score per request.
+
+    Raises:
+        PostError: an item failed; ``taken`` counts those before it.
+    """
+    for taken, body in enumerate(bodies):
+        try:
+            post(body)
+        except PostError as error:
+            error.taken = taken
+            raise

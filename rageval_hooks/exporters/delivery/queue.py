@@ -21,11 +21,12 @@ from rageval_hooks.exporters.delivery.batches import (
     count_items,
     halves,
     pack,
+    without_first,
 )
 from rageval_hooks.exporters.delivery.destination import (
     Destination,
     DestinationAbsentError,
-    RejectedError,
+    PostError,
     TargetsMissingError,
     UnavailableError,
 )
@@ -49,6 +50,7 @@ _KEPT = 600.0
 _PATIENCE = 20.0
 """Seconds that a span may take to arrive, in addition to the delay of the batch span processor."""
 
+_FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 60.0
 _HURRIED_WAIT = 0.1
 _HURRIED_PAUSE = 1.0
@@ -241,7 +243,7 @@ class DeliveryQueue:
             # Only our own messages are known to hold no key.
             why = error if isinstance(error, RagevalError) else type(error).__name__
             self._limited_log.warn("internal", "scores could not be posted to %s: %s", self.name, why)
-            self._settle("lost", parcels)
+            self._settle("lost", count_items(parcels))
 
     def _forget_everything(self, ask_again: float) -> None:
         with self._changed:
@@ -251,26 +253,37 @@ class DeliveryQueue:
             self._changed.notify_all()
 
     def _post(self, destination: Destination, parcels: list[Parcel], *, confirmed: bool) -> None:
+        outcome = "handed_over" if destination.own_queue and not confirmed else "delivered"
         try:
             destination.post(parcels[0].route, all_bodies(parcels), confirmed=confirmed)
-        except TargetsMissingError as error:
+        except PostError as error:
+            if error.taken:
+                self._failures = 0
+                self._settle(outcome, error.taken)
+                parcels = without_first(parcels, error.taken)
+            self._handle(destination, parcels, error, confirmed=confirmed)
+        else:
             self._failures = 0
+            self._settle(outcome, count_items(parcels))
+
+    def _handle(self, destination: Destination, parcels: list[Parcel], error: PostError, *, confirmed: bool) -> None:
+        """Settle items that were not posted, or let them wait."""
+        if isinstance(error, UnavailableError):
+            self._pause(destination, parcels, error)
+            return
+        self._failures = 0
+        if isinstance(error, TargetsMissingError):
             missing, present = by_target(parcels, error.targets)
             if present:
                 self._post(destination, present, confirmed=confirmed)
-            self._wait_for_targets(destination, missing)
-        except RejectedError as error:
-            self._failures = 0
-            self._reject(destination, parcels, error, confirmed=confirmed)
-        except UnavailableError as error:
-            self._pause(destination, parcels, error)
-        else:
-            self._failures = 0
-            self._settle("delivered" if confirmed else "handed_over", parcels)
+            if confirmed:
+                self._wait_for_targets(destination, missing)
+            else:
+                self._give_up(missing)
+            return
+        self._reject(destination, parcels, error, confirmed=confirmed)
 
-    def _reject(
-        self, destination: Destination, parcels: list[Parcel], error: RejectedError, *, confirmed: bool
-    ) -> None:
+    def _reject(self, destination: Destination, parcels: list[Parcel], error: PostError, *, confirmed: bool) -> None:
         """Count a rejected item. Of several items, perhaps one is to blame: the halves are posted again."""
         if count_items(parcels) > 1:
             for part in halves(parcels):
@@ -278,7 +291,7 @@ class DeliveryQueue:
             return
         name = parcels[0].bodies[0].get("name")
         self._limited_log.warn("rejected", "%s does not accept the score %s: it %s", self.name, name, error)
-        self._settle("rejected", parcels)
+        self._settle("rejected", 1)
 
     def _wait_for_targets(self, destination: Destination, parcels: list[Parcel]) -> None:
         now = time.monotonic()
@@ -293,19 +306,26 @@ class DeliveryQueue:
             return
         self._limited_log.warn(
             "late",
-            "after %.0f seconds %s does not have the spans of %d scores; its own queue gets them. Are the spans "
-            "sent elsewhere, or sampled out on their way?",
+            "after %.0f seconds %s does not have the spans of %d scores. Are the spans sent elsewhere, or sampled out "
+            "on their way?",
             now - late[0].queued_at,
             self.name,
             count_items(late),
         )
         self._post(destination, late, confirmed=False)
 
+    def _give_up(self, parcels: list[Parcel]) -> None:
+        """Count items whose targets did not arrive; the server has no queue for them."""
+        amount = count_items(parcels)
+        self._limited_log.warn("missing", "%d scores are lost: %s does not have their spans", amount, self.name)
+        self._settle("lost", amount)
+
     def _pause(self, destination: Destination, parcels: list[Parcel], error: UnavailableError) -> None:
         """Put parcels back until the server is better. Those that have waited for too long are lost."""
         now = time.monotonic()
         old, young = by_age(parcels, now, _KEPT)
-        backoff = min(_LONGEST_PAUSE, 2.0 ** min(self._failures, 10))
+        # Single errors are common behind a load balancer, so the first pause is short; after six it is the longest.
+        backoff = min(_LONGEST_PAUSE, _FIRST_PAUSE * 3.0 ** min(self._failures, 6))
         backoff *= RANDOM.uniform(0.8, 1.2)  # many processes share one server
         asked = min(_LONGEST_PAUSE, error.retry_after or 0.0)
         with self._changed:
@@ -317,11 +337,11 @@ class DeliveryQueue:
             self._waiting += young
         self._limited_log.warn("server", "%r %s. Scores wait; the spans have them too", destination, error)
         if old:
-            self._settle("lost", old)
+            self._settle("lost", count_items(old))
 
-    def _settle(self, outcome: str, parcels: Iterable[Parcel]) -> None:
+    def _settle(self, outcome: str, amount: int) -> None:
         with self._changed:
-            amount = min(self._queued, count_items(parcels))
+            amount = min(self._queued, amount)
             self._queued -= amount
             self._counts[outcome] += amount
             if self._queued == 0:

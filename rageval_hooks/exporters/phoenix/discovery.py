@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from http.client import HTTPException
 from urllib.error import HTTPError
 from urllib.parse import urlsplit, urlunsplit
 from urllib.request import urlopen
 
+from rageval_hooks.exporters.otlp_places import otlp_places
 from rageval_hooks.runtime.tracing import sdk_provider
 
 __all__ = ["DEFAULT_PLACE", "is_phoenix", "phoenix_places", "project_of"]
@@ -17,20 +18,11 @@ __all__ = ["DEFAULT_PLACE", "is_phoenix", "phoenix_places", "project_of"]
 _DEFAULT_PORT = "6006"
 DEFAULT_PLACE = f"http://localhost:{_DEFAULT_PORT}"
 
-_VARIABLES = (
-    "PHOENIX_ENDPOINT",
-    "PHOENIX_COLLECTOR_ENDPOINT",
-    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
-    "OTEL_EXPORTER_OTLP_ENDPOINT",
-)
+_VARIABLES = ("PHOENIX_ENDPOINT", "PHOENIX_COLLECTOR_ENDPOINT")
 _PROJECT = "openinference.project.name"
 _GRPC_PORT = 4317
 _VERSION_PATH = "/arize_phoenix_version"
 _VERSION = re.compile(rb"\d{1,9}\.\d{1,9}\.\d{1,9}\S{0,64}\s{0,64}")  # for example b"20.26.1"
-
-# How the SDK, phoenix.otel, Logfire and Langfuse nest processors and exporters.
-_NESTED = ("span_exporter", "_exporter", "exporter", "wrapped_exporter", "processor", "_batch_processor")
-_DEEPEST = 6
 
 
 def phoenix_places(
@@ -51,7 +43,7 @@ def phoenix_places(
         addresses = [setting]
     else:
         addresses = [environment.get(name, "").strip() for name in _VARIABLES]
-        addresses += _endpoints(provider)
+        addresses += [place.url for place in otlp_places(provider, environment)]
     bases = [_base_url(address, port) for address in filter(None, addresses)]
     # Several variables often name the same server; a dictionary keeps the order.
     return list(dict.fromkeys(filter(None, bases)))
@@ -111,25 +103,3 @@ def _base_url(address: str, port: str) -> str | None:
         netloc = f"{netloc.rpartition(':')[0]}:{port}"
     path = parts.path.rstrip("/").removesuffix("/v1/traces").rstrip("/")
     return urlunsplit((parts.scheme, netloc, path, "", ""))
-
-
-def _endpoints(provider: object) -> Iterator[str]:
-    """Yield where the exporters of a provider send spans. The SDK has no public way to ask for it."""
-    active = getattr(sdk_provider(provider), "_active_span_processor", None)
-    for processor in getattr(active, "_span_processors", ()):
-        endpoint = _endpoint_in(processor)
-        if endpoint is not None:
-            yield endpoint
-
-
-def _endpoint_in(thing: object, depth: int = 0) -> str | None:
-    endpoint = getattr(thing, "_endpoint", None)
-    if isinstance(endpoint, str):
-        return endpoint
-    if depth >= _DEEPEST:
-        return None
-    for name in _NESTED:
-        found = _endpoint_in(getattr(thing, name, None), depth + 1)
-        if found is not None:
-            return found
-    return None

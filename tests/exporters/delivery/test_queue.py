@@ -6,11 +6,23 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rageval_hooks.exporters.delivery import DeliveryQueue, Item, RejectedError, UnavailableError
+import pytest
+
+from rageval_hooks.exporters.delivery import (
+    DeliveryQueue,
+    Item,
+    PostError,
+    RejectedError,
+    TargetsMissingError,
+    UnavailableError,
+    post_each,
+)
 
 
 class Scripted:
     """Raises what the script says, then takes everything."""
+
+    own_queue = False
 
     def __init__(self, *script: Exception) -> None:
         self.script = list(script)
@@ -78,3 +90,67 @@ def test_a_rejected_item_is_counted_and_not_sent_again() -> None:
     assert queue.stats()["rejected"] == 1
     assert len(destination.posted_at) == 1
     assert queue.close(1)
+
+
+class OneByOne(Scripted):
+    """An API that takes one score per request; each item fails once with the script's errors for it."""
+
+    def __init__(self, **errors: PostError) -> None:
+        super().__init__()
+        self.errors = errors
+
+    def post(self, route: str, bodies: Sequence[Mapping[str, Any]], *, confirmed: bool) -> None:
+        post_each(bodies, self.post_one)
+
+    def post_one(self, body: Mapping[str, Any]) -> None:
+        error = self.errors.pop(body["name"], None)
+        if error is not None:
+            raise error
+        self.taken.append(body["name"])
+
+
+@pytest.mark.parametrize(
+    "error", [UnavailableError("answers 503"), TargetsMissingError(frozenset({"t"}))], ids=["unavailable", "missing"]
+)
+def test_items_that_were_taken_before_one_failed_are_not_posted_again(error: PostError) -> None:
+    """An API without batches stores a part of what it gets."""
+    destination = OneByOne(c=error)
+    queue = DeliveryQueue("Test", lambda: destination)
+    queue.put([item(name) for name in "abcd"])
+
+    assert queue.flush(10)
+    assert destination.taken == ["a", "b", "c", "d"]
+    assert queue.stats()["delivered"] == 4
+    queue.close(1)
+
+
+def test_a_rejected_item_does_not_take_others_with_it() -> None:
+    """Also where a part was taken already."""
+    destination = OneByOne()
+    destination.errors = Always(c=RejectedError("answers 400"))
+    queue = DeliveryQueue("Test", lambda: destination)
+    queue.put([item(name) for name in "abcdef"])
+
+    assert not queue.flush(10)
+    assert sorted(destination.taken) == ["a", "b", "d", "e", "f"]
+    assert queue.stats()["rejected"] == 1
+    queue.close(1)
+
+
+class Always(dict[str, PostError]):
+    """Errors that repeat."""
+
+    def pop(self, name: str, default: Any = None) -> Any:
+        return self.get(name, default)
+
+
+def test_items_whose_target_never_arrives_are_lost_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    """Of a server without a queue of its own; a log line says so."""
+    destination = OneByOne()
+    destination.errors = Always(a=TargetsMissingError(frozenset({"t"})))
+    queue = DeliveryQueue("Test", lambda: destination)
+    queue.put([item("a")])
+
+    assert not queue.close(10)
+    assert queue.stats()["lost"] == 1
+    assert "1 scores are lost: Test does not have their spans" in caplog.text

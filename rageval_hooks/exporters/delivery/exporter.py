@@ -1,0 +1,144 @@
+"""The base of exporters to score APIs: a subclass says what is sent and where, and nothing else."""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from opentelemetry import trace
+
+from rageval_hooks.errors import MissingDependencyError
+from rageval_hooks.exporters.base import Exporter
+from rageval_hooks.exporters.content import ContentPolicy
+from rageval_hooks.exporters.delivery.destination import Destination, DestinationAbsentError
+from rageval_hooks.exporters.delivery.http import require_httpx
+from rageval_hooks.exporters.delivery.item import Item
+from rageval_hooks.exporters.delivery.queue import DeliveryQueue
+from rageval_hooks.exporters.main_results import ScoreSelection
+from rageval_hooks.exporters.masking import hide_result
+from rageval_hooks.score import Evaluation
+from rageval_hooks.settings import Settings, SpanSelection
+from rageval_hooks.turn import SpanReference
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+
+__all__ = ["ScoreApiExporter"]
+
+_logger = logging.getLogger(__name__)
+
+
+class ScoreApiExporter(Exporter):
+    """Posts scores to a backend's API, in the background, after their spans have arrived.
+
+    The spans themselves go there by OTLP; this exporter works next to the exporter ``otel``.
+
+    Args:
+        capture_content: see :class:`rageval_hooks.settings.Settings`.
+        spans: which steps become spans; scores of passages can be placed only where their retriever has one.
+        scores: ``main`` for up to five results per stage, without usage; ``all`` for every result.
+        tracer_provider: where the spans go; the application's global one by default.
+
+    Attributes:
+        backend: the backend's name for log lines, such as ``"MLflow"``.
+        extra: the extra of this package that brings httpx: the exporter's name.
+        automatic: True for an exporter that is on by default and does nothing where its backend is not in use.
+
+    Raises:
+        MissingDependencyError: httpx is not installed. Automatic exporters log it instead.
+    """
+
+    backend: ClassVar[str]
+    extra: ClassVar[str]
+    automatic: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        *,
+        capture_content: bool | None = None,
+        spans: SpanSelection = "auto",
+        scores: ScoreSelection = "main",
+        tracer_provider: TracerProvider | None = None,
+    ) -> None:
+        if not self.automatic:
+            require_httpx(self.extra)
+        self.policy = ContentPolicy.build(capture_content)
+        self.spans: SpanSelection = spans
+        self.scores: ScoreSelection = scores
+        self._tracer_provider = tracer_provider
+        self.queue = DeliveryQueue(self.backend, self._connect)
+
+    @classmethod
+    def from_settings(cls, settings: Settings, tracer_provider: TracerProvider | None) -> Self:
+        """Make the exporter from the plain settings. Credentials come from the variables of the backend's own SDK."""
+        return cls(capture_content=settings.capture_content, spans=settings.spans, tracer_provider=tracer_provider)
+
+    @abstractmethod
+    def items(self, evaluation: Evaluation, span: SpanReference) -> Iterable[Item]:
+        """Return what is posted for a stage.
+
+        Args:
+            evaluation: the stage. Its results have no text that may not be shown; the turn does, so that only its ids
+                and places may be sent. :func:`rageval_hooks.exporters.main_results.select_results` chooses by
+                :attr:`scores`, :func:`rageval_hooks.exporters.score_ids.score_id` gives a repeat the same id.
+            span: the turn's span. It is sampled.
+        """
+
+    @abstractmethod
+    def connect(self) -> Destination:
+        """Return the server. Runs on the queue's own thread, with the first item.
+
+        Raises:
+            DestinationAbsentError: there is no such server.
+            ConfigurationError: a credential is missing or cannot be sent. The items are lost and counted.
+        """
+
+    def applies(self) -> bool:
+        """Return True if the backend is in use. Automatic exporters override this; it must be fast and not block."""
+        return True
+
+    @property
+    def provider(self) -> TracerProvider:
+        """Where the spans go."""
+        return self._tracer_provider or trace.get_tracer_provider()
+
+    def export(self, evaluation: Evaluation) -> None:
+        """Queue the results of a stage."""
+        if not self.applies():
+            return
+        span = evaluation.turn.span
+        # Spans that were not sampled never reach a server, so their scores would wait there in vain.
+        if span is None or not span.sampled:
+            self.queue.count("unplaced", len(evaluation.results))
+            return
+        if not self.policy.everything:
+            shown = tuple(hide_result(result, self.policy) for result in evaluation.results)
+            evaluation = evaluation.model_copy(update={"results": shown})
+        self.queue.put(self.items(evaluation, span))
+
+    def flush(self, timeout: float) -> bool:
+        """Wait until the server has everything."""
+        return self.queue.flush(timeout)
+
+    def shutdown(self, timeout: float) -> bool:
+        """Deliver what is queued and close the connections."""
+        return self.queue.close(timeout)
+
+    def stats(self) -> Mapping[str, int]:
+        """Return the counters, in scores.
+
+        ``queued``: waiting for their spans or for the server; ``delivered``: stored; ``handed_over``: left to the
+        server's own queue, because their spans had not arrived; ``rejected``: not accepted by the server; ``dropped``:
+        the queue was full; ``lost``: the server could not be reached for too long or at exit, or never got their
+        spans; ``unplaced``: scores that no known span can carry; ``errors``: requests that failed.
+        """
+        return self.queue.stats()
+
+    def _connect(self) -> Destination:
+        try:
+            return self.connect()
+        except MissingDependencyError as error:
+            _logger.warning("rageval-hooks: spans go to %s, but its scores cannot: %s", self.backend, error)
+            raise DestinationAbsentError from None

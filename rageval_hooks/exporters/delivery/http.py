@@ -1,0 +1,218 @@
+"""HTTP as score APIs need it: bounded answers, no redirects, errors that say what to do, and no key in any message."""
+
+from __future__ import annotations
+
+import json
+import time
+from base64 import b64encode
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from rageval_hooks.errors import ConfigurationError, MissingDependencyError
+from rageval_hooks.exporters.delivery.destination import RejectedError, UnavailableError
+from rageval_hooks.runtime.urls import safe_url
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    import httpx
+
+__all__ = ["Answer", "HttpApi", "basic_auth", "require_httpx"]
+
+_MOST_READ = 1 << 20
+_LONGEST_REASON = 200
+_BUSY = frozenset({408, 425, 429})
+_FAULTY_DATA = frozenset({400, 409, 413, 415, 422})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a server answered.
+
+    Attributes:
+        status: the HTTP status.
+        content: the first MiB of the body.
+        content_type: for example ``application/json``.
+        retry_after: seconds for which the server wants to be left alone; None if it does not say.
+    """
+
+    status: int
+    content: bytes = b""
+    content_type: str = ""
+    retry_after: float | None = None
+
+    @property
+    def ok(self) -> bool:
+        """True if the request succeeded."""
+        return 200 <= self.status < 300
+
+    @property
+    def text(self) -> str:
+        """The body if it is plain text; else empty, because JSON may quote what was sent, and pages say little."""
+        return self.content.decode(errors="replace") if self.content_type.startswith("text/plain") else ""
+
+    def json(self) -> Any:
+        """Return what the body says as JSON; None if it is something else."""
+        try:
+            return json.loads(self.content)
+        except ValueError:
+            return None
+
+
+class HttpApi:
+    """A client for one server.
+
+    Redirects are not followed: a key must not travel to another host, and a POST must not become a GET.
+
+    Args:
+        url: the base URL. A user name and password in it are sent as basic authentication, and shown nowhere.
+        backend: the backend's name, such as ``"MLflow"``, for messages.
+        credentials: the variables that hold the key, for messages: ``"MLFLOW_TRACKING_TOKEN"``.
+        extra: the extra of this package that brings httpx.
+        headers: sent with every request.
+        timeout: seconds to connect, and seconds between two parts of an answer.
+
+    Raises:
+        MissingDependencyError: httpx is not installed.
+        ConfigurationError: a header cannot be sent.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        backend: str,
+        credentials: str,
+        extra: str,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = 15.0,
+    ) -> None:
+        self.backend = backend
+        self.shown_url = safe_url(url)
+        self._httpx = require_httpx(extra)
+        self._credentials = credentials
+        self._timeout = timeout
+        # httpx logs the URL of each request, so credentials must not be in it.
+        base, login = _without_login(url)
+        try:
+            self._client: httpx.Client = self._httpx.Client(
+                base_url=base, headers={**login, **(headers or {})}, timeout=timeout, follow_redirects=False
+            )
+        except UnicodeEncodeError:
+            raise ConfigurationError(
+                f"{credentials} has letters beyond ASCII: set a key as {backend} shows it"
+            ) from None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.shown_url!r})"
+
+    def request(self, method: str, path: str, *, body: Any = None, params: Mapping[str, str] | None = None) -> Answer:
+        """Send a request and return the answer, whatever its status.
+
+        Args:
+            method: ``GET``, ``POST`` …
+            path: below the base URL.
+            body: sent as JSON.
+            params: of the query.
+
+        Raises:
+            UnavailableError: there is no answer. The server may have received the request all the same.
+            RejectedError: the body cannot be written as JSON.
+        """
+        httpx = self._httpx
+        try:
+            with self._client.stream(method, path, json=body, params=params) as response:
+                content = _beginning(response.iter_bytes(), self._timeout)
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+            # Only a connection error's own message: others may quote a header.
+            why = f": {error}" if isinstance(error, httpx.ConnectError) else ""
+            raise UnavailableError(f"cannot be reached ({type(error).__name__}{why})") from None
+        except ValueError as error:
+            raise RejectedError(f"cannot be sent ({type(error).__name__})") from None
+        return Answer(
+            status=response.status_code,
+            content=content,
+            content_type=response.headers.get("content-type", ""),
+            retry_after=_seconds(response.headers.get("retry-after")),
+        )
+
+    def refusal(self, answer: Answer) -> RejectedError | UnavailableError:
+        """Return the error for an answer that is not a success."""
+        status = answer.status
+        if status in _FAULTY_DATA:
+            reason = " ".join(answer.text.split())[:_LONGEST_REASON]
+            return RejectedError(f"answers {status}: {reason}" if reason else f"answers {status}")
+        # Anything else may be repaired, by waiting or by the user: the scores are kept for a while.
+        if status in (401, 403):
+            return UnavailableError(f"answers {status}: set {self._credentials} to a valid key")
+        if status >= 500 or status in _BUSY:
+            return UnavailableError(f"answers {status}", answer.retry_after)
+        return UnavailableError(f"answers {status}: is this the address of {self.backend}?")
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+
+def require_httpx(extra: str) -> ModuleType:
+    """Return the module ``httpx``.
+
+    Args:
+        extra: the extra of this package that brings it; exporters have its name.
+
+    Raises:
+        MissingDependencyError: it is not installed.
+    """
+    try:
+        import httpx
+    except ImportError as error:
+        raise MissingDependencyError("httpx", extra, f"the exporter {extra!r}") from error
+    return httpx
+
+
+def basic_auth(user: str, password: str) -> str:
+    """Return the value of the header ``Authorization`` for a user name and a password."""
+    return "Basic " + b64encode(f"{user}:{password}".encode()).decode()
+
+
+def _without_login(url: str) -> tuple[str, dict[str, str]]:
+    """Return a URL without user name and password, and the header that has them."""
+    parts = urlsplit(url)
+    login, at, host = parts.netloc.rpartition("@")
+    if not at:
+        return url, {}
+    user, _, password = login.partition(":")
+    headers = {"authorization": basic_auth(unquote(user), unquote(password))}
+    return urlunsplit((parts.scheme, host, parts.path, parts.query, "")), headers
+
+
+def _beginning(chunks: Iterable[bytes], seconds: float) -> bytes:
+    """Return the first part of an answer: a server that sends without end must hold neither memory nor the thread."""
+    end = time.monotonic() + seconds
+    content = b""
+    for chunk in chunks:
+        content += chunk
+        if len(content) >= _MOST_READ or time.monotonic() > end:
+            break
+    return content[:_MOST_READ]
+
+
+def _seconds(header: str | None) -> float | None:
+    """Return the seconds of a ``Retry-After`` header: ``"120"`` or ``"Sun, 22 Nov 2026 16:00:00 GMT"``."""
+    if not header:
+        return None
+    try:
+        return max(0.0, float(header))
+    except ValueError:
+        pass
+    try:
+        until = parsedate_to_datetime(header)
+    except ValueError:
+        return None
+    # A date without a zone, "-0000", is meant as UTC.
+    until = until if until.tzinfo is not None else until.replace(tzinfo=UTC)
+    return max(0.0, (until - datetime.now(UTC)).total_seconds())
