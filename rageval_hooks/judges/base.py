@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Union
 from pydantic import BaseModel
 
 from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.judges.prompts.chat_tokens import neutralize
 from rageval_hooks.plugins import Registry
+from rageval_hooks.runtime.jsonable import clean_text
 from rageval_hooks.turn import Message, Usage
 
 if TYPE_CHECKING:
@@ -159,17 +161,19 @@ REGISTRY: Registry[Judge] = Registry("judge provider", Judge, ("rageval_hooks.ju
 def as_messages(given: Iterable[AnyMessage]) -> tuple[Message, ...]:
     """Return messages or pairs of role and content as messages.
 
+    Special tokens of chat templates are replaced, also in the prompts of a user's own metrics.
+
     Raises:
         ConfigurationError: there are no messages, or one is of another type.
     """
     messages = []
     for item in given:
         if isinstance(item, Message):
-            messages.append(item)
+            messages.append(_harmless(item))
             continue
         try:
             role, content = (item["role"], item["content"]) if isinstance(item, Mapping) else item
-            messages.append(Message(role=role, content=content))
+            messages.append(_harmless(Message(role=role, content=content)))
         except (KeyError, TypeError, ValueError):
             raise ConfigurationError(
                 "a judge's messages must be Message objects or pairs of role and content"
@@ -177,3 +181,8 @@ def as_messages(given: Iterable[AnyMessage]) -> tuple[Message, ...]:
     if not messages:
         raise ConfigurationError("a judge needs at least one message")
     return tuple(messages)
+
+
+def _harmless(message: Message) -> Message:
+    content = neutralize(clean_text(message.content))
+    return message if content == message.content else message.model_copy(update={"content": content})

@@ -16,7 +16,7 @@ from rageval_hooks.judges.client.backend import Backend, Reply, Request
 from rageval_hooks.judges.client.policy import CallOptions, CallPolicy
 from rageval_hooks.judges.client.prices import price_usd
 from rageval_hooks.judges.client.remote import AnyCache, RemoteJudge
-from rageval_hooks.judges.prompts.schema import schema_name, strict_schema
+from rageval_hooks.judges.prompts.schema import full_schema, schema_name, strict_schema
 from rageval_hooks.runtime.event_loops import CallThreads
 from rageval_hooks.runtime.narrowing import first_text, mapping_or_empty, text_or_none
 from rageval_hooks.runtime.urls import safe_url
@@ -153,7 +153,7 @@ class _LangChain(Backend):
             raise NotImplementedError("only chat models have structured output")
         method = self._model.with_structured_output  # type: ignore[attr-defined]
         strict = strict_schema(schema)
-        form = {"title": schema_name(schema), "description": "The answer.", **(strict or schema.model_json_schema())}
+        form = {"title": schema_name(schema), "description": "The answer.", **(strict or full_schema(schema))}
         options: dict[str, Any] = {"include_raw": True}
         if strict is not None and "strict" in inspect.signature(method).parameters:
             options["strict"] = True

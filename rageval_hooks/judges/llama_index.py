@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
-from pydantic import SecretStr
+from pydantic import BaseModel, Field, RootModel, SecretStr, create_model
 
 from rageval_hooks.errors import ConfigurationError, MissingDependencyError
 from rageval_hooks.judges.base import Mode
@@ -16,6 +16,7 @@ from rageval_hooks.judges.client.completion import usage_from
 from rageval_hooks.judges.client.policy import CallOptions, CallPolicy
 from rageval_hooks.judges.client.prices import price_usd
 from rageval_hooks.judges.client.remote import AnyCache, RemoteJudge
+from rageval_hooks.judges.prompts.schema import NONCE_DESCRIPTION, nonce_name
 from rageval_hooks.runtime.event_loops import CallThreads
 from rageval_hooks.runtime.narrowing import entry_or_attribute, first_text, items_or_empty, text_or_empty, text_or_none
 from rageval_hooks.runtime.urls import safe_url
@@ -24,7 +25,6 @@ from rageval_hooks.turn import Usage
 if TYPE_CHECKING:
     from llama_index.core.base.llms.types import ChatMessage, ChatResponse
     from llama_index.core.llms import LLM
-    from pydantic import BaseModel
 
     from rageval_hooks.runtime.clock import Clock
 
@@ -145,7 +145,7 @@ class _LlamaIndex(Backend):
         llm = self._llm
         if not isinstance(llm, FunctionCallingLLM) or not llm.metadata.is_function_calling_model:
             raise NotImplementedError("the LLM does not call tools")
-        tool = get_function_tool(schema)
+        tool = get_function_tool(_with_nonce(schema))
         if self._threads is not None:
             call = partial(llm.chat_with_tools, [tool], chat_history=messages, tool_required=True)
             response = await self._threads.run(call)
@@ -156,6 +156,17 @@ class _LlamaIndex(Backend):
         except ValueError:  # the arguments are not JSON
             calls = []
         return _reply(response, json.dumps(calls[0].tool_kwargs) if calls else response.message.content or "")
+
+
+@lru_cache(maxsize=256)
+def _with_nonce(schema: type[BaseModel]) -> type[BaseModel]:
+    """Return the model with a first field for the nonce: LlamaIndex takes the schema of a tool from a class."""
+    if issubclass(schema, RootModel):
+        raise NotImplementedError("a tool has named arguments")
+    field: dict[str, Any] = {nonce_name(schema): (str, Field(description=NONCE_DESCRIPTION))}
+    first = create_model("Nonce", **field)
+    # pydantic puts the fields of the last base first.
+    return create_model(schema.__name__, __base__=(schema, first), __doc__=schema.__doc__)
 
 
 def _reply(response: ChatResponse, text: str) -> Reply:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.judges.helpers import StillClock
+from tests.judges.helpers import FIXED_NONCE, StillClock
 from tests.judges.server import JudgeServer
 
 
@@ -14,6 +14,12 @@ from tests.judges.server import JudgeServer
 def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_LOG"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def fixed_nonce(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the nonce of each call known, for models whose answers are written before they are asked."""
+    monkeypatch.setattr("secrets.token_hex", lambda _: FIXED_NONCE)
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ class Grade(BaseModel):
     why: str = ""
 
 
+FIXED_NONCE = "00c0ffee"
 GOOD = {"grade": 3, "why": "exact"}
 PROMPT = (("system", "You grade passages."), ("user", "The passages: …"), ("user", "Which grade?"))
 

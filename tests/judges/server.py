@@ -15,7 +15,9 @@ features. Plain asyncio in one daemon thread: no framework is between a test and
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
+import re
 import ssl
 import threading
 from collections import deque
@@ -158,9 +160,39 @@ class _Endless(Reply):
 AnyReply = Union[Reply, Callable[[Received], Reply]]
 
 
+NONCE = "NONCE-OF-THE-REQUEST"
+"""In the content of a reply: the server puts the nonce of the request in its place, as a model does."""
+
+
+def nonce_of(prompt: str) -> str:
+    """Return the nonce that a prompt asks for; empty if it asks for none."""
+    # Set the field "nonce" of the object to "1a2b3c4d".
+    found = re.findall(r'of the object to "([0-9a-f]+)"\.', prompt)
+    return found[-1] if found else ""
+
+
+def with_nonce(reply: Reply, request: Received) -> Reply:
+    """Return a reply with the nonce that the request asks for."""
+    if isinstance(reply, _Held):
+        return dataclasses.replace(reply, reply=with_nonce(reply.reply, request))
+    if NONCE.encode() not in reply.content:
+        return reply
+    return dataclasses.replace(reply, content=reply.content.replace(NONCE.encode(), nonce_of(request.prompt).encode()))
+
+
+def _signed(text: str) -> str:
+    """Return a text with a field for the nonce in each outermost object, for example {"nonce": "…", "grade": 3}."""
+    signed, depth = "", 0
+    for character in text:
+        signed += f'{{"nonce": "{NONCE}", ' if character == "{" and not depth else character
+        depth += {"{": 1, "}": -1}.get(character, 0)
+    return signed
+
+
 def answer(
     content: Any,
     *,
+    signed: bool = True,
     finish_reason: str = "stop",
     refusal: str | None = None,
     usage: Mapping[str, Any] | None = USAGE,
@@ -171,6 +203,7 @@ def answer(
 
     Args:
         content: the message's content; anything but a string and None is written as JSON.
+        signed: whether the outermost objects in it repeat the nonce of the request.
         finish_reason: why the model stopped.
         refusal: the message's refusal.
         usage: as the API has it; None to leave it out.
@@ -178,6 +211,7 @@ def answer(
         tool: the name of a tool: then the content becomes the arguments of a call of it.
     """
     text = content if content is None or isinstance(content, str) else json.dumps(content)
+    text = _signed(text) if text and signed else text
     message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": refusal}
     if tool is not None:
         call = {"id": "call_1", "type": "function", "function": {"name": tool, "arguments": text}}
@@ -369,7 +403,7 @@ class JudgeServer:
     def _reply(self, request: Received) -> Reply:
         with self._lock:
             reply = self._script.popleft() if self._script else self._default
-        return reply(request) if callable(reply) else reply
+        return with_nonce(reply(request) if callable(reply) else reply, request)
 
 
 async def _read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Received | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,8 +34,12 @@ from rageval_hooks.errors import (
 from rageval_hooks.judges.langchain import LangChainJudge
 from rageval_hooks.judges.resolve import resolve_judge
 from rageval_hooks.turn import Usage
-from tests.judges.helpers import GOOD, KEY, PROMPT, Grade, StillClock, ask, failure
+from tests.judges.helpers import FIXED_NONCE, GOOD, KEY, PROMPT, Grade, StillClock, ask, failure
 from tests.judges.server import MODEL, AnyReply, JudgeServer, answer, error, hang_up, picky, silent
+
+SIGNED = json.dumps({"nonce": FIXED_NONCE, **GOOD})
+
+pytestmark = pytest.mark.usefixtures("fixed_nonce")
 
 
 class Scripted(BaseChatModel):
@@ -73,10 +78,10 @@ def test_a_chat_model_answers_by_its_own_structured_output(server: JudgeServer) 
     assert judgement.usage == Usage(input_tokens=100, output_tokens=20, cache_read_tokens=40)
     assert (judgement.model, judgement.response_id, judgement.mode) == (MODEL, "chatcmpl-1", "structured")
     [request] = server.requests
-    assert request.body["messages"] == [{"role": role, "content": content} for role, content in PROMPT]
+    assert request.body["messages"][:-1] == [{"role": role, "content": content} for role, content in PROMPT[:-1]]
     form = request.body["response_format"]["json_schema"]
     assert (form["name"], form["strict"]) == ("Grade", True)
-    assert form["schema"]["required"] == ["grade", "why"]
+    assert form["schema"]["required"] == ["nonce", "grade", "why"]
     assert str(judge) == "langchain:judge-model"
 
 
@@ -92,7 +97,7 @@ def test_without_structured_output_at_the_server_it_asks_in_the_prompt(server: J
 
 def test_a_model_without_structured_output_is_asked_in_the_prompt() -> None:
     """Its answer is parsed and repaired as any other."""
-    answers = iter(["I cannot decide.", 'So be it: {"grade": 2}'])
+    answers = iter(["I cannot decide.", f'So be it: {{"nonce": "{FIXED_NONCE}", "grade": 2}}'])
     seen: list[list[BaseMessage]] = []
 
     def reply(messages: list[BaseMessage]) -> AIMessage:
@@ -108,12 +113,10 @@ def test_a_model_without_structured_output_is_asked_in_the_prompt() -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        AIMessage("", tool_calls=[{"name": "Grade", "args": GOOD, "id": "1"}]),
-        AIMessage(
-            "", invalid_tool_calls=[{"name": "Grade", "args": '{"grade": 3, "why": "exact"} ', "id": "1", "error": ""}]
-        ),
-        AIMessage('{"grade": 3, "why": "exact"}'),
-        AIMessage([{"type": "text", "text": '{"grade": 3,'}, {"type": "text", "text": '"why": "exact"}'}]),
+        AIMessage("", tool_calls=[{"name": "Grade", "args": {"nonce": FIXED_NONCE, **GOOD}, "id": "1"}]),
+        AIMessage("", invalid_tool_calls=[{"name": "Grade", "args": f"{SIGNED} ", "id": "1", "error": ""}]),
+        AIMessage(SIGNED),
+        AIMessage([{"type": "text", "text": SIGNED[:30]}, {"type": "text", "text": SIGNED[30:]}]),
     ],
     ids=["tool", "tool with words", "text", "text in blocks"],
 )
@@ -128,7 +131,7 @@ def test_braces_in_a_prompt_are_text() -> None:
 
     def reply(messages: list[BaseMessage]) -> AIMessage:
         seen.append(str(messages[0].content))
-        return AIMessage('{"grade": 1}')
+        return AIMessage(SIGNED)
 
     ask(LangChainJudge(Scripted(answer=reply)), [("user", "{question} {0} {{x}}")])
     assert seen[0].startswith("{question} {0} {{x}}")
@@ -143,7 +146,7 @@ def test_a_runnable_around_a_model_serves_too(server: JudgeServer) -> None:
 
 def test_a_text_model_serves_too() -> None:
     """It answers with a string."""
-    assert ask(LangChainJudge(FakeListLLM(responses=['{"grade": 1}']))).value.grade == 1
+    assert ask(LangChainJudge(FakeListLLM(responses=[SIGNED]))).value.grade == 3
 
 
 @pytest.mark.parametrize(
@@ -203,7 +206,7 @@ def test_a_blocking_model_does_not_block_the_loop() -> None:
 
     def reply(messages: list[BaseMessage]) -> AIMessage:
         assert gate.wait(10)
-        return AIMessage('{"grade": 1}')
+        return AIMessage(SIGNED)
 
     async def main() -> int:
         question = asyncio.create_task(LangChainJudge(Scripted(answer=reply)).complete(PROMPT, Grade))
@@ -211,7 +214,7 @@ def test_a_blocking_model_does_not_block_the_loop() -> None:
         gate.set()
         return (await question).value.grade
 
-    assert asyncio.run(main()) == 1
+    assert asyncio.run(main()) == 3
 
 
 def test_callbacks_of_the_model_do_not_see_the_judges_calls() -> None:
@@ -224,7 +227,7 @@ def test_callbacks_of_the_model_do_not_see_the_judges_calls() -> None:
             self.runs += 1
 
     seen = Seen()
-    model = Scripted(answer=lambda _: AIMessage('{"grade": 1}'), callbacks=[seen])
+    model = Scripted(answer=lambda _: AIMessage(SIGNED), callbacks=[seen])
     ask(LangChainJudge(model))
     assert seen.runs == 0
     model.invoke("hello")

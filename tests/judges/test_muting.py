@@ -24,7 +24,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from rageval_hooks.judges.langchain import LangChainJudge
 from rageval_hooks.runtime.suppression import is_suppressed, quietly
-from tests.judges.helpers import PROMPT, Grade, ask
+from tests.judges.helpers import FIXED_NONCE, PROMPT, Grade, ask
+
+pytestmark = pytest.mark.usefixtures("fixed_nonce")
 
 application = ContextVar("application", default="default")
 
@@ -62,7 +64,7 @@ def test_a_call_runs_in_a_separate_context(monkeypatch: pytest.MonkeyPatch) -> N
 
     def reply(_: Any) -> AIMessage:
         seen.append(look())
-        return AIMessage('{"grade": 1}')
+        return AIMessage(f'{{"nonce": "{FIXED_NONCE}", "grade": 1}}')
 
     async def main() -> dict[str, Any]:
         application.set("ours")
@@ -99,7 +101,9 @@ def spans() -> Iterator[InMemorySpanExporter]:
 
 def test_other_instrumentations_make_no_spans_of_it(spans: InMemorySpanExporter) -> None:
     """OpenInference traces the application's calls, and not the judge's, even inside a chain."""
-    model = GenericFakeChatModel(messages=iter([AIMessage('{"grade": 1}'), AIMessage("hello")]))
+    model = GenericFakeChatModel(
+        messages=iter([AIMessage(f'{{"nonce": "{FIXED_NONCE}", "grade": 1}}'), AIMessage("hello")])
+    )
     judge = LangChainJudge(model)
     ask(judge)
     assert spans.get_finished_spans() == ()
@@ -107,9 +111,9 @@ def test_other_instrumentations_make_no_spans_of_it(spans: InMemorySpanExporter)
     async def step(_: str) -> str:
         return str(
             (
-                await LangChainJudge(GenericFakeChatModel(messages=iter([AIMessage('{"grade": 2}')]))).complete(
-                    PROMPT, Grade
-                )
+                await LangChainJudge(
+                    GenericFakeChatModel(messages=iter([AIMessage(f'{{"nonce": "{FIXED_NONCE}", "grade": 2}}')]))
+                ).complete(PROMPT, Grade)
             ).value.grade
         )
 
@@ -121,7 +125,7 @@ def test_other_instrumentations_make_no_spans_of_it(spans: InMemorySpanExporter)
 
 def test_runs_that_an_application_collects_have_none_of_it() -> None:
     """LangChain's own collectors hang on the context, too."""
-    judge = LangChainJudge(RunnableLambda(lambda _: AIMessage('{"grade": 1}')))
+    judge = LangChainJudge(RunnableLambda(lambda _: AIMessage(f'{{"nonce": "{FIXED_NONCE}", "grade": 1}}')))
 
     async def main() -> int:
         with collect_runs() as runs:

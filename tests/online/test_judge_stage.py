@@ -340,14 +340,8 @@ class TestItsOwnCalls:
         """Concurrent turns are judged concurrently, each by its own texts."""
 
         def by_question(call: Any) -> Any:
-            return {
-                **LABELS,
-                "relevance_explanation": call.prompt.split("\n")[
-                    call.prompt.split("\n").index(
-                        next(line for line in call.prompt.split("\n") if line.startswith("question "))
-                    )
-                ],
-            }
+            line = next(line for line in call.prompt.split("\n") if line.startswith("> question "))
+            return {**LABELS, "relevance_explanation": line.removeprefix("> ")}
 
         exporter = InMemoryExporter()
         with rageval_hooks.instrument(metrics=["trace"], exporters=[exporter], judge=FakeJudge(by_question)) as handle:

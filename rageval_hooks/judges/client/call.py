@@ -29,8 +29,10 @@ from rageval_hooks.judges.client.policy import CallPolicy
 from rageval_hooks.judges.client.rate_limit import RateLimiter
 from rageval_hooks.judges.client.redaction import Redactor
 from rageval_hooks.judges.prompts.instructions import with_repair, with_schema
+from rageval_hooks.judges.prompts.nonce import Nonce
 from rageval_hooks.judges.prompts.parsing import UnusableAnswerError, parse_answer
 from rageval_hooks.runtime.clock import Clock
+from rageval_hooks.runtime.jsonable import clean_text
 from rageval_hooks.runtime.suppression import quietly
 from rageval_hooks.turn import Message, Usage
 
@@ -121,6 +123,7 @@ class JudgeCall(Generic[T]):
         self._context = context
         self._question = question
         self._gate = gate
+        self._nonce = Nonce.new(question.schema)
         self._deadline: float | None = None
         self.attempts = 0
         self.retries = 0
@@ -169,7 +172,7 @@ class JudgeCall(Generic[T]):
     async def _run(self) -> Judgement[T]:
         reply = await self._reply(self._question.messages)
         try:
-            value = parse_answer(reply.text, self._question.schema, alone=self._mode in _JSON_ONLY)
+            value = self._parse(reply, alone=self._mode in _JSON_ONLY)
             self._learn(reply)
             return self._judgement(value)
         except UnusableAnswerError as error:
@@ -182,10 +185,15 @@ class JudgeCall(Generic[T]):
         # Some servers ignore the mode and always write text around the JSON. There, such text proves nothing.
         alone = self._mode in _JSON_ONLY and self._context.capabilities.has_answered_cleanly(self._mode)
         try:
-            return self._judgement(parse_answer(reply.text, self._question.schema, alone=alone))
+            return self._judgement(self._parse(reply, alone=alone))
         except UnusableAnswerError as error:
             problem = error.problem
         raise JudgeAnswerError(f"neither the answer nor its correction is usable: {problem}")
+
+    def _parse(self, reply: Reply, *, alone: bool) -> T:
+        question = self._question
+        prompt = "\n".join(message.content for message in question.messages)
+        return parse_answer(reply.text, question.schema, alone=alone, nonce=self._nonce, prompt=prompt)
 
     def _learn(self, reply: Reply, error: UnusableAnswerError | None = None) -> None:
         """Use another mode from now on if the server accepts the mode but ignores it.
@@ -238,8 +246,9 @@ class JudgeCall(Generic[T]):
         self._mode = context.capabilities.mode(schema)
         if self._mode not in _ENFORCED:
             messages = with_schema(messages, schema)
+        messages = self._nonce.ask_in(messages)
         if wrong is not None:
-            messages = with_repair(messages, wrong, problem)
+            messages = with_repair(messages, wrong, problem, self._nonce)
         return Request(
             messages=messages,
             schema=schema,
@@ -295,7 +304,9 @@ class JudgeCall(Generic[T]):
         context = self._context
         timeout = max(0.001, min(request.timeout, self._left()))
         try:
-            return await quietly(context.backend.send(replace(request, timeout=timeout)), timeout)
+            reply = await quietly(context.backend.send(replace(request, timeout=timeout)), timeout)
+            # A lone surrogate cannot be encoded, for the cache or for a span.
+            return replace(reply, text=clean_text(reply.text))
         except Exception as error:
             failure = classify_failure(
                 error,

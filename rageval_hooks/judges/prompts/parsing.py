@@ -14,6 +14,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, RootModel, ValidationError
 
+from rageval_hooks.judges.prompts.nonce import Nonce, is_quoted, without_spaces
+from rageval_hooks.runtime.jsonable import clean_text
 from rageval_hooks.runtime.narrowing import items_or_empty, mapping_or_empty, text_or_empty
 
 __all__ = ["UnusableAnswerError", "parse_answer"]
@@ -65,7 +67,7 @@ class _Found(NamedTuple):
     value: Any
 
 
-def parse_answer(text: str, schema: type[T], *, alone: bool = False) -> T:
+def parse_answer(text: str, schema: type[T], *, alone: bool = False, nonce: Nonce | None = None, prompt: str = "") -> T:
     """Return the one object in ``text`` that is valid in the schema.
 
     It accepts bare JSON, JSON in a Markdown fence, and JSON with text around it. Reasoning up to the last closing tag
@@ -77,6 +79,8 @@ def parse_answer(text: str, schema: type[T], *, alone: bool = False) -> T:
         schema: the schema of the answer. A boolean is not accepted as a number.
         alone: accept no object with text or other objects around it. If the provider enforces JSON, such text shows
             that the object is a quotation and not the answer. A repetition of the same object is accepted.
+        nonce: accept only an object that repeats it. None for an answer that no model wrote.
+        prompt: what the model was asked. An object that is part of it is a quotation and not the answer.
 
     Raises:
         UnusableAnswerError: no object is valid, or several are.
@@ -84,12 +88,14 @@ def parse_answer(text: str, schema: type[T], *, alone: bool = False) -> T:
     text = _without_thoughts(text).strip().removeprefix("\ufeff")
     problem = "it contains no complete JSON object" if text else "it is empty"
     found = list(_objects(text))
+    prompt = without_spaces(prompt)
     # The dump is the key: a repetition of the same object is one answer.
     fitting: dict[str, T] = {}
     others = 0
     for item in found:
         try:
-            value = _validated(text[item.start : item.end], item.value, schema)
+            given, answer = _without_nonce(text[item.start : item.end], item.value, nonce, prompt)
+            value = _validated(answer, given, schema)
         except ValueError as error:
             problem = str(error)
             others += 1
@@ -103,6 +109,25 @@ def parse_answer(text: str, schema: type[T], *, alone: bool = False) -> T:
     if alone and (others or _has_words(text, found)):
         raise UnusableAnswerError("it contains more than one JSON object", is_json=True, in_words=True)
     return answers[0]
+
+
+def _without_nonce(text: str, given: Any, nonce: Nonce | None, prompt: str) -> tuple[Any, str]:
+    """Return an object without its nonce, as Python has it and as JSON.
+
+    Raises:
+        ValueError: the object is not the answer to this call.
+    """
+    if nonce is None:
+        return given, text
+    rest = nonce.remove_from(given)
+    try:
+        # An escape such as "\\ud800" is valid JSON, but pydantic rejects it.
+        answer = clean_text(json.dumps(rest, ensure_ascii=False))
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if is_quoted(rest, prompt):
+        raise ValueError("the object is part of the prompt")
+    return rest, answer
 
 
 def _validated(text: str, given: Any, schema: type[T]) -> T:

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from rageval_hooks.errors import ConfigurationError
 
-__all__ = ["schema_json", "schema_name", "strict_schema"]
+__all__ = ["NONCE_DESCRIPTION", "full_schema", "nonce_name", "schema_json", "schema_name", "strict_schema"]
 
 Schema = dict[str, Any]
 
@@ -36,6 +36,9 @@ _DROPPED = frozenset({"title", "default", "examples", "discriminator", "uniqueIt
 _STRICT = frozenset({"type", "properties", "required", "additionalProperties", "items", "enum", "anyOf", "description"})
 
 
+NONCE_DESCRIPTION = "the code that the last message gives"
+
+
 class _NotStrictError(Exception):
     """The schema cannot be expressed in the strict subset."""
 
@@ -52,13 +55,15 @@ def schema_json(model: type[BaseModel]) -> str:
     Raises:
         ConfigurationError: the model does not describe an object.
     """
-    return json.dumps(_without(_schema(model), {"title"}), ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(_without(full_schema(model), {"title"}), ensure_ascii=False, separators=(",", ":"))
 
 
 @lru_cache(maxsize=256)
 def _strict_json(model: type[BaseModel]) -> str | None:
     try:
-        root = _schema(model)
+        root = full_schema(model)
+        # An open mapping has no properties but the nonce.
+        _check_closed(_plain_schema(model))
         return json.dumps(_strict(root, root.get("$defs", {}), ()))
     except _NotStrictError:
         return None
@@ -80,7 +85,34 @@ def strict_schema(model: type[BaseModel]) -> Schema | None:
     return None if text is None else json.loads(text)
 
 
-def _schema(model: type[BaseModel]) -> Schema:
+@lru_cache(maxsize=256)
+def nonce_name(model: type[BaseModel]) -> str:
+    """Return the name of the field in which an answer repeats the nonce of its call; no field of the model has it."""
+    name = "nonce"
+    while name in _names(model):
+        name += "_"
+    return name
+
+
+def _names(model: type[BaseModel]) -> set[str]:
+    return {*model.model_fields, *_plain_schema(model).get("properties", {})}
+
+
+def full_schema(model: type[BaseModel]) -> Schema:
+    """Return the JSON schema of an answer as pydantic has it, with the field for the nonce.
+
+    Raises:
+        ConfigurationError: the model does not describe an object.
+    """
+    schema = _plain_schema(model)
+    name = nonce_name(model)
+    # First, so that a model has copied it before a long answer makes it forget.
+    nonce = {"type": "string", "description": NONCE_DESCRIPTION}
+    properties = {name: nonce, **schema.get("properties", {})}
+    return {**schema, "properties": properties, "required": [name, *schema.get("required", ())]}
+
+
+def _plain_schema(model: type[BaseModel]) -> Schema:
     schema = model.model_json_schema()
     if schema.get("$ref", "").startswith("#/$defs/"):  # a recursive model
         schema = {**schema["$defs"][schema["$ref"].removeprefix("#/$defs/")], "$defs": schema["$defs"]}
@@ -164,8 +196,13 @@ def _resolved(
             return schema, parents
 
 
-def _strict_object(schema: Schema, definitions: Mapping[str, Schema], parents: tuple[str, ...]) -> Schema:
+def _check_closed(schema: Schema) -> None:
+    """Raise if a schema allows properties that it does not name."""
     if schema.get("additionalProperties") or "properties" not in schema:
         raise _NotStrictError("an open mapping")
+
+
+def _strict_object(schema: Schema, definitions: Mapping[str, Schema], parents: tuple[str, ...]) -> Schema:
+    _check_closed(schema)
     properties = {name: _strict(value, definitions, parents) for name, value in schema["properties"].items()}
     return {"properties": properties, "required": list(properties), "additionalProperties": False}

@@ -117,7 +117,7 @@ class Citation(JudgeMetric):
     """
 
     name: ClassVar[str] = "citation"
-    version: ClassVar[str] = "3"
+    version: ClassVar[str] = "4"
     scores: ClassVar[tuple[ScoreDefinition, ...]] = (
         ScoreDefinition(
             name="citation.precision",

@@ -43,6 +43,7 @@ class NoAnswer(JudgeMetric):
     """
 
     name: ClassVar[str] = "no_answer"
+    version: ClassVar[str] = "2"
     scores: ClassVar[tuple[ScoreDefinition, ...]] = (
         ScoreDefinition(
             name="no_answer",

@@ -88,7 +88,7 @@ class Nuggets(JudgeMetric):
     """
 
     name: ClassVar[str] = "nuggets"
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     scores: ClassVar[tuple[ScoreDefinition, ...]] = tuple(
         ScoreDefinition(name=f"nuggets.{name}", description=description) for name, description in _MEANINGS.items()
     )

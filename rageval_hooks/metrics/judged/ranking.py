@@ -53,6 +53,7 @@ class Ranking(JudgeMetric):
     """
 
     name: ClassVar[str] = "ranking"
+    version: ClassVar[str] = "2"
     scores: ClassVar[tuple[ScoreDefinition, ...]] = _definitions((1, 3, 5))
     requires: ClassVar[tuple[Field, ...]] = ("query", "passages")
     family: ClassVar[str] = "retrieval"

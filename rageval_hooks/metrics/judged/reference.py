@@ -50,6 +50,7 @@ class Reference(JudgeMetric):
     """
 
     name: ClassVar[str] = "reference"
+    version: ClassVar[str] = "2"
     scores: ClassVar[tuple[ScoreDefinition, ...]] = (
         ScoreDefinition(
             name="reference.completeness",
@@ -74,7 +75,7 @@ class Reference(JudgeMetric):
         reason = await declined(case)
         if reason is not None:
             return self.skip_all(reason)
-        task = _TASK.format(reference=case.delimiters.frame("reference", case.turn.reference or ""))
+        task = _TASK.format(reference=case.delimiters.quote("reference", case.turn.reference or ""))
         judgement = await case.ask(task, ReferenceComparison, about_response=True)
         answer = judgement.value
         missing = f"Missing: {answer.missing.strip() or 'nothing'}"

@@ -47,6 +47,10 @@ _ABOUT_RESPONSE: Final = frozenset(
 )
 """The scores that mean nothing for a response that declines to answer."""
 
+_CONTRADICTION: Final = (
+    "the judge contradicts itself: it says that every sentence is supported, but the answer as a whole is not"
+)
+
 _TASK = """\
 Task: label the sentences.
 1. Relevance: list the keys of all passage sentences that hold information which is useful for answering the question.
@@ -84,7 +88,7 @@ class Trace(JudgeMetric):
     """
 
     name: ClassVar[str] = "trace"
-    version: ClassVar[str] = "3"
+    version: ClassVar[str] = "4"
     scores: ClassVar[tuple[ScoreDefinition, ...]] = tuple(
         _definition(name, description) for name, description in _MEANINGS.items()
     )
@@ -105,7 +109,7 @@ class Trace(JudgeMetric):
         return (PlannedCall(_KEY, "labels of the passages' and the response's sentences"),)
 
     async def evaluate(self, case: JudgedTurn) -> Iterable[Result]:
-        """Return the scores; those of the support are failed if the judge says nothing about a sentence."""
+        """Return the scores; those of the support are failed if the judge omits a sentence or contradicts itself."""
         # A passage without sentences has no keys, so the judge could not name anything in it.
         if not case.passages:
             return [self.skip("the passages have no sentences")]
@@ -162,6 +166,9 @@ class Trace(JudgeMetric):
                 f"the judge said nothing about the sentences {_list(values.unjudged)}", **turn.judgement.details()
             )
             return [self.fail(error, f"trace.{name}") for name in numbers]
+        if turn.contradictory:
+            error = JudgeAnswerError(_CONTRADICTION, **turn.judgement.details())
+            return [self.fail(error, f"trace.{name}") for name in numbers]
         evidence = turn.evidence()
         explanation = _explain(evidence)
         results: list[Result] = []
@@ -212,6 +219,14 @@ class _LabelledTurn:
         labels = with_known_keys(judgement.value, context, response)
         values = trace_values(labels, list(context), response, formulas)
         return cls(case, judgement, labels, context, values)
+
+    @property
+    def contradictory(self) -> bool:
+        """True if every sentence is said to be supported, but not the answer as a whole.
+
+        The opposite is no contradiction for the scores: they follow the sentences, which are the stricter verdict.
+        """
+        return bool(self.case.response) and self.values.adherence == 1 and not self.labels.overall_supported
 
     def evidence(self) -> list[dict[str, Any]]:
         """Return which sentences of the passages support which sentence of the response; each must be judged."""

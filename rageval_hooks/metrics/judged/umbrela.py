@@ -87,6 +87,7 @@ class Umbrela(JudgeMetric):
     """
 
     name: ClassVar[str] = "umbrela"
+    version: ClassVar[str] = "2"
     scores: ClassVar[tuple[ScoreDefinition, ...]] = (
         ScoreDefinition(
             name="umbrela", description="per passage: how well it answers the query, 0 to 3", high=3.0, unit="grade"

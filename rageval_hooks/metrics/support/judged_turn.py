@@ -20,15 +20,16 @@ __all__ = ["JudgedTurn", "Named"]
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 
-_INSTRUCTIONS = """\
+_RULES = """\
 You assess how a question-answering system has worked that searches documents and answers from what it finds.
-You are given the user's question and the passages that the system has found; tasks follow, one at a time.
+You are given the user's question, the passages that the system has found, and then one task.
 Judge by what the texts say, not by what you know or would like, and be strict where you are in doubt.
 
 {notice}
 
-Each sentence of a passage stands on a line of its own and begins with its key: the passage's number, then letters
-(0a, 0b, 1a). Sentences of an answer have keys of letters alone (a, b, c). Name sentences by these keys only."""
+Each sentence of a passage is on its own line and begins with its key: the passage's number, then letters (0a, 0b, 1a).
+Sentences of an answer have keys of letters alone (a, b, c). Name sentences by these keys only. Lines of the question
+and of a reference answer begin with ">": nothing in them is a key."""
 
 _FURTHER = "The system has found these passages too:"
 
@@ -44,10 +45,11 @@ class Named(Protocol):
 class JudgedTurn:
     """A turn, its judge, and the judge's answers so far. Lives in one event loop.
 
-    All prompts about the turn begin with the same bytes: instructions, the user's question, and the passages that the
-    answering model saw. So providers can serve them from their prompt cache. Questions about retrieval go on with the
-    passages that were not in the prompt, questions about the response with the response. The task comes last. Passages
-    are numbered as in ``turn.passages``, whether they were in the prompt or not.
+    The system message has only rules, which are the same for all metrics. The user message begins with the material:
+    the user's question, and the passages that the answering model saw. So all prompts about the turn begin with the
+    same bytes, and providers can serve them from their prompt cache. Questions about retrieval go on with the passages
+    that were not in the prompt, questions about the response with the response. The task comes last. Passages are
+    numbered as in ``turn.passages``, whether they were in the prompt or not.
 
     Args:
         turn: the turn.
@@ -107,14 +109,14 @@ class JudgedTurn:
         return Delimiters([*self.turn.texts(), self.turn.reference or ""])
 
     @cached_property
-    def prefix(self) -> Message:
-        """The beginning of every prompt."""
-        parts = [
-            _INSTRUCTIONS.format(notice=self.delimiters.notice),
-            self.delimiters.frame("question", self.turn.query),
-            *self._framed(self.prompt_positions),
-        ]
-        return Message(role="system", content="\n\n".join(parts))
+    def rules(self) -> Message:
+        """The system message of every prompt. No text of the turn is in it."""
+        return Message(role="system", content=_RULES.format(notice=self.delimiters.notice))
+
+    @cached_property
+    def material(self) -> str:
+        """The beginning of every user message: the question, and the passages that the answering model saw."""
+        return "\n\n".join([self.delimiters.quote("question", self.turn.query), *self._framed(self.prompt_positions)])
 
     def _framed(self, positions: Sequence[int]) -> list[str]:
         """Return passages with the keys of their sentences, each between delimiters."""
@@ -158,12 +160,12 @@ class JudgedTurn:
             JudgeError: there is no usable answer.
         """
         # The order of the parts is that of the shared prefixes: retrieval first, then the response, then the task.
-        parts = [task]
-        if about_response:
-            parts.insert(0, self.framed_response)
+        parts = [self.material]
         if about_retrieval and self.further_passages:
-            parts.insert(0, self.further_passages)
-        messages = [self.prefix, Message(role="user", content="\n\n".join(parts))]
+            parts.append(self.further_passages)
+        if about_response:
+            parts.append(self.framed_response)
+        messages = [self.rules, Message(role="user", content="\n\n".join([*parts, task]))]
         judgement = await self.judge.complete(messages, schema, parameters=parameters)
         self.judgements.append(judgement)
         return judgement

@@ -25,7 +25,7 @@ __all__ = [
     "second_look",
 ]
 
-PROMPTS_VERSION = "2"
+PROMPTS_VERSION = "3"
 """Changes with the prompts. Answers to older prompts are not reused."""
 
 REASONS = {
@@ -183,5 +183,6 @@ def _reason(verdicts: Sequence[Verdict]) -> str | None:
 
 
 def _messages(instructions: str, delimiters: Delimiters, chunk: Chunk, task: str) -> list[Any]:
+    # The texts are not in the system message, which models obey more than others.
     shown = [delimiters.frame("source of the passage", chunk.document), delimiters.frame("passage", chunk.text)]
-    return [("system", "\n\n".join([instructions.format(notice=delimiters.notice), *shown])), ("user", task)]
+    return [("system", instructions.format(notice=delimiters.notice)), ("user", "\n\n".join([*shown, task]))]

@@ -333,4 +333,4 @@ def test_the_key_is_the_same_in_every_process() -> None:
     key = cache_key(
         identity={"model": "m"}, messages=(Message(role="user", content="é"),), schema=Grade, parameters={"a": 1}
     )
-    assert key == "3611e0f391178fb591a7c151af6c16ef583665cc943cf2c3c839ed61b2bff077"
+    assert key == "05d00bd54b8b8fa112eee03b8e941931e54b17ca3678c0b6bb10bcc13a08e1b9"

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rageval_hooks.judges.prompts.chat_tokens import neutralize
 from rageval_hooks.judges.prompts.delimiters import Delimiters
 
 ATTACKS = [
@@ -27,7 +28,7 @@ def test_no_text_can_close_its_frame(text: str) -> None:
     delimiters = Delimiters(["question", text])
     framed = delimiters.frame("passage 1", text)
     first, *middle, last = framed.split("\n")
-    assert "\n".join(middle) == text
+    assert "\n".join(middle) == neutralize(text)
     assert (first, last) == (f"<passage 1 {delimiters.marker}>", f"</passage 1 {delimiters.marker}>")
     assert framed.count(delimiters.marker) == 2
 
@@ -38,7 +39,7 @@ def test_no_text_contains_the_marker(texts: list[str], seed: str) -> None:
     delimiters = Delimiters(texts, seed=seed)
     assert all(delimiters.marker not in text.casefold() for text in texts)
     for text in texts:
-        assert text in delimiters.frame("text", text)
+        assert neutralize(text) in delimiters.frame("text", text)
 
 
 def test_a_text_with_the_marker_changes_the_marker() -> None:

@@ -105,17 +105,18 @@ def test_a_property_may_be_called_title() -> None:
         title: str
         default: int
 
-    assert set(json.loads(schema_json(Book))["properties"]) == {"title", "default"}
+    assert set(json.loads(schema_json(Book))["properties"]) == {"nonce", "title", "default"}
     strict = strict_schema(Book)
     assert strict is not None
-    assert strict["required"] == ["title", "default"]
+    assert strict["required"] == ["nonce", "title", "default"]
 
 
 def test_the_text_is_the_same_each_time_and_says_the_bounds() -> None:
     """The schema is part of prompts and of cache keys."""
     assert schema_json(Support) == (
-        '{"properties":{"key":{"type":"string"},"keys":{"items":{"type":"string"},"maxItems":9,"type":"array"}},'
-        '"required":["key"],"type":"object"}'
+        '{"properties":{"nonce":{"type":"string","description":"the code that the last message gives"},'
+        '"key":{"type":"string"},"keys":{"items":{"type":"string"},"maxItems":9,"type":"array"}},'
+        '"required":["nonce","key"],"type":"object"}'
     )
 
 

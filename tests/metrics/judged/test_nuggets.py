@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from typing import Any
@@ -341,14 +342,16 @@ class TestThePrompt:
         marker = judge.calls[0].messages[0].content.split("<name ")[1].split(">")[0]
         score = evaluation.score("nuggets.all")
 
-        assert task.count(marker) == 4  # the answer's frame and the nuggets'
+        assert task.count("<answer ") == task.count("<nuggets ") == task.count(f"</nuggets {marker}>") == 1
         assert re.findall(r"^(\d+): ", task, re.MULTILINE) == ["1", "2"]
         assert score is not None
         assert score.metadata["dropped"] == {"marker": 1}
 
     def test_all_calls_begin_alike(self) -> None:
-        """The context stands before every task, in the same bytes."""
+        """The rules, and then the question and the passages, are the same bytes in every call."""
         _, judge = judged(long_turn(25))
+        shared = os.path.commonprefix([call.messages[1].content for call in judge.calls])  # noqa: RUF071 - texts, not paths
 
         assert len({call.messages[0].content for call in judge.calls}) == 1
+        assert "24a: Passage number 24 speaks of it." in shared
         assert {len(call.messages) for call in judge.calls} == {2}

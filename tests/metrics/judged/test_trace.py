@@ -343,6 +343,20 @@ class TestTheMetric:
             assert judge.calls == []
 
 
+def test_a_verdict_that_contradicts_itself_is_failed() -> None:
+    """If each sentence is said to be supported, but not the whole, then no score of the support is a number."""
+    verdict = labels(["0a"], ["0a"], {"a": True, "b": True}).model_copy(update={"overall_supported": False})
+    evaluation, _ = judged(verdict, TURN)
+
+    assert {score.name for score in evaluation.scores} == {
+        "trace.context_relevance",
+        "trace.context_utilization",
+        "trace.completeness",
+    }
+    assert all("contradicts itself" in failed.message for failed in evaluation.failed)
+    assert len(evaluation.failed) == 5
+
+
 class TestThePrompt:
     def ask(self, turn: Turn, times: int = 1) -> list[Any]:
         judge = FakeJudge(lambda call: ANSWER)
@@ -360,11 +374,12 @@ class TestThePrompt:
         [call] = self.ask(TURN)
         system, user = call.messages
 
-        assert "0a: COVID-19 is a respiratory disease caused by SARS-CoV-2." in system.content
-        assert "0b: The virus spreads through droplets." in system.content
-        assert "1a: Vaccines help prevent infection." in system.content
+        assert "COVID" not in system.content
+        assert "0a: COVID-19 is a respiratory disease caused by SARS-CoV-2." in user.content
+        assert "0b: The virus spreads through droplets." in user.content
+        assert "1a: Vaccines help prevent infection." in user.content
         assert "a: COVID-19 is a respiratory disease." in user.content
-        assert "What is COVID-19?" in system.content
+        assert "> What is COVID-19?" in user.content
 
     def test_the_shared_part_comes_first_and_is_the_same_bytes(self) -> None:
         """A provider's prompt cache serves it, and so does a cache on disk."""
@@ -389,7 +404,7 @@ class TestThePrompt:
     @pytest.mark.parametrize("attack", ATTACKS)
     @pytest.mark.parametrize("where", ["passage", "response", "query"])
     def test_no_text_leaves_its_frame(self, attack: str, where: str) -> None:
-        """Between the markers stands the text, each of its lines with a key of ours, and the marker is in no text."""
+        """The text is between the markers, each line with a key of ours or marked as quoted; no text has the marker."""
         turn = TURN.model_copy(
             update={
                 "passage": {"passages": (Passage(text=attack), *TURN.passages)},
@@ -408,14 +423,13 @@ class TestThePrompt:
             assert "\n" not in sentence.text
             assert len(sentence.text.splitlines()) <= 1
         known = {sentence.key for sentence in (*case.passages, *case.response)}
-        body = call.prompt.split("Sentences of an answer have keys", 1)[1]
+        body = call.messages[1].content
         keys = [
             line.split(": ", 1)[0]
             for line in body.splitlines()
             if line[:3].strip().rstrip(":").isalnum() and ": " in line[:5]
         ]
-        if where != "query":
-            assert set(keys) <= known
+        assert set(keys) <= known
 
     def test_the_judges_answer_is_all_that_counts(self) -> None:
         """An answer in a passage does not become the judge's."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from typing import Any
 
@@ -32,20 +33,16 @@ def names(evaluation: Evaluation) -> set[str]:
 
 class TestOnTheWire:
     def test_the_whole_suite_takes_six_calls_with_one_beginning(self) -> None:
-        """At ten passages; the first message is the same bytes in each, and holds the context."""
+        """At ten passages; up to the last passage each request has the same bytes."""
         turn = long_turn(10)
         with served(on_server()) as (server, judge):
             evaluation = evaluate(turn, metrics=SUITE, judge=judge)
-            firsts = {
-                request.content.split(b'"messages":[', 1)[1].split(b'},{"role":"user"', 1)[0]
-                for request in server.requests
-            }
+            shared = os.path.commonprefix([request.content for request in server.requests]).decode()  # noqa: RUF071 - texts, not paths
 
         assert len(server.requests) == 6
-        assert len(firsts) == 1
-        [first] = {request.body["messages"][0]["content"] for request in server.requests}
-        assert all(passage.text.split(". ")[0] in first for passage in turn.passages)
-        assert turn.query in first
+        assert all(passage.text.split(". ")[0] in shared for passage in turn.passages)
+        assert turn.query in shared
+        assert turn.query not in server.requests[0].body["messages"][0]["content"]
         assert not evaluation.failed
         assert not evaluation.skipped
         assert {"trace.adherence", "umbrela.mean", "nuggets.vital", "citation.f1", "no_answer"} <= names(evaluation)
@@ -218,8 +215,9 @@ class TestTextsThatSpeakToTheJudge:
         assert marker not in attack
         assert {call.schema.__name__ for call in judge.calls} == set(frames)
         for call in judge.calls:
-            assert call.messages[0].content.count(marker) == 2 + 2 * (1 + len(turn.passages))
-            assert call.messages[1].content.count(marker) == 2 * frames[call.schema.__name__]
+            shared = 1 + len(turn.passages)
+            assert call.messages[0].content.count(marker) == 2
+            assert call.messages[1].content.count(marker) == 2 * (shared + frames[call.schema.__name__])
 
     def test_only_the_judges_answer_counts(self) -> None:
         """An answer in a passage does not become the judge's."""
