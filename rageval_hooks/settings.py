@@ -136,8 +136,8 @@ class Settings(BaseSettings):
         enabled: False turns everything off: nothing is attached, captured or evaluated.
         metrics: names of the metrics; None for all that need only local models.
         models: ``"default"``, ``"lexical"``, or the fields of :class:`ModelSettings`.
-        exporters: where evaluations go: names, or ``"package.module:Class"``. The default writes spans, and annotations
-            too if the spans go to a Phoenix server.
+        exporters: where evaluations go: names, or ``"package.module:Class"``. The default writes spans, and the
+            backend's own scores too if the spans go to a Phoenix or an MLflow.
         sample_rate: share of turns that are evaluated, 0..1. The trace id decides.
         judge: the judge, such as ``"openai:gpt-5-mini"``; None for no judge.
         judge_options: keyword arguments for the judge: ``base_url``, ``timeout`` … The key comes from the environment
@@ -154,7 +154,7 @@ class Settings(BaseSettings):
             that are ready by then are on the turn's span; the others follow as EVALUATOR spans. With 0, calls never
             wait.
         capture_content: False removes questions, passages and answers from spans and from the output of the exporters
-            ``console``, ``jsonl`` and ``phoenix``. True overrides
+            ``console``, ``jsonl`` and those of score APIs. True overrides
             ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT``; None follows that variable.
         spans: ``rag`` for the turn, its retrievers, rerankers, model calls and tools; ``all`` to add every prompt and
             parser; ``scores`` for the scores only, on the turn's span of another tracer, or else on one of
@@ -183,7 +183,9 @@ class Settings(BaseSettings):
     models: Annotated[ModelSettings, NoDecode] = Field(
         default=ModelSettings(), description="'default', 'lexical', or a mapping with fields of ModelSettings"
     )
-    exporters: Annotated[tuple[str, ...], NoDecode] = Field(default=("otel", "phoenix-auto"), description=_NAMES)
+    exporters: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=("otel", "phoenix-auto", "mlflow-auto"), description=_NAMES
+    )
     sample_rate: Number = Field(default=1.0, ge=0, le=1, description="a share of turns, 0..1")
     judge: str | None = Field(default=None, description="'provider:model', such as 'openai:gpt-5-mini'")
     judge_options: Annotated[dict[str, Any], NoDecode] = Field(

@@ -28,6 +28,10 @@ def demo(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per turn: turn, spans, scores.")
     ] = False,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="BACKEND", help="Also send spans and scores to mlflow, phoenix …: see docs."),
+    ] = None,
     otlp: Annotated[
         str | None,
         typer.Option("--otlp", metavar="URL", help="Also send the spans to an OTLP/HTTP endpoint."),
@@ -48,4 +52,4 @@ def demo(
     """Run a RAG application over a small handbook and show its turns with their spans and scores."""
     from rageval_hooks.demo.run import run_demo
 
-    run_demo(as_json=as_json, otlp=otlp, models=models.value, judge=judge, framework=framework.value)
+    run_demo(as_json=as_json, to=to, otlp=otlp, models=models.value, judge=judge, framework=framework.value)

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import json
 import logging
-import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
-from urllib.parse import urlsplit
 
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from rich.console import Console
 
+from rageval_hooks.demo.destination import PROJECT, DemoDestination, destination
 from rageval_hooks.demo.handbook import QUESTIONS, Question
-from rageval_hooks.errors import ConfigurationError, ExportError, MissingDependencyError, ModelUnavailableError
+from rageval_hooks.errors import ExportError, MissingDependencyError, ModelUnavailableError
 from rageval_hooks.exporters.console import make_console, score_table, turn_tree
 from rageval_hooks.exporters.content import ContentPolicy
-from rageval_hooks.exporters.phoenix.exporter import PhoenixAutoExporter
 from rageval_hooks.instrumentation import instrument
 from rageval_hooks.models import AnyEmbedder, Models, Role
 from rageval_hooks.models.sources import on_this_machine
@@ -42,12 +40,14 @@ _THRESHOLDS = {"default": {"context_relevance": 0.45}, LEXICAL: {"context_releva
 
 # A slow local model takes minutes for all judge calls of a turn.
 _JUDGE_SECONDS = 300.0
+_DELIVERY_SECONDS = 30.0
 _ROLES: tuple[Role, ...] = ("embedder", "cross_encoder", "nlp")
 
 
 def run_demo(
     *,
     as_json: bool = False,
+    to: str | None = None,
     otlp: str | None = None,
     models: str = "default",
     judge: str | None = None,
@@ -57,13 +57,14 @@ def run_demo(
 
     Args:
         as_json: print one JSON object per turn (``turn``, ``spans``, ``scores``) and nothing else.
+        to: a backend that also gets spans and scores: the name of its exporter, such as ``"mlflow"``.
         otlp: URL of an OTLP/HTTP endpoint that also gets the spans, such as ``http://localhost:6006``.
         models: ``"default"`` for the models on this machine, ``"lexical"`` for stand-ins without weights.
         judge: a judge for the answers, such as ``"openai:gpt-5-mini"``.
         framework: the framework of the application: ``"langchain"`` or ``"llama-index"``.
 
     Raises:
-        ConfigurationError: the judge is unknown, or its key is missing.
+        ConfigurationError: the judge or the backend is unknown, or its key is missing.
         MissingDependencyError: the framework or the OTLP exporter is not installed.
         ModelUnavailableError: the embedder cannot be loaded.
         ExportError: the spans could not be sent.
@@ -71,7 +72,8 @@ def run_demo(
     build_application = _framework(framework)
     # The demo prints missing models itself, in fewer words.
     logging.getLogger("rageval_hooks").setLevel(logging.ERROR)
-    provider, spans, sent = _provider(otlp)
+    provider, spans = _provider()
+    goal = destination(to, otlp, provider)
     notes = make_console(sys.stderr)
     settings, missing = _models(models)
     loaded = Models(settings)
@@ -84,7 +86,8 @@ def run_demo(
         models=settings,
         judge=judge,
         tracer_provider=provider,
-        exporters=["otel", PhoenixAutoExporter(otlp)] if otlp else ["otel"],
+        exporters=goal.exporters,
+        phoenix_endpoint=goal.phoenix_endpoint,
         thresholds=_THRESHOLDS[models],
         on_evaluation=evaluations.append,
         # Long enough, also on a slow machine, for every local score to be on the spans of the turn.
@@ -105,12 +108,13 @@ def run_demo(
             else:
                 _print_turn(console, number, question, evaluations)
             spans.clear()
-        annotated = handle.stats()["exporters"].get(PhoenixAutoExporter.name, {}).get("delivered", 0)
-    provider.force_flush()
-    if sent is not None and sent.failed:
-        raise ExportError(f"the spans could not be sent to {sent.endpoint}: is there an OTLP/HTTP endpoint?")
+        provider.force_flush()
+        handle.flush(_DELIVERY_SECONDS)
+        delivered = sum(stats.get("delivered", 0) for stats in handle.stats()["exporters"].values())
+    if goal.failed:
+        raise ExportError(f"the spans could not be sent to {goal.shown_url}: is there an OTLP/HTTP endpoint?")
     if not as_json:
-        _print_ending(console, otlp, annotated)
+        _print_ending(console, goal, delivered)
 
 
 def _framework(name: str) -> Callable[[AnyEmbedder], tuple[Callable[[str], Any], str]]:
@@ -139,56 +143,14 @@ def _models(choice: str) -> tuple[ModelSettings, list[str]]:
     return settings.model_copy(update=dict.fromkeys(missing, LEXICAL)), missing
 
 
-class _Watched(SpanExporter):
-    """An exporter that remembers whether any export failed."""
-
-    def __init__(self, exporter: SpanExporter, endpoint: str) -> None:
-        self._exporter = exporter
-        self.endpoint = endpoint
-        self.failed = False
-
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        result = self._exporter.export(spans)
-        self.failed = self.failed or result is not SpanExportResult.SUCCESS
-        return result
-
-    def shutdown(self) -> None:
-        self._exporter.shutdown()
-
-
-def _provider(otlp: str | None) -> tuple[TracerProvider, InMemorySpanExporter, _Watched | None]:
+def _provider() -> tuple[TracerProvider, InMemorySpanExporter]:
     memory = InMemorySpanExporter()
     provider = TracerProvider(
-        resource=Resource.create({"service.name": "rageval-demo", "openinference.project.name": "rageval-demo"}),
+        resource=Resource.create({"service.name": PROJECT, "openinference.project.name": PROJECT}),
         span_limits=SpanLimits(max_span_attributes=4096),
     )
     provider.add_span_processor(SimpleSpanProcessor(memory))
-    if otlp:
-        try:
-            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-        except ImportError as error:
-            raise MissingDependencyError("opentelemetry-exporter-otlp", "otlp", "--otlp") from error
-        endpoint = otlp if otlp.rstrip("/").endswith("/v1/traces") else f"{otlp.rstrip('/')}/v1/traces"
-        _check_reachable(endpoint)
-        watched = _Watched(OTLPSpanExporter(endpoint=endpoint, timeout=10), endpoint)
-        provider.add_span_processor(BatchSpanProcessor(watched))
-        return provider, memory, watched
-    return provider, memory, None
-
-
-def _check_reachable(endpoint: str) -> None:
-    """Fail at once if nothing listens there; the exporter itself would retry for a minute."""
-    try:
-        address = urlsplit(endpoint)
-        host, port = address.hostname, address.port or (443 if address.scheme == "https" else 80)
-    except ValueError:
-        host = None
-    if not host or address.scheme not in ("http", "https"):
-        raise ConfigurationError(f"--otlp is {endpoint!r}: give an address such as http://localhost:4318")
-    try:
-        socket.create_connection((host, port), timeout=5).close()
-    except OSError as error:
-        raise ExportError(f"the spans cannot be sent to {endpoint}: {error}. Is there an OTLP/HTTP endpoint?") from None
+    return provider, memory
 
 
 @contextmanager
@@ -223,14 +185,16 @@ def _print_turn(console: Console, number: int, question: Question, evaluations: 
     console.print()
 
 
-def _print_ending(console: Console, otlp: str | None, annotated: int) -> None:
+def _print_ending(console: Console, goal: DemoDestination, delivered: int) -> None:
     console.rule(align="left")
-    if otlp:
-        console.print(f"The same spans went to {otlp}, service rageval-demo.")
-        if annotated:
-            console.print(f"It is a Phoenix server: it also has {annotated} scores as annotations.")
+    if goal.url:
+        console.print(f"The same spans went to {goal.shown_url}, service {PROJECT}.")
+        if delivered:
+            console.print(f"The backend also has {delivered} scores as its own.")
+        if goal.page:
+            console.print(f"Open {goal.page}")
     else:
-        console.print("To see this in a tracing backend: rageval-hooks demo --otlp http://localhost:4318")
+        console.print("To see this in a backend: rageval-hooks demo --to mlflow, or --otlp http://localhost:4318")
     console.print("In your own application: import rageval_hooks; rageval_hooks.instrument()")
 
 

@@ -21,15 +21,17 @@ _DEEPEST = 6
 
 @dataclass(frozen=True, kw_only=True)
 class OtlpPlace:
-    """An endpoint that gets spans. Not in its repr: both fields may hold secrets.
+    """An endpoint that gets spans. Not in its repr: URL and headers may hold secrets.
 
     Attributes:
         url: as it was given, with or without the path ``/v1/traces``; over gRPC also ``host:port``.
         headers: sent with the spans, by lower-case name.
+        page: the address at which a person sees the spans; empty if it is not known.
     """
 
     url: str = field(repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    page: str = ""
 
 
 def otlp_places(provider: object = None, environment: Mapping[str, str] | None = None) -> list[OtlpPlace]:

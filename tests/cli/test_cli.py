@@ -194,6 +194,13 @@ class TestDemo:
         assert errors.startswith("rageval-hooks: --otlp is ")
         assert "give an address such as http://localhost:4318" in errors
 
+    def test_a_backend_without_scores_is_said(self) -> None:
+        """With the names of those that have them."""
+        errors = run("demo", "--models", "lexical", "--to", "console", status=2).stderr
+
+        assert "--to is 'console', which is not a backend with scores" in errors
+        assert "mlflow, phoenix" in errors
+
     def test_an_endpoint_that_is_not_there_is_said(self) -> None:
         """One line, and an exit status."""
         errors = run("demo", "--models", "lexical", "--otlp", "http://127.0.0.1:9", status=2).stderr

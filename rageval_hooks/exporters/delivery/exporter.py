@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from opentelemetry import trace
 
-from rageval_hooks.errors import MissingDependencyError
+from rageval_hooks.errors import ConfigurationError, MissingDependencyError
 from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.exporters.delivery.destination import Destination, DestinationAbsentError
@@ -18,6 +18,7 @@ from rageval_hooks.exporters.delivery.item import Item
 from rageval_hooks.exporters.delivery.queue import DeliveryQueue
 from rageval_hooks.exporters.main_results import ScoreSelection
 from rageval_hooks.exporters.masking import hide_result
+from rageval_hooks.exporters.otlp_places import OtlpPlace
 from rageval_hooks.score import Evaluation
 from rageval_hooks.settings import Settings, SpanSelection
 from rageval_hooks.turn import SpanReference
@@ -94,6 +95,18 @@ class ScoreApiExporter(Exporter):
             DestinationAbsentError: there is no such server.
             ConfigurationError: a credential is missing or cannot be sent. The items are lost and counted.
         """
+
+    def otlp_place(self, project: str) -> OtlpPlace:
+        """Return where the backend takes spans over OTLP/HTTP, by the same settings: ``demo --to`` sends them there.
+
+        Args:
+            project: the project, experiment or service that the spans are for, where the endpoint depends on it.
+
+        Raises:
+            ConfigurationError: a setting or credential is missing.
+            ExportError: the server cannot be asked.
+        """
+        raise ConfigurationError(f"the exporter {self.name!r} does not say where {self.backend} takes spans")
 
     def applies(self) -> bool:
         """Return True if the backend is in use. Automatic exporters override this; it must be fast and not block."""

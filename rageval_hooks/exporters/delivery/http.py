@@ -17,6 +17,7 @@ from rageval_hooks.exporters.delivery.destination import RejectedError, Unavaila
 from rageval_hooks.runtime.urls import safe_url
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
     from types import ModuleType
 
     import httpx
@@ -74,6 +75,7 @@ class HttpApi:
         credentials: the variables that hold the key, for messages: ``"MLFLOW_TRACKING_TOKEN"``.
         extra: the extra of this package that brings httpx.
         headers: sent with every request.
+        verify: how certificates are checked; False to accept any.
         timeout: seconds to connect, and seconds between two parts of an answer.
 
     Raises:
@@ -89,6 +91,7 @@ class HttpApi:
         credentials: str,
         extra: str,
         headers: Mapping[str, str] | None = None,
+        verify: SSLContext | bool = True,
         timeout: float = 15.0,
     ) -> None:
         self.backend = backend
@@ -100,7 +103,11 @@ class HttpApi:
         base, login = _without_login(url)
         try:
             self._client: httpx.Client = self._httpx.Client(
-                base_url=base, headers={**login, **(headers or {})}, timeout=timeout, follow_redirects=False
+                base_url=base,
+                headers={**login, **(headers or {})},
+                verify=verify,
+                timeout=timeout,
+                follow_redirects=False,
             )
         except UnicodeEncodeError:
             raise ConfigurationError(

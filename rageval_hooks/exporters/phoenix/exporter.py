@@ -5,15 +5,17 @@ from __future__ import annotations
 import logging
 import math
 from typing import TYPE_CHECKING, ClassVar, Self
+from urllib.parse import quote
 
 from pydantic import SecretStr
 
 from rageval_hooks.exporters.delivery import DestinationAbsentError, Item, ScoreApiExporter
 from rageval_hooks.exporters.main_results import ScoreSelection
+from rageval_hooks.exporters.otlp_places import OtlpPlace
 from rageval_hooks.exporters.phoenix.annotations import annotate
 from rageval_hooks.exporters.phoenix.configs import AnnotationConfigs
 from rageval_hooks.exporters.phoenix.discovery import DEFAULT_PLACE, is_phoenix, phoenix_places, project_of
-from rageval_hooks.exporters.phoenix.server import PhoenixServer
+from rageval_hooks.exporters.phoenix.server import PhoenixServer, login_headers
 from rageval_hooks.runtime.urls import safe_url
 from rageval_hooks.score import Evaluation
 from rageval_hooks.settings import Settings, SpanSelection
@@ -97,6 +99,12 @@ class PhoenixExporter(ScoreApiExporter):
                 DEFAULT_PLACE,
             )
         return self._server((places or [DEFAULT_PLACE])[0])
+
+    def otlp_place(self, project: str) -> OtlpPlace:
+        """Return where the server takes spans; the project is an attribute of their resource."""
+        base = (self._places() or [DEFAULT_PLACE])[0]
+        page = f"{safe_url(base)}/redirects/projects/{quote(project, safe='')}"
+        return OtlpPlace(url=f"{base}/v1/traces", headers=login_headers(self._api_key), page=page)
 
     def _places(self) -> list[str]:
         setting = None if self._endpoint is None else self._endpoint.get_secret_value()

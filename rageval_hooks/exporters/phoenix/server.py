@@ -20,7 +20,7 @@ from rageval_hooks.exporters.delivery import HttpApi, TargetsMissingError
 from rageval_hooks.exporters.otlp_places import header_variable
 from rageval_hooks.exporters.phoenix.configs import AnnotationConfigs
 
-__all__ = ["PhoenixServer"]
+__all__ = ["PhoenixServer", "login_headers"]
 
 _logger = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class PhoenixServer:
             backend="Phoenix",
             extra="phoenix",
             credentials="PHOENIX_API_KEY (or PHOENIX_CLIENT_HEADERS)",
-            headers=_headers(None if api_key is None else api_key.get_secret_value(), os.environ),
+            headers=login_headers(api_key),
         )
 
     def __repr__(self) -> str:
@@ -110,11 +110,11 @@ class PhoenixServer:
         self._http.close()
 
 
-def _headers(api_key: str | None, environment: Mapping[str, str]) -> dict[str, str]:
+def login_headers(api_key: SecretStr | None) -> dict[str, str]:
     """Return the headers as Phoenix's own client has them: ``PHOENIX_CLIENT_HEADERS``, then ``PHOENIX_API_KEY``."""
-    headers = header_variable(environment.get("PHOENIX_CLIENT_HEADERS", ""), warn_as="PHOENIX_CLIENT_HEADERS")
-    if api_key:
-        headers["authorization"] = f"Bearer {api_key.strip()}"
-    elif key := environment.get("PHOENIX_API_KEY", "").strip():
+    headers = header_variable(os.environ.get("PHOENIX_CLIENT_HEADERS", ""), warn_as="PHOENIX_CLIENT_HEADERS")
+    if api_key is not None:
+        headers["authorization"] = f"Bearer {api_key.get_secret_value().strip()}"
+    elif key := os.environ.get("PHOENIX_API_KEY", "").strip():
         headers.setdefault("authorization", f"Bearer {key}")
     return headers

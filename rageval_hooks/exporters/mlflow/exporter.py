@@ -1,0 +1,148 @@
+"""Scores as MLflow's assessments of the turn's trace."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import SecretStr
+
+from rageval_hooks.exporters.delivery import Destination, DestinationAbsentError, Item, ScoreApiExporter
+from rageval_hooks.exporters.main_results import ScoreSelection, select_results
+from rageval_hooks.exporters.mlflow.assessments import assessment_items
+from rageval_hooks.exporters.mlflow.connection import (
+    DEFAULT_URL,
+    EXPERIMENT_HEADER,
+    MlflowPlace,
+    is_mlflow,
+    place_of_spans,
+    tracking_place,
+)
+from rageval_hooks.exporters.mlflow.server import MlflowServer
+from rageval_hooks.exporters.otlp_places import OtlpPlace
+from rageval_hooks.exporters.span_places import passage_place
+from rageval_hooks.runtime.urls import safe_url
+from rageval_hooks.score import Evaluation, Result, Score
+from rageval_hooks.settings import SpanSelection
+from rageval_hooks.turn import SpanReference
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+
+__all__ = ["MlflowAutoExporter", "MlflowExporter"]
+
+_logger = logging.getLogger(__name__)
+
+_ASK_AGAIN = 60.0
+
+
+class MlflowExporter(ScoreApiExporter):
+    """Posts scores to an MLflow server as assessments: a column each in the list of traces, and a panel in the trace.
+
+    Args:
+        tracking_uri: the server's base URL. By default ``MLFLOW_TRACKING_URI``, or where the spans go if they carry
+            the header ``x-mlflow-experiment-id``; else http://localhost:5000.
+        token: sent as a bearer token. By default ``MLFLOW_TRACKING_USERNAME`` and ``MLFLOW_TRACKING_PASSWORD``, or
+            ``MLFLOW_TRACKING_TOKEN``; ``~/.mlflow/credentials`` is read too.
+        capture_content: see :class:`rageval_hooks.settings.Settings`.
+        spans: which steps become spans; with ``scores="all"``, scores of passages need their retriever's.
+        scores: ``main`` for up to five results per stage, without usage; ``all`` for every result.
+        tracer_provider: where the spans go; the application's global one by default.
+
+    Raises:
+        MissingDependencyError: httpx is not installed.
+    """
+
+    name: ClassVar[str] = "mlflow"
+    backend: ClassVar[str] = "MLflow"
+    extra: ClassVar[str] = "mlflow"
+
+    def __init__(
+        self,
+        tracking_uri: str | SecretStr | None = None,
+        *,
+        token: str | SecretStr | None = None,
+        capture_content: bool | None = None,
+        spans: SpanSelection = "auto",
+        scores: ScoreSelection = "main",
+        tracer_provider: TracerProvider | None = None,
+    ) -> None:
+        super().__init__(capture_content=capture_content, spans=spans, scores=scores, tracer_provider=tracer_provider)
+        self._uri = SecretStr(tracking_uri) if isinstance(tracking_uri, str) else tracking_uri
+        self._token = SecretStr(token) if isinstance(token, str) else token
+
+    def items(self, evaluation: Evaluation, span: SpanReference) -> Iterator[Item]:
+        """Yield the assessments of a stage."""
+        for result in select_results(evaluation.results, self.scores):
+            span_id = self._span_id(result, evaluation, span)
+            if span_id is None:
+                self.queue.count("unplaced", 1)
+            else:
+                yield from assessment_items(result, span, span_id)
+
+    def connect(self) -> Destination:
+        """Return the server."""
+        place = self._place()
+        if place is None:
+            _logger.warning(
+                "rageval-hooks: it is not known where the MLflow server is; scores go to %s. Set MLFLOW_TRACKING_URI "
+                "to its address",
+                DEFAULT_URL,
+            )
+        return MlflowServer(place or MlflowPlace(url=DEFAULT_URL))
+
+    def otlp_place(self, project: str) -> OtlpPlace:
+        """Return where the server takes spans: of ``MLFLOW_EXPERIMENT_ID``, or of the experiment with this name."""
+        place = self._place() or MlflowPlace(url=DEFAULT_URL)
+        server = MlflowServer(place)
+        try:
+            experiment = os.environ.get("MLFLOW_EXPERIMENT_ID") or server.experiment_id(project)
+        finally:
+            server.close()
+        page = f"{safe_url(place.url)}/#/experiments/{experiment}/traces"
+        return OtlpPlace(
+            url=f"{place.url}/v1/traces", headers={**place.headers, EXPERIMENT_HEADER: experiment}, page=page
+        )
+
+    def _place(self) -> MlflowPlace | None:
+        uri = None if self._uri is None else self._uri.get_secret_value()
+        return tracking_place(uri, self._token) or place_of_spans(self.provider)
+
+    def _span_id(self, result: Result, evaluation: Evaluation, span: SpanReference) -> str | None:
+        """Return the id of the span that a result is about; None if no known span lists its passage."""
+        if not isinstance(result, Score) or result.target.kind != "passage":
+            return span.span_id
+        place = passage_place(evaluation.turn, result.target.index, self.spans)
+        return None if place is None else place.span_id
+
+
+class MlflowAutoExporter(MlflowExporter):
+    """Does the same where the spans go to an MLflow, and nothing elsewhere.
+
+    Spans for MLflow carry the header ``x-mlflow-experiment-id``. Before the first score, the server is asked in the
+    background whether it is an MLflow: a collector may stand in between.
+    """
+
+    name: ClassVar[str] = "mlflow-auto"
+    automatic: ClassVar[bool] = True
+
+    def applies(self) -> bool:
+        """Return True if spans carry MLflow's header."""
+        return self._place() is not None
+
+    def connect(self) -> Destination:
+        """Return the server that the spans go to."""
+        place = self._place()
+        if place is None:
+            raise DestinationAbsentError(_ASK_AGAIN)
+        answer = is_mlflow(place.url)
+        if not answer:
+            raise DestinationAbsentError(math.inf if answer is False else _ASK_AGAIN)
+        _logger.info("rageval-hooks: scores go to the MLflow at %s as assessments, too", safe_url(place.url))
+        return MlflowServer(place)
+
+    def _place(self) -> MlflowPlace | None:
+        return place_of_spans(self.provider)

@@ -1,0 +1,231 @@
+"""Scores on their way to MLflow: what is posted, and what happens when traces are late or the server is in trouble.
+
+The real server is asked in tests/e2e; the one here has the same answers.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from rageval_hooks import Evaluation, Failed, Passage, Score, Skipped, Step, Target, Turn
+from rageval_hooks.exporters.mlflow import MlflowAutoExporter, MlflowExporter
+from rageval_hooks.turn import SpanReference
+from tests.exporters.recording import Recorded, RecordingServer, Reply, recording_server, shaky
+
+SPAN = "1234567890abcdef"
+TRACE = "0" * 31 + "1"
+
+
+class FakeMlflow:
+    """The part of MLflow's API that assessments need.
+
+    Attributes:
+        version: what the server says of itself; None if it is something else.
+        missing: ids of traces that have not arrived.
+        stored: the assessments that it took, in order.
+    """
+
+    def __init__(self) -> None:
+        self.version: str | None = "3.17.2"
+        self.missing: set[str] = set()
+        self.stored: list[dict[str, Any]] = []
+        self._lock = threading.Lock()
+
+    def __call__(self, request: Recorded) -> Reply:
+        if request.path == "/version":
+            return Reply(body=self.version) if self.version else Reply(status=404, body="no such page")
+        trace_id = request.path.removeprefix("/api/3.0/mlflow/traces/").removesuffix("/assessments")
+        if trace_id in self.missing:
+            return Reply(status=404, body={"error_code": "RESOURCE_DOES_NOT_EXIST", "message": "no such trace"})
+        with self._lock:
+            if request.method == "POST":
+                self.stored.append(request.body["assessment"])
+                return Reply()
+            found = [item for item in self.stored if item["trace_id"] == trace_id]
+        return Reply(body={"trace": {"trace_info": {"trace_id": trace_id, "assessments": found}}})
+
+
+@pytest.fixture
+def mlflow() -> FakeMlflow:
+    return FakeMlflow()
+
+
+@pytest.fixture
+def server(mlflow: FakeMlflow, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[RecordingServer]:
+    monkeypatch.setenv("HOME", str(tmp_path))  # no ~/.mlflow/credentials
+    with recording_server(mlflow) as server:
+        yield server
+
+
+@pytest.fixture
+def exporter(server: RecordingServer) -> Iterator[MlflowExporter]:
+    exporter = MlflowExporter(server.url)
+    yield exporter
+    exporter.shutdown(5)
+
+
+def evaluation(*results: Any, trace_id: str = TRACE) -> Evaluation:
+    passages = (Passage(text="The pier was opened in 2019.", id="d1"), Passage(text="The ferry is slow.", id="d2"))
+    step = Step(id="r", kind="retriever", name="Store", started_at=0, ended_at=1, passages=passages)
+    span = SpanReference(trace_id=trace_id, span_id=SPAN)
+    turn = Turn(query="When?", response="In 2019.", passages=passages, steps=(step,), span=span)
+    return Evaluation(turn=turn, results=results or (Score(name="groundedness", value=0.9),))
+
+
+def test_what_is_posted(mlflow: FakeMlflow, exporter: MlflowExporter) -> None:
+    """The number for filters, its label for colours, and an error for a metric that failed."""
+    exporter.export(
+        evaluation(
+            Score(name="groundedness", value=0.4, label="fail", explanation="a date", version="3", metadata={"n": [1]}),
+            Score(name="trace.adherence", value=1.0, annotator="LLM", model="judge-model", metric="trace"),
+            Failed(name="umbrela", error_type="rate_limited", message="too many requests", annotator="LLM"),
+            Skipped(name="entity_consistency", reason="the response names nothing"),
+            Score(name="latency", value=3.0, unit="s", high=None),
+        )
+    )
+    assert exporter.flush(10)
+
+    stored = {item["assessment_name"]: item for item in mlflow.stored}
+    assert set(stored) == {"groundedness", "groundedness.label", "trace.adherence", "umbrela"}
+    first = stored["groundedness"]
+    assert (first["trace_id"], first["span_id"]) == (f"tr-{TRACE}", SPAN)
+    assert first["feedback"] == {"value": 0.4}
+    assert first["rationale"] == "a date"
+    assert first["source"] == {"source_type": "CODE", "source_id": "rageval-hooks"}
+    assert {"label": "fail", "n": "[1]", "mlflow.assessment.scorerVersion": "3"}.items() <= first["metadata"].items()
+    assert stored["groundedness.label"]["feedback"] == {"value": "fail"}
+    assert stored["trace.adherence"]["source"] == {"source_type": "LLM_JUDGE", "source_id": "judge-model"}
+    error = {"error_code": "rate_limited", "error_message": "too many requests"}
+    assert stored["umbrela"]["feedback"] == {"error": error}
+
+
+def test_all_results_if_asked(server: RecordingServer, mlflow: FakeMlflow) -> None:
+    """Scores of passages are on the span of their retriever."""
+    exporter = MlflowExporter(server.url, scores="all")
+    passage = Target(kind="passage", index=1, id="d2")
+    given = evaluation(Score(name="latency", value=3.0, unit="s"), Score(name="relevance", value=0.2, target=passage))
+    exporter.export(given)
+    assert exporter.flush(10)
+    exporter.shutdown(5)
+
+    stored = {item["assessment_name"]: item for item in mlflow.stored}
+    assert stored["latency"]["span_id"] == SPAN
+    assert stored["relevance"]["span_id"] == given.turn.step_span_id(given.turn.steps[0])
+    assert stored["relevance"]["metadata"]["passage"] == "1"
+
+
+def test_scores_wait_for_their_trace(mlflow: FakeMlflow, exporter: MlflowExporter) -> None:
+    """Those of other traces are not held up, and each is stored once."""
+    late = "f" * 32
+    mlflow.missing = {f"tr-{late}"}
+    exporter.export(evaluation(trace_id=late))
+    exporter.export(evaluation())
+    assert not exporter.flush(2)
+    assert [item["trace_id"] for item in mlflow.stored] == [f"tr-{TRACE}"]
+
+    mlflow.missing = set()
+    assert exporter.flush(10)
+    assert [item["trace_id"] for item in mlflow.stored] == [f"tr-{TRACE}", f"tr-{late}"]
+
+
+def test_a_server_on_a_bad_day_gets_every_score_once(
+    server: RecordingServer, mlflow: FakeMlflow, exporter: MlflowExporter
+) -> None:
+    """It fails a fifth of the requests, half of those after it has stored the score."""
+    server.respond = shaky(mlflow)
+    for number in range(1, 31):
+        exporter.export(evaluation(trace_id=f"{number:032x}"))
+    assert exporter.flush(60)
+
+    stored = Counter(item["trace_id"] for item in mlflow.stored)
+    assert stored == {f"tr-{number:032x}": 1 for number in range(1, 31)}
+    assert exporter.stats()["errors"] > 0
+
+
+@pytest.mark.parametrize(
+    ("variables", "header"),
+    [
+        ({"MLFLOW_TRACKING_TOKEN": "ml-secret"}, "Bearer ml-secret"),
+        ({"MLFLOW_TRACKING_USERNAME": "ann", "MLFLOW_TRACKING_PASSWORD": "ml-secret"}, "Basic YW5uOm1sLXNlY3JldA=="),
+    ],
+)
+def test_logins_of_mlflows_own_client(
+    server: RecordingServer,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    variables: dict[str, str],
+    header: str,
+) -> None:
+    """With its address; they appear in no log and no repr."""
+    caplog.set_level(logging.DEBUG)
+    for name, value in {**variables, "MLFLOW_TRACKING_URI": server.url, "MLFLOW_WORKSPACE": "team"}.items():
+        monkeypatch.setenv(name, value)
+    exporter = MlflowExporter()
+    exporter.export(evaluation())
+    assert exporter.flush(10)
+    exporter.shutdown(5)
+
+    headers = server.requests[-1].headers
+    assert (headers["authorization"], headers["x-mlflow-workspace"]) == (header, "team")
+    assert "ml-secret" not in caplog.text + repr(exporter) + repr(vars(exporter))
+
+
+def test_hidden_content_is_not_posted(server: RecordingServer, mlflow: FakeMlflow) -> None:
+    """Explanations, messages and details may quote texts."""
+    exporter = MlflowExporter(server.url, capture_content=False)
+    exporter.export(
+        evaluation(
+            Score(name="groundedness", value=0.5, explanation="no passage has: pier", metadata={"sentence": "pier"}),
+            Failed(name="odd", error_type="ValueError", message="pier"),
+        )
+    )
+    assert exporter.flush(10)
+    exporter.shutdown(5)
+
+    assert "pier" not in json.dumps(mlflow.stored)
+    assert len(mlflow.stored) == 2
+
+
+class TestOnItsOwn:
+    """With the default exporters: scores go to an MLflow where the spans go to one, and nowhere else."""
+
+    @pytest.fixture
+    def export(self, server: RecordingServer, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], dict[str, int]]:
+        def export(headers: str) -> dict[str, int]:
+            monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.url)
+            monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", headers)
+            exporter = MlflowAutoExporter()
+            exporter.export(evaluation())
+            assert exporter.flush(10)
+            exporter.shutdown(5)
+            return dict(exporter.stats())
+
+        return export
+
+    def test_an_mlflow_is_recognised(self, mlflow: FakeMlflow, export: Callable[[str], dict[str, int]]) -> None:
+        """By the header that its spans need, and by what it says of itself."""
+        assert export("x-mlflow-experiment-id=1")["delivered"] == 1
+        assert len(mlflow.stored) == 1
+
+    def test_spans_without_its_header_go_elsewhere(
+        self, server: RecordingServer, export: Callable[[str], dict[str, int]]
+    ) -> None:
+        """No request at all."""
+        assert set(export("x-team=harbour").values()) == {0}
+        assert server.requests == []
+
+    def test_a_collector_in_between_gets_nothing(
+        self, server: RecordingServer, mlflow: FakeMlflow, export: Callable[[str], dict[str, int]]
+    ) -> None:
+        """No request beyond the question who it is."""
+        mlflow.version = None
+
+        assert set(export("x-mlflow-experiment-id=1").values()) == {0}
+        assert [request.path for request in server.requests] == ["/version"]
