@@ -126,6 +126,8 @@ class Evaluation(Data):
             empty), ``background`` for all later results.
         duration: seconds that the stage took.
         durations: seconds per metric, by the metric's name.
+        id: of late results: derived from the turn, the metrics, their options and versions. A repeated delivery, as
+            after a crash, has the same id.
     """
 
     turn: Turn
@@ -133,6 +135,7 @@ class Evaluation(Data):
     stage: Stage = "inline"
     duration: float = Field(default=0.0, allow_inf_nan=False)
     durations: dict[Text, Annotated[float, Field(allow_inf_nan=False)]] = Field(default_factory=dict)
+    id: Text | None = None
 
     @property
     def scores(self) -> tuple[Score, ...]:

@@ -169,6 +169,13 @@ class Settings(BaseSettings):
         search_tools: names of LangChain tools that return search results as text. The text is taken as one passage.
         queue_size: turns that may wait for evaluation in the background. When the queue is full, new turns are not
             evaluated; they are counted, and their traces say so.
+        queue_max_mb: size of the turns that may wait, in MiB, for each queue.
+        dispatch: where turns wait for late scores: ``thread`` for the memory of this process; ``spool`` for a file, in
+            which they stay if the process ends or the judge cannot be reached. See docs/guides/production.md.
+        spool_path: the file of the spool. Processes with the same judge and exporters may share it.
+        spool_max_mb: size of that file, in MiB. When it is full, new turns are not judged; they are counted, and their
+            traces say so.
+        spool_lease: seconds after which another process takes over the jobs of a process that died.
         drain_timeout: the longest that the process exit may take for pending work, in seconds.
         jsonl_path: where the exporter ``jsonl`` writes.
         phoenix_endpoint: base URL of a Phoenix server; by default the server that receives the spans.
@@ -213,6 +220,11 @@ class Settings(BaseSettings):
     queue_size: Annotated[int, BeforeValidator(_number)] = Field(
         default=2048, ge=1, description="a whole number, 1 or more"
     )
+    queue_max_mb: Number = Field(default=128.0, ge=1, allow_inf_nan=False, description="MiB, 1 or more")
+    dispatch: Literal["thread", "spool"] = Field(default="thread", description="'thread' or 'spool'")
+    spool_path: str = Field(default="rageval-spool.db", min_length=1, description="a path")
+    spool_max_mb: Number = Field(default=512.0, ge=1, allow_inf_nan=False, description="MiB, 1 or more")
+    spool_lease: Number = Field(default=30.0, ge=0.5, allow_inf_nan=False, description="seconds, 0.5 or more")
     drain_timeout: Number = Field(default=10.0, ge=0, allow_inf_nan=False, description="seconds, 0 or more")
     jsonl_path: str = Field(default="rageval.jsonl", description="a path")
     phoenix_endpoint: SecretStr | None = Field(default=None, description="a URL, such as http://localhost:6006")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import Any, Protocol
 
@@ -17,7 +17,7 @@ from rageval_hooks.runtime.suppression import suppress
 from rageval_hooks.runtime.worker import Lane, Worker
 from rageval_hooks.score import Evaluation
 
-__all__ = ["Dispatcher", "ThreadDispatcher"]
+__all__ = ["Dispatcher", "ThreadDispatcher", "cancel_tasks"]
 
 _logger = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ class ThreadDispatcher:
             undone = self._lane.pending
             self._counters.add("undone", undone)
             _logger.warning("rageval-hooks: shut down with %d turns not fully evaluated", undone)
-            self._cancel(max(_CANCEL_SECONDS, end - time.monotonic()))
+            cancel_tasks(self._worker, self._running, end - time.monotonic())
         return done
 
     def stats(self) -> dict[str, int]:
@@ -121,14 +121,19 @@ class ThreadDispatcher:
             if task is not None:
                 self._running.discard(task)
 
-    def _cancel(self, timeout: float) -> None:
-        async def cancel() -> None:
-            tasks = list(self._running)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
-        try:
-            self._worker.call(cancel).result(timeout)
-        except Exception:
-            _logger.warning("rageval-hooks: background jobs did not end when they were cancelled")
+def cancel_tasks(worker: Worker, running: Collection[asyncio.Task[Any]], timeout: float) -> None:
+    """Cancel tasks of a worker's event loop, and wait until they have ended."""
+
+    async def cancel() -> None:
+        tasks = list(running)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    if not running:
+        return
+    try:
+        worker.call(cancel).result(max(_CANCEL_SECONDS, timeout))
+    except Exception:
+        _logger.warning("rageval-hooks: background jobs did not end when they were cancelled")

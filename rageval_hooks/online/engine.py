@@ -219,6 +219,7 @@ class Engine:
         """Compute the local metrics on a thread of an executor."""
         loop = asyncio.get_running_loop()
         part, _ = await loop.run_in_executor(executor, lambda: self.evaluate_local(job, analysis, stage))
+        part = part.model_copy(update={"id": job.key})
         if on_part is not None:
             await on_part(part)
         return part
@@ -236,6 +237,7 @@ class Engine:
             found = await compute_judged(metric, case)
         results = [self._finish(result, spec, metric) for result in found]
         part = self._evaluation(turn, results, stage, started, {spec.name: self.clock() - started})
+        part = part.model_copy(update={"id": Job(turn=turn, metrics=(spec,)).key})
         if on_part is not None:
             await on_part(part)
         return part

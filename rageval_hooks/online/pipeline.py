@@ -244,6 +244,7 @@ class Pipeline:
             **self._counters.snapshot(),
             "without_passages_by_reason": self._stages.missing_passages.by_reason(),
             "queues": self._stages.queues(),
+            "spool": self._stages.spool_stats(),
             "models": {role: self.models.state(role) for role in sorted(roles)},
             "exporters": self._stages.delivery.exporter_stats(),
             "judge": None if self.judge is None else self.judge.stats(),

@@ -17,6 +17,7 @@ from rageval_hooks.online.inline import DONE, Arrival, InlineStage
 from rageval_hooks.online.job import Job
 from rageval_hooks.online.missing_passages import MissingPassages
 from rageval_hooks.online.sampling import MetricSampler
+from rageval_hooks.online.spool import Confirmation, SpoolDispatcher, SpoolOptions
 from rageval_hooks.online.turn_context import TurnContext
 from rageval_hooks.runtime.at_exit import is_multiprocessing_child
 from rageval_hooks.runtime.rate_limited_logs import RateLimitedLogger
@@ -73,7 +74,18 @@ class TurnStages:
         self.missing_passages = MissingPassages(counters)
         self._inline = InlineStage(settings.inline_budget_ms / 1e3, settings.queue_size)
         self.delivery = Delivery(exporters, worker, counters)
-        self._dispatcher: Dispatcher = ThreadDispatcher(engine, worker, self._arrive, settings.queue_size, counters)
+        self._dispatcher = self._make_dispatcher()
+
+    def _make_dispatcher(self) -> Dispatcher:
+        settings, engine, worker = self._settings, self._engine, self._worker
+        if settings.dispatch == "thread":
+            return ThreadDispatcher(engine, worker, self._arrive, settings.queue_size, self._counters)
+        confirmation = Confirmation(self.delivery.flush, self.delivery.flush_interval)
+        options = SpoolOptions.of(settings)
+        spool = SpoolDispatcher(engine, worker, self._arrive, self._drop, confirmation, options, self._counters)
+        if settings.enabled:
+            spool.start()
+        return spool
 
     def start(self, turn: Turn | Callable[[], Turn], context: TurnContext | None, caller_waits: bool = True) -> Arrival:
         """Start the evaluation of a turn. Returns at once, with what a caller may wait for."""
@@ -97,6 +109,10 @@ class TurnStages:
         done = self._inline.flush(timeout)
         done = self._dispatcher.shutdown(remaining(end)) and done
         return self.delivery.flush(remaining(end)) and done
+
+    def spool_stats(self) -> dict[str, int] | None:
+        """Return the counters of the spool; None without one."""
+        return self._dispatcher.spool_stats() if isinstance(self._dispatcher, SpoolDispatcher) else None
 
     def queues(self) -> dict[str, dict[str, int]]:
         """Return the counters of the queues."""
@@ -150,11 +166,17 @@ class TurnStages:
         if not self._dispatcher.submit(rest, analysis=analysis):
             capacity = self._settings.queue_size
             self._log.warn("full", "%d turns wait for evaluation: newer ones are dropped", capacity)
-            dropped = self._engine.skip(rest, f"the queue is full: {capacity} turns wait for evaluation")
-            self.delivery.export(self._counters.counted(dropped))
+            self._drop(rest, f"the queue is full: {capacity} turns wait for evaluation")
 
-    async def _arrive(self, evaluation: Evaluation) -> None:
-        """Deliver late results."""
+    def _drop(self, job: Job, reason: str) -> None:
+        """Show on the trace why metrics are missing; on the background thread."""
+        self.delivery.export(self._counters.counted(self._engine.skip(job, reason)))
+
+    async def _arrive(self, evaluation: Evaluation, is_repeated: bool = False) -> None:
+        """Deliver late results. A repetition, after a delivery that failed, is for the exporters only."""
+        if is_repeated:
+            self.delivery.export(evaluation)
+            return
         self._counters.counted(evaluation)
         if self._on_evaluation is not None:
             # A callback of the user may block, and must not stop the event loop of all other turns.

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from rageval_hooks.runtime.threads import current_thread_id
 
-__all__ = ["Forkable", "delay_forks", "reset_in_child"]
+__all__ = ["Forkable", "delay_forks", "is_fork_waiting", "reset_in_child"]
 
 _LONGEST_DELAY = 30.0
 """Maximum time that a fork waits, in seconds."""
@@ -34,8 +34,11 @@ def reset_in_child(instance: Forkable) -> None:
     _objects.add(instance)
 
 
-_loading: set[int] = set()
+_busy: set[int] = set()
 """The threads that are in :func:`delay_forks`, by id."""
+
+_forking: set[int] = set()
+"""The threads that are about to fork, by id."""
 
 
 @contextmanager
@@ -44,27 +47,55 @@ def delay_forks() -> Iterator[None]:
 
     A thread that imports a module holds that module's lock. In a child that is forked meanwhile no thread releases
     the lock, and the first thread that imports the module waits forever. Libraries of models have such locks too.
+    SQLite keeps what it knows of locked files in memory, which is wrong in a child.
+
+    If another thread is forking, the block begins after the fork.
     """
     thread = current_thread_id()
-    _loading.add(thread)
+    if thread in _busy:  # in another such block of this thread, which the fork waits for
+        yield
+        return
+    _enter(thread)
     try:
         yield
     finally:
-        _loading.discard(thread)
+        _busy.discard(thread)
 
 
-def _wait_for_loads() -> None:
-    # A thread that forks while it loads something must not wait for itself.
-    thread, end = current_thread_id(), time.monotonic() + _LONGEST_DELAY
-    while _loading - {thread} and time.monotonic() < end:
+def is_fork_waiting() -> bool:
+    """Return True if another thread waits to fork: a long block of :func:`delay_forks` should end soon."""
+    return bool(_forking - {current_thread_id()})
+
+
+def _enter(thread: int) -> None:
+    end = time.monotonic() + _LONGEST_DELAY
+    while True:
+        # In this order: the forking thread notes itself first and then looks for us, so one of the two sees the other.
+        _busy.add(thread)
+        if not is_fork_waiting() or time.monotonic() >= end:
+            return
+        _busy.discard(thread)
         time.sleep(_POLL)
 
 
+def _before_fork() -> None:
+    # A thread that forks while it is in such a block must not wait for itself.
+    thread, end = current_thread_id(), time.monotonic() + _LONGEST_DELAY
+    _forking.add(thread)
+    while _busy - {thread} and time.monotonic() < end:
+        time.sleep(_POLL)
+
+
+def _after_fork_in_parent() -> None:
+    _forking.discard(current_thread_id())
+
+
 def _reset_all() -> None:
-    _loading.clear()
+    _busy.clear()
+    _forking.clear()
     for instance in list(_objects):
         instance.reset_after_fork()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_wait_for_loads, after_in_child=_reset_all)
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_reset_all)

@@ -94,7 +94,9 @@ class SpanWriter:
             return
         started_at, ended_at = _evaluation_interval(turn)
         limits = self._limits
-        span = self._tracer.start_span(
+        span = start_span(
+            self._tracer,
+            _evaluation_ids(evaluation, judged),
             evaluation_name(evaluation.results),
             context=trace.set_span_in_context(NonRecordingSpan(judged), _surrounding_context(turn.span)),
             kind=SpanKind.INTERNAL,
@@ -190,6 +192,14 @@ _NO_LIMITS = SpanLimits(max_span_attributes=SpanLimits.UNSET, max_events=SpanLim
 def _preset_ids(turn_span: SpanReference, span_id: str | None) -> tuple[int, int] | None:
     """Return the trace id and the span id as numbers; None for ids that the provider makes."""
     return None if span_id is None else (int(turn_span.trace_id, 16), int(span_id, 16))
+
+
+def _evaluation_ids(evaluation: Evaluation, judged: SpanContext) -> tuple[int, int] | None:
+    """Return the ids of an evaluation's span: the same ones if the evaluation is delivered again."""
+    if evaluation.id is None:
+        return None
+    # The id is a hash of 32 hex digits; a span id is 16 of them and never 0.
+    return judged.trace_id, int(evaluation.id[:16], 16) or 1
 
 
 def _ids(context: SpanContext) -> tuple[int, int]:

@@ -1,0 +1,94 @@
+"""What is wrong with the file of a spool: said once, with what to do, and counted."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import sqlite3
+import time
+from pathlib import Path
+
+from rageval_hooks.online.spool.store import OtherVersionError
+
+__all__ = ["SpoolHealth"]
+
+_logger = logging.getLogger(__name__)
+
+_REST_SECONDS = 10.0
+"""After a failure, the file is not used for so long: each attempt costs up to two seconds."""
+
+_ADVICE = {
+    "full": "free some space on the disk",
+    "damaged": "move the file away, together with its -wal and -shm files; the jobs in it are not evaluated",
+    "other version": "finish its jobs with the version that wrote it, or set another spool_path",
+    "not writable": "make its directory writable for this process, or set another spool_path",
+    "locked": "look for a process that holds a lock on it",
+    "not usable": "set another spool_path",
+}
+
+
+class SpoolHealth:
+    """Knows whether the file can be used. Logs each kind of failure once, until the file works again.
+
+    Args:
+        path: the file.
+
+    Attributes:
+        errors: how often the file could not be used.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._logged: set[str] = set()
+        self._rest_until = 0.0
+        self.errors = 0
+        self.error: Exception = OSError("the spool has not been opened")
+
+    @property
+    def rests(self) -> bool:
+        """True for a while after a failure."""
+        return time.monotonic() < self._rest_until
+
+    def failed(self, error: Exception) -> None:
+        """Note a failure, and log it unless it is known."""
+        self.errors += 1
+        self.error = error
+        self._rest_until = time.monotonic() + _REST_SECONDS
+        kind = kind_of(error)
+        if kind in self._logged:
+            return
+        self._logged.add(kind)
+        _logger.warning(
+            "rageval-hooks: the spool %s is %s (%s): jobs are evaluated from memory and end with the process. To "
+            "repair: %s",
+            self._path,
+            kind,
+            error,
+            _ADVICE[kind],
+        )
+
+    def worked(self) -> None:
+        """Note that the file was used."""
+        self._rest_until = 0.0
+        if self._logged:
+            self._logged.clear()
+            _logger.warning("rageval-hooks: the spool %s works again", self._path)
+
+
+def kind_of(error: Exception) -> str:
+    """Return what is wrong, as a key of the table of advice."""
+    if isinstance(error, OtherVersionError):
+        return "other version"
+    text = str(error).lower()
+    if "full" in text or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
+        return "full"
+    if "locked" in text or "busy" in text:
+        return "locked"
+    if isinstance(error, OSError) or "readonly" in text or "unable to open" in text:
+        return "not writable"
+    # SQLite: "file is not a database", "database disk image is malformed".
+    return "damaged" if isinstance(error, sqlite3.DatabaseError) and _is_damage(text) else "not usable"
+
+
+def _is_damage(text: str) -> bool:
+    return "not a database" in text or "malformed" in text or "no such" in text

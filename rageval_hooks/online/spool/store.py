@@ -1,0 +1,339 @@
+"""The file of a spool: jobs that wait, and results that are not delivered yet, in SQLite."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["Added", "NewJob", "OtherVersionError", "SpoolFile", "StoredJob", "StoredResult"]
+
+_VERSION = 1
+_BUSY_SECONDS = 2.0
+"""How long SQLite waits for another process. Short, because a fork of this process waits as long."""
+
+_BUSY_PAUSE = 0.02
+_LOG_BYTES = 4 * 1024 * 1024
+"""Size to which SQLite shrinks the write-ahead log, the file ``…-wal``."""
+
+# The texts have their own table: a search for jobs that are due then reads small rows only.
+_SCHEMA = """
+BEGIN IMMEDIATE;
+CREATE TABLE IF NOT EXISTS jobs (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    key TEXT NOT NULL UNIQUE,
+    origin TEXT NOT NULL,
+    owner TEXT,
+    lease REAL,
+    waiting INTEGER NOT NULL DEFAULT 0,
+    takeovers INTEGER NOT NULL DEFAULT 0,
+    deliveries INTEGER NOT NULL DEFAULT 0
+);
+CREATE INDEX IF NOT EXISTS due ON jobs (waiting, takeovers, id);
+CREATE TABLE IF NOT EXISTS texts (id INTEGER PRIMARY KEY, job TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS results (
+    id INTEGER NOT NULL,
+    part TEXT NOT NULL,
+    result TEXT NOT NULL,
+    delivered INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (id, part)
+) WITHOUT ROWID;
+PRAGMA user_version = 1;
+COMMIT;
+"""
+# A lease is a time on the monotonic clock, which is the same for all processes of a host and never jumps. After a
+# reboot it starts again, and an old lease may lie far ahead: such a lease does not count.
+_FREE = "(owner IS NULL OR lease <= :now OR lease > :now + :longest)"
+
+
+class OtherVersionError(sqlite3.DatabaseError):
+    """The file was written by another version of this package."""
+
+
+class NewJob(NamedTuple):
+    """A job to store.
+
+    Attributes:
+        key: its idempotency key.
+        text: the job as JSON.
+    """
+
+    key: str
+    text: str
+
+
+class Added(NamedTuple):
+    """What became of a job that was to be stored.
+
+    Attributes:
+        stored: True if the file has it; False if the file is full.
+        is_new: False if the file had it already.
+    """
+
+    stored: bool
+    is_new: bool
+
+
+class StoredResult(NamedTuple):
+    """Results that an earlier attempt has stored.
+
+    Attributes:
+        text: the evaluation as JSON, without its turn.
+        is_delivered: True if the exporters have delivered it.
+    """
+
+    text: str
+    is_delivered: bool
+
+
+class StoredJob(NamedTuple):
+    """A job that this process has claimed.
+
+    Attributes:
+        id: its number in the file.
+        key: its idempotency key.
+        text: the job as JSON.
+        results: what earlier attempts have found out.
+        takeovers: how many processes have ended while they had the job.
+        deliveries: how often the results could not be delivered.
+    """
+
+    id: int
+    key: str
+    text: str
+    results: tuple[StoredResult, ...]
+    takeovers: int
+    deliveries: int
+
+
+class SpoolFile:
+    """Jobs and their results in one file that only its owner can read. Used by one thread at a time.
+
+    Several processes may use the file. A process claims a job for some seconds (a lease) and renews its leases while it
+    lives. Results and the removal of a job are accepted from the process that holds its lease only.
+
+    A connection must not cross a fork: SQLite would believe that the child holds the parent's locks. Connections are
+    therefore opened for a while and closed again (:meth:`session`); forks have to wait meanwhile.
+
+    Args:
+        path: the file; created with its directory.
+        max_bytes: new jobs are refused if the file would grow beyond it.
+        lease: seconds for which a claim holds.
+        clock: the monotonic clock, in seconds.
+
+    Attributes:
+        process: identifies this process in the file.
+        is_open: True inside of a session.
+    """
+
+    def __init__(self, path: Path, max_bytes: int, lease: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.path = path
+        self.max_bytes = max_bytes
+        self.lease = lease
+        self.process = uuid.uuid4().hex
+        self.is_open = False
+        self._clock = clock
+        self._database: sqlite3.Connection | None = None
+        self._renewed = 0.0
+
+    # -- connections
+
+    @contextmanager
+    def session(self) -> Iterator[None]:
+        """Open the file for a while.
+
+        Raises:
+            OSError: the file cannot be created.
+            sqlite3.Error: it cannot be opened, or is damaged.
+        """
+        self._create()
+        self.is_open = True
+        try:
+            self._database = sqlite3.connect(
+                self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            )
+            self._set_up(self._database)
+            yield
+        finally:
+            if self._database is not None:
+                self._database.close()
+            self._database = None
+            self.is_open = False
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Make the changes of a block together: all are on the disk at its end, or none.
+
+        Raises:
+            sqlite3.Error: none is.
+        """
+        self._run("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._run("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                self._run("ROLLBACK")
+            raise
+
+    def _create(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        # Created here and not by SQLite, which would use the umask. Its log files have the permissions of this one.
+        descriptor = os.open(self.path, os.O_CREAT | os.O_RDWR | getattr(os, "O_CLOEXEC", 0), 0o600)
+        try:
+            if os.name == "posix" and os.fstat(descriptor).st_mode & 0o077:
+                os.fchmod(descriptor, 0o600)
+        finally:
+            os.close(descriptor)
+
+    def _set_up(self, database: sqlite3.Connection) -> None:
+        # SQLite does not wait for a lock when it changes the journal mode, and two processes may do so at once.
+        deadline = time.monotonic() + _BUSY_SECONDS
+        while True:
+            try:
+                database.execute("PRAGMA journal_mode=WAL")
+                break
+            except sqlite3.OperationalError:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(_BUSY_PAUSE)
+        # FULL: a committed job survives a power failure, too.
+        database.execute("PRAGMA synchronous=FULL")
+        database.execute(f"PRAGMA journal_size_limit={_LOG_BYTES}")
+        # Deleted jobs hold texts of users: their bytes are overwritten where that costs no further write.
+        database.execute("PRAGMA secure_delete=FAST")
+        version = database.execute("PRAGMA user_version").fetchone()[0]
+        if version == _VERSION:
+            return
+        if version:
+            raise OtherVersionError(f"the file has version {version}, and this is version {_VERSION}")
+        database.executescript(_SCHEMA)
+
+    @property
+    def _connection(self) -> sqlite3.Connection:
+        assert self._database is not None  # noqa: S101 - only called inside of a session
+        return self._database
+
+    def _run(self, statement: str, values: Mapping[str, object] | tuple[object, ...] = ()) -> sqlite3.Cursor:
+        return self._connection.execute(statement, values)
+
+    # -- jobs
+
+    def add(self, job: NewJob) -> Added:
+        """Store a job, unless the file is full or has it already."""
+        if self.used_bytes() + len(job.text) > self.max_bytes:
+            return Added(stored=False, is_new=True)
+        cursor = self._run("INSERT OR IGNORE INTO jobs (key, origin) VALUES (?, ?)", (job.key, self.process))
+        if not cursor.rowcount:
+            return Added(stored=True, is_new=False)
+        self._run("INSERT INTO texts VALUES (?, ?)", (cursor.lastrowid, job.text))
+        return Added(stored=True, is_new=True)
+
+    def claim(self, limit: int, *, waiting: bool) -> list[StoredJob]:
+        """Claim jobs that no living process has. Jobs whose process died come last.
+
+        Args:
+            limit: how many, at most.
+            waiting: claim jobs that wait for the judge; False for the others.
+        """
+        values = {
+            "now": self._clock(),
+            "longest": self.lease,
+            "me": self.process,
+            "waiting": int(waiting),
+            "limit": limit,
+        }
+        ids = self._run(
+            f"SELECT id FROM jobs WHERE waiting = :waiting AND owner IS NOT :me AND {_FREE} "  # noqa: S608 - a constant
+            "ORDER BY takeovers, id LIMIT :limit",
+            values,
+        ).fetchall()
+        return [self._claim_one(job_id, values["now"]) for (job_id,) in ids]
+
+    def _claim_one(self, job_id: int, now: object) -> StoredJob:
+        # An owner that is still there has not released the job: its process died, or stood still for a whole lease.
+        self._run(
+            "UPDATE jobs SET takeovers = takeovers + (owner IS NOT NULL), owner = ?, lease = ? + ? WHERE id = ?",
+            (self.process, now, self.lease, job_id),
+        )
+        key, text, takeovers, deliveries = self._run(
+            "SELECT key, job, takeovers, deliveries FROM jobs JOIN texts USING (id) WHERE id = ?", (job_id,)
+        ).fetchone()
+        rows = self._run("SELECT result, delivered FROM results WHERE id = ?", (job_id,)).fetchall()
+        results = tuple(StoredResult(result, bool(delivered)) for result, delivered in rows)
+        return StoredJob(job_id, key, text, results, takeovers, deliveries)
+
+    def renew(self) -> None:
+        """Renew the leases of this process, if that is due."""
+        now = self._clock()
+        if 0 <= now - self._renewed < self.lease / 3:
+            return
+        self._run("UPDATE jobs SET lease = ? WHERE owner = ?", (now + self.lease, self.process))
+        self._renewed = now
+
+    def keep(self, job_id: int, part: str, result: str) -> bool:
+        """Store a result. Returns False if another process has taken the job over; the result must not be used then."""
+        if not self._is_mine(job_id):
+            return False
+        statement = "INSERT OR IGNORE INTO results (id, part, result) VALUES (?, ?, ?)"
+        return bool(self._run(statement, (job_id, part, result)).rowcount)
+
+    def note_delivery(self, job_id: int) -> None:
+        """Note that the results so far are delivered; more will come."""
+        if self._is_mine(job_id):
+            self._run("UPDATE results SET delivered = 1 WHERE id = ?", (job_id,))
+
+    def release(self, job_id: int, *, waiting: bool, undelivered: bool = False) -> None:
+        """Give a job back, for this or another process.
+
+        Args:
+            job_id: the job.
+            waiting: True if it waits for the judge.
+            undelivered: True if its results could not be delivered.
+        """
+        self._run(
+            "UPDATE jobs SET owner = NULL, lease = NULL, waiting = ?, deliveries = deliveries + ? "
+            "WHERE id = ? AND owner = ?",
+            (int(waiting), int(undelivered), job_id, self.process),
+        )
+
+    def release_all(self) -> None:
+        """Give all jobs of this process back."""
+        self._run("UPDATE jobs SET owner = NULL, lease = NULL WHERE owner = ?", (self.process,))
+
+    def finish(self, ids: Iterable[int]) -> None:
+        """Remove jobs whose results are delivered."""
+        for job_id in ids:
+            if self._run("DELETE FROM jobs WHERE id = ? AND owner = ?", (job_id, self.process)).rowcount:
+                self._run("DELETE FROM texts WHERE id = ?", (job_id,))
+                self._run("DELETE FROM results WHERE id = ?", (job_id,))
+
+    def _is_mine(self, job_id: int) -> bool:
+        found = self._run("SELECT 1 FROM jobs WHERE id = ? AND owner = ?", (job_id, self.process))
+        return found.fetchone() is not None
+
+    # -- figures
+
+    def used_bytes(self) -> int:
+        """Return the size of the pages in use. Pages of removed jobs stay in the file and are used again."""
+        pages, free, size = (
+            self._run(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
+        )
+        return int((pages - free) * size)
+
+    def count(self, *, own: bool = False) -> tuple[int, int]:
+        """Return the number of jobs, and how many of them wait for the judge.
+
+        Args:
+            own: count only those that this process has stored.
+        """
+        where = "WHERE origin = ?" if own else ""
+        values = (self.process,) if own else ()
+        found = self._run(f"SELECT COUNT(*), COALESCE(SUM(waiting), 0) FROM jobs {where}", values)  # noqa: S608
+        total, waiting = found.fetchone()
+        return total, waiting

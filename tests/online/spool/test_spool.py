@@ -1,0 +1,236 @@
+"""The spool as users see it: what waits is judged once, whatever happens to the process, the judge or the file."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from pydantic import BaseModel
+
+from rageval_hooks import Evaluation, Turn
+from rageval_hooks.errors import JudgeUnavailableError
+from rageval_hooks.judges.fake import FakeJudge
+from rageval_hooks.metrics import JudgeMetric, ScoreDefinition
+from rageval_hooks.online.pipeline import Pipeline
+from rageval_hooks.testing import InMemoryExporter
+from tests.local import make_turn
+from tests.online.test_processes import questions, run
+
+
+class Grade(BaseModel):
+    value: float
+
+
+class Graded(JudgeMetric):
+    """Asks the judge for a number."""
+
+    name = "graded"
+    scores = (ScoreDefinition(name="graded", description="a number"),)
+    requires = ("response",)
+
+    async def evaluate(self, case: Any) -> Any:
+        judgement = await case.judge.complete([("user", case.turn.query)], Grade)
+        return self.judged(judgement.value.value, judgement)
+
+
+def unreachable(_: Any) -> Any:
+    raise JudgeUnavailableError("no connection")
+
+
+def make_pipeline(path: Path, answer: Callable[[Any], Any], exporter: Any, **settings: Any) -> Pipeline:
+    return Pipeline.build(
+        **{
+            "metrics": [Graded(), "latency"],
+            "judge": FakeJudge(answer),
+            "exporters": [exporter],
+            "dispatch": "spool",
+            "spool_path": str(path),
+            **settings,
+        }
+    )
+
+
+def turns(count: int) -> list[Turn]:
+    return [
+        make_turn("It was opened in 2019.", ["The pier was opened in 2019."], f"question {n}") for n in range(count)
+    ]
+
+
+def late(exporter: InMemoryExporter) -> list[Evaluation]:
+    return [evaluation for evaluation in exporter.evaluations if evaluation.stage == "background"]
+
+
+def test_turns_wait_for_a_judge_that_cannot_be_reached(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The next process judges them, once each; local scores do not wait."""
+    path = tmp_path / "folder" / "spool.db"
+    before, after = InMemoryExporter(), InMemoryExporter()
+    first = make_pipeline(path, unreachable, before)
+    for turn in turns(3):
+        first.submit(turn)
+
+    assert not first.flush(30)  # what is left waits
+    assert first.stats()["spool"]["waiting_for_judge"] <= 3
+    assert first.shutdown(10)
+    assert late(before) == []
+    assert len(before.evaluations) == 3
+    assert sum("the judge cannot be asked now" in message for message in caplog.messages) == 1
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+    second = make_pipeline(path, lambda _: {"value": 0.5}, after)
+    while len(late(after)) < 3:
+        second.flush(0.1)
+    assert second.shutdown(10)
+    assert sorted(evaluation.turn.query for evaluation in late(after)) == ["question 0", "question 1", "question 2"]
+    assert {evaluation["graded"] for evaluation in late(after)} == {0.5}
+
+
+def test_scores_that_were_not_delivered_come_again_with_the_same_ids(tmp_path: Path) -> None:
+    """The judge is not asked a second time."""
+
+    class Losing(InMemoryExporter):
+        def flush(self, timeout: float) -> bool:
+            return False
+
+    losing, working = Losing(), InMemoryExporter()
+    first = make_pipeline(tmp_path / "spool.db", lambda _: {"value": 0.25}, losing)
+    first.submit(turns(1)[0])
+    assert not first.flush(30)
+    first.shutdown(10)
+
+    second = make_pipeline(tmp_path / "spool.db", lambda _: {"value": 0.75}, working)
+    while not late(working):
+        second.flush(0.1)
+    second.shutdown(10)
+
+    [one], [other] = late(losing), late(working)
+    assert one.id == other.id
+    assert one["graded"] == other["graded"] == 0.25
+
+
+def test_scores_go_into_the_same_trace_after_a_restart(tmp_path: Path) -> None:
+    """As a child of the turn's span, with a span id that a repetition would have too."""
+    memory = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(memory))
+    settings = {"tracer_provider": provider}
+    first = make_pipeline(tmp_path / "spool.db", unreachable, "otel", **settings)
+    context = first.begin(Context())
+    first.submit(turns(1)[0].model_copy(update={"span": context.span_reference()}), context)
+    first.flush(30)
+    first.shutdown(10)
+
+    second = make_pipeline(tmp_path / "spool.db", lambda _: {"value": 0.5}, "otel", **settings)
+    while "evaluate graded" not in {span.name for span in memory.get_finished_spans()}:
+        second.flush(0.1)
+    second.shutdown(10)
+
+    [score] = [span for span in memory.get_finished_spans() if span.name == "evaluate graded"]
+    assert score.context is not None
+    assert score.parent is not None
+    assert score.context.trace_id == context.trace_id
+    assert score.parent.span_id == context.span_id
+
+
+def _not_writable(path: Path) -> None:
+    path.parent.write_text("not a directory")
+
+
+def _damaged(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_bytes(b"this is not a database " * 500)
+
+
+def _of_another_version(path: Path) -> None:
+    import sqlite3
+
+    path.parent.mkdir()
+    database = sqlite3.connect(path)
+    database.execute("PRAGMA user_version = 99")
+    database.close()
+
+
+@pytest.mark.parametrize(
+    ("break_file", "kind"),
+    [(_not_writable, "not writable"), (_damaged, "damaged"), (_of_another_version, "other version")],
+)
+def test_a_file_that_cannot_be_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, break_file: Callable[[Path], None], kind: str
+) -> None:
+    """Turns are judged from memory. One log line says what to do."""
+    path = tmp_path / "folder" / "spool.db"
+    break_file(path)
+    exporter = InMemoryExporter()
+    pipeline = make_pipeline(path, lambda _: {"value": 0.5}, exporter)
+    for turn in turns(5):
+        pipeline.submit(turn)
+
+    assert pipeline.flush(30)
+    stats = pipeline.stats()
+    pipeline.shutdown(10)
+    assert [evaluation["graded"] for evaluation in late(exporter)] == [0.5] * 5
+    assert stats["spool"]["in_memory"] == 5
+    assert stats["spool"]["errors"] >= 1
+    [line] = [message for message in caplog.messages if "the spool" in message]
+    assert f"is {kind}" in line
+    assert "To repair: " in line
+
+
+def test_a_full_spool_refuses_new_turns(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """With the reason on the trace; what is in the file stays."""
+    caplog.set_level(logging.WARNING)
+    exporter = InMemoryExporter()
+    pipeline = make_pipeline(tmp_path / "spool.db", unreachable, exporter, spool_max_mb=1)
+    long_turns = [turn.model_copy(update={"response": "word " * 60_000}) for turn in turns(6)]
+    for turn in long_turns:
+        pipeline.submit(turn)
+    pipeline.flush(30)
+    stats = pipeline.stats()
+    pipeline.shutdown(10)
+
+    assert 1 <= stats["spool"]["stored"] <= 3
+    assert stats["spool"]["stored"] + stats["spool"]["refused"] == 6
+    skipped = [result for evaluation in late(exporter) for result in evaluation.skipped]
+    assert [result.reason for result in skipped] == ["the spool is full: 1 MB"] * stats["spool"]["refused"]
+    assert (tmp_path / "spool.db").stat().st_size < 1.2 * 2**20
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_a_pre_fork_server(tmp_path: Path) -> None:
+    """Parent and children share the file; each turn is judged once."""
+    script = """
+from rageval_hooks.testing import FakeJudge
+from tests.online.test_judge_stage import LABELS
+handle = rageval_hooks.instrument(judge=FakeJudge(lambda call: LABELS), metrics="trace")
+lcel().invoke("parent before")
+children = []
+for child in range(3):
+    pid = os.fork()
+    if pid == 0:
+        for number in range(5):
+            lcel().invoke(f"child {child} {number}")
+        sys.exit(0)
+    children.append(pid)
+for pid in children:
+    _, status = os.waitpid(pid, 0)
+    assert status == 0, status
+lcel().invoke("parent after")
+while handle.stats()["spool"]["in_file"] or not handle.flush(0.5):
+    pass
+"""
+    evaluations, errors = run(script, tmp_path, RAGEVAL_DISPATCH="spool", RAGEVAL_SPOOL_PATH=str(tmp_path / "spool.db"))
+
+    expected = ["parent before", "parent after"] + [f"child {c} {n}" for c in range(3) for n in range(5)]
+    ids = {json.dumps(evaluation["id"]) for evaluation in evaluations if evaluation["stage"] == "background"}
+    assert sorted(set(questions(evaluations, "background"))) == sorted(expected)
+    assert len(ids) == len(expected)
+    assert "Traceback" not in errors
