@@ -66,6 +66,8 @@ _MODEL_NAME = f"a model's name, an existing path, or {LEXICAL!r}"
 _NAMES = "a list of names, or names with commas between them"
 _YES_OR_NO = "true or false"
 
+_DEFAULT_EXPORTERS = ("otel", "phoenix-auto", "mlflow-auto", "langfuse-auto", "langsmith-auto", "datadog-auto")
+
 _MAY_HOLD_SECRETS = ("judge_options", "phoenix_endpoint")
 
 
@@ -136,8 +138,9 @@ class Settings(BaseSettings):
         enabled: False turns everything off: nothing is attached, captured or evaluated.
         metrics: names of the metrics; None for all that need only local models.
         models: ``"default"``, ``"lexical"``, or the fields of :class:`ModelSettings`.
-        exporters: where evaluations go: names, or ``"package.module:Class"``. The default writes spans, and the
-            backend's own scores too if the spans go to a Phoenix or an MLflow.
+        exporters: where evaluations go: names, or ``"package.module:Class"``. The default writes spans. If they go to
+            Phoenix, MLflow, Langfuse, LangSmith or Datadog, the scores also become that backend's own: see
+            docs/backends.md.
         sample_rate: share of turns that are evaluated, 0..1. The trace id decides.
         judge: the judge, such as ``"openai:gpt-5-mini"``; None for no judge.
         judge_options: keyword arguments for the judge: ``base_url``, ``timeout`` … The key comes from the environment
@@ -190,9 +193,7 @@ class Settings(BaseSettings):
     models: Annotated[ModelSettings, NoDecode] = Field(
         default=ModelSettings(), description="'default', 'lexical', or a mapping with fields of ModelSettings"
     )
-    exporters: Annotated[tuple[str, ...], NoDecode] = Field(
-        default=("otel", "phoenix-auto", "mlflow-auto"), description=_NAMES
-    )
+    exporters: Annotated[tuple[str, ...], NoDecode] = Field(default=_DEFAULT_EXPORTERS, description=_NAMES)
     sample_rate: Number = Field(default=1.0, ge=0, le=1, description="a share of turns, 0..1")
     judge: str | None = Field(default=None, description="'provider:model', such as 'openai:gpt-5-mini'")
     judge_options: Annotated[dict[str, Any], NoDecode] = Field(

@@ -69,6 +69,7 @@ class ScoreApiExporter(Exporter):
         self.spans: SpanSelection = spans
         self.scores: ScoreSelection = scores
         self._tracer_provider = tracer_provider
+        self._used = False
         self.queue = DeliveryQueue(self.backend, self._connect)
 
     @classmethod
@@ -121,6 +122,7 @@ class ScoreApiExporter(Exporter):
         """Queue the results of a stage."""
         if not self.applies():
             return
+        self._used = True
         span = evaluation.turn.span
         # Spans that were not sampled never reach a server, so their scores would wait there in vain.
         if span is None or not span.sampled:
@@ -145,9 +147,10 @@ class ScoreApiExporter(Exporter):
         ``queued``: waiting for their spans or for the server; ``delivered``: stored; ``handed_over``: left to the
         server's own queue, because their spans had not arrived; ``rejected``: not accepted by the server; ``dropped``:
         the queue was full; ``lost``: the server could not be reached for too long or at exit, or never got their
-        spans; ``unplaced``: scores that no known span can carry; ``errors``: requests that failed.
+        spans; ``unplaced``: scores that no known span can carry; ``errors``: requests that failed. Empty for an
+        automatic exporter whose backend is not in use.
         """
-        return self.queue.stats()
+        return self.queue.stats() if self._used or not self.automatic else {}
 
     def _connect(self) -> Destination:
         try:

@@ -80,7 +80,6 @@ class DeliveryQueue:
         self._patience = _PATIENCE + _schedule_delay()
         self.reset_after_fork()
         reset_in_child(self)
-        PROCESS_TOTALS.watch(self)
 
     def reset_after_fork(self) -> None:
         """Start empty. What was queued before a fork is the parent's, and so are its connections."""
@@ -124,6 +123,8 @@ class DeliveryQueue:
                 return
             self._queued += amount
             self._waiting += parcels
+            # From the first item on: metrics do not list the queues of backends that are not in use.
+            PROCESS_TOTALS.watch(self)
             self._start()
             self._changed.notify_all()
 

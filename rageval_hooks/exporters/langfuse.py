@@ -1,0 +1,197 @@
+"""Scores as Langfuse's scores: of the trace, or of the observation if the turn is a part of a larger trace."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import SecretStr
+
+from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.exporters.delivery import HttpApi, Item, RejectedError, ScoreApiExporter, basic_auth, post_each
+from rageval_hooks.exporters.delivery.placing import (
+    PlacedResult,
+    evaluated_at,
+    iso_time,
+    place_results,
+    score_details,
+)
+from rageval_hooks.exporters.main_results import ScoreSelection
+from rageval_hooks.exporters.otlp_places import otlp_places
+from rageval_hooks.exporters.score_ids import score_id
+from rageval_hooks.score import Evaluation, Score
+from rageval_hooks.settings import SpanSelection
+from rageval_hooks.turn import SpanReference
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+
+__all__ = ["LangfuseAutoExporter", "LangfuseExporter"]
+
+_CLOUD = "https://cloud.langfuse.com"
+_OTLP_PATH = "/api/public/otel"
+_KEYS = "LANGFUSE_PUBLIC_KEY and LANGFUSE_SECRET_KEY"
+_ROUTE = "api/public/scores"
+
+
+class LangfuseExporter(ScoreApiExporter):
+    """Posts scores to Langfuse, which does not read them from spans.
+
+    A turn that is a whole trace gets scores of the trace. A turn below another span gets scores of its observation.
+    Metrics that failed or were skipped are not posted: a score of Langfuse is always a value.
+
+    Args:
+        base_url: by default ``LANGFUSE_BASE_URL`` or ``LANGFUSE_HOST``, else where the spans go, else Langfuse's cloud.
+        public_key: by default ``LANGFUSE_PUBLIC_KEY``.
+        secret_key: by default ``LANGFUSE_SECRET_KEY``.
+        capture_content: see :class:`rageval_hooks.settings.Settings`.
+        spans: which steps become spans; scores of passages can be placed only where their retriever has one.
+        scores: ``main`` for the scores of quality about the turn; ``all`` for latency, tokens, cost, passages and
+            sentences too.
+        tracer_provider: where the spans go; the application's global one by default.
+
+    Raises:
+        ConfigurationError: a key is missing.
+        MissingDependencyError: httpx is not installed.
+    """
+
+    name: ClassVar[str] = "langfuse"
+    backend: ClassVar[str] = "Langfuse"
+    extra: ClassVar[str] = "langfuse"
+
+    def __init__(
+        self,
+        base_url: str | None = None,
+        *,
+        public_key: str | None = None,
+        secret_key: str | SecretStr | None = None,
+        capture_content: bool | None = None,
+        spans: SpanSelection = "auto",
+        scores: ScoreSelection = "main",
+        tracer_provider: TracerProvider | None = None,
+    ) -> None:
+        super().__init__(capture_content=capture_content, spans=spans, scores=scores, tracer_provider=tracer_provider)
+        self._base_url = None if base_url is None else SecretStr(base_url)  # it may hold a password
+        self._public_key = public_key or os.environ.get("LANGFUSE_PUBLIC_KEY", "").strip()
+        given = secret_key.get_secret_value() if isinstance(secret_key, SecretStr) else secret_key
+        self._secret_key = SecretStr(given or os.environ.get("LANGFUSE_SECRET_KEY", "").strip())
+        self._environment = os.environ.get("LANGFUSE_TRACING_ENVIRONMENT", "").strip()
+        if not self.automatic and not self._has_keys:
+            raise ConfigurationError(f"the exporter 'langfuse' needs the keys of a project: set {_KEYS}")
+
+    def items(self, evaluation: Evaluation, span: SpanReference) -> Iterator[Item]:
+        """Yield the scores of a stage."""
+        timestamp = iso_time(evaluated_at(evaluation.turn))
+        for placed in place_results(evaluation, span, self.spans, self.scores):
+            if not isinstance(placed.result, Score):
+                continue
+            if placed.span_id is None:
+                self.queue.count("unplaced", 1)
+                continue
+            yield Item(route=_ROUTE, target=span.trace_id, body=self._body(placed, placed.result, span, timestamp))
+
+    def connect(self) -> LangfuseApi:
+        """Return the server."""
+        login = basic_auth(self._public_key, self._secret_key.get_secret_value())
+        return LangfuseApi(self._address(), login)
+
+    @property
+    def _has_keys(self) -> bool:
+        return bool(self._public_key and self._secret_key.get_secret_value())
+
+    def _address(self) -> str:
+        given = None if self._base_url is None else self._base_url.get_secret_value()
+        named = given or os.environ.get("LANGFUSE_BASE_URL") or os.environ.get("LANGFUSE_HOST")
+        return (named or langfuse_of_spans(self.provider) or _CLOUD).strip().rstrip("/")
+
+    def _body(self, placed: PlacedResult, score: Score, span: SpanReference, timestamp: str) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "id": str(score_id(span, score)),
+            "traceId": span.trace_id,
+            "name": score.name,
+            "value": score.value,
+            "dataType": "NUMERIC",
+            # Langfuse replaces a score that comes with the same id and time, so a repeat must keep both.
+            "timestamp": timestamp,
+            "metadata": score_details(score),
+        }
+        if placed.span_id != span.span_id or span.parent_span_id is not None:
+            body["observationId"] = placed.span_id
+        if score.explanation is not None:
+            body["comment"] = score.explanation
+        if self._environment:
+            body["environment"] = self._environment
+        return body
+
+
+class LangfuseAutoExporter(LangfuseExporter):
+    """Does the same where the spans go to a Langfuse and its keys are set, and nothing elsewhere."""
+
+    name: ClassVar[str] = "langfuse-auto"
+    automatic: ClassVar[bool] = True
+
+    def applies(self) -> bool:
+        """Return True if the keys are set and the spans go to a Langfuse."""
+        return self._has_keys and langfuse_of_spans(self.provider) is not None
+
+
+class LangfuseApi:
+    """Langfuse's scores API.
+
+    Args:
+        url: the base URL.
+        login: the header ``Authorization``.
+    """
+
+    own_queue: ClassVar[bool] = False
+
+    def __init__(self, url: str, login: str) -> None:
+        headers = {"authorization": login}
+        self._http = HttpApi(url, backend="Langfuse", credentials=_KEYS, extra="langfuse", headers=headers)
+        self._takes_lists = True
+
+    def __repr__(self) -> str:
+        return f"Langfuse({self._http.shown_url!r})"
+
+    def post(self, route: str, bodies: Sequence[Mapping[str, Any]], *, confirmed: bool) -> None:
+        """Send scores. They may come before their traces; one with a known id replaces the first.
+
+        Raises:
+            RejectedError: a score is not accepted.
+            UnavailableError: the server cannot be reached, does not work, or wants another key.
+        """
+        if not self._takes_lists:
+            post_each(bodies, lambda body: self._send(route, body))
+            return
+        try:
+            self._send(route, list(bodies))
+        except RejectedError:
+            # The queue asks again for each half, so in the end a single score decides.
+            if len(bodies) > 1:
+                raise
+            # Servers of 2025 and before take one score per request, without a list around it.
+            self._send(route, bodies[0])
+            self._takes_lists = False
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def _send(self, route: str, body: Any) -> None:
+        answer = self._http.request("POST", route, body=body)
+        # 207: some scores of the list were accepted. Ids are stable, so the rest is found by sending parts again.
+        if answer.status == 207:
+            raise RejectedError("answers 207: some of the scores are not accepted")
+        if not answer.ok:
+            raise self._http.refusal(answer)
+
+
+def langfuse_of_spans(provider: object) -> str | None:
+    """Return the base URL of the Langfuse that gets the spans; None if they go elsewhere."""
+    for place in otlp_places(provider):
+        # For example https://cloud.langfuse.com/api/public/otel/v1/traces: no other backend has this path.
+        base, found, _ = place.url.partition(_OTLP_PATH)
+        if found:
+            return base
+    return None

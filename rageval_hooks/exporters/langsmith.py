@@ -1,0 +1,282 @@
+"""Scores as LangSmith's feedback: on the LangChain run, or on the run that LangSmith makes of an OTLP span."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from urllib.parse import urlsplit
+from uuid import UUID
+
+from pydantic import SecretStr
+
+from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.exporters.delivery import HttpApi, Item, ScoreApiExporter, TargetsMissingError
+from rageval_hooks.exporters.delivery.parallel import ParallelPosts
+from rageval_hooks.exporters.delivery.placing import (
+    PlacedResult,
+    evaluated_at,
+    iso_time,
+    place_results,
+    score_details,
+)
+from rageval_hooks.exporters.main_results import ScoreSelection
+from rageval_hooks.exporters.otlp_places import OtlpPlace, otlp_places
+from rageval_hooks.exporters.score_ids import score_id
+from rageval_hooks.score import Evaluation, Score
+from rageval_hooks.settings import SpanSelection
+from rageval_hooks.turn import SpanReference, Turn
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+
+__all__ = ["LangsmithAutoExporter", "LangsmithExporter", "RunSelection"]
+
+_logger = logging.getLogger(__name__)
+
+RunSelection = Literal["auto", "langchain", "otlp"]
+
+_CLOUD = "https://api.smith.langchain.com"
+_CLOUD_HOST = "smith.langchain.com"
+_PROJECT_HEADER = "langsmith-project"
+_KEY = "LANGSMITH_API_KEY"
+_ROUTE = "feedback"
+_DECIMALS = 4
+"""The API rejects a score with more."""
+
+
+class LangsmithExporter(ScoreApiExporter):
+    """Posts scores to LangSmith as feedback. It never extends the retention of a trace, which LangSmith bills.
+
+    Args:
+        endpoint: by default ``LANGSMITH_ENDPOINT``, else where the spans go, else LangSmith's cloud.
+        api_key: by default ``LANGSMITH_API_KEY``. ``LANGCHAIN_*`` is read for each variable of ``LANGSMITH_*``.
+        project: the project with the runs; by default ``LANGSMITH_PROJECT``, or the one that the spans go to.
+        runs: what gets the feedback: ``langchain`` for the root run of LangChain, as LangSmith's own tracer sends it;
+            ``otlp`` for the run that LangSmith makes of the turn's span; ``auto`` for the first where that tracer is
+            on, and for the second elsewhere.
+        capture_content: see :class:`rageval_hooks.settings.Settings`.
+        spans: which steps become spans; scores of passages can be placed only where their retriever has one.
+        scores: ``main`` for the scores of quality about the turn, and metrics that failed; ``all`` for latency,
+            tokens, cost, passages and sentences too.
+        tracer_provider: where the spans go; the application's global one by default.
+
+    Raises:
+        ConfigurationError: the key is missing.
+        MissingDependencyError: httpx is not installed.
+    """
+
+    name: ClassVar[str] = "langsmith"
+    backend: ClassVar[str] = "LangSmith"
+    extra: ClassVar[str] = "langsmith"
+
+    def __init__(
+        self,
+        endpoint: str | None = None,
+        *,
+        api_key: str | SecretStr | None = None,
+        project: str | None = None,
+        runs: RunSelection = "auto",
+        capture_content: bool | None = None,
+        spans: SpanSelection = "auto",
+        scores: ScoreSelection = "main",
+        tracer_provider: TracerProvider | None = None,
+    ) -> None:
+        super().__init__(capture_content=capture_content, spans=spans, scores=scores, tracer_provider=tracer_provider)
+        self._endpoint = None if endpoint is None else SecretStr(endpoint)  # it may hold a password
+        given = api_key.get_secret_value() if isinstance(api_key, SecretStr) else api_key
+        self._api_key = SecretStr(given or _variable("API_KEY"))
+        self._project = project
+        self._runs: RunSelection = runs
+        if not self.automatic and not self._api_key.get_secret_value():
+            raise ConfigurationError(f"the exporter 'langsmith' needs a key: set {_KEY}")
+
+    def items(self, evaluation: Evaluation, span: SpanReference) -> Iterator[Item]:
+        """Yield the feedback of a stage."""
+        in_langchain = self._langchain_run(evaluation.turn)
+        time = iso_time(evaluated_at(evaluation.turn))
+        for placed in place_results(evaluation, span, self.spans, self.scores):
+            if placed.span_id is None:
+                self.queue.count("unplaced", 1)
+                continue
+            run = {"run_id": in_langchain} if in_langchain else _otlp_run(span, placed.span_id)
+            body = {
+                "id": str(score_id(span, placed.result)),
+                "created_at": time,
+                "modified_at": time,
+                **run,
+                **_feedback(placed),
+                "extend_trace_retention": False,
+            }
+            yield Item(route=_ROUTE, target=run["run_id"], body=body)
+
+    def connect(self) -> LangsmithApi:
+        """Return the server."""
+        headers = {"x-api-key": self._api_key.get_secret_value(), "accept": "application/json"}
+        # A key of an organization needs to know the workspace.
+        if workspace := _variable("WORKSPACE_ID"):
+            headers["x-tenant-id"] = workspace
+        return LangsmithApi(self._address(), headers, self._project_name())
+
+    def _langchain_run(self, turn: Turn) -> str | None:
+        """Return the id of the turn's run of LangChain; None if LangSmith gets spans instead."""
+        if turn.framework != "langchain" or self._runs == "otlp":
+            return None
+        if self._runs == "auto" and not langsmith_traces():
+            return None
+        try:
+            return str(UUID(turn.id))
+        except ValueError:
+            return None
+
+    def _address(self) -> str:
+        given = None if self._endpoint is None else self._endpoint.get_secret_value()
+        place = langsmith_place(self.provider)
+        of_spans = "" if place is None else place.url.partition("/otel")[0]
+        return (given or _variable("ENDPOINT") or of_spans or _CLOUD).strip().strip("\"'").rstrip("/")
+
+    def _project_name(self) -> str:
+        place = langsmith_place(self.provider)
+        of_spans = "" if place is None else place.headers.get(_PROJECT_HEADER, "")
+        return self._project or of_spans or _variable("PROJECT") or _variable("SESSION") or "default"
+
+
+class LangsmithAutoExporter(LangsmithExporter):
+    """Does the same where LangSmith's tracer is on or the spans go to LangSmith, and nothing elsewhere."""
+
+    name: ClassVar[str] = "langsmith-auto"
+    automatic: ClassVar[bool] = True
+
+    def applies(self) -> bool:
+        """Return True if there is a key, and LangSmith gets runs or spans."""
+        if not self._api_key.get_secret_value():
+            return False
+        return langsmith_traces() or langsmith_place(self.provider) is not None
+
+    def items(self, evaluation: Evaluation, span: SpanReference) -> Iterator[Item]:
+        """Yield the feedback of a stage, if LangSmith gets the turn at all."""
+        # LangSmith's tracer knows LangChain only; other turns get there as spans, or not at all.
+        if self._langchain_run(evaluation.turn) is None and langsmith_place(self.provider) is None:
+            return
+        yield from super().items(evaluation, span)
+
+
+class LangsmithApi:
+    """LangSmith's feedback API.
+
+    Args:
+        url: the base URL.
+        headers: sent with every request.
+        project: the name of the project with the runs.
+    """
+
+    own_queue: ClassVar[bool] = False
+
+    def __init__(self, url: str, headers: Mapping[str, str], project: str) -> None:
+        self._http = HttpApi(url, backend="LangSmith", credentials=_KEY, extra="langsmith", headers=headers)
+        self._project = project
+        self._project_id: str | None = None
+        self._may_read_projects = True
+        self._posts = ParallelPosts(self._send)
+
+    def __repr__(self) -> str:
+        return f"LangSmith({self._http.shown_url!r})"
+
+    def post(self, route: str, bodies: Sequence[Mapping[str, Any]], *, confirmed: bool) -> None:
+        """Send feedback; what LangSmith has already is not stored twice.
+
+        Raises:
+            TargetsMissingError: runs have not arrived yet.
+            RejectedError: a score is not accepted.
+            UnavailableError: the server cannot be reached, does not work, or wants another key.
+        """
+        self._find_project()
+        if self._project_id is not None:
+            bodies = [{**body, "session_id": self._project_id} for body in bodies]
+        self._posts.post_all(bodies)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def _find_project(self) -> None:
+        """Look up the project's id. LangSmith finds runs by it; without it, it searches, on some servers in vain."""
+        if self._project_id is not None or not self._may_read_projects:
+            return
+        params = {"limit": "1", "name": self._project, "include_stats": "false"}
+        answer = self._http.request("GET", "sessions", params=params)
+        if answer.status >= 500 or answer.status in (401, 429):
+            raise self._http.refusal(answer)
+        found = answer.json() if answer.ok else None
+        # The project is made when its first run arrives; until then the runs are missing too.
+        if isinstance(found, list) and found:
+            self._project_id = str(found[0].get("id"))
+        elif answer.status == 403:
+            self._may_read_projects = False
+            _logger.debug("rageval-hooks: the key may not read LangSmith's projects: feedback is sent without one")
+
+    def _send(self, body: Mapping[str, Any]) -> None:
+        answer = self._http.request("POST", _ROUTE, body=body)
+        if answer.status == 404:
+            raise TargetsMissingError(frozenset({body["run_id"]}))
+        # 409: an earlier attempt had arrived, though its answer was lost.
+        if not answer.ok and answer.status != 409:
+            raise self._http.refusal(answer)
+
+
+def langsmith_traces() -> bool:
+    """Return True if LangSmith's own tracer sends the runs of LangChain, and not only as spans."""
+    # Not imported here: an application without LangSmith must not load it.
+    utils = sys.modules.get("langsmith.utils")
+    if utils is None:
+        return False
+    only_spans = _variable("TRACING_MODE").lower() == "otel" or _variable("OTEL_ONLY").lower() in ("true", "1")
+    return bool(utils.tracing_is_enabled()) and not only_spans
+
+
+def langsmith_place(provider: object) -> OtlpPlace | None:
+    """Return the endpoint of LangSmith that gets the spans; None if they go elsewhere."""
+    for place in otlp_places(provider):
+        host = urlsplit(place.url).hostname or ""
+        # For example https://eu.api.smith.langchain.com/otel; a server of the user is known by the header.
+        if host.endswith(_CLOUD_HOST) or _PROJECT_HEADER in place.headers:
+            return place
+    return None
+
+
+def _otlp_run(span: SpanReference, span_id: str) -> dict[str, str]:
+    """Return the ids that LangSmith gives the run of a span: the span's id with zeros before it."""
+    return {"run_id": str(UUID(hex=span_id.zfill(32))), "trace_id": str(UUID(hex=span.trace_id))}
+
+
+def _feedback(placed: PlacedResult) -> dict[str, Any]:
+    """Return the part of the feedback that says how good the answer is."""
+    result = placed.result
+    if not isinstance(result, Score):
+        source = {"type": _source(result.annotator), "metadata": {"annotator": result.annotator, **result.metadata}}
+        comment = f"{result.error_type}: {result.message}"
+        return {"key": result.name, "comment": comment, "feedback_source": source, "error": True}
+    feedback: dict[str, Any] = {
+        "key": result.name,
+        "score": round(result.value, _DECIMALS),
+        "feedback_source": {"type": _source(result.annotator), "metadata": score_details(result)},
+    }
+    if result.label is not None:
+        feedback["value"] = result.label
+    if result.explanation is not None:
+        feedback["comment"] = result.explanation
+    return feedback
+
+
+def _source(annotator: str) -> str:
+    return "model" if annotator == "LLM" else "api"
+
+
+def _variable(name: str) -> str:
+    """Return a variable as LangSmith's SDK reads it, for example ``LANGSMITH_API_KEY``, else ``LANGCHAIN_API_KEY``."""
+    for namespace in ("LANGSMITH", "LANGCHAIN"):
+        if value := os.environ.get(f"{namespace}_{name}", "").strip():
+            return value.strip("\"'")
+    return ""

@@ -1,0 +1,127 @@
+"""Scores in Datadog: the same JSON as from ddtrace, to the site or through the agent."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+
+from rageval_hooks import ConfigurationError
+from rageval_hooks.exporters.datadog import DatadogAutoExporter, DatadogExporter
+from tests.exporters.recording import RecordingServer, Reply, recording_server
+from tests.exporters.scored_turns import ENDED_AT, RESULTS, SPAN, TRACE, evaluation
+
+# Recorded from ddtrace 4.16.0: LLMObs.submit_evaluation with DD_TRACE_OTEL_ENABLED=true, without the SDK's version.
+RECORDED = {
+    "event_kind": "evaluation",
+    "join_on": {"span": {"span_id": str(int(SPAN, 16)), "trace_id": str(int(TRACE, 16))}},
+    "label": "groundedness",
+    "metric_type": "score",
+    "timestamp_ms": ENDED_AT // 1_000_000,
+    "score_value": 0.123456,
+    "ml_app": "harbour",
+    "tags": ["ml_app:harbour", "source:otel"],
+    "eval_scope": "span",
+    "assessment": "fail",
+    "reasoning": "no passage has: 2019",
+    "metadata": {"annotator": "CODE", "version": "3", "probability": 1.0, "label": "fail"},
+}
+
+# ddtrace changes a process in which it is imported, so it gets its own.
+SDK = """
+import json, os, sys
+url, score = sys.argv[1], json.loads(sys.argv[2])
+os.environ.update(
+    DD_LLMOBS_OVERRIDE_ORIGIN=url, DD_TRACE_ENABLED="false", DD_INSTRUMENTATION_TELEMETRY_ENABLED="false",
+    DD_REMOTE_CONFIGURATION_ENABLED="false", DD_TRACE_OTEL_ENABLED="true",
+)
+from ddtrace.llmobs import LLMObs
+LLMObs.enable(ml_app=score["ml_app"], api_key="key", agentless_enabled=True, integrations_enabled=False)
+LLMObs.submit_evaluation(
+    span=score["join_on"]["span"], label=score["label"], metric_type=score["metric_type"], value=score["score_value"],
+    assessment=score["assessment"], reasoning=score["reasoning"], metadata=score["metadata"],
+    timestamp_ms=score["timestamp_ms"],
+)
+LLMObs.flush()
+LLMObs.disable()
+"""
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordingServer]:
+    monkeypatch.setenv("DD_LLMOBS_ML_APP", "harbour")
+    with recording_server(lambda _: Reply(status=202)) as server:
+        yield server
+
+
+def send(exporter: DatadogExporter, *results: Any) -> None:
+    exporter.export(evaluation(*(results or RESULTS)))
+    assert exporter.flush(10)
+    exporter.shutdown(5)
+
+
+def metrics(body: Any) -> list[dict[str, Any]]:
+    assert body["data"]["type"] == "evaluation_metric"
+    return body["data"]["attributes"]["metrics"]  # type: ignore[no-any-return]
+
+
+def test_the_json_is_that_of_datadogs_sdk(server: RecordingServer) -> None:
+    """As it was recorded."""
+    send(DatadogExporter(server.url, api_key="key"))
+    [request] = server.requests
+
+    assert [score["label"] for score in metrics(request.body)] == ["groundedness", "trace_adherence"]
+    assert metrics(request.body)[0] == RECORDED
+    assert (request.path, request.headers["dd-api-key"]) == ("/api/intake/llm-obs/v2/eval-metric", "key")
+
+
+@pytest.mark.skipif(find_spec("ddtrace") is None, reason="needs the extra compat")
+def test_the_recorded_json_is_that_of_the_installed_ddtrace(server: RecordingServer) -> None:
+    """Its SDK is asked to send the same score."""
+    subprocess.run([sys.executable, "-c", SDK, server.url, json.dumps(RECORDED)], check=True, timeout=60)
+    [request] = [found for found in server.requests if found.path.endswith("eval-metric")]
+
+    [score] = metrics(request.body)
+    score["tags"] = [tag for tag in score["tags"] if not tag.startswith("ddtrace.version:")]
+    assert score == RECORDED
+
+
+def test_without_a_key_scores_go_through_the_agent(server: RecordingServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It adds the key."""
+    monkeypatch.setenv("DD_TRACE_AGENT_URL", server.url)
+    send(DatadogExporter())
+    [request] = server.requests
+
+    assert request.path == "/evp_proxy/v2/api/intake/llm-obs/v2/eval-metric"
+    assert request.headers["x-datadog-evp-subdomain"] == "api"
+    assert "dd-api-key" not in request.headers
+
+
+def test_site_key_and_name_are_those_of_the_spans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If Datadog's own variables say nothing."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "https://otlp.us3.datadoghq.com/v1/traces")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "dd-api-key=key,dd-otlp-source=llmobs")
+    provider = TracerProvider(resource=Resource({"service.name": "harbour"}), shutdown_on_exit=False)
+    exporter = DatadogAutoExporter(tracer_provider=provider)
+    destination = exporter.connect()
+    [item] = exporter.items(evaluation(), evaluation().turn.span)  # type: ignore[arg-type]
+
+    assert repr(destination) == "Datadog('https://api.us3.datadoghq.com')"
+    assert item.body["ml_app"] == "harbour"
+    destination.close()
+    exporter.shutdown(1)
+
+
+def test_an_agent_behind_a_unix_socket_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says what to set."""
+    monkeypatch.setenv("DD_TRACE_AGENT_URL", "unix:///var/run/datadog/apm.socket")
+
+    with pytest.raises(ConfigurationError, match="DD_AGENT_HOST"):
+        DatadogExporter()

@@ -1,0 +1,122 @@
+"""Scores in LangSmith: the same JSON as from its own SDK, on the run that LangSmith has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+from langsmith import Client
+from langsmith.integrations.otel import langsmith_run_id_from_otel_span_id
+
+from rageval_hooks.exporters.langsmith import LangsmithAutoExporter, LangsmithExporter
+from tests.exporters.recording import Recorded, RecordingServer, Reply, recording_server
+from tests.exporters.scored_turns import RESULTS, SPAN, TRACE, evaluation
+
+PROJECT = "7d0c3d9a-4c1e-4f0e-9d5f-3f0f3b3f0001"
+RUN = "7d0c3d9a-4c1e-4f0e-9d5f-3f0f3b3f0002"
+
+
+def respond(request: Recorded) -> Reply:
+    if request.path.endswith("/sessions"):
+        return Reply(body=[{"id": PROJECT}] if "name=harbour" in request.query else [])
+    return Reply(status=200)
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordingServer]:
+    monkeypatch.setenv("LANGSMITH_PROJECT", "harbour")
+    with recording_server(respond) as server:
+        yield server
+
+
+def feedback(server: RecordingServer) -> dict[str, dict[str, Any]]:
+    return {body["key"]: body for body in server.posted("/feedback")}
+
+
+def send(exporter: LangsmithExporter, *results: Any, **fields: Any) -> None:
+    exporter.export(evaluation(*results, **fields))
+    assert exporter.flush(10)
+    exporter.shutdown(5)
+
+
+def test_the_json_is_that_of_langsmiths_sdk(server: RecordingServer) -> None:
+    """Scores, and metrics that failed. Scores have at most four decimals: the API rejects more."""
+    send(LangsmithExporter(server.url, api_key="key"), *RESULTS)
+    ours = feedback(server)
+    server.requests.clear()
+    sdk = Client(api_url=server.url, api_key="key", info={}, auto_batch_tracing=False)
+    for result in (RESULTS[0], RESULTS[1], RESULTS[5]):
+        sent = ours[result.name]
+        sdk.create_feedback(
+            run_id=langsmith_run_id_from_otel_span_id(int(SPAN, 16)),
+            trace_id=UUID(TRACE),
+            key=result.name,
+            score=getattr(result, "value", None),
+            value=getattr(result, "label", None),
+            comment=sent.get("comment"),
+            source_info=sent["feedback_source"]["metadata"],
+            feedback_source_type=sent["feedback_source"]["type"],
+            feedback_id=sent["id"],
+            session_id=PROJECT,
+            error=sent.get("error"),
+            extend_trace_retention=False,
+        )
+    theirs = feedback(server)
+
+    assert ours.keys() == theirs.keys() == {"groundedness", "trace.adherence", "umbrela"}
+    for key, sent in ours.items():
+        times = {"created_at": theirs[key]["created_at"], "modified_at": theirs[key]["modified_at"]}
+        assert {**sent, **times} == theirs[key]
+    assert ours["groundedness"]["score"] == 0.1235
+    assert server.requests[-1].headers["x-api-key"] == "key"
+    assert server.requests[-1].path == "/feedback"
+
+
+def test_the_run_of_langchain_gets_the_feedback_if_langsmith_traces_it(
+    server: RecordingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the run that LangSmith makes of the turn's span."""
+    monkeypatch.setattr("langsmith.utils.tracing_is_enabled", lambda: True)
+    send(LangsmithExporter(server.url, api_key="key"), id=RUN, framework="langchain")
+    assert feedback(server)["groundedness"]["run_id"] == RUN
+
+    send(LangsmithExporter(server.url, api_key="key"), id=RUN, framework="llama_index")
+    assert feedback(server)["groundedness"]["run_id"] == "00000000-0000-0000-1234-567890abcdef"
+
+    monkeypatch.setenv("LANGSMITH_TRACING_MODE", "otel")
+    send(LangsmithExporter(server.url, api_key="key"), id=RUN, framework="langchain")
+    assert feedback(server)["groundedness"]["run_id"] == "00000000-0000-0000-1234-567890abcdef"
+
+
+def test_by_itself_beside_langsmiths_tracer(server: RecordingServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only for what that tracer sends: LangChain's runs."""
+    monkeypatch.setattr("langsmith.utils.tracing_is_enabled", lambda: True)
+    monkeypatch.setenv("LANGCHAIN_API_KEY", "key")
+    monkeypatch.setenv("LANGCHAIN_ENDPOINT", server.url)
+    send(LangsmithAutoExporter(), id=RUN, framework="llama_index")
+    assert server.requests == []
+
+    send(LangsmithAutoExporter(), id=RUN, framework="langchain")
+    assert feedback(server)["groundedness"]["run_id"] == RUN
+
+
+def test_feedback_waits_for_its_run_and_an_earlier_attempt_counts(server: RecordingServer) -> None:
+    """LangSmith answers 404 until it has the run, and 409 to feedback that it has already."""
+    answers = iter([404, 404, 409])
+    server.respond = lambda request: respond(request) if "sessions" in request.path else Reply(status=next(answers))
+    exporter = LangsmithExporter(server.url, api_key="key")
+    send(exporter)
+
+    assert exporter.stats()["delivered"] == 1
+    assert len({json.dumps(body) for body in server.posted("/feedback")}) == 1
+
+
+def test_without_the_right_to_read_projects_feedback_has_none(server: RecordingServer) -> None:
+    """LangSmith then finds the project by the run."""
+    server.respond = lambda request: Reply(status=403 if "sessions" in request.path else 200)
+    send(LangsmithExporter(server.url, api_key="key"))
+
+    assert "session_id" not in feedback(server)["groundedness"]

@@ -1,0 +1,188 @@
+"""What holds for every exporter to a score API: nothing lost or doubled, no secret shown, no text that is hidden."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from rageval_hooks import ConfigurationError, Evaluation, Score
+from rageval_hooks.exporters.datadog import DatadogAutoExporter, DatadogExporter
+from rageval_hooks.exporters.delivery import ScoreApiExporter
+from rageval_hooks.exporters.langfuse import LangfuseAutoExporter, LangfuseExporter
+from rageval_hooks.exporters.langsmith import LangsmithAutoExporter, LangsmithExporter
+from tests.exporters.recording import Recorded, RecordingServer, Reply, recording_server, shaky
+from tests.exporters.scored_turns import RESULTS, evaluation
+
+SECRET = "sk-do-not-show"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backend:
+    """A score API, as far as these tests differ.
+
+    Attributes:
+        exporter: the exporter's class.
+        automatic: the one that is on by itself.
+        variables: the credentials, as the vendor's SDK reads them.
+        address: the variable with the server's URL.
+        place: where spans go that it recognises, and with which headers.
+        scores: the scores of a request's body.
+        identity: what tells a score from any other, for that backend.
+    """
+
+    exporter: type[ScoreApiExporter]
+    automatic: type[ScoreApiExporter]
+    variables: dict[str, str]
+    address: str
+    place: tuple[str, str]
+    scores: Callable[[Any], list[dict[str, Any]]]
+    identity: Callable[[dict[str, Any]], Any]
+
+
+BACKENDS = {
+    "langfuse": Backend(
+        exporter=LangfuseExporter,
+        automatic=LangfuseAutoExporter,
+        variables={"LANGFUSE_PUBLIC_KEY": "pk-1", "LANGFUSE_SECRET_KEY": SECRET},
+        address="LANGFUSE_BASE_URL",
+        place=("https://cloud.langfuse.com/api/public/otel", ""),
+        scores=lambda body: body,
+        identity=lambda score: (score["id"], score["timestamp"]),
+    ),
+    "langsmith": Backend(
+        exporter=LangsmithExporter,
+        automatic=LangsmithAutoExporter,
+        variables={"LANGSMITH_API_KEY": SECRET},
+        address="LANGSMITH_ENDPOINT",
+        place=("https://eu.api.smith.langchain.com/otel", ""),
+        scores=lambda body: [body],
+        identity=lambda score: score["id"],
+    ),
+    "datadog": Backend(
+        exporter=DatadogExporter,
+        automatic=DatadogAutoExporter,
+        variables={"DD_API_KEY": SECRET},
+        address="DD_LLMOBS_OVERRIDE_ORIGIN",
+        place=("https://otlp.us3.datadoghq.com/v1/traces", "dd-otlp-source=llmobs"),
+        scores=lambda body: body["data"]["attributes"]["metrics"],
+        identity=lambda score: (score["join_on"]["span"]["span_id"], score["label"], score["timestamp_ms"]),
+    ),
+}
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Backend:
+    found = BACKENDS[request.param]
+    for name, value in found.variables.items():
+        monkeypatch.setenv(name, value)
+    return found
+
+
+@pytest.fixture
+def server(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordingServer]:
+    with recording_server(lambda _: Reply(status=202)) as server:
+        monkeypatch.setenv(backend.address, server.url)
+        yield server
+
+
+def posted(server: RecordingServer, backend: Backend) -> list[dict[str, Any]]:
+    return [score for body in server.posted() for score in backend.scores(body)]
+
+
+def export(exporter: ScoreApiExporter, *evaluations: Evaluation) -> None:
+    for found in evaluations:
+        exporter.export(found)
+    assert exporter.flush(20)
+    exporter.shutdown(5)
+
+
+def test_nothing_is_lost_or_doubled_on_a_bad_day(backend: Backend, server: RecordingServer) -> None:
+    """A fifth of the requests fail with a 5xx, a 429 or a reset, some of them after they took effect."""
+    stored: dict[Any, Any] = {}
+
+    def store(request: Recorded) -> Reply:
+        if request.method == "POST":
+            stored.update((backend.identity(score), score) for score in backend.scores(request.body))
+        return Reply(status=202)
+
+    server.respond = shaky(store, share=0.2)
+    exporter = backend.exporter()
+    for number in range(30):
+        exporter.export(evaluation(*RESULTS[:2], span_id=f"{number + 1:016x}"))
+        # Several requests, also to an API that takes many scores at once.
+        if number % 10 == 9:
+            assert exporter.flush(30)
+    exporter.shutdown(5)
+
+    assert len(stored) == 60
+    assert exporter.stats()["delivered"] == 60
+
+
+def test_keys_are_sent_and_shown_nowhere(
+    backend: Backend, server: RecordingServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither in a log line, also when the server refuses the key, nor in the exporter and its fields."""
+    caplog.set_level(logging.DEBUG)
+    replies = iter([Reply(status=401, body=f"bad key {SECRET}")])
+    server.respond = lambda _: next(replies, Reply(status=202))
+    exporter = backend.exporter()
+    export(exporter, evaluation())
+
+    headers = json.dumps(dict(server.requests[-1].headers))
+    assert SECRET in headers or "authorization" in headers
+    assert "answers 401: set " in caplog.text
+    assert SECRET not in caplog.text + repr(exporter) + repr(vars(exporter))
+
+
+def test_hidden_texts_are_not_sent(backend: Backend, server: RecordingServer) -> None:
+    """Explanations, messages and details may quote them."""
+    quoting = Score(name="groundedness", value=0.5, explanation="no passage has: pier", metadata={"sentence": "pier"})
+    export(backend.exporter(capture_content=False), evaluation(quoting))
+
+    assert len(posted(server, backend)) == 1
+    assert "pier" not in json.dumps(posted(server, backend))
+
+
+def test_turns_that_were_not_sampled_send_nothing(backend: Backend, server: RecordingServer) -> None:
+    """Their spans never arrive."""
+    exporter = backend.exporter()
+    export(exporter, evaluation(flags=0))
+
+    assert server.requests == []
+    assert exporter.stats()["unplaced"] == 1
+
+
+def test_a_missing_key_is_an_error_at_once(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It names the variable."""
+    for name in backend.variables:
+        monkeypatch.delenv(name)
+
+    with pytest.raises(ConfigurationError, match=next(iter(backend.variables))):
+        backend.exporter()
+
+
+def test_by_itself_where_the_spans_go_there(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nowhere else."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318")
+    exporter = backend.automatic()
+    assert not exporter.applies()
+
+    address, headers = backend.place
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", address)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", headers)
+    assert exporter.applies()
+    exporter.shutdown(1)
+
+
+def test_usage_only_if_all_scores_are_asked_for(backend: Backend, server: RecordingServer) -> None:
+    """By default the scores of quality about the turn: not latency, tokens and cost, nor single passages."""
+    export(backend.exporter(), evaluation(*RESULTS))
+    few = len(posted(server, backend))
+    export(backend.exporter(scores="all"), evaluation(*RESULTS))
+
+    assert len(posted(server, backend)) == few + few + 2
