@@ -29,7 +29,7 @@ from rageval_hooks.runtime.jsonable import Data
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-__all__ = ["EVERY", "LEXICAL", "MINILM", "ONNX_FILE", "ModelSettings", "Settings", "SpanSelection"]
+__all__ = ["EVERY", "FORMULA", "LEXICAL", "MINILM", "ONNX_FILE", "ModelSettings", "Settings", "SpanSelection"]
 
 _logger = logging.getLogger(__name__)
 
@@ -41,6 +41,9 @@ ONNX_FILE = "onnx/model.onnx"
 
 MINILM = ("sentence-transformers/all-MiniLM-L6-v2", "all-MiniLM-L6-v2")
 """The names of the default embedder."""
+
+FORMULA = "minilm"
+"""Given as the grounding model: the formula over words and the embedder's vectors, without a model for this purpose."""
 
 EVERY = "*"
 """Given as a score's name in ``thresholds``: every score that is not named there."""
@@ -79,10 +82,15 @@ class ModelSettings(Data):
         cross_encoder: a sentence-transformers cross-encoder for (query, response) pairs.
         nlp: a spaCy pipeline with a parser and an entity recogniser.
         hhem: a model with the layout of HHEM-2, for the metric ``hhem``. It has no lexical replacement.
+        grounding: computes ``groundedness``: ``"minilm"`` for the formula over the embedder's vectors, or a grounding
+            model, such as LettuceDetect, MiniCheck, FactCG or an NLI cross-encoder. It runs with ONNX Runtime where its
+            folder has ``onnx_file``.
+        grounding_template: how the grounding model wants its input. ``"auto"`` recognises it by the model's name and
+            its ``config.json``; the others are ``"lettucedetect"``, ``"pair"``, ``"minicheck"`` and ``"factcg"``.
         download: True to download models that are not on this machine, in the background.
         load_timeout: seconds after which a model that is still loading counts as not available.
         backend: runs the embedder and the cross-encoder: ``"torch"``, or ``"onnx"`` for ONNX Runtime on the CPU.
-        onnx_file: the ONNX file in a model's folder or hub repository; the same for both models.
+        onnx_file: the ONNX file in a model's folder or hub repository; the same for all models.
         device: torch device for the models, such as ``"cpu"`` or ``"cuda:0"``.
         cache_mb: memory for computed values of passages, in MiB.
     """
@@ -91,6 +99,10 @@ class ModelSettings(Data):
     cross_encoder: str = Field(default="cross-encoder/ms-marco-MiniLM-L-6-v2", description=_MODEL_NAME)
     nlp: str = Field(default="en_core_web_sm", description=_MODEL_NAME)
     hhem: str = Field(default="vectara/hallucination_evaluation_model", description=_MODEL_NAME)
+    grounding: str = Field(default=FORMULA, description=f"{FORMULA!r}, or {_MODEL_NAME}")
+    grounding_template: Literal["auto", "lettucedetect", "pair", "minicheck", "factcg"] = Field(
+        default="auto", description="'auto', 'lettucedetect', 'pair', 'minicheck' or 'factcg'"
+    )
     download: bool = Field(default=True, description=_YES_OR_NO)
     load_timeout: Number = Field(default=120.0, gt=0, allow_inf_nan=False, description="seconds, more than 0")
     backend: Literal["torch", "onnx"] = Field(default="torch", description="'torch' or 'onnx'")
@@ -98,7 +110,7 @@ class ModelSettings(Data):
     device: str = Field(default="cpu", description="a torch device, such as 'cpu' or 'cuda:0'")
     cache_mb: Number = Field(default=64.0, ge=0, allow_inf_nan=False, description="MiB, 0 or more")
 
-    @field_validator("embedder", "cross_encoder", "nlp", "hhem")
+    @field_validator("embedder", "cross_encoder", "nlp", "hhem", "grounding")
     @classmethod
     def _existing_path(cls, name: str) -> str:
         if not name.strip():

@@ -11,7 +11,13 @@ __all__ = ["export"]
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
-def export(folder: Path, head: bool = False, output: str | None = None, inputs: tuple[str, ...] = _INPUTS) -> Path:
+def export(
+    folder: Path,
+    head: bool = False,
+    output: str | None = None,
+    inputs: tuple[str, ...] = _INPUTS,
+    kind: str = "AutoModelForSequenceClassification",
+) -> Path:
     """Write the file for a BERT, in any shape of texts; return it.
 
     Args:
@@ -19,12 +25,13 @@ def export(folder: Path, head: bool = False, output: str | None = None, inputs: 
         head: with its head, whose output is ``logits``; without it, ``last_hidden_state``.
         output: another name for the output.
         inputs: what it reads.
+        kind: the class of transformers that has the head.
     """
     import torch
-    from transformers import AutoModel, AutoModelForSequenceClassification
+    import transformers
 
-    kind = AutoModelForSequenceClassification if head else AutoModel
-    model = kind.from_pretrained(folder, attn_implementation="eager", local_files_only=True).eval()
+    model_class = getattr(transformers, kind if head else "AutoModel")
+    model = model_class.from_pretrained(folder, attn_implementation="eager", local_files_only=True).eval()
 
     class Graph(torch.nn.Module):
         def __init__(self) -> None:
@@ -39,7 +46,8 @@ def export(folder: Path, head: bool = False, output: str | None = None, inputs: 
     ids = torch.randint(5, 40, (2, 16))
     example = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "token_type_ids": torch.zeros_like(ids)}
     text, token = {0: "texts"}, {0: "texts", 1: "tokens"}
-    shapes = {**dict.fromkeys(inputs, token), output: text if head else token}
+    by_text = head and not kind.endswith("TokenClassification")
+    shapes = {**dict.fromkeys(inputs, token), output: text if by_text else token}
     path = folder / "onnx" / "model.onnx"
     path.parent.mkdir(exist_ok=True)
     with warnings.catch_warnings():

@@ -8,7 +8,15 @@ import string
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MAX_TOKENS", "TRAINING_SENTENCES", "build_cross_encoder", "build_encoder", "build_hhem", "build_nlp"]
+__all__ = [
+    "MAX_TOKENS",
+    "TRAINING_SENTENCES",
+    "build_cross_encoder",
+    "build_encoder",
+    "build_grounding",
+    "build_hhem",
+    "build_nlp",
+]
 
 MAX_TOKENS = 64
 """What the tiny cross-encoder reads."""
@@ -61,6 +69,97 @@ def _build_bert(folder: Path, kind: Any, **options: Any) -> Path:
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def build_grounding(folder: Path, kind: str, labels: list[str] | None = None, positions: int = 2048) -> Path:
+    """Write a grounding model with random weights, as the hub has them, and a tokenizer of that kind.
+
+    Args:
+        folder: where.
+        kind: a class of transformers: ``ModernBertForTokenClassification``, or ``…ForSequenceClassification`` of Bert,
+            Roberta and DebertaV2, or ``T5ForConditionalGeneration``.
+        labels: the labels of the outputs; None for two without names.
+        positions: the most tokens that it reads.
+    """
+    import torch
+    import transformers
+
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer = _write_pair_tokenizer(folder, kind)
+    sizes: dict[str, Any] = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 48,
+    }
+    # At 0.5 some outputs are 0 or 1, which every wrong input would also give.
+    sizes |= {"vocab_size": 512, "initializer_range": 0.25, "max_position_embeddings": positions}
+    special: dict[str, Any] = {"pad_token_id": tokenizer.pad_token_id}
+    if kind.startswith("Roberta"):
+        sizes["max_position_embeddings"] += 2
+    if kind.startswith("ModernBert"):
+        special |= {"local_attention": 8, "global_attn_every_n_layers": 2, "sep_token_id": 2, "cls_token_id": 1}
+        special |= {"bos_token_id": 1, "eos_token_id": 2}
+    if kind.startswith("DebertaV2"):
+        special |= {"relative_attention": True, "position_biased_input": False, "pos_att_type": ["p2c", "c2p"]}
+        special |= {"type_vocab_size": 0, "position_buckets": 16, "norm_rel_ebd": "layer_norm", "share_att_key": True}
+    if kind.startswith("T5"):
+        sizes = {"vocab_size": 512, "d_model": 32, "d_kv": 12, "d_ff": 48, "num_layers": 2, "num_heads": 2}
+        special |= {"initializer_factor": 1.5, "decoder_start_token_id": 0, "feed_forward_proj": "gated-gelu"}
+    if labels:
+        special["id2label"] = dict(enumerate(labels))
+    model_class = getattr(transformers, kind)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = model_class(model_class.config_class(**sizes, **special))
+        for parameter in model.parameters():  # heads that begin with zeros would say the same of every text
+            if parameter.ndim > 1 and not kind.startswith("T5"):
+                torch.nn.init.normal_(parameter, std=0.25)
+    model.save_pretrained(folder)
+    return folder
+
+
+def _write_pair_tokenizer(folder: Path, kind: str) -> Any:
+    """Write a tokenizer of bytes that marks texts and pairs as the models of this kind expect."""
+    from tokenizers import Tokenizer, decoders, pre_tokenizers, processors
+    from tokenizers.models import BPE
+    from transformers import PreTrainedTokenizerFast
+
+    pad, begin, end = ("<pad>", "<s>", "</s>") if kind.startswith(("Roberta", "T5")) else ("[PAD]", "[CLS]", "[SEP]")
+    # In this order: Roberta's padding is 1, that of the others 0.
+    special = [begin, pad, end, "<unk>"] if kind.startswith("Roberta") else [pad, begin, end, "<unk>"]
+    # The last ones make 500 of them, as T5's answers are the tokens 3 and 209.
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    words = [f"Ġ{word}" for word in _WORDS]
+    vocabulary = {token: index for index, token in enumerate([*special, *letters])}
+    merges = []
+    for word in words:
+        for length in range(2, len(word) + 1):
+            pair = (word[: length - 1], word[length - 1])
+            if word[:length] not in vocabulary:
+                vocabulary[word[:length]] = len(vocabulary)
+                merges.append(pair)
+    tokenizer = Tokenizer(BPE(vocab=vocabulary, merges=merges, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(special)
+    middle = f"{end} {end}" if kind.startswith("Roberta") else end
+    start = "" if kind.startswith("T5") else f"{begin} "
+    second = "0" if kind.startswith(("Roberta", "ModernBert")) else "1"
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{start}$A {end}",
+        pair=f"{start}$A {middle} $B:{second} {end}:{second}",
+        special_tokens=[(token, vocabulary[token]) for token in (begin, end)],
+    )
+    names = {"pad_token": pad, "unk_token": "<unk>", "eos_token": end}
+    if not kind.startswith("T5"):
+        names |= {"bos_token": begin, "cls_token": begin, "sep_token": end}
+    inputs = ["input_ids", "attention_mask"]
+    if kind.startswith(("Bert", "DebertaV2")):
+        inputs.insert(1, "token_type_ids")
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_input_names=inputs, **names)
+    fast.save_pretrained(folder)
+    return fast
 
 
 def build_hhem(folder: Path, tokenizer: Path | None = None) -> Path:

@@ -10,18 +10,20 @@ from rageval_hooks.models.cache import MemoryCache
 from rageval_hooks.models.cross_encoder import CrossEncoder, load_cross_encoder
 from rageval_hooks.models.embedder import Embedder, load_embedder
 from rageval_hooks.models.embedding import Embedding
+from rageval_hooks.models.grounding import GroundingModel, load_grounding
 from rageval_hooks.models.hhem import Hhem, load_hhem
 from rageval_hooks.models.lexical import LexicalEmbedder, LexicalEmbedding, LexicalNlp, LexicalRelevance
 from rageval_hooks.models.nlp import Nlp, load_nlp
 from rageval_hooks.runtime.executors import ForkSafeLock
 from rageval_hooks.runtime.lazy import BackgroundValue, LoadState
-from rageval_hooks.settings import LEXICAL, ModelSettings
+from rageval_hooks.settings import FORMULA, LEXICAL, ModelSettings
 
-__all__ = ["AnyCrossEncoder", "AnyEmbedder", "AnyEmbedding", "AnyNlp", "Models", "Role"]
+__all__ = ["AnyCrossEncoder", "AnyEmbedder", "AnyEmbedding", "AnyGrounding", "AnyNlp", "Models", "Role"]
 
-Role = Literal["embedder", "cross_encoder", "nlp", "hhem"]
+Role = Literal["embedder", "cross_encoder", "nlp", "hhem", "grounding"]
 AnyEmbedder = Union[Embedder, LexicalEmbedder]
 AnyCrossEncoder = Union[CrossEncoder, LexicalRelevance]
+AnyGrounding = Union[GroundingModel, Embedder, LexicalEmbedder]
 AnyNlp = Union[Nlp, LexicalNlp]
 AnyEmbedding = Union[Embedding, LexicalEmbedding]
 
@@ -30,11 +32,14 @@ _LOADERS: dict[Role, Callable[[ModelSettings], Any]] = {
     "cross_encoder": load_cross_encoder,
     "nlp": load_nlp,
     "hhem": load_hhem,
+    "grounding": load_grounding,
 }
 _LEXICAL: dict[Role, Any] = {
     "embedder": LexicalEmbedder(),
     "cross_encoder": LexicalRelevance(),
     "nlp": LexicalNlp(),
+    # The formula for the embedder's vectors does without vectors in the lexical tier.
+    "grounding": LexicalEmbedder(),
 }
 
 
@@ -48,9 +53,13 @@ class Models:
     def __init__(self, settings: ModelSettings) -> None:
         self.settings = settings
 
+    def needed(self, roles: Iterable[Role]) -> frozenset[Role]:
+        """Return the roles whose models have to be loaded: without a grounding model, the embedder takes its role."""
+        return frozenset(map(self._role, roles))
+
     def load(self, roles: Iterable[Role]) -> None:
         """Start loading some models in the background."""
-        for role in roles:
+        for role in self.needed(roles):
             value = self._value(role)
             if value is not None:
                 value.start()
@@ -79,16 +88,28 @@ class Models:
             raise ModelUnavailableError("hhem", reason)
         return self._get("hhem", wait)  # type: ignore[no-any-return]
 
+    def grounding(self, *, wait: bool = False) -> AnyGrounding:
+        """Return the grounding model, or the embedder, whose vectors the formula uses.
+
+        See :meth:`BackgroundValue.get`.
+        """
+        return self._get("grounding", wait)  # type: ignore[no-any-return]
+
     @property
     def cache(self) -> MemoryCache[AnyEmbedding]:
         """The embeddings of passages, by text."""
         return _shared.cache(self.settings)
 
     def _get(self, role: Role, wait: bool) -> Any:
+        role = self._role(role)
         value = self._value(role)
         return _LEXICAL[role] if value is None else value.get(wait=wait)
 
+    def _role(self, role: Role) -> Role:
+        return "embedder" if role == "grounding" and self.settings.grounding == FORMULA else role
+
     def _value(self, role: Role) -> BackgroundValue[Any] | None:
+        role = self._role(role)
         return None if getattr(self.settings, role) == LEXICAL else _shared.value(role, self.settings)
 
 
@@ -101,8 +122,14 @@ class _Shared:
         self._lock = ForkSafeLock()
 
     def value(self, role: Role, settings: ModelSettings) -> BackgroundValue[Any]:
-        backend = (settings.backend, settings.onnx_file) if role in ("embedder", "cross_encoder") else ()
-        key = (role, getattr(settings, role), backend, settings.device, settings.download, settings.load_timeout)
+        key = (
+            role,
+            getattr(settings, role),
+            _backend(role, settings),
+            settings.device,
+            settings.download,
+            settings.load_timeout,
+        )
         value = self._values.get(key)
         # The first look takes no lock, since every metric of every turn asks.
         if value is None:
@@ -117,6 +144,13 @@ class _Shared:
         key = (settings.embedder, settings.backend, settings.onnx_file, settings.device, settings.cache_mb)
         with self._lock:
             return self._caches.setdefault(key, MemoryCache(int(settings.cache_mb * 2**20)))
+
+
+def _backend(role: Role, settings: ModelSettings) -> tuple[str, ...]:
+    """Return the settings by which two models of a role differ, besides those that all roles share."""
+    if role in ("embedder", "cross_encoder"):
+        return settings.backend, settings.onnx_file
+    return (settings.grounding_template, settings.onnx_file) if role == "grounding" else ()
 
 
 _shared = _Shared()

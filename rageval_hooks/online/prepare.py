@@ -68,7 +68,7 @@ class Preparer:
 
     def __init__(self, metrics: Iterable[Metric], models: Models) -> None:
         self._models = models
-        self._steps = _steps([metric for metric in metrics if not metric.asks_judge])
+        self._steps = _steps([metric for metric in metrics if not metric.asks_judge], models)
 
     def start(self, query: str, texts: Iterable[str]) -> Preparation | None:
         """Analyse passages in the background. Returns None if there is nothing to prepare, or too much is waiting.
@@ -90,9 +90,9 @@ class Preparer:
         return preparation
 
 
-def _steps(metrics: Sequence[Metric]) -> list[Callable[[TurnAnalysis], object]]:
+def _steps(metrics: Sequence[Metric], models: Models) -> list[Callable[[TurnAnalysis], object]]:
     """Return what the local metrics will need of a query and its passages, the most expensive first."""
-    roles = {role for metric in metrics for role in metric.models}
+    roles = models.needed(role for metric in metrics for role in metric.models)
     steps: list[Callable[[TurnAnalysis], object]] = []
     if not any("passages" in metric.requires for metric in metrics):
         return steps

@@ -22,6 +22,7 @@ __all__ = [
     "low_priority",
     "model_executor",
     "prepare_executor",
+    "slow_model_executor",
 ]
 
 T = TypeVar("T")
@@ -193,6 +194,15 @@ def model_executor() -> DaemonExecutor:
     return DaemonExecutor(1, "rageval-model", _compute_on_few_cores)
 
 
+@cache
+def slow_model_executor() -> DaemonExecutor:
+    """Return the process's one thread for models whose forward pass takes seconds.
+
+    On the thread of :func:`model_executor` such a pass would hold up the embedder, for which callers wait.
+    """
+    return DaemonExecutor(1, "rageval-slow-model", _compute_on_few_cores)
+
+
 def _compute_on_few_cores() -> None:
     """Let PyTorch use at most two cores on this thread.
 
@@ -218,3 +228,4 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=deferred_executor.cache_clear)
     os.register_at_fork(after_in_child=prepare_executor.cache_clear)
     os.register_at_fork(after_in_child=model_executor.cache_clear)
+    os.register_at_fork(after_in_child=slow_model_executor.cache_clear)

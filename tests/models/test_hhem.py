@@ -91,7 +91,7 @@ def test_support_depends_on_both_texts_and_their_order(hhem: Hhem) -> None:
 
 
 def test_at_most_two_threads_compute(hhem: Hhem, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every caller shares the process's one thread for models, on any number of cores."""
+    """Every caller shares the process's one thread for slow models, on any number of cores."""
     seen = set()
     forward = hhem._model.forward
 
@@ -102,7 +102,7 @@ def test_at_most_two_threads_compute(hhem: Hhem, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(hhem._model, "forward", spy)
     hhem.support(*PAIRS[0])
 
-    assert seen == {("rageval-model-0", True)}
+    assert seen == {("rageval-slow-model-0", True)}
 
 
 # ------------------------------------------------------------------------------------------ loading

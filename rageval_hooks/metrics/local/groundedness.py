@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.metrics.base import Field, LocalMetric, PassageScope, ScoreDefinition, Threshold
+from rageval_hooks.metrics.support.definition import MODEL_DETAILS
 from rageval_hooks.metrics.support.grounding import Grounding, SentenceGrounding, groundedness
-from rageval_hooks.metrics.support.sentence_scores import SentenceScore, as_metadata, explain_sentences
+from rageval_hooks.metrics.support.sentence_scores import (
+    SentenceScore,
+    UnsupportedPart,
+    as_metadata,
+    explain_sentences,
+)
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.metrics.support.unseen import passage_name, unseen_support
 from rageval_hooks.models import Role
 from rageval_hooks.models.embedding import Embedding
-from rageval_hooks.score import Result
+from rageval_hooks.models.grounding import GroundingModel, Question, SentenceSupport
+from rageval_hooks.score import Result, Score
 from rageval_hooks.settings import LEXICAL, MINILM
 from rageval_hooks.text.sentences import Span
 
 __all__ = ["Groundedness"]
 
+_NO_WORDS: Final = "the response or the passages have no words that could be compared"
 _SETS: Final = ("begin_wow_test", "faithdial_gold", "expertqa_test", "wice_test")
 
 
@@ -28,11 +37,16 @@ class Groundedness(LocalMetric):
     :mod:`rageval_hooks.metrics.support.grounding` has the formula. The explanation names the sentences below the
     threshold of the label.
 
+    With ``models={"grounding": …}`` a grounding model judges each sentence in place of the formula; see
+    :mod:`rageval_hooks.models.grounding`. The sentences, their weights and the mean stay the same. Such a score is
+    always late on a request path.
+
     Args:
         weak: where the score has no label, the explanation names the sentences below this, 0..1.
+        max_passes: the most forward passes of a grounding model for one turn; a turn that needs more is skipped.
 
     Raises:
-        ConfigurationError: ``weak`` is outside 0..1.
+        ConfigurationError: ``weak`` is outside 0..1, or ``max_passes`` is less than 1.
     """
 
     name: ClassVar[str] = "groundedness"
@@ -52,32 +66,74 @@ class Groundedness(LocalMetric):
     )
     requires: ClassVar[tuple[Field, ...]] = ("response", "passages")
     passages: ClassVar[PassageScope] = "prompt"
-    models: ClassVar[tuple[Role, ...]] = ("embedder",)
+    models: ClassVar[tuple[Role, ...]] = ("grounding",)
     family: ClassVar[str] = "local"
     source: ClassVar[str] = "ours; all-MiniLM-L6-v2"
     default: ClassVar[bool] = True
     about_claims: ClassVar[bool] = True
 
-    def __init__(self, weak: float = 0.6) -> None:
+    def __init__(self, weak: float = 0.6, *, max_passes: int = 64) -> None:
         if not 0 <= weak <= 1:
             raise ConfigurationError(f"weak must be from 0 to 1, not {weak}")
+        if max_passes < 1:
+            raise ConfigurationError(f"max_passes of groundedness must be at least 1, not {max_passes}")
         self.weak = weak
+        self.max_passes = max_passes
 
     def evaluate(self, analysis: TurnAnalysis) -> Result:
         """Return the mean over sentences; skipped if the response or the passages have no words."""
-        model = analysis.models.embedder(wait=analysis.wait).name
-        found = self._grounding(analysis, model)
+        model = analysis.models.grounding(wait=analysis.wait)
+        if isinstance(model, GroundingModel):
+            return self._by_model(analysis, model)
+        found = self._grounding(analysis, model.name)
         if found.value is None:
-            return self.skip("the response or the passages have no words that could be compared")
+            return self.skip(_NO_WORDS)
         # Support in a passage that the model did not see is no support. The explanation names it, since it points to a
         # fault of the prompt.
         unseen = unseen_support(analysis.turn, analysis.response)
         sentences = [_sentence_score(sentence, analysis, unseen) for sentence in found.sentences]
-        score = self.score(found.value, model=model, metadata={"sentences": as_metadata(sentences)})
+        score = self.score(found.value, model=model.name, metadata={"sentences": as_metadata(sentences)})
+        return self._explained(score, sentences)
+
+    def _explained(self, score: Score, sentences: Sequence[SentenceScore]) -> Score:
         # Where the user's own threshold sets the label, the explanation is written again with that threshold.
         threshold = self.scores[0].default_threshold(score)
         explanation = explain_sentences(sentences, self.weak if threshold is None else threshold)
         return score.model_copy(update={"explanation": explanation})
+
+    def _by_model(self, analysis: TurnAnalysis, model: GroundingModel) -> Result:
+        """Return the score by a grounding model: the mean of the sentences' support, weighed as in the formula."""
+        # By words only. It gives the sentences with content words, their weights, missing words and best passages.
+        by_words = groundedness(analysis.response.blanked, analysis.prompt_indexes, sentences=analysis.sentences)
+        if by_words.value is None:
+            return self.skip(_NO_WORDS)
+        response = analysis.response.said
+        spans = [_said_span(sentence.span, analysis.response.said_positions) for sentence in by_words.sentences]
+        question = Question(
+            query=analysis.turn.query,
+            sources=_sources(analysis),
+            response=response,
+            sentences=spans,
+        )
+        reading = model.read(question, max_passes=self.max_passes, pause=analysis.pause)
+        supports = {support.span: support for support in reading.sentences}
+        unseen = unseen_support(analysis.turn, analysis.response)
+        sentences = [
+            _supported_sentence(sentence, supports[span], analysis, unseen)
+            for span, sentence in zip(spans, by_words.sentences, strict=True)
+            if span in supports
+        ]
+        if not sentences:
+            return self.skip(_NO_WORDS)
+        weight = sum(sentence.weight for sentence in sentences)
+        value = sum(sentence.score * sentence.weight for sentence in sentences) / weight
+        details = {**model.details, "threshold": model.threshold, "windows": reading.windows}
+        details |= {"passes": reading.passes, "tokens": reading.tokens}
+        score = self.score(
+            value, model=model.name, metadata={"sentences": as_metadata(sentences), MODEL_DETAILS: details}
+        )
+        # The same formula of the score, asked of another model: its version says how that model was asked.
+        return self._explained(score.model_copy(update={"version": model.version}), sentences)
 
     def _grounding(self, analysis: TurnAnalysis, model: str) -> Grounding:
         response, indexes = analysis.response.blanked, analysis.prompt_indexes
@@ -91,6 +147,42 @@ class Groundedness(LocalMetric):
         return groundedness(response, indexes, tokens, passages, analysis.sentences, analysis.pause)
 
 
+def _sources(analysis: TurnAnalysis) -> list[tuple[int, str]]:
+    """Return the passages of the prompt that have text, with their positions in the turn."""
+    passages = analysis.turn.passages
+    found = ((position, passages[position].text.strip()) for position in analysis.prompt_positions)
+    return [(position, text) for position, text in found if text]
+
+
+def _said_span(span: Span, positions: Sequence[int]) -> Span:
+    """Return the place of a sentence in the response without its citation markers."""
+    return bisect_left(positions, span[0]), bisect_left(positions, span[1])
+
+
+def _supported_sentence(
+    sentence: SentenceGrounding,
+    support: SentenceSupport,
+    analysis: TurnAnalysis,
+    unseen: Mapping[Span, tuple[str, ...]],
+) -> SentenceScore:
+    """Return a sentence with the score that a grounding model gives it."""
+    positions, response = analysis.response.said_positions, analysis.turn.response
+    parts = []
+    for part in support.unsupported:
+        start, end = positions[part.start], positions[part.end - 1] + 1
+        found = UnsupportedPart(start=start, end=end, text=response[start:end], probability=part.probability)
+        parts.append(found)
+    by_words = _sentence_score(sentence, analysis, unseen)
+    changes: dict[str, object] = {"score": support.support, "coverage": None, "alignment": None}
+    changes["unsupported"] = tuple(parts)
+    # Words choose among the passages of the window; a passage outside it is not what the model has read.
+    if by_words.passage not in support.positions:
+        position = support.positions[0] if len(support.positions) == 1 else None
+        name = "" if position is None else passage_name(analysis.turn, position)
+        changes |= {"passage": position, "passage_name": name}
+    return by_words.model_copy(update=changes)
+
+
 def _sentence_score(
     sentence: SentenceGrounding, analysis: TurnAnalysis, unseen: Mapping[Span, tuple[str, ...]]
 ) -> SentenceScore:
@@ -99,6 +191,8 @@ def _sentence_score(
     return SentenceScore(
         text=analysis.turn.response[start:end],
         score=sentence.score,
+        start=start,
+        end=end,
         weight=sentence.weight,
         passage=passage,
         passage_name=passage_name(analysis.turn, passage),

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, Literal
 
 from rageval_hooks.metrics.support.sentence_scores import explain_sentences, sentences_in
 from rageval_hooks.runtime.jsonable import Data
 from rageval_hooks.score import Score
 
-__all__ = ["Direction", "ScoreDefinition", "Threshold", "label"]
+__all__ = ["MODEL_DETAILS", "Direction", "ScoreDefinition", "Threshold", "label"]
 
 Direction = Literal["higher", "lower"]
+
+MODEL_DETAILS: Final = "grounding_model"
+"""The key in a score's metadata under which a grounding model says how it was asked, and its threshold."""
 
 _ROUNDING: Final = 1e-9
 """A share may miss the threshold that it meets by this much: as floats, 1 - 4/5 is less than 0.2."""
@@ -73,11 +77,14 @@ class ScoreDefinition(Data):
         return self.high is None or value <= self.high + _ROUNDING
 
     def default_threshold(self, score: Score) -> float | None:
-        """Return the default threshold for such a score; None if none was measured."""
+        """Return the default threshold for such a score; None if it has none.
+
+        A model that was trained to decide has its own threshold, which the score has in its metadata.
+        """
         for threshold in self.thresholds:
             if score.model in threshold.models and score.target.kind == threshold.target:
                 return threshold.value
-        return None
+        return _own_threshold(score)
 
     def label(self, score: Score, threshold: float) -> Score:
         """Return the score with its label, and with an explanation that uses the same threshold."""
@@ -88,6 +95,12 @@ class ScoreDefinition(Data):
         if not sentences:
             return labelled
         return labelled.model_copy(update={"explanation": explain_sentences(sentences, threshold)})
+
+
+def _own_threshold(score: Score) -> float | None:
+    details = score.metadata.get(MODEL_DETAILS)
+    found = details.get("threshold") if isinstance(details, Mapping) else None
+    return found if isinstance(found, float) else None
 
 
 def label(score: Score, threshold: float, direction: Direction) -> Score:

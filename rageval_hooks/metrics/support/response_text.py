@@ -11,7 +11,7 @@ from rageval_hooks.text.facts import Fact, find_facts
 from rageval_hooks.text.sentences import Span, sentence_spans
 from rageval_hooks.turn import Turn
 
-__all__ = ["ResponseText", "blank", "cut"]
+__all__ = ["ResponseText", "blank", "cut", "kept_positions"]
 
 
 class ResponseText:
@@ -41,7 +41,12 @@ class ResponseText:
     @cached_property
     def said(self) -> str:
         """The response without all that only cites, for models that read it whole."""
-        return cut(self.original, self.marks)
+        return "".join(map(self.original.__getitem__, self.said_positions))
+
+    @cached_property
+    def said_positions(self) -> list[int]:
+        """For each character of :attr:`said`, its position in the original."""
+        return kept_positions(self.original, self.marks)
 
     @cached_property
     def has_words(self) -> bool:
@@ -79,12 +84,28 @@ def blank(text: str, spans: Iterable[Span]) -> str:
 
 def cut(text: str, spans: Iterable[Span]) -> str:
     """Return a text without some spans, and without the spaces that led to them: "so [1]." becomes "so."."""
-    pieces: list[str] = []
+    return "".join(map(text.__getitem__, kept_positions(text, spans)))
+
+
+def kept_positions(text: str, spans: Iterable[Span]) -> list[int]:
+    """Return the positions of the characters that :func:`cut` keeps."""
+    kept: list[int] = []
     position = 0
     for start, end in sorted(spans):
         if start > position:
-            before = text[position:start]
             glued = text[end : end + 1].isalnum()  # "see [1]below": the space still separates two words
-            pieces.append(before if glued else before.rstrip(" \u00a0"))
+            before = text[position:start]
+            length = len(before if glued else before.rstrip(" \u00a0"))
+            kept.extend(range(position, position + length))
         position = max(position, end)
-    return "".join([*pieces, text[position:]]).strip()
+    kept.extend(range(position, len(text)))
+    return _without_outer_spaces(text, kept)
+
+
+def _without_outer_spaces(text: str, positions: list[int]) -> list[int]:
+    first, last = 0, len(positions)
+    while first < last and text[positions[first]].isspace():
+        first += 1
+    while last > first and text[positions[last - 1]].isspace():
+        last -= 1
+    return positions[first:last]

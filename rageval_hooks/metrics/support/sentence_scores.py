@@ -8,7 +8,7 @@ from typing import Any, Final
 from rageval_hooks.runtime.jsonable import Data
 from rageval_hooks.text.formatting import shorten
 
-__all__ = ["SentenceScore", "as_metadata", "explain_sentences", "sentences_in"]
+__all__ = ["SentenceScore", "UnsupportedPart", "as_metadata", "explain_sentences", "sentences_in"]
 
 # Metadata is an attribute of a span, and backends cut long ones.
 _MAX_KEPT: Final = 100
@@ -16,6 +16,23 @@ _MAX_KEPT: Final = 100
 _MAX_EXPLAINED: Final = 5
 _MAX_WORDS: Final = 10
 _MAX_KEPT_WORDS: Final = 50
+_ONLY_IF_GIVEN: Final = ("passage_name", "unseen", "unsupported")
+
+
+class UnsupportedPart(Data):
+    """A part of a sentence that a grounding model calls unsupported.
+
+    Attributes:
+        start: its first character in the response.
+        end: the character after it.
+        text: the part.
+        probability: the probability that it is unsupported, 0..1.
+    """
+
+    start: int
+    end: int
+    text: str
+    probability: float
 
 
 class SentenceScore(Data):
@@ -24,6 +41,8 @@ class SentenceScore(Data):
     Attributes:
         text: the sentence.
         score: its score, 0..1.
+        start: its first character in the response; None if not known.
+        end: the character after it; None if not known.
         weight: its weight in the mean over sentences.
         passage: position of its best passage in the turn; None if not known.
         passage_name: how an explanation names that passage.
@@ -31,10 +50,13 @@ class SentenceScore(Data):
         unseen: names of passages that were not in the prompt and support the sentence.
         coverage: share of its words that occur in a passage; None where this is not computed.
         alignment: share of its meaning that is near a passage, by token vectors; None where this is not computed.
+        unsupported: the parts that a grounding model calls unsupported.
     """
 
     text: str
     score: float
+    start: int | None = None
+    end: int | None = None
     weight: float = 1.0
     passage: int | None = None
     passage_name: str = ""
@@ -42,6 +64,7 @@ class SentenceScore(Data):
     unseen: tuple[str, ...] = ()
     coverage: float | None = None
     alignment: float | None = None
+    unsupported: tuple[UnsupportedPart, ...] = ()
 
 
 def explain_sentences(sentences: Sequence[SentenceScore], threshold: float) -> str:
@@ -77,6 +100,9 @@ def _line(sentence: SentenceScore) -> str:
     line = f"{sentence.score:.2f} “{shorten(sentence.text)}”"
     if sentence.passage_name:
         line += f" best passage: {sentence.passage_name}" if sentence.score > 0 else " no passage has any of it"
+    if sentence.unsupported:
+        parts = (f"“{shorten(part.text)}”" for part in sentence.unsupported[:_MAX_WORDS])
+        line += f"; unsupported: {', '.join(parts)}"
     if sentence.missing:
         line += f"; missing: {', '.join(sentence.missing[:_MAX_WORDS])}"
     if sentence.unseen:
@@ -94,7 +120,7 @@ def _as_data(sentence: SentenceScore) -> dict[str, Any]:
     # The score is not rounded: a label that is set later must see on which side of the threshold it is.
     data = sentence.model_dump(mode="json", exclude_none=True)
     data["missing"] = data["missing"][:_MAX_KEPT_WORDS]
-    return {name: value for name, value in data.items() if value or name not in ("passage_name", "unseen")}
+    return {name: value for name, value in data.items() if value or name not in _ONLY_IF_GIVEN}
 
 
 def sentences_in(metadata: Mapping[str, Any]) -> list[SentenceScore]:

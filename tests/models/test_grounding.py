@@ -1,0 +1,268 @@
+"""Grounding models: each family computes what plain transformers computes, and what cannot be used is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from rageval_hooks.errors import ConfigurationError, InputTooLargeError, ModelUnavailableError
+from rageval_hooks.models.grounding import GroundingModel, Question, load_grounding
+from rageval_hooks.settings import ModelSettings, Settings
+from tests import onnx_files, tiny_models
+
+QUERY = "When was the pier opened?"
+PASSAGES = ["The new pier was opened in 2019 by Anna Berg.", "An old tower: £3 (½ price) is the bridge."]
+RESPONSE = "The pier was opened in 2019. It is an old tower — £4!"
+SENTENCES = [(0, 28), (29, len(RESPONSE))]
+NLI = ["contradiction", "entailment", "neutral"]
+
+PROMPT = (
+    "Briefly answer the following question:\nWhen was the pier opened?\n"
+    "Bear in mind that your response should be strictly based on the following 2 passages:\n"
+    "passage 1: The new pier was opened in 2019 by Anna Berg.\n"
+    "passage 2: An old tower: £3 (½ price) is the bridge.\n"
+    "In case the passages do not contain the necessary information to answer the question, "
+    'please reply with: "Unable to answer based on given passages."\noutput:'
+)
+FACTCG = (
+    "{source}\n\nChoose your answer: based on the paragraph above can we conclude that "
+    '"{claim}"?\n\nOPTIONS:\n- Yes\n- No\nI think the answer is '
+)
+BERT, ROBERTA = "BertForSequenceClassification", "RobertaForSequenceClassification"
+DEBERTA, T5 = "DebertaV2ForSequenceClassification", "T5ForConditionalGeneration"
+TOKENS = "ModernBertForTokenClassification"
+
+# The folder's name, as names on the hub are, its class, its labels; the input in words, and what counts as supported.
+PAIRS: list[tuple[str, str, list[str] | None, Any, int]] = [
+    ("nli-bert", BERT, NLI, lambda source, claim: (source, claim), 1),
+    ("nli-upper", ROBERTA, ["ENTAILMENT", "NOT_ENTAILMENT"], lambda source, claim: (source, claim), 0),
+    ("nli-deberta", DEBERTA, ["neutral", "contradiction", "Entailment"], lambda source, claim: (source, claim), 2),
+    ("MiniCheck-DeBERTa", DEBERTA, ["0", "1"], lambda source, claim: (f"{source}[SEP]{claim}",), 1),
+    ("MiniCheck-RoBERTa", ROBERTA, None, lambda source, claim: (f"{source}</s>{claim}",), 1),
+    ("FactCG-DeBERTa", DEBERTA, None, lambda source, claim: (FACTCG.format(source=source, claim=claim),), 1),
+]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for models, which are made when they are needed."""
+    return tmp_path_factory.mktemp("grounding")
+
+
+def made(models: Path, name: str, kind: str, labels: list[str] | None = None, **options: Any) -> Path:
+    folder = models / name
+    return folder if folder.exists() else tiny_models.build_grounding(folder, kind, labels, **options)
+
+
+def load(folder: Path, **fields: Any) -> GroundingModel:
+    return load_grounding(ModelSettings(grounding=str(folder), download=False, **fields))
+
+
+def question(passages: list[str], response: str = RESPONSE, query: str = QUERY, **fields: Any) -> Question:
+    sources = list(enumerate(passages))
+    return Question(query=query, sources=sources, response=response, **{"sentences": SENTENCES, **fields})
+
+
+def softmax(logits: torch.Tensor) -> np.ndarray:
+    return np.asarray(torch.softmax(logits.float(), dim=-1))
+
+
+@pytest.mark.parametrize(("name", "kind", "labels", "written", "index"), PAIRS, ids=[pair[0] for pair in PAIRS])
+def test_a_pair_has_the_probability_that_transformers_computes(
+    models: Path, name: str, kind: str, labels: list[str] | None, written: Any, index: int
+) -> None:
+    """The template is recognised by the name, the output that means support by ``id2label``."""
+    folder = made(models, name, kind, labels)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    library = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    source = "\n".join(PASSAGES)
+    expected = []
+    for start, end in SENTENCES:
+        inputs = tokenizer(*written(source, RESPONSE[start:end]), return_tensors="pt")
+        with torch.no_grad():
+            expected.append(softmax(library(**inputs).logits[0])[index])
+
+    reading = load(folder).read(question(PASSAGES))
+
+    assert [sentence.support for sentence in reading.sentences] == pytest.approx(expected, abs=1e-6)
+    assert (reading.windows, reading.passes) == (1, 2)
+    assert abs(expected[0] - expected[1]) > 1e-4
+
+
+def test_minicheck_t5_answers_with_the_token_1(models: Path) -> None:
+    """Its first written token is 0 or 1; the share of 1 among the two is the support."""
+    folder = made(models, "MiniCheck-Flan-T5", T5)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    library = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    claim = RESPONSE[: SENTENCES[0][1]]
+    inputs = tokenizer(f"predict: {PASSAGES[0]}</s>{claim}", return_tensors="pt")
+    with torch.no_grad():
+        logits = library(**inputs, decoder_input_ids=torch.zeros((1, 1), dtype=torch.long)).logits[0, 0]
+
+    reading = load(folder).read(question(PASSAGES[:1], sentences=SENTENCES[:1]))
+
+    assert reading.sentences[0].support == pytest.approx(softmax(logits[[3, 209]])[1], abs=1e-6)
+
+
+def test_hhem_can_take_the_slot(models: Path) -> None:
+    """With its own prompt; its code is not run."""
+    folder = tiny_models.build_hhem(models / "hhem")
+
+    model = load(folder)
+
+    assert 0 < model.read(question(PASSAGES)).sentences[0].support < 1
+    assert model.version == "hhem-1"
+
+
+@pytest.mark.parametrize(
+    ("labels", "unsupported"), [(None, 1), (["SUPPORTED", "HALLUCINATED"], 1), (["unsupported", "supported"], 0)]
+)
+def test_tokens_have_the_probabilities_that_transformers_computes(
+    models: Path, labels: list[str] | None, unsupported: int
+) -> None:
+    """The worst token decides about its sentence; runs of unsupported tokens are spans of the answer."""
+    folder = made(models, f"tokens-{'-'.join(labels or ['unnamed'])}", TOKENS, labels)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    library = transformers.AutoModelForTokenClassification.from_pretrained(folder).eval()
+    inputs = tokenizer(PROMPT, RESPONSE, return_offsets_mapping=True, return_tensors="pt")
+    offsets, owners = inputs.pop("offset_mapping")[0].tolist(), inputs.sequence_ids(0)
+    with torch.no_grad():
+        shares = softmax(library(**inputs).logits[0])[:, unsupported]
+    own = [(*place, share) for place, owner, share in zip(offsets, owners, shares, strict=True) if owner == 1]
+
+    reading = load(folder).read(question(PASSAGES))
+
+    for sentence, (start, end) in zip(reading.sentences, SENTENCES, strict=True):
+        inside = [token for token in own if start <= token[0] < end]
+        assert sentence.support == pytest.approx(1 - max(token[2] for token in inside), abs=1e-6)
+        marked = {place for token in inside if token[2] > 0.5 for place in range(token[0], token[1])}
+        assert {place for span in sentence.unsupported for place in range(span.start, span.end)} == marked
+        assert all(span.probability > 0.5 for span in sentence.unsupported)
+    assert (reading.windows, reading.passes, reading.tokens) == (1, 1, len(offsets))
+    assert any(sentence.unsupported for sentence in reading.sentences)
+
+
+@pytest.mark.parametrize("kind", [TOKENS, BERT])
+def test_a_long_context_is_read_in_windows_and_the_best_one_counts(models: Path, kind: str) -> None:
+    """No window is longer than the model reads, and a sentence has the support of its best window."""
+    small = made(models, f"small-{kind}", kind, NLI if kind == BERT else None, positions=450)
+    model = load(small)
+    passages = [f"{passage} " * 12 for passage in PASSAGES] + ["The museum. " * 40]
+
+    whole = model.read(question(passages))
+    alone = [model.read(question([passage])) for passage in passages]
+
+    assert whole.windows > 1
+    assert whole.tokens / whole.passes <= 450
+    assert all(0 <= sentence.support <= 1 for sentence in whole.sentences)
+    # One passage fills a window, so the windows of the whole are those of the single passages.
+    if kind == BERT:
+        best = [max(reading.sentences[i].support for reading in alone) for i in range(len(SENTENCES))]
+        assert [sentence.support for sentence in whole.sentences] == pytest.approx(best, abs=1e-6)
+    with pytest.raises(InputTooLargeError, match="max_passes=1 passes"):
+        model.read(question(passages), max_passes=1)
+
+
+def test_an_answer_that_is_longer_than_the_model_reads_is_read_in_parts(models: Path) -> None:
+    """Every sentence has a support, one of a thousand words too."""
+    model = load(made(models, f"small-{TOKENS}", TOKENS, positions=450))
+    response = f"{RESPONSE} {'tower ' * 300}. {RESPONSE}"
+    first = len(RESPONSE) + 1
+    sentences = [(0, 28), (first, first + 1802), (len(response) - 10, len(response))]
+
+    reading = model.read(question(PASSAGES[:1], response=response, sentences=sentences))
+
+    assert [sentence.span for sentence in reading.sentences] == sentences
+    assert reading.tokens / reading.passes <= 450
+
+
+@pytest.mark.parametrize(("kind", "labels"), [(BERT, NLI), ("BertForTokenClassification", None)])
+def test_onnx_is_used_where_the_folder_has_it(models: Path, kind: str, labels: list[str] | None) -> None:
+    """The numbers are the same, and the score says which backend made them."""
+    pytest.importorskip("onnxruntime")
+    folder = made(models, f"onnx-{kind}", kind, labels)
+    by_torch = load(folder)
+    onnx_files.export(folder, head=True, kind=kind)
+
+    by_onnx = load(folder)
+
+    assert (by_torch.details["backend"], by_onnx.details["backend"]) == ("torch", "onnx")
+    found, expected = (
+        [sentence.support for sentence in model.read(question(PASSAGES)).sentences] for model in (by_onnx, by_torch)
+    )
+    assert found == pytest.approx(expected, abs=1e-5)
+    (folder / "model.safetensors").unlink()
+    assert load(folder).details["backend"] == "onnx"
+
+
+def edited(folder: Path, target: Path, **changes: Any) -> Path:
+    shutil.copytree(folder, target)
+    config = json.loads((target / "config.json").read_text())
+    (target / "config.json").write_text(json.dumps({**config, **changes}))
+    return target
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"architectures": ["BertModel"]}, "has the architecture BertModel. A grounding model classifies tokens or"),
+        ({"id2label": {"0": "LABEL_0", "1": "LABEL_1"}}, "labels label_0, label_1, of which none is known to mean"),
+        ({"id2label": {"0": "LABEL_0"}}, "write id2label in its config.json, with 'entailment'"),
+        ({"architectures": ["T5ForConditionalGeneration"]}, "'grounding_template': 'minicheck'"),
+        ({"model_type": "EuroBertX"}, "needs code from its repository, and such code is never run"),
+        ({"architectures": ["BertForTokenClassification"]}, "labels contradiction, entailment, neutral"),
+    ],
+)
+def test_a_model_of_another_kind_is_refused(
+    models: Path, tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    """The message says what is wrong and what to do."""
+    folder = edited(made(models, "nli-bert", BERT, NLI), tmp_path / "model", **changes)
+
+    with pytest.raises(ModelUnavailableError, match=message):
+        load(folder)
+
+
+def test_a_head_without_weights_is_refused(models: Path, tmp_path: Path) -> None:
+    """Transformers would fill it with random numbers."""
+    tiny_models.build_encoder(tmp_path / "encoder")
+    folder = edited(
+        tmp_path / "encoder", tmp_path / "model", architectures=["BertForSequenceClassification"],
+        id2label={"0": "entailment", "1": "neutral"},
+    )  # fmt: skip
+
+    with pytest.raises(ModelUnavailableError, match=r"has no weights for classifier\.bias"):
+        load(folder)
+
+
+def test_a_renamed_model_needs_its_template(models: Path, tmp_path: Path) -> None:
+    """``grounding_template`` says how it wants its input; one that does not fit is refused."""
+    source = made(models, "MiniCheck-DeBERTa", DEBERTA, ["0", "1"])
+    renamed = Path(shutil.copytree(source, tmp_path / "mine"))
+    with pytest.raises(ModelUnavailableError, match="labels 0, 1, of which none is known"):
+        load(renamed)
+
+    expected, found = (
+        model.read(question(PASSAGES)).sentences
+        for model in (load(source), load(renamed, grounding_template="minicheck"))
+    )
+    assert found == expected
+    with pytest.raises(ModelUnavailableError, match="'lettucedetect' does not fit its architecture"):
+        load(renamed, grounding_template="lettucedetect")
+    with pytest.raises(ConfigurationError, match="'auto', 'lettucedetect', 'pair', 'minicheck' or 'factcg'"):
+        Settings.build(models={"grounding_template": "bert"})
+
+
+def test_a_model_that_is_not_on_this_machine_says_how_to_get_it() -> None:
+    """Nothing is downloaded where that may not be."""
+    with pytest.raises(
+        ModelUnavailableError, match=r"hf download example/none\) and set models={'grounding': '/path'}"
+    ):
+        load_grounding(ModelSettings(grounding="example/none", download=False))
