@@ -28,8 +28,9 @@ def for_stream(text: str, format: str, stream: TextIO) -> str:
         stream: the stream to write to.
     """
     if format == "json":
-        # C1 control characters, such as "\x9b": JSON allows them, but a terminal would obey them.
-        text = re.sub("[\x7f-\x9f]", _json_code, text)
+        # C1 control characters, such as "\x9b", and those that reverse a text, such as "\u202e": JSON allows them, but
+        # a terminal would obey them.
+        text = re.sub("[\x7f-\x9f\u202a-\u202e\u2066-\u2069]", _json_code, text)
     try:
         text.encode(stream.encoding or "utf-8")
     except UnicodeEncodeError:

@@ -28,7 +28,7 @@ __all__ = ["ConsoleExporter", "make_console", "score_table", "turn_tree"]
 _WIDTH_WHEN_PIPED = 120
 _LONGEST_LINE = 160
 # Control characters but tab and line feed, for example the escape of "\x1b[2J", which clears the screen.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 class ConsoleExporter(Exporter):
@@ -167,7 +167,7 @@ def _line(head: str, text: str | None) -> RenderableType:
 
 
 def _text(text: str, style: str = "") -> Text:
-    """Return a text without control characters: a passage must not move the cursor or rename the terminal."""
+    """Return a text without control characters: a passage must not move the cursor or reverse a line."""
     from rich.text import Text
 
     return Text(_CONTROL.sub("", text), style=style)

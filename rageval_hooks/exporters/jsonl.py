@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.exporters.masking import hide
+from rageval_hooks.runtime.private_files import open_private
 from rageval_hooks.score import Evaluation
 from rageval_hooks.settings import Settings
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
 __all__ = ["JsonlExporter"]
+
+_logger = logging.getLogger(__name__)
 
 
 class JsonlExporter(Exporter):
@@ -44,6 +48,8 @@ class JsonlExporter(Exporter):
         self._policy = policy or ContentPolicy()
         # Opened once at the start: a path that cannot be written is an error now, not in the background.
         self._open().close()
+        self._lost = 0
+        self._reason = ""
 
     @classmethod
     def from_settings(cls, settings: Settings, tracer_provider: TracerProvider | None) -> Self:
@@ -54,15 +60,25 @@ class JsonlExporter(Exporter):
         """Append a line."""
         line = hide(evaluation, self._policy).model_dump_json().encode() + b"\n"
         # Opened for each line, so that log rotation and forks do no harm.
-        with self._open() as file, _locked(file):
-            _write(file, line if _ends_a_line(file) else b"\n" + line)
+        try:
+            with self._open() as file, _locked(file):
+                _write(file, line if _ends_a_line(file) else b"\n" + line)
+        except OSError as error:
+            self._lost += 1
+            self._reason = error.strerror or str(error)
+            raise
+
+    def flush(self, timeout: float) -> bool:
+        """Return True if everything since the last flush was written; log the reason otherwise."""
+        lost, self._lost = self._lost, 0
+        if lost:
+            _logger.warning(
+                "rageval-hooks: %d evaluations could not be written to %s: %s", lost, self.path, self._reason
+            )
+        return not lost
 
     def _open(self) -> FileIO:
-        return open(self.path, "a+b", buffering=0, opener=_open_private)
-
-
-def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+        return open(self.path, "a+b", buffering=0, opener=open_private)
 
 
 @contextmanager

@@ -31,8 +31,9 @@ MISSING = "–"
 """What a table shows where there is no number."""
 
 # Control characters that move a cursor or break a file, such as "\x1b" (escape) and "\x9b"; lone surrogates such as
-# "\ud800"; and the non-characters "\ufffe" and "\uffff". Tab and line feed are not among them.
-_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+# "\ud800"; the non-characters "\ufffe" and "\uffff"; and those that reverse the order of a text, so that it seems to
+# say something else, such as "\u202e". Tab and line feed are not among them.
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff\u202a-\u202e\u2066-\u2069]")
 
 _PICTURES = 0x2400
 """Unicode has a picture for each control character below 0x20, in the same order, from here on."""

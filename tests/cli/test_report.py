@@ -177,18 +177,18 @@ class TestOutput:
     @pytest.mark.parametrize("format", ["table", "markdown", "html", "json"])
     def test_no_text_moves_the_cursor(self, run, tmp_path: Path, format: str) -> None:
         """Control characters are shown as pictures, in ids, questions, answers, names of documents and scores."""
-        evil = "a\x1b]0;taken\x07b\x9b31mc\x7f"
+        evil = "a\x1b]0;taken\x07b\x9b31mc\x7f\u202e"
         records = [
             record(f"q{evil}", query=evil, response=evil, document=evil, scores={f"my {evil}": 0.1 * run}, run=run)
             for run in (1, 2)
         ]
         path = write(tmp_path / "s.jsonl", records)
         done = run("report", path, path, "--format", format)
-        assert (done.status, re.findall("[\x00-\x08\x0b-\x1f\x7f-\x9f]", done.output)) == (0, [])
+        assert (done.status, re.findall("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", done.output)) == (0, [])
         assert ("a\\u001b]0;" if format == "json" else "a␛") in done.output
 
         wrong = run("report", path, "--worst-by", evil)
-        assert (wrong.status, re.findall("[\x1b\x07\x9b]", wrong.errors)) == (2, [])
+        assert (wrong.status, re.findall("[\x1b\x07\x9b\u202e]", wrong.errors)) == (2, [])
 
     @pytest.mark.parametrize("result", [{"value": 1e308}, {"value": -1e308}, {"value": 0.5, "probability": 1e-310}])
     def test_numbers_that_nothing_can_be_computed_with(self, run, tmp_path: Path, result: dict[str, float]) -> None:

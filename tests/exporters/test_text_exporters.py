@@ -140,7 +140,7 @@ class TestConsole:
 
     def test_control_characters_do_not_reach_the_terminal(self) -> None:
         """Those of a passage, an answer or a reason could clear the screen or rename the window."""
-        evil = "\x1b[2J\x1b]0;owned\x07\x9b31m"
+        evil = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202e\u2067"
         turn = TURN.model_copy(update={"query": f"q{evil}", "response": f"r{evil}", "name": f"n{evil}"})
         results = (
             Score(name="groundedness", value=0.5, explanation=f"e{evil}"),
@@ -149,7 +149,7 @@ class TestConsole:
         )
         text = printed(Evaluation(turn=turn, results=results))
 
-        assert not set(text) & {"\x1b", "\x07", "\x9b"}
+        assert not set(text) & {"\x1b", "\x07", "\x9b", "\u202e", "\u2067"}
         assert not [character for character in text if ord(character) < 32 and character != "\n"]
         assert "[2J" in text
 
@@ -246,6 +246,16 @@ class TestJsonl:
         kinds = self.HIDES["RAGEVAL_ENABLED=true"]
         assert {kind for kind in kinds if kind in line} == set(shown)
         assert Evaluation.model_validate_json(line)["groundedness"] == 0.25
+
+    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
+    def test_a_flush_after_a_full_disk_says_why(self, caplog: pytest.LogCaptureFixture) -> None:
+        """It is False once, with the number of lost evaluations and the reason in the log."""
+        exporter = JsonlExporter("/dev/full")
+        with pytest.raises(OSError, match="No space left"):
+            exporter.export(EVALUATION)
+
+        assert [exporter.flush(1), exporter.flush(1)] == [False, True]
+        assert "1 evaluations could not be written to /dev/full: No space left on device" in caplog.text
 
     def test_lines_survive_rotation(self, tmp_path: Path) -> None:
         """After a file was moved away, a new one is written."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import logging
+import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import pytest
+from openai import DefaultAsyncHttpxClient
 
 from rageval_hooks.errors import (
     JudgeAnswerError,
@@ -28,6 +32,7 @@ from tests.judges.server import (
     hang_up,
     raw,
     silent,
+    with_nonce,
 )
 
 PAGE = raw("<html><body>It works!</body></html>", headers={"Content-Type": "text/html"})
@@ -182,3 +187,75 @@ def test_redirects_are_not_followed(server: JudgeServer, clock: StillClock, stat
         assert "redirects elsewhere: set base_url to the final URL" in found.message
         assert len(server.requests) == 1
         assert other.requests == []
+
+
+def test_redirects_are_not_followed_by_a_client_that_follows_them(server: JudgeServer, clock: StillClock) -> None:
+    """The HTTP client is the user's, and openai's own follows redirects by default."""
+    with JudgeServer() as other:
+        other.otherwise(answer(GOOD))
+        server.otherwise(raw("", status=308, headers={"Location": f"{other.url}/chat/completions"}))
+        judge = judge_of(server, clock=clock, http_client=DefaultAsyncHttpxClient)
+        failure(judge, JudgeRejectedError)
+        assert (len(server.requests), other.requests) == (1, [])
+
+
+GZIP = {"Content-Encoding": "gzip"}
+
+
+def test_a_compressed_error_is_not_unpacked_whole(server: JudgeServer, clock: StillClock) -> None:
+    """A few kilobytes can be gigabytes."""
+    body = gzip.compress(b'{"error": {"message": "no way ' + bytes(40 << 20) + b'"}}')
+    server.otherwise(raw(body, status=401, headers=GZIP))
+    tracemalloc.start()
+    try:
+        found = failure(judge_of(server, clock=clock), JudgeRejectedError)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert "HTTP 401: the API key was not accepted" in found.message
+    assert peak < 16 << 20
+
+
+def test_a_compressed_answer_is_read_within_its_limit(server: JudgeServer) -> None:
+    """Some servers compress although they are asked not to."""
+    server.then(lambda request: raw(gzip.compress(with_nonce(answer(GOOD), request).content), headers=GZIP))
+    judge = judge_of(server, max_answer_bytes=100_000)
+    assert ask(judge).value.grade == 3
+    server.then(raw(gzip.compress(bytes(40 << 20)), headers=GZIP))
+    failure(judge, JudgeTooLargeError)
+
+
+def nested(depth: int) -> str:
+    return "[" * depth + "]" * depth
+
+
+@pytest.mark.parametrize("depth", [900, 940, 100_000])
+@pytest.mark.parametrize(
+    ("status", "body"), [(400, '{"error": {"message": %s}}'), (500, "%s"), (200, "%s"), (200, '{"choices": %s}')]
+)
+def test_a_deeply_nested_body_is_a_typed_failure(
+    server: JudgeServer, clock: StillClock, depth: int, status: int, body: str
+) -> None:
+    """Not a RecursionError."""
+    server.otherwise(raw(body % nested(depth), status=status))
+    with pytest.raises(JudgeError) as caught:
+        ask(judge_of(server, clock=clock, max_retries=0))
+    assert caught.value.kind in ("rejected", "unavailable", "invalid_answer")
+
+
+@pytest.mark.parametrize("content", [nested(900), '{"grade": 1, "why": %s}' % nested(900)])  # noqa: UP031 - braces
+def test_a_deeply_nested_answer_is_a_typed_failure(server: JudgeServer, content: str) -> None:
+    """Not a RecursionError."""
+    server.otherwise(answer(content))
+    failure(judge_of(server), JudgeAnswerError)
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_lone_surrogates_are_replaced(server: JudgeServer, tmp_path: Path, cached: bool) -> None:
+    """In the prompt, in the answer, in its reason and in a message of the server; none of them can be encoded."""
+    server.then(answer({**GOOD, "why": "\ud83d half"}))
+    judge = judge_of(server, cache=tmp_path / "cache.sqlite" if cached else None, max_retries=0)
+    assert ask(judge, [("user", "Which grade has \ude00?")]).value.why == "\ufffd half"
+    server.otherwise(error(400, "no \ud83d, \x1b[2J \u202e"))
+    failure(judge, JudgeRejectedError).message.encode()
+    assert failure(judge, JudgeRejectedError).message.isprintable()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from pydantic import BaseModel
 
 from rageval_hooks.judges.base import Mode
+from rageval_hooks.runtime.jsonable import clean_text
 from rageval_hooks.turn import Message, Usage
 
 __all__ = ["Backend", "Reply", "Request"]
@@ -55,6 +56,11 @@ class Reply:
     response_id: str | None = None
     finish_reason: str | None = None
     refusal: str | None = None
+
+    def cleaned(self) -> Reply:
+        """Return the reply without lone surrogates, which can be encoded neither for the cache nor for a span."""
+        texts = {name: clean_text(value) for name, value in vars(self).items() if isinstance(value, str)}
+        return replace(self, **texts)  # type: ignore[arg-type]  # only fields with texts
 
 
 class Backend(ABC):

@@ -32,7 +32,6 @@ from rageval_hooks.judges.prompts.instructions import with_repair, with_schema
 from rageval_hooks.judges.prompts.nonce import Nonce
 from rageval_hooks.judges.prompts.parsing import UnusableAnswerError, parse_answer
 from rageval_hooks.runtime.clock import Clock
-from rageval_hooks.runtime.jsonable import clean_text
 from rageval_hooks.runtime.suppression import quietly
 from rageval_hooks.turn import Message, Usage
 
@@ -305,8 +304,7 @@ class JudgeCall(Generic[T]):
         timeout = max(0.001, min(request.timeout, self._left()))
         try:
             reply = await quietly(context.backend.send(replace(request, timeout=timeout)), timeout)
-            # A lone surrogate cannot be encoded, for the cache or for a span.
-            return replace(reply, text=clean_text(reply.text))
+            return reply.cleaned()
         except Exception as error:
             failure = classify_failure(
                 error,

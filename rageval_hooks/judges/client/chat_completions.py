@@ -6,7 +6,8 @@ import asyncio
 import os
 import ssl
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+import zlib
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Union
@@ -35,6 +36,7 @@ HttpClient = Union[Callable[[], Any], Any]
 """A function that makes an ``httpx2.AsyncClient``, or such a client."""
 
 _MAX_ERROR_BYTES = 64 * 1024
+_PIECE_BYTES = 64 * 1024
 # The client insists on a key, also for servers that need none.
 _NO_KEY = "none"
 _CLOSE_TIMEOUT = 5.0
@@ -162,7 +164,7 @@ class ChatCompletions(Backend):
         return headers
 
     def _client(self) -> AsyncOpenAI:
-        client = self._openai.AsyncOpenAI(
+        client = _without_redirects(self._openai.AsyncOpenAI)(
             api_key=self._api_key.get_secret_value() if self._api_key else _NO_KEY,
             base_url=self._url.get_secret_value(),
             http_client=self._http(),
@@ -187,7 +189,7 @@ class ChatCompletions(Backend):
                 raise CallFailedError(CallFailure(JudgeRejectedError(problem)))
             self._loop_of_client = loop
             return given
-        made.event_hooks["response"].append(_clip_error)
+        made.event_hooks["response"].append(_bound)
         return made
 
     async def _close(self, client: AsyncOpenAI) -> None:
@@ -213,27 +215,60 @@ async def _read(chunks: AsyncIterator[bytes], limit: int) -> bytes:
     return bytes(read)
 
 
-async def _clip_error(response: Any) -> None:
-    """Limit the body of an error: the client reads it whole."""
-    if response.status_code < 300:
-        return
+def _without_redirects(kind: type[AsyncOpenAI]) -> type[AsyncOpenAI]:
+    """Return a client that follows no redirect, whatever its HTTP client does: another host would receive the key."""
+
+    class Client(kind):  # type: ignore[valid-type, misc]
+        async def _prepare_options(self, options: Any) -> Any:
+            options = await super()._prepare_options(options)
+            options.follow_redirects = False
+            return options
+
+    return Client
+
+
+async def _bound(response: Any) -> None:
+    """Decompress a body in small pieces, and limit the body of an error, which the client reads whole.
+
+    A server may compress a body although it was asked not to. 200 kB of gzip can be 200 MB.
+    """
     # The client uses httpx2, or httpx before openai 3.
     http = sys.modules[type(response).__module__.partition(".")[0]]
     stream = response.stream
+    encoding = response.headers.pop("content-encoding", "identity").strip().lower()
+    limit = _MAX_ERROR_BYTES if response.status_code >= 300 else sys.maxsize
 
-    class Clipped(http.AsyncByteStream):  # type: ignore[name-defined, misc]
+    class Bounded(http.AsyncByteStream):  # type: ignore[name-defined, misc]
         async def __aiter__(self) -> AsyncIterator[bytes]:
-            left = _MAX_ERROR_BYTES
-            async for chunk in stream:
-                yield chunk[:left]
-                left -= len(chunk)
+            left = limit
+            async for piece in _pieces(stream, encoding):
+                yield piece[:left]
+                left -= len(piece)
                 if left <= 0:
                     return
 
         async def aclose(self) -> None:
             await stream.aclose()
 
-    response.stream = Clipped()
+    response.stream = Bounded()
+
+
+async def _pieces(stream: AsyncIterable[bytes], encoding: str) -> AsyncIterator[bytes]:
+    """Yield a body, decompressed; nothing if its compression is not known."""
+    if encoding not in ("identity", "gzip", "deflate"):
+        return
+    # 32: the header says whether it is gzip or zlib.
+    decoder = None if encoding == "identity" else zlib.decompressobj(32 + zlib.MAX_WBITS)
+    async for chunk in stream:
+        if decoder is None:
+            yield chunk
+            continue
+        try:
+            while chunk:
+                yield decoder.decompress(chunk, _PIECE_BYTES)
+                chunk = decoder.unconsumed_tail
+        except zlib.error:
+            return
 
 
 def _checked_url(url: str) -> str:

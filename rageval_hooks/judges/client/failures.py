@@ -205,8 +205,15 @@ def _body(error: BaseException) -> Mapping[str, Any]:
 def _message(body: Mapping[str, Any]) -> str:
     for name in ("message", "detail", "error", "msg"):
         if found := body.get(name):
-            return found if isinstance(found, str) else json.dumps(found, default=str)
-    return json.dumps(dict(body), default=str) if body else ""
+            return found if isinstance(found, str) else _as_json(found)
+    return _as_json(dict(body)) if body else ""
+
+
+def _as_json(value: Any) -> str:
+    try:
+        return json.dumps(value, default=str)
+    except (ValueError, RecursionError):  # nested too deeply, or a cycle
+        return "(unreadable)"
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

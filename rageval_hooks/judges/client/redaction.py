@@ -6,6 +6,9 @@ import re
 from collections.abc import Iterable
 from itertools import takewhile
 
+from rageval_hooks.runtime.jsonable import clean_text
+from rageval_hooks.text.formatting import shown
+
 __all__ = ["Redactor"]
 
 _MASK = "***"
@@ -36,6 +39,8 @@ _PATTERNS = (
 class Redactor:
     """Prepares a server's message for logs and reasons: masks secrets, joins the lines, and shortens it.
 
+    Control characters are replaced, since logs are read on terminals.
+
     Args:
         secrets: known secrets. What looks like a key is masked in any case.
     """
@@ -55,6 +60,7 @@ class Redactor:
         """
         if len(prompt) > _LONGEST_PROMPT:
             return "(not shown: it may quote the prompt)"
+        text = shown(clean_text(text))
         for secret in self._secrets:
             text = text.replace(secret, _MASK)
         text = text[: longest * 20]

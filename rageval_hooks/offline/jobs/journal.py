@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any
 
 from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.runtime.private_files import open_private
 
 if TYPE_CHECKING:
     from typing import Self
@@ -74,7 +75,7 @@ class JournalFile(ABC):
         self.path = path
         self._end = 0
         self._synced = time.monotonic()
-        self._file: IO[bytes] = open(path, "a+b")  # noqa: SIM115 - closed by close()
+        self._file: IO[bytes] = open(path, "a+b", opener=open_private)  # noqa: SIM115 - closed by close()
         try:
             _lock(self._file, path)
             self._read(json.loads(json.dumps(work)), restart)

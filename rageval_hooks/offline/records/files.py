@@ -63,7 +63,7 @@ def read_records(
 def atomic_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """Open a file that replaces ``path`` when the block ends. If the block fails, ``path`` stays unchanged.
 
-    The new file has the permissions of the old one, or those of any new file.
+    The new file has the permissions of the old one. If there was none, only its owner may read it: it holds texts.
 
     Raises:
         OSError: the folder cannot be written.
@@ -77,8 +77,8 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
             file.flush()
             # Without it a crash after the rename could leave an empty file.
             os.fsync(file.fileno())
-        # `mkstemp` makes files that only their owner may read.
-        os.chmod(temporary, target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask())
+        if target.exists():
+            os.chmod(temporary, target.stat().st_mode & 0o777)
         os.replace(temporary, target)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
@@ -132,13 +132,6 @@ def write_records(path: str | os.PathLike[str], records: Iterable[Record]) -> in
             writer.write(record)
             count += 1
     return count
-
-
-def _umask() -> int:
-    # The mask can only be read by setting it.
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
 
 
 def _sync_folder(folder: Path) -> None:

@@ -70,7 +70,7 @@ class TestAtomic:
         assert list(tmp_path.iterdir()) == [path]
 
     def test_permissions_and_links_stay(self, tmp_path: Path) -> None:
-        """A new file has the usual ones."""
+        """Only its owner may read a new file: it holds texts."""
         real, link, new = tmp_path / "real", tmp_path / "link", tmp_path / "new"
         real.write_text("old")
         real.chmod(0o640)
@@ -78,12 +78,11 @@ class TestAtomic:
         for path in (link, new):
             with atomic_file(path) as file:
                 file.write(b"text")
-        (tmp_path / "usual").write_text("")
 
         assert link.is_symlink()
         assert real.read_text() == "text"
         assert stat.S_IMODE(real.stat().st_mode) == 0o640
-        assert new.stat().st_mode == (tmp_path / "usual").stat().st_mode
+        assert stat.S_IMODE(new.stat().st_mode) == 0o600
 
     @pytest.mark.skipif(os.getuid() == 0, reason="root may write anywhere")
     def test_a_folder_that_cannot_be_written(self, tmp_path: Path) -> None:
@@ -91,6 +90,23 @@ class TestAtomic:
         tmp_path.chmod(0o500)
         with pytest.raises(PermissionError):
             write_records(tmp_path / "a.jsonl", [])
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["=1+1", "+cmd|' /C calc'!A0", "-x", "@SUM(A1)", "\t=1", "'=1+1", "＝1", "'tis", "-5"],
+)
+def test_no_text_is_a_formula_in_a_spreadsheet(tmp_path: Path, text: str) -> None:
+    """It is written with an apostrophe before it, which reading removes; numbers stay."""
+    path = tmp_path / "a.csv"
+    found = record()
+    written = found.model_copy(update={"turn": found.turn.model_copy(update={"query": text})})
+    write_output(path, listed([written]))
+    [row] = table(path)
+
+    assert row["query"] == "-5" or row["query"].startswith("'")
+    [again] = read_records(path)
+    assert again.turn.query == text
 
 
 RESULTS: tuple[Result, ...] = (

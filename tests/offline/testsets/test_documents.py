@@ -37,6 +37,29 @@ The ferry to Quern takes 18 minutes.
 """
 
 
+def test_links_out_of_a_folder_are_not_followed(tmp_path: Path) -> None:
+    """A link could lead to a key; one within the folder is read."""
+    folder, secret = tmp_path / "docs", tmp_path / "id_rsa.txt"
+    folder.mkdir()
+    secret.write_text("-----BEGIN PRIVATE KEY-----")
+    (folder / "a.txt").write_text(FERRY)
+    (folder / "b.txt").symlink_to(secret)
+    (folder / "c.txt").symlink_to(folder / "a.txt")
+    library = read_documents([folder])
+
+    assert [document.name for document in library.documents] == ["a.txt", "c.txt"]
+    assert [str(skipped) for skipped in library.skipped] == ["b.txt: a symbolic link out of the folder is not followed"]
+
+
+def test_a_very_large_pdf_is_not_read(tmp_path: Path) -> None:
+    """It would take fifteen times its size of memory."""
+    with open(tmp_path / "a.pdf", "wb") as file:
+        file.truncate(60 << 20)
+    [problem] = read_documents([tmp_path]).problems
+
+    assert str(problem) == "a.pdf: it is larger than 32 MiB: split it, or convert it to text"
+
+
 class TestEncodings:
     @pytest.mark.parametrize(
         ("text", "encoding"),

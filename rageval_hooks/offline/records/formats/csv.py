@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,12 +19,19 @@ from rageval_hooks.offline.records.rows import BadRow, Row
 
 __all__ = ["Csv", "check_header"]
 
+# "=1+1", "@SUM(A1)", and texts that are escaped already, such as "'=1+1"; also with the wide signs of East Asia
+_FORMULA = re.compile("'*[=+\\-@\t\r＝＋－＠]")
+# -0.25, +3e-7
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 _DELIMITERS = ",;\t|"
 _SAMPLE_ROWS = 20
 
 
 class Csv(FileFormat):
-    """CSV and TSV. The delimiter is the one that cuts the first rows into the most cells of equal number."""
+    """CSV and TSV. The delimiter is the one that cuts the first rows into the most cells of equal number.
+
+    Texts that a spreadsheet would take for a formula are written with an apostrophe before them. Reading removes it.
+    """
 
     name = "CSV"
     suffixes = (".csv", ".tsv")
@@ -60,10 +68,11 @@ class Csv(FileFormat):
     def write(self, file: IO[bytes], rows: Iterable[OutputRow], columns: Sequence[str]) -> None:
         """Write a header and a line per row; values without a column are not written."""
         text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-        writer = csv.DictWriter(text, columns, restval="", extrasaction="ignore", lineterminator="\n")
-        writer.writeheader()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(map(_escaped, columns))
         for row in rows:
-            writer.writerow(row.model_dump(mode="json") if isinstance(row, BaseModel) else row)
+            data = row.model_dump(mode="json") if isinstance(row, BaseModel) else row
+            writer.writerow([_escaped(data.get(column, "")) for column in columns])
         text.flush()
         # Closing the text layer would close the output, which belongs to the caller.
         text.detach()
@@ -73,8 +82,20 @@ class Csv(FileFormat):
         csv.field_size_limit(min(sys.maxsize, 2**31 - 1))  # a cell may hold a whole context
         delimiter = _delimiter(file)
         reader = csv.reader(file.text(), delimiter=delimiter)
-        header = check_header(next(reader, []), file)
+        header = check_header(list(map(_unescaped, next(reader, []))), file)
         return header, reader
+
+
+def _escaped(value: Any) -> Any:
+    """Return a cell that no spreadsheet takes for a formula: a text such as "=1+1" gets an apostrophe before it."""
+    if isinstance(value, str) and _FORMULA.match(value) and not _NUMBER.fullmatch(value):
+        return f"'{value}"
+    return value
+
+
+def _unescaped(cell: str) -> str:
+    """Return the text of a cell, without the apostrophe of :func:`_escaped`."""
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 
 def _delimiter(file: SourceFile) -> str:
@@ -115,7 +136,7 @@ def check_header(header: list[str], file: SourceFile) -> list[str]:
 def _row(header: list[str], cells: list[str], line: int, number: int) -> Row | BadRow:
     if len(cells) != len(header):
         return BadRow(line, f"has {len(cells)} cells, the header has {len(header)}", cells)
-    data: Mapping[str, str] = dict(zip(header, cells, strict=True))
+    data: Mapping[str, str] = dict(zip(header, map(_unescaped, cells), strict=True))
     try:
         "".join(cells).encode()
     except UnicodeEncodeError:  # bytes that are invalid in UTF-8 were read as surrogates

@@ -80,7 +80,7 @@ def kinds() -> list[str]:
 
 
 def read_documents(paths: Iterable[Path], *, exclude: Iterable[Path] = (), encoding: str | None = None) -> Library:
-    """Read files, and folders at any depth. Hidden files and folders are ignored.
+    """Read files, and folders at any depth. Hidden files and folders are ignored, and so are links out of a folder.
 
     A file that cannot be read is a problem, and does not stop the rest.
 
@@ -105,6 +105,10 @@ def read_documents(paths: Iterable[Path], *, exclude: Iterable[Path] = (), encod
         files = [file for file in _files(path) if file.resolve() not in others]
         for file in files:
             name = file.relative_to(path).as_posix()
+            # A link could lead to a key or to another user's files, whose text would be sent to the judge.
+            if not file.resolve().is_relative_to(path.resolve()):
+                library.skipped.append(Problem(name, "a symbolic link out of the folder is not followed"))
+                continue
             # Folders hold files of other kinds. A file that the user named is a problem if it cannot be read.
             if inner_suffix(file) in _readers():
                 _read(file, name, library, encoding)

@@ -19,6 +19,7 @@ from rageval_hooks.offline.testsets.documents.base import (
 __all__ = ["Office", "to_markdown"]
 
 
+_MAX_UNPACKED_BYTES = 256 << 20
 _ARCHIVES = (".docx", ".pptx", ".xlsx", ".epub")
 
 
@@ -42,6 +43,8 @@ def to_markdown(file: SourceFile, suffix: str) -> str:
     # Of a file that is no archive MarkItDown would return the bytes as text.
     if suffix in _ARCHIVES and not zipfile.is_zipfile(file.binary()):
         raise UnreadableDocumentError(f"it is not a {suffix} file")
+    if suffix in _ARCHIVES:
+        _check_size(file)
     converter = _converter()
     from markitdown import StreamInfo
     from markitdown._exceptions import MarkItDownException
@@ -53,6 +56,14 @@ def to_markdown(file: SourceFile, suffix: str) -> str:
         reason = str(error).strip().splitlines()
         raise UnreadableDocumentError(f"MarkItDown cannot read it: {reason[-1] if reason else error!r}") from error
     return str(found.markdown)
+
+
+def _check_size(file: SourceFile) -> None:
+    """Raise if an archive is too large when it is unpacked."""
+    with zipfile.ZipFile(file.binary()) as archive:
+        size = sum(info.file_size for info in archive.infolist())
+    if size > _MAX_UNPACKED_BYTES:
+        raise UnreadableDocumentError(f"it is larger than {_MAX_UNPACKED_BYTES >> 20} MiB when it is unpacked")
 
 
 @cache
