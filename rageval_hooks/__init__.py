@@ -7,6 +7,8 @@
 See :func:`instrument` for the settings, and the README for the rest.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from rageval_hooks.errors import (
     ConfigurationError,
     JudgeError,
@@ -35,12 +37,18 @@ from rageval_hooks.turn import (
 )
 from rageval_hooks.version import __version__
 
+if TYPE_CHECKING:
+    from rageval_hooks.guard import AnswerBlockedError, GroundingGuard, GuardDecision
+
 __all__ = [
+    "AnswerBlockedError",
     "ConfigurationError",
     "ErrorInfo",
     "Evaluation",
     "Exporter",
     "Failed",
+    "GroundingGuard",
+    "GuardDecision",
     "Instrumentation",
     "Judge",
     "JudgeError",
@@ -72,3 +80,14 @@ __all__ = [
     "metric",
     "start_turn",
 ]
+
+_GUARD = frozenset({"AnswerBlockedError", "GroundingGuard", "GuardDecision"})
+
+
+def __getattr__(name: str) -> Any:
+    """Import the guard when it is first used: where LangChain is installed, it imports that."""
+    if name not in _GUARD:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from rageval_hooks import guard
+
+    return getattr(guard, name)

@@ -16,11 +16,12 @@
     │   ├── JudgeRateLimitedError   the provider wants fewer requests
     │   ├── JudgeUnavailableError   timeouts, server errors, no connection, circuit open
     │   └── JudgeRejectedError      wrong key, model, URL, certificate or request
+    ├── AnswerBlockedError      a guard with on_fail="raise" blocked an answer (defined in rageval_hooks.guard)
     ├── ExportError             something could not be delivered
     └── TurnError               a turn cannot be built from what was given (also a ValueError)
 
 They are raised where users call the library: at construction, in the offline commands, in functions called directly.
-None of them ever reaches a request of an instrumented application.
+None of them ever reaches a request of an instrumented application, except what a guard is asked to raise.
 """
 
 from __future__ import annotations

@@ -314,11 +314,14 @@ def test_the_import_is_light() -> None:
 def test_the_public_names() -> None:
     """A name that disappears, or appears, is a decision."""
     assert sorted(rageval_hooks.__all__) == [
+        "AnswerBlockedError",
         "ConfigurationError",
         "ErrorInfo",
         "Evaluation",
         "Exporter",
         "Failed",
+        "GroundingGuard",
+        "GuardDecision",
         "Instrumentation",
         "Judge",
         "JudgeError",

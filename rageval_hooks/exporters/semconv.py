@@ -41,6 +41,16 @@ METRIC = "rageval.metric"
 SCORE_VERSION = "rageval.version"
 TOTAL_TOKENS = "rageval.tokens.{name}"
 
+# --- ours, on the spans of guards
+GUARD_VERDICT = "rageval.guard.verdict"
+GUARD_ACTION = "rageval.guard.action"
+GUARD_REASON = "rageval.guard.reason"
+GUARD_ON_FAIL = "rageval.guard.on_fail"
+GUARD_ON_ERROR = "rageval.guard.on_error"
+GUARD_TIMEOUT = "rageval.guard.timeout_ms"
+GUARD_THRESHOLD = "rageval.guard.threshold.{name}"
+GUARD_ATTEMPT = "rageval.guard.attempt"
+
 # --- ours, on metrics
 TURN_KIND = "rageval.turn.kind"
 SCORE_NAME = "rageval.score.name"

@@ -60,6 +60,7 @@ class Pipeline:
         clock: a monotonic clock, in seconds.
 
     Attributes:
+        tracer_provider: whose tracer writes the turns' spans; None for the application's global one.
         enabled: False to take no new turns.
         holds_interrupted: False to submit a turn that waits for a person at once: it will not be resumed here.
         computes_inline: True if a caller has something to wait for: local metrics or ``on_evaluation``.
@@ -84,6 +85,7 @@ class Pipeline:
         self.exporters = tuple(exporters)
         self.models = models
         self.judge = judge
+        self.tracer_provider = tracer_provider
         self.enabled = settings.enabled
         self.holds_interrupted = True
         self.computes_inline = on_evaluation is not None or any(not metric.asks_judge for metric in self.metrics)

@@ -1,4 +1,4 @@
-"""Responses that decline, and such that do not."""
+"""Responses that decline, and such that do not. tests/guard has refusals and claims in five languages."""
 
 from __future__ import annotations
 
@@ -38,6 +38,10 @@ from rageval_hooks.text.declining import declines
         "I'm unable to answer that question. If you have more details, please share them.",
         "Sorry. I do not have that information. Could you rephrase the question?",
         "Unfortunately, I don't have enough context to answer that.",
+        "Ich weiß es nicht.",
+        "Je ne sais pas si la piscine est chauffée.",
+        "Los documentos no mencionan el precio.",
+        "Non ho trovato alcuna informazione nei documenti.",
     ],
 )
 def test_a_response_that_declines(response: str) -> None:
@@ -61,7 +65,6 @@ def test_a_response_that_declines(response: str) -> None:
         "There is no evidence that the pier was built in 1900.",
         "Please contact the office.",
         "Sorry for the delay.",
-        "Ich weiß es nicht.",
         # A negation is not a refusal: these state that something is absent, not allowed or not found.
         "We do not provide refunds for opened items.",
         "We cannot help customers without a receipt.",

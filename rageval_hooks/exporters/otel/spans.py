@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import NonRecordingSpan, TracerProvider
+from opentelemetry.trace import NonRecordingSpan, Tracer, TracerProvider
 
 from rageval_hooks.exporters import semconv
 from rageval_hooks.exporters.content import ContentPolicy
@@ -41,6 +41,7 @@ class Spans(Signal[TracerProvider]):
         self._policy = policy
         self._selection = selection
         self._writer: SpanWriter | None = None
+        self._tracer: Tracer | None = None
 
     def export(self, evaluation: Evaluation) -> bool:
         """Write the turn's spans and the span of its results."""
@@ -52,6 +53,10 @@ class Spans(Signal[TracerProvider]):
             self._writer.write_turn(turn, evaluation)
         self._writer.write_evaluation(evaluation)
         return True
+
+    def tracer(self) -> Tracer | None:
+        """Return our tracer of the provider that turns are written to; None if there is no provider."""
+        return self._tracer if self.connected() else None
 
     def context_of(self, turn: Turn) -> Context:
         """Return a context whose current span is the turn's; empty for a turn without a place in a trace.
@@ -72,5 +77,5 @@ class Spans(Signal[TracerProvider]):
         return own_tracer_provider
 
     def _use(self, provider: TracerProvider) -> None:
-        tracer = provider.get_tracer(SCOPE, __version__, semconv.SCHEMA_URL)
-        self._writer = SpanWriter(tracer, self._policy, self._selection)
+        self._tracer = provider.get_tracer(SCOPE, __version__, semconv.SCHEMA_URL)
+        self._writer = SpanWriter(self._tracer, self._policy, self._selection)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable
 from typing import Any, Literal
+from weakref import WeakSet
 
 from opentelemetry import context as otel_context
 from opentelemetry.context import Context
@@ -32,6 +33,10 @@ class Recorder(RunTable):
         max_open: open roots; beyond that number the oldest is abandoned.
         max_age: seconds after which a root that has not ended is abandoned.
         clock: nanoseconds since the epoch.
+
+    Attributes:
+        guards: the guards of the process. While there is one, the runs of sampled-out turns are recorded too: they are
+            not evaluated, but the guard needs their passages.
     """
 
     def __init__(
@@ -44,6 +49,7 @@ class Recorder(RunTable):
     ) -> None:
         super().__init__(max_open=max_open, max_age=max_age, clock=clock)
         self.max_runs = max_runs
+        self.guards: WeakSet[object] = WeakSet()
         self.frameworks: list[Framework] = []
 
     def join(self, framework: Framework) -> None:
@@ -186,7 +192,7 @@ class Recorder(RunTable):
         recording = Recording(run, owner, selection)
         self._give_up_the_oldest(run.started_at)
         self._open[run.id] = recording
-        recorded = run if selection.selected else None
+        recorded = run if selection.selected or self.guards else None
         self._table[run.id] = (recording, recorded)
         return recorded
 

@@ -168,7 +168,8 @@ class RunTable:
 
 def _prepare(recording: Recording, run: Run) -> None:
     """Have the passages analysed in the background while the turn continues."""
-    if run is recording.root or run.framework is None:
+    # A sampled-out turn may be recorded for a guard.
+    if run is recording.root or run.framework is None or not recording.selection.selected:
         return
     try:
         texts = run.framework.texts_of(run.output)

@@ -1,4 +1,4 @@
-"""Detect responses that decline to answer, with rules for English.
+"""Refusals in English: rules for whole sentences.
 
 The rules are conservative: a response that also claims something does not decline. So every rule starts at the
 beginning of a sentence and names what is missing, or where: "the cause could not be determined" is an answer, and so
@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import re
 
-from rageval_hooks.text.sentences import sentence_spans
+__all__ = ["declines", "is_courtesy"]
 
-__all__ = ["declines"]
-
-_MOST_SENTENCES = 5
 _LONGEST = 300
 """Maximum length of a sentence that only declines, in characters."""
 
@@ -101,36 +98,14 @@ _REQUEST = (
 )
 _ADVICE = r"you (?:could|may|might) (?:try|(?:want|wish) to (?:check|consult|contact|refer|try)(?! (?:in|on|out)))"
 _COURTESY = re.compile(rf"^(?=[^\d:;(–—]*$)(?:{_APOLOGY}{_END}|{_OFFER}|(?:{_REQUEST}|{_ADVICE})\b[^,]*$)")
-_APOSTROPHES = str.maketrans("’ʼ`", "'''")
 
 
-def declines(response: str) -> bool:
-    """Return True if a response only says that it has no answer.
-
-    Args:
-        response: the text. An empty text does not decline.
-
-    Returns:
-        True if at least one sentence declines and the others are courtesies.
-    """
-    if len(response) > _MOST_SENTENCES * _LONGEST:
-        return False
-    spans = sentence_spans(response)
-    if len(spans) > _MOST_SENTENCES:
-        return False
-    declined = False
-    for start, end in spans:
-        # A second line may be a claim.
-        if end - start > _LONGEST or len(response[start:end].splitlines()) > 1:
-            return False
-        sentence = " ".join(response[start:end].casefold().translate(_APOSTROPHES).split())
-        if _sentence_declines(sentence):
-            declined = True
-        elif not _COURTESY.match(sentence):
-            return False
-    return declined
-
-
-def _sentence_declines(sentence: str) -> bool:
+def declines(sentence: str) -> bool:
+    """Return True if a sentence, in lower case and with single spaces, declines and claims nothing."""
     said = _LEAD.sub("", _OPENING.sub("", sentence))
     return _DECLINES.match(said) is not None and _CLAIMS.search(said) is None
+
+
+def is_courtesy(sentence: str) -> bool:
+    """Return True if a sentence is only polite."""
+    return _COURTESY.match(sentence) is not None

@@ -1,0 +1,289 @@
+"""The guard as a runnable of LangChain: ``chain | guard``, and around a chain: ``guard.wrap(chain)``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Iterator, Mapping
+from functools import reduce
+from operator import add
+from typing import TYPE_CHECKING, Any
+
+from langchain_core.callbacks import (
+    AsyncCallbackManagerForChainRun,
+    BaseCallbackHandler,
+    CallbackManagerForChainRun,
+)
+from langchain_core.runnables import Runnable, RunnableConfig
+from langchain_core.runnables.config import merge_configs
+
+from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.guard.answers import answer_in, question_in, with_answer
+from rageval_hooks.guard.decision import GuardDecision
+from rageval_hooks.guard.evidence import Evidence, passages_under, read_passages
+from rageval_hooks.guard.guard import Guard
+from rageval_hooks.guard.streams import GuardedStream
+from rageval_hooks.runtime.rate_limited_logs import RateLimitedLogger
+from rageval_hooks.turn import Passage
+
+if TYPE_CHECKING:
+    from rageval_hooks.guard.middleware import GuardMiddleware
+
+__all__ = ["GuardedChain", "RunnableGuard"]
+
+_limited_log = RateLimitedLogger(logging.getLogger(__name__))
+
+
+class RunnableGuard(Guard, Runnable[Any, Any]):
+    """A guard that LangChain can put behind a chain; see :class:`rageval_hooks.GroundingGuard`."""
+
+    name: str | None = "GroundingGuard"
+
+    def wrap(self, chain: Runnable[Any, Any], *, feedback_key: str | None = None) -> GuardedChain:
+        """Return a chain whose answers are checked, and asked for again with ``on_fail="regenerate"``.
+
+        Args:
+            chain: the chain. It runs at most ``1 + max_regenerations`` times for one input.
+            feedback_key: a key of the chain's input, a mapping, that gets the reason why an answer was blocked before
+                the chain runs again; empty in the first run. None to run the chain with the same input.
+
+        Raises:
+            ConfigurationError: it is not a runnable.
+        """
+        given: object = chain
+        if not isinstance(given, Runnable):
+            hint = " For a query engine of LlamaIndex, use wrap_query_engine()." if hasattr(chain, "query") else ""
+            raise ConfigurationError(f"wrap() takes a runnable of LangChain, not a {type(chain).__name__}.{hint}")
+        return GuardedChain(self, chain, feedback_key)
+
+    def middleware(self) -> GuardMiddleware:
+        """Return the middleware for ``create_agent(…, middleware=[guard.middleware()])``."""
+        from rageval_hooks.guard.middleware import GuardMiddleware
+
+        return GuardMiddleware(self)
+
+    # -- one output
+
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        """Check the output of a chain, and return what the user gets.
+
+        Args:
+            input: a string, a message, a mapping with an answer, or the state of an agent.
+            config: the configuration of the run.
+            kwargs: not used.
+
+        Raises:
+            AnswerBlockedError: the answer is blocked and ``on_fail`` is "raise".
+            ConfigurationError: ``on_fail`` is "regenerate".
+        """
+        self.options.without_regenerate("chain | guard")
+        return self._call_with_config(self._guarded, input, config)
+
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        """Check the output of a chain without blocking the event loop; see :meth:`invoke`."""
+        self.options.without_regenerate("chain | guard")
+        return await self._acall_with_config(self._aguarded, input, config)
+
+    def _guarded(self, value: Any) -> Any:
+        answer = self.answer_of(value)
+        if answer is None:
+            return value
+        return self.with_decision(value, self.decide(answer, self.evidence_in(value)))
+
+    async def _aguarded(self, value: Any) -> Any:
+        answer = self.answer_of(value)
+        if answer is None:
+            return value
+        return self.with_decision(value, await self.adecide(answer, self.evidence_in(value)))
+
+    def answer_of(self, value: Any) -> str | None:
+        """Return the answer in the output of a chain; None if there is nothing to check."""
+        if getattr(value, "tool_calls", None):
+            return None  # an agent that is not done yet
+        answer = answer_in(value, self.options.answer_keys)
+        if answer is None:
+            kind = f"a mapping with {sorted(map(str, value))}" if isinstance(value, Mapping) else type(value).__name__
+            _limited_log.warn(
+                "no answer", "a guard found no answer in %s, which passes unchecked: set answer_keys", kind
+            )
+        return answer
+
+    def evidence_in(self, value: Any, question: str = "") -> Evidence:
+        """Return the evidence in the output of a chain, in addition to the turn that is being captured."""
+        if not isinstance(value, Mapping):
+            return Evidence(question=question)
+        return Evidence(
+            question=question or question_in(value, self.options.question_keys),
+            passages=tuple(passages_under(value, self.options.passage_keys)),
+        )
+
+    def with_decision(self, value: Any, decision: GuardDecision) -> Any:
+        """Return the output of a chain with what the guard hands on."""
+        return with_answer(value, self.options.answer_keys, decision)
+
+    # -- streams
+
+    def transform(self, input: Iterator[Any], config: RunnableConfig | None = None, **kwargs: Any) -> Iterator[Any]:
+        """Check a stream: each sentence is held back until it is checked."""
+        self.options.without_regenerate("chain | guard")
+        yield from self._transform_stream_with_config(input, self._guarded_stream, config)
+
+    async def atransform(
+        self, input: AsyncIterator[Any], config: RunnableConfig | None = None, **kwargs: Any
+    ) -> AsyncIterator[Any]:
+        """Check a stream without blocking the event loop; see :meth:`transform`."""
+        self.options.without_regenerate("chain | guard")
+        async for chunk in self._atransform_stream_with_config(input, self._aguarded_stream, config):
+            yield chunk
+
+    def _guarded_stream(self, chunks: Iterator[Any]) -> Iterator[Any]:
+        return GuardedStream(self).run(chunks)
+
+    def _aguarded_stream(self, chunks: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        return GuardedStream(self).arun(chunks)
+
+
+class _PassageCollector(BaseCallbackHandler):
+    """Collects what the retrievers of one run of a chain return, where nothing else captures the turn."""
+
+    def __init__(self) -> None:
+        self.passages: list[Passage] = []
+
+    def on_retriever_end(self, documents: Any, **kwargs: Any) -> None:
+        """Collect the documents."""
+        self.passages += read_passages(documents)
+
+
+class GuardedChain(Runnable[Any, Any]):
+    """A chain whose answers are checked. With ``on_fail="regenerate"`` it runs again, a limited number of times.
+
+    Args:
+        guard: checks the answers.
+        chain: the chain.
+        feedback_key: see :meth:`RunnableGuard.wrap`.
+    """
+
+    name: str | None = "GroundingGuard"
+
+    def __init__(self, guard: RunnableGuard, chain: Runnable[Any, Any], feedback_key: str | None) -> None:
+        self._guard = guard
+        self._chain = chain
+        self._feedback_key = feedback_key
+        options = guard.options
+        self._attempts = 1 + (options.max_regenerations if options.on_fail == "regenerate" else 0)
+
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        """Run the chain, check its answer, and return what the user gets."""
+        return self._call_with_config(self._guarded, input, config)
+
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        """Run the chain and check its answer without blocking the event loop."""
+        return await self._acall_with_config(self._aguarded, input, config)
+
+    def stream(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Iterator[Any]:
+        """Run the chain and check its stream sentence by sentence."""
+        yield from self.transform(iter([input]), config)
+
+    async def astream(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> AsyncIterator[Any]:
+        """Run the chain and check its stream without blocking the event loop."""
+
+        async def only() -> AsyncIterator[Any]:
+            yield input
+
+        async for chunk in self.atransform(only(), config):
+            yield chunk
+
+    def transform(self, input: Iterator[Any], config: RunnableConfig | None = None, **kwargs: Any) -> Iterator[Any]:
+        """Run the chain on a streamed input, and check its stream sentence by sentence."""
+        yield from self._transform_stream_with_config(input, self._guarded_stream, config)
+
+    async def atransform(
+        self, input: AsyncIterator[Any], config: RunnableConfig | None = None, **kwargs: Any
+    ) -> AsyncIterator[Any]:
+        """Run the chain on a streamed input without blocking the event loop."""
+        async for chunk in self._atransform_stream_with_config(input, self._aguarded_stream, config):
+            yield chunk
+
+    # -- attempts
+
+    def _guarded(self, value: Any, run_manager: CallbackManagerForChainRun, config: RunnableConfig) -> Any:
+        feedback = ""
+        for attempt in range(1, self._attempts + 1):
+            collector = _PassageCollector()
+            output = self._chain.invoke(self._input(value, feedback), _watched(config, collector))
+            answer = self._guard.answer_of(output)
+            if answer is None:
+                return output
+            evidence = self._evidence(value, output, collector)
+            decision = self._guard.decide(answer, evidence, attempt=attempt, may_regenerate=attempt < self._attempts)
+            if decision.action != "regenerated":
+                return self._guard.with_decision(output, decision)
+            feedback = decision.reason
+        raise AssertionError("the last attempt is never regenerated")
+
+    async def _aguarded(self, value: Any, run_manager: AsyncCallbackManagerForChainRun, config: RunnableConfig) -> Any:
+        feedback = ""
+        for attempt in range(1, self._attempts + 1):
+            collector = _PassageCollector()
+            output = await self._chain.ainvoke(self._input(value, feedback), _watched(config, collector))
+            answer = self._guard.answer_of(output)
+            if answer is None:
+                return output
+            evidence = self._evidence(value, output, collector)
+            decision = await self._guard.adecide(
+                answer, evidence, attempt=attempt, may_regenerate=attempt < self._attempts
+            )
+            if decision.action != "regenerated":
+                return self._guard.with_decision(output, decision)
+            feedback = decision.reason
+        raise AssertionError("the last attempt is never regenerated")
+
+    def _guarded_stream(
+        self, inputs: Iterator[Any], run_manager: CallbackManagerForChainRun, config: RunnableConfig
+    ) -> Iterator[Any]:
+        value = reduce(add, inputs)
+        feedback = ""
+        for attempt in range(1, self._attempts + 1):
+            collector = _PassageCollector()
+            chunks = self._chain.stream(self._input(value, feedback), _watched(config, collector))
+            stream = self._stream(value, collector, attempt)
+            yield from stream.run(chunks)
+            if stream.regenerates is None:
+                return
+            feedback = stream.regenerates.reason
+
+    async def _aguarded_stream(
+        self, inputs: AsyncIterator[Any], run_manager: AsyncCallbackManagerForChainRun, config: RunnableConfig
+    ) -> AsyncIterator[Any]:
+        value = reduce(add, [part async for part in inputs])
+        feedback = ""
+        for attempt in range(1, self._attempts + 1):
+            collector = _PassageCollector()
+            chunks = self._chain.astream(self._input(value, feedback), _watched(config, collector))
+            stream = self._stream(value, collector, attempt)
+            async for chunk in stream.arun(chunks):
+                yield chunk
+            if stream.regenerates is None:
+                return
+            feedback = stream.regenerates.reason
+
+    def _stream(self, value: Any, collector: _PassageCollector, attempt: int) -> GuardedStream:
+        evidence = self._evidence(value, value, collector)
+        return GuardedStream(self._guard, evidence, attempt=attempt, may_regenerate=attempt < self._attempts)
+
+    def _input(self, value: Any, feedback: str) -> Any:
+        if self._feedback_key is None or not isinstance(value, Mapping):
+            return value
+        return {**value, self._feedback_key: feedback}
+
+    def _evidence(self, value: Any, output: Any, collector: _PassageCollector) -> Evidence:
+        """Return what the answer was written from: in the output, in the input, or what retrievers returned."""
+        question = question_in(value, self._guard.options.question_keys)
+        evidence = self._guard.evidence_in(output, question)
+        if not evidence.passages and isinstance(value, Mapping):
+            evidence = self._guard.evidence_in(value, question)
+        # The same list object: retrievers of a stream have not run yet.
+        return evidence if evidence.passages else Evidence(question=question, passages=collector.passages)
+
+
+def _watched(config: RunnableConfig, collector: _PassageCollector) -> RunnableConfig:
+    return merge_configs(config, {"callbacks": [collector]})

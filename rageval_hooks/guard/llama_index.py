@@ -1,0 +1,125 @@
+"""The guard around a query engine of LlamaIndex."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from rageval_hooks.errors import MissingDependencyError
+from rageval_hooks.guard.answers import DECISION_KEY
+from rageval_hooks.guard.decision import GuardDecision
+from rageval_hooks.guard.evidence import Evidence, read_passages
+from rageval_hooks.guard.streams import GuardedStream
+
+try:
+    from llama_index.core.base.base_query_engine import BaseQueryEngine
+    from llama_index.core.base.response.schema import RESPONSE_TYPE, AsyncStreamingResponse, Response, StreamingResponse
+    from llama_index.core.schema import NodeWithScore, QueryBundle
+except ImportError as error:
+    raise MissingDependencyError("llama-index-core", "llama-index", "a guard around a query engine") from error
+
+if TYPE_CHECKING:
+    from rageval_hooks.guard.guard import Guard
+
+__all__ = ["GuardedQueryEngine"]
+
+
+class GuardedQueryEngine(BaseQueryEngine):
+    """A query engine whose answers are checked before the user gets them.
+
+    The passages are those of the turn that is being captured, else the source nodes of the response. The decision is in
+    the response's metadata, under ``rageval_guard``; not for a stream, which begins before the decision.
+
+    Args:
+        guard: checks the answers.
+        engine: the query engine.
+
+    Raises:
+        ConfigurationError: the guard's ``on_fail`` is "regenerate".
+    """
+
+    def __init__(self, guard: Guard, engine: BaseQueryEngine) -> None:
+        guard.options.without_regenerate("wrap_query_engine()")
+        super().__init__(getattr(engine, "callback_manager", None))
+        self._guard = guard
+        self._engine = engine
+
+    def _get_prompt_modules(self) -> dict[str, Any]:
+        return {"query_engine": self._engine}
+
+    def retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        """Retrieve nodes with the engine inside."""
+        return self._engine.retrieve(query_bundle)
+
+    def synthesize(
+        self,
+        query_bundle: QueryBundle,
+        nodes: list[NodeWithScore],
+        additional_source_nodes: Sequence[NodeWithScore] | None = None,
+    ) -> RESPONSE_TYPE:
+        """Write an answer from nodes with the engine inside, and check it."""
+        response = self._engine.synthesize(query_bundle, nodes, additional_source_nodes)
+        return self._guarded(query_bundle, response)
+
+    async def asynthesize(
+        self,
+        query_bundle: QueryBundle,
+        nodes: list[NodeWithScore],
+        additional_source_nodes: Sequence[NodeWithScore] | None = None,
+    ) -> RESPONSE_TYPE:
+        """Write an answer from nodes with the engine inside, and check it without blocking the event loop."""
+        response = await self._engine.asynthesize(query_bundle, nodes, additional_source_nodes)
+        return await self._aguarded(query_bundle, response)
+
+    def _query(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
+        return self._guarded(query_bundle, self._engine.query(query_bundle))
+
+    async def _aquery(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
+        return await self._aguarded(query_bundle, await self._engine.aquery(query_bundle))
+
+    def _guarded(self, query: QueryBundle, response: RESPONSE_TYPE) -> RESPONSE_TYPE:
+        evidence = _evidence(query, response)
+        if isinstance(response, (StreamingResponse, AsyncStreamingResponse)):
+            return self._guarded_stream(evidence, response)
+        # A structured response has no text.
+        if not isinstance(response, Response) or response.response is None:
+            return response
+        return _with_answer(response, self._guard.decide(response.response, evidence))
+
+    async def _aguarded(self, query: QueryBundle, response: RESPONSE_TYPE) -> RESPONSE_TYPE:
+        evidence = _evidence(query, response)
+        if isinstance(response, (StreamingResponse, AsyncStreamingResponse)):
+            return self._guarded_stream(evidence, response)
+        # A structured response has no text.
+        if not isinstance(response, Response) or response.response is None:
+            return response
+        return _with_answer(response, await self._guard.adecide(response.response, evidence))
+
+    def _guarded_stream(
+        self, evidence: Evidence, response: StreamingResponse | AsyncStreamingResponse
+    ) -> RESPONSE_TYPE:
+        """Return a streamed response of the same class. It is checked when it is read, in whatever context that is."""
+        stream = GuardedStream(self._guard, evidence)
+        if isinstance(response, AsyncStreamingResponse):
+            return replace(response, response_gen=_arun(stream, response.response_gen), response_txt=None)
+        return replace(response, response_gen=_run(stream, response.response_gen), response_txt=None)
+
+
+def _run(stream: GuardedStream, chunks: Iterator[str]) -> Generator[str, None, None]:
+    yield from stream.run(chunks)
+
+
+async def _arun(stream: GuardedStream, chunks: AsyncIterator[str]) -> AsyncGenerator[str, None]:
+    async for chunk in stream.arun(chunks):
+        yield chunk
+
+
+def _evidence(query: QueryBundle, response: Any) -> Evidence:
+    nodes = getattr(response, "source_nodes", None)
+    return Evidence(question=query.query_str, passages=tuple(read_passages(nodes)))
+
+
+def _with_answer(response: Response, decision: GuardDecision) -> Response:
+    metadata = {**(response.metadata or {}), DECISION_KEY: decision.summary()}
+    return replace(response, response=decision.answer, metadata=metadata)

@@ -1,0 +1,165 @@
+"""The guard as middleware of langchain's ``create_agent``."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.runnables.config import var_child_runnable_config
+
+from rageval_hooks.errors import MissingDependencyError
+from rageval_hooks.guard.answers import text_in, with_answer
+from rageval_hooks.guard.decision import GuardDecision
+from rageval_hooks.guard.evidence import Evidence, passages_under, read_passages
+from rageval_hooks.turn import Passage
+
+try:
+    from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
+except ImportError as error:
+    raise MissingDependencyError("langchain", "langchain", "the middleware of a guard") from error
+
+if TYPE_CHECKING:
+    from rageval_hooks.guard.langchain import RunnableGuard
+
+__all__ = ["GuardMiddleware"]
+
+_NO_STREAM: Final = "nostream"
+"""LangGraph's tag of model calls whose tokens are not shown in ``stream_mode="messages"``."""
+
+_FEEDBACK: Final = (
+    "The documents do not support this answer ({reason}). Answer the question again, only with what the documents say. "
+    "If they do not have the answer, say so."
+)
+
+
+class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
+    """Checks the final answers of an agent: what its model writes without calling a tool.
+
+    The passages are those of the turn that is being captured, else those under a passage key of the agent's state, else
+    what tools returned since the last question. With ``on_fail="regenerate"`` the model gets the blocked answer and the
+    reason, and answers again, a limited number of times; these messages do not become part of the conversation.
+
+    Args:
+        guard: checks the answers.
+    """
+
+    def __init__(self, guard: RunnableGuard) -> None:
+        super().__init__()
+        self._guard = guard
+        options = guard.options
+        self._attempts = 1 + (options.max_regenerations if options.on_fail == "regenerate" else 0)
+
+    @property
+    def name(self) -> str:
+        """The name in the agent's graph."""
+        return "GroundingGuard"
+
+    def wrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
+    ) -> ModelResponse[Any]:
+        """Call the model, and check what it writes if that is the answer."""
+        for attempt in range(1, self._attempts + 1):
+            with self._tokens_held():
+                response = handler(request)
+            message = _final_answer(response)
+            if message is None:
+                return response
+            decision = self._guard.decide(
+                text_in(message) or "",
+                self._evidence(request),
+                attempt=attempt,
+                may_regenerate=attempt < self._attempts,
+            )
+            if decision.action != "regenerated":
+                return _with_decision(response, message, decision)
+            request = _asked_again(request, message, decision)
+        raise AssertionError("the last attempt is never regenerated")
+
+    async def awrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
+    ) -> ModelResponse[Any]:
+        """Call the model, and check its answer without blocking the event loop."""
+        for attempt in range(1, self._attempts + 1):
+            with self._tokens_held():
+                response = await handler(request)
+            message = _final_answer(response)
+            if message is None:
+                return response
+            decision = await self._guard.adecide(
+                text_in(message) or "",
+                self._evidence(request),
+                attempt=attempt,
+                may_regenerate=attempt < self._attempts,
+            )
+            if decision.action != "regenerated":
+                return _with_decision(response, message, decision)
+            request = _asked_again(request, message, decision)
+        raise AssertionError("the last attempt is never regenerated")
+
+    @contextmanager
+    def _tokens_held(self) -> Iterator[None]:
+        """Keep the tokens of a model call out of LangGraph's streams: they would be shown before the check.
+
+        LangGraph then shows the message as a whole, when the model's node ends.
+        """
+        config = var_child_runnable_config.get()
+        # A flagged answer is shown whatever the check says.
+        if config is None or self._guard.options.on_fail == "flag":
+            yield
+            return
+        token = var_child_runnable_config.set({**config, "tags": [*(config.get("tags") or ()), _NO_STREAM]})
+        try:
+            yield
+        finally:
+            var_child_runnable_config.reset(token)
+
+    def _evidence(self, request: ModelRequest[Any]) -> Evidence:
+        state: Mapping[str, Any] = request.state
+        messages: Sequence[BaseMessage] = state.get("messages") or request.messages
+        passages = passages_under(state, self._guard.options.passage_keys)
+        return Evidence(question=_question_in(messages), passages=tuple(passages or _found_by_tools(messages)))
+
+
+def _final_answer(response: ModelResponse[Any]) -> AIMessage | None:
+    """Return the message that answers the user; None if the agent goes on, or if the answer is structured."""
+    if response.structured_response is not None:
+        return None
+    messages = [message for message in response.result if isinstance(message, AIMessage)]
+    if not messages or messages[-1].tool_calls or not (text_in(messages[-1]) or "").strip():
+        return None
+    return messages[-1]
+
+
+def _with_decision(response: ModelResponse[Any], message: AIMessage, decision: GuardDecision) -> ModelResponse[Any]:
+    checked = with_answer(message, (), decision)
+    result = [checked if other is message else other for other in response.result]
+    return ModelResponse(result=result, structured_response=response.structured_response)
+
+
+def _asked_again(request: ModelRequest[Any], message: AIMessage, decision: GuardDecision) -> ModelRequest[Any]:
+    feedback = HumanMessage(_FEEDBACK.format(reason=decision.reason))
+    return request.override(messages=[*request.messages, message, feedback])
+
+
+def _since_question(messages: Sequence[BaseMessage]) -> Sequence[BaseMessage]:
+    """Return the last message of the user and what follows it."""
+    for position in range(len(messages) - 1, -1, -1):
+        if isinstance(messages[position], HumanMessage):
+            return messages[position:]
+    return messages
+
+
+def _question_in(messages: Sequence[BaseMessage]) -> str:
+    since = _since_question(messages)
+    return (text_in(since[0]) or "") if since and isinstance(since[0], HumanMessage) else ""
+
+
+def _found_by_tools(messages: Sequence[BaseMessage]) -> list[Passage]:
+    """Return what tools returned for the question: the documents of an artifact, else the text for the model."""
+    found: list[Passage] = []
+    for message in _since_question(messages):
+        if isinstance(message, ToolMessage):
+            found += read_passages(message.artifact) or read_passages(text_in(message))
+    return found

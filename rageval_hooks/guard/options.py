@@ -1,0 +1,177 @@
+"""The options of a guard, checked at construction."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.guard.decision import GuardDecision
+from rageval_hooks.metrics.base import Metric, ScoreDefinition
+from rageval_hooks.settings import LEXICAL, MINILM
+
+__all__ = [
+    "ANSWER_KEYS",
+    "DEFAULT_FALLBACK",
+    "PASSAGE_KEYS",
+    "QUESTION_KEYS",
+    "GuardOptions",
+    "OnError",
+    "OnFail",
+    "resolve_guard_thresholds",
+]
+
+OnFail = Literal["flag", "replace", "raise", "regenerate"]
+OnError = Literal["open", "closed"]
+
+DEFAULT_FALLBACK: Final = "I could not find a reliable answer to this question in the documents."
+
+PASSAGE_KEYS: Final = ("context", "documents", "source_documents", "passages", "contexts", "docs")
+ANSWER_KEYS: Final = ("answer", "result", "output", "response", "text")
+QUESTION_KEYS: Final = ("question", "query", "input")
+"""Keys under which chains and their tutorials keep passages, answers and questions, in the order of the search."""
+
+_MOST_REGENERATIONS: Final = 5
+
+# Chosen on the dev sets with benchmarks/guard.py; docs/guides/guard.md has the shares of answers blocked per threshold.
+_MEASURED: Final[Mapping[str, Mapping[str, float]]] = {
+    "groundedness": {**dict.fromkeys(MINILM, 0.4), LEXICAL: 0.4},
+}
+"""Default thresholds by score and embedder."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuardOptions:
+    """The options of a guard; see :class:`rageval_hooks.GroundingGuard`."""
+
+    on_fail: OnFail = "flag"
+    fallback: str = DEFAULT_FALLBACK
+    on_error: OnError = "open"
+    timeout_ms: float = 1000.0
+    max_regenerations: int = 1
+    passage_keys: Sequence[str] = PASSAGE_KEYS
+    answer_keys: Sequence[str] = ANSWER_KEYS
+    question_keys: Sequence[str] = QUESTION_KEYS
+    on_decision: Callable[[GuardDecision], object] | None = None
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            ConfigurationError: a value is wrong; the message says what is valid.
+        """
+        _check_choice("on_fail", self.on_fail, get_args(OnFail))
+        _check_choice("on_error", self.on_error, get_args(OnError))
+        fallback: object = self.fallback
+        if not isinstance(fallback, str) or not fallback.strip():
+            raise ConfigurationError(f"fallback must be a text for the user, not {fallback!r}")
+        if not _is_number(self.timeout_ms) or not 0 < self.timeout_ms < math.inf:
+            raise ConfigurationError(f"timeout_ms must be a number of milliseconds above 0, not {self.timeout_ms!r}")
+        limit: object = self.max_regenerations
+        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _MOST_REGENERATIONS:
+            raise ConfigurationError(f"max_regenerations must be from 1 to {_MOST_REGENERATIONS}, not {limit!r}")
+        if self.on_decision is not None and not callable(self.on_decision):
+            raise ConfigurationError(f"on_decision must be a function of a GuardDecision, not {self.on_decision!r}")
+        for name in ("passage_keys", "answer_keys", "question_keys"):
+            # A text is a sequence of letters: ("context") without its comma.
+            keys = getattr(self, name)
+            if isinstance(keys, str) or not keys or not all(isinstance(key, str) for key in keys):
+                raise ConfigurationError(f"{name} must be a list of keys, such as ['context'], not {keys!r}")
+
+    @property
+    def timeout(self) -> float:
+        """The timeout in seconds."""
+        return self.timeout_ms / 1000
+
+    def without_regenerate(self, where: str) -> None:
+        """Refuse ``regenerate`` where nothing can be asked again.
+
+        Raises:
+            ConfigurationError: on_fail is "regenerate".
+        """
+        if self.on_fail == "regenerate":
+            raise ConfigurationError(
+                f"on_fail='regenerate' has no effect in {where}, which cannot ask the model again: use "
+                "guard.middleware() in create_agent or guard.wrap(chain), or on_fail='replace'"
+            )
+
+
+def _check_choice(name: str, value: object, valid: Sequence[str]) -> None:
+    if value not in valid:
+        raise ConfigurationError(f"{name} must be one of {', '.join(map(repr, valid))}, not {value!r}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def resolve_guard_thresholds(
+    given: float | Mapping[str, float] | None, metrics: Sequence[Metric], embedder: str
+) -> dict[str, float]:
+    """Return the threshold of each score that the guard looks at.
+
+    Args:
+        given: one threshold for all scores from 0 to 1; thresholds by score name; None for those measured.
+        metrics: the metrics of the guard.
+        embedder: the name of the embedder, which the measured thresholds depend on.
+
+    Raises:
+        ConfigurationError: a threshold is missing, for an unknown score, or outside the score's range.
+    """
+    definitions = {definition.name: definition for metric in metrics for definition in metric.scores}
+    thresholds = _named_thresholds(given, definitions, embedder)
+    for name, threshold in thresholds.items():
+        _check_threshold(name, threshold, definitions)
+    for metric in metrics:
+        names = [definition.name for definition in metric.scores]
+        if thresholds.keys().isdisjoint(names):
+            raise ConfigurationError(
+                f"the guard has no threshold for {metric.name}: give threshold={{{(names or [metric.name])[0]!r}: …}}"
+            )
+    return thresholds
+
+
+def _named_thresholds(
+    given: float | Mapping[str, float] | None, definitions: Mapping[str, ScoreDefinition], embedder: str
+) -> dict[str, float]:
+    if given is None:
+        found = {name: _measured(definition, embedder) for name, definition in definitions.items()}
+        return {name: threshold for name, threshold in found.items() if threshold is not None}
+    if isinstance(given, Mapping):
+        return dict(given)
+    return _one_for_all(given, definitions, embedder)
+
+
+def _one_for_all(given: float, definitions: Mapping[str, ScoreDefinition], embedder: str) -> dict[str, float]:
+    """Return one threshold for every share; counts, such as unsupported_facts, keep their own."""
+    shares = [definition for definition in definitions.values() if definition.high == 1]
+    if len({definition.direction for definition in shares}) > 1:
+        names = ", ".join(definition.name for definition in shares)
+        raise ConfigurationError(f"of {names}, some are better high and some low: give thresholds by name")
+    if not shares and len(definitions) == 1:
+        return dict.fromkeys(definitions, given)
+    own = _named_thresholds(None, definitions, embedder)
+    return {**own, **{definition.name: given for definition in shares}}
+
+
+def _measured(definition: ScoreDefinition, embedder: str) -> float | None:
+    """Return the guard's default threshold of a score; None if none was measured with this embedder."""
+    if definition.name in _MEASURED:
+        return _MEASURED[definition.name].get(embedder)
+    for threshold in definition.thresholds:
+        # None stands for scores that no model computes.
+        if threshold.target == "turn" and (None in threshold.models or embedder in threshold.models):
+            return threshold.value
+    return None
+
+
+def _check_threshold(name: str, threshold: object, definitions: Mapping[str, ScoreDefinition]) -> None:
+    definition = definitions.get(name)
+    if definition is None:
+        valid = ", ".join(definitions) or "(none)"
+        raise ConfigurationError(f"threshold names the score {name!r}, but the guard's metrics compute: {valid}")
+    if not isinstance(threshold, (int, float)) or isinstance(threshold, bool) or not definition.contains(threshold):
+        bound = "and above" if definition.high is None else f"to {definition.high:g}"
+        raise ConfigurationError(f"the threshold of {name} must be {definition.low:g} {bound}, not {threshold!r}")

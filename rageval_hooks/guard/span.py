@@ -1,0 +1,163 @@
+"""The span of a guard's decision: what the guard saw, the scores, and what it did."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from opentelemetry import context as otel_context
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import NonRecordingSpan, StatusCode, TracerProvider
+
+from rageval_hooks.exporters import semconv
+from rageval_hooks.exporters.content import ContentPolicy
+from rageval_hooks.exporters.otel.attributes import Attributes
+from rageval_hooks.exporters.otel.attributes.ordering import json_string
+from rageval_hooks.exporters.otel.attributes.results import score_attributes
+from rageval_hooks.exporters.otel.spans import Spans
+from rageval_hooks.exporters.otel.writer import span_context
+from rageval_hooks.guard.decision import GuardDecision
+from rageval_hooks.guard.options import GuardOptions
+from rageval_hooks.integrations.capture.runs import Recording
+from rageval_hooks.integrations.capture.trace_context import span_reference
+from rageval_hooks.runtime.at_exit import EXIT_DRAIN
+from rageval_hooks.runtime.rate_limited_logs import RateLimitedLogger
+from rageval_hooks.turn import Turn
+
+__all__ = ["GuardSpans", "SpanPlace"]
+
+_limited_log = RateLimitedLogger(logging.getLogger(__name__))
+
+_NAME: Final = "apply_guardrail GroundingGuard"
+# Drafts of the GenAI conventions: the operation has been renamed once already, so only this name is taken from them.
+_OPERATION: Final = "apply_guardrail"
+
+
+class SpanPlace:
+    """Where and when a check began. Made on the caller's thread, in the caller's context.
+
+    Args:
+        recording: the turn that is being captured; None without one.
+    """
+
+    def __init__(self, recording: Recording | None) -> None:
+        self.recording = recording
+        self.started_at = time.time_ns()
+        self._current = otel_context.get_current()
+
+    def parent(self) -> Context:
+        """Return the context of the application's current span; without one, that of the captured turn's span."""
+        if trace.get_current_span(self._current).get_span_context().is_valid:
+            return self._current
+        # The span of a sampled-out turn is never written.
+        if self.recording is None or not self.recording.selection.selected:
+            return self._current
+        found = span_context(span_reference(self.recording))
+        return self._current if found is None else trace.set_span_in_context(NonRecordingSpan(found), self._current)
+
+
+class GuardSpans:
+    """Writes the spans of one guard.
+
+    Args:
+        options: the guard's options.
+        thresholds: the thresholds by score.
+        provider: the tracer provider; None for that of the captured turn, else the application's global one.
+        capture_content: see :class:`rageval_hooks.settings.Settings`. None for the setting of the captured turn, else
+            that of the environment.
+        environment_content: the environment's setting.
+    """
+
+    def __init__(
+        self,
+        options: GuardOptions,
+        thresholds: Mapping[str, float],
+        provider: TracerProvider | None,
+        capture_content: bool | None,
+        environment_content: bool | None,
+    ) -> None:
+        self._options = options
+        self._thresholds = thresholds
+        self._given = provider
+        self._capture_content = capture_content
+        self._environment_content = environment_content
+        self._spans: dict[int, Spans] = {}
+
+    def write(self, decision: GuardDecision, turn: Turn | None, place: SpanPlace) -> None:
+        """Write the span of a decision. Never raises.
+
+        Args:
+            decision: the decision.
+            turn: what was checked; None if only the answer is known.
+            place: where and when the check began.
+        """
+        try:
+            self._write(decision, turn or Turn(response=decision.checked), place)
+        except Exception as error:
+            _limited_log.warn("guard span", "the span of a guard could not be written", error=error)
+
+    def _write(self, decision: GuardDecision, turn: Turn, place: SpanPlace) -> None:
+        tracer = self._writer_of(place.recording).tracer()
+        if tracer is None:
+            return
+        attributes = self._attributes(decision, turn, self._policy(place.recording))
+        span = tracer.start_span(_NAME, context=place.parent(), start_time=place.started_at, attributes=attributes)
+        if decision.verdict == "unchecked":
+            span.set_status(StatusCode.ERROR, decision.reason)
+        span.end()
+
+    def _writer_of(self, recording: Recording | None) -> Spans:
+        provider = self._given
+        if provider is None and recording is not None:
+            provider = recording.owner.tracer_provider
+        spans = self._spans.get(id(provider))
+        if spans is None:
+            spans = self._spans[id(provider)] = Spans(provider, ContentPolicy(), "scores")
+            EXIT_DRAIN.add(spans.flush, "export")
+            EXIT_DRAIN.register()
+        return spans
+
+    def _policy(self, recording: Recording | None) -> ContentPolicy:
+        shown = self._capture_content
+        if shown is None:
+            settings = None if recording is None else recording.owner.settings
+            shown = self._environment_content if settings is None else settings.capture_content
+        return ContentPolicy.build(shown)
+
+    def _attributes(self, decision: GuardDecision, turn: Turn, policy: ContentPolicy) -> Attributes:
+        attributes = Attributes()
+        attributes[semconv.SPAN_KIND] = "GUARDRAIL"
+        attributes[semconv.OPERATION_NAME] = _OPERATION
+        attributes[semconv.GUARD_VERDICT] = decision.verdict
+        attributes[semconv.GUARD_ACTION] = decision.action
+        if decision.reason:
+            attributes[semconv.GUARD_REASON] = decision.reason
+        for result in decision.results:
+            attributes.update(score_attributes(result, policy))
+        for name, threshold in self._thresholds.items():
+            attributes[semconv.GUARD_THRESHOLD.format(name=name)] = threshold
+        attributes[semconv.GUARD_ON_FAIL] = self._options.on_fail
+        attributes[semconv.GUARD_ON_ERROR] = self._options.on_error
+        attributes[semconv.GUARD_TIMEOUT] = float(self._options.timeout_ms)
+        attributes[semconv.GUARD_ATTEMPT] = decision.attempt
+        _add_content(attributes, decision, turn, policy)
+        return attributes
+
+
+def _add_content(attributes: Attributes, decision: GuardDecision, turn: Turn, policy: ContentPolicy) -> None:
+    """Add what the guard saw, and what it handed on."""
+    seen = {
+        "question": policy.quote(turn.query, policy.inputs),
+        "answer": policy.quote(decision.checked, policy.outputs),
+        "passages": [
+            {"id": passage.id, "text": policy.quote(passage.text, policy.documents)} for passage in turn.prompt_passages
+        ],
+    }
+    attributes[semconv.INPUT_VALUE] = json_string(seen)
+    attributes[semconv.INPUT_MIME_TYPE] = semconv.JSON
+    attributes[semconv.OUTPUT_VALUE] = policy.quote(decision.answer, policy.outputs)
+    attributes[semconv.OUTPUT_MIME_TYPE] = semconv.TEXT
+    attributes[semconv.PASSAGES] = len(turn.passages)

@@ -1,0 +1,62 @@
+"""From the results of the metrics to a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rageval_hooks.guard.checking import Check
+from rageval_hooks.guard.decision import Verdict
+from rageval_hooks.guard.options import GuardOptions
+from rageval_hooks.score import Failed, Result, Score, Skipped
+
+__all__ = ["verdict_of"]
+
+
+def verdict_of(check: Check, thresholds: Mapping[str, float], options: GuardOptions) -> tuple[Verdict, str]:
+    """Return the verdict of a check that has ended or used up its time, and the reason.
+
+    Args:
+        check: the check.
+        thresholds: the thresholds of the scores that count.
+        options: the guard's options.
+    """
+    if not check.arrival.done:
+        check.give_up()
+        return "unchecked", f"no result within {options.timeout_ms:g} ms"
+    if check.error is not None:
+        # The message may quote a text, and reasons are shown where texts are hidden.
+        return "unchecked", f"the check failed with {type(check.error).__name__}"
+    # With the passages at hand, citations in a refusal are recognized: "… is not mentioned (pier.md)."
+    if check.analysis is not None and check.analysis.response.declines:
+        return "refusal", ""
+    scores = {score.name: score for score in check.results if isinstance(score, Score) and score.target.kind == "turn"}
+    failing = [scores[name] for name in thresholds if name in scores and scores[name].label == "fail"]
+    if failing:
+        return "unsupported", "; ".join(_why_failing(score, thresholds[score.name]) for score in failing)
+    missing = [name for name in thresholds if name not in scores]
+    if missing:
+        return "unchecked", _why_unchecked(missing, check.results)
+    return "supported", ""
+
+
+def _why_failing(score: Score, threshold: float) -> str:
+    side = "below" if score.direction == "higher" else "above"
+    return f"{score.name} {score.value:.2f} is {side} {threshold:g}"
+
+
+def _why_unchecked(missing: Sequence[str], results: Sequence[Result]) -> str:
+    """Return why scores are missing, for example "groundedness, unsupported_facts: the turn has no passages"."""
+    names: dict[str, list[str]] = {}
+    for name in missing:
+        names.setdefault(_why_missing(name, results), []).append(name)
+    return "; ".join(f"{', '.join(concerned)}: {reason}" for reason, concerned in names.items())
+
+
+def _why_missing(name: str, results: Sequence[Result]) -> str:
+    for result in results:
+        concerned = name == result.name or name.startswith(f"{result.name}.")  # a metric as a whole
+        if concerned and isinstance(result, Skipped):
+            return result.reason
+        if concerned and isinstance(result, Failed):
+            return f"failed with {result.error_type}"
+    return "no result"

@@ -1,0 +1,79 @@
+"""Further refusals in English, by the words of their clauses: less careful than the rules of ``english``."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from rageval_hooks.text.declining.language import ClauseRules, word_pattern
+
+__all__ = ["ENGLISH_CLAUSES"]
+
+_FIRST: Final = word_pattern("i my me we our us i'm we're")
+_SOURCE: Final = word_pattern(
+    "documents? passages? texts? excerpts? sources? contexts? handbook manual guide knowledge_base documentation faq "
+    "search_results articles? provided_information given_information"
+)
+_INFORMATION: Final = word_pattern("information answers? details? data mention* nothing anything")
+
+ENGLISH_CLAUSES: Final = ClauseRules(
+    negation=word_pattern(
+        "not no cannot can't don't doesn't didn't couldn't isn't aren't wasn't weren't unable none "
+        "nothing neither nor never without outside beyond insufficient n't impossible"
+    ),
+    rows=(
+        # "I do not know whether …" "I'm not sure."
+        (_FIRST, word_pattern("know_(?!of\\b) know$ sure certain aware")),
+        # "I have no information about …"
+        (_FIRST, _INFORMATION, word_pattern("have find found give provide see locate had")),
+        # "I can't answer that." "I cannot find that in the documentation."
+        (_FIRST, word_pattern("answer respond determine tell say find locate verify confirm")),
+        # "I cannot assist with that request."
+        (
+            _FIRST,
+            word_pattern("help assist comply fulfil* access"),
+            word_pattern("with_th* this that request information"),
+        ),
+        # "The documents do not state when …"
+        (
+            _SOURCE,
+            word_pattern(
+                "mention* state* specif* address* discuss* cover* say* indicate* describe* explain* "
+                "tell* clarif* nothing anything"
+            ),
+        ),
+        # "The documents do not include details on …"
+        (_SOURCE, _INFORMATION, word_pattern("contain* provide* include* give* have has offer* available in")),
+        (_SOURCE, word_pattern("answer* determine* outside beyond found inferred")),
+        # "The question cannot be answered." "No relevant information was found."
+        (word_pattern("question"), word_pattern("answer* possible")),
+        (_INFORMATION, word_pattern("found available provided given")),
+    ),
+    claims=word_pattern(
+        "however although except likely probably perhaps maybe possibly presumably only than which estimates "
+        "that_(?!you\\b|i\\b|is_outside|based|in\\b|topic|request|question|information|point|with) "
+        "and_(?:it|he|she|they|the)"
+    ),
+    connectors=re.compile(
+        r"^(?:(?:unfortunately|sorry|regrettably|and|but|so|as|since|because|therefore|hence|thus|then|"
+        r"i'm afraid|i am afraid) )+"
+    ),
+    splits=re.compile(
+        r"[,;:–—()]| - | (?=(?:because|so that|since|as) )| (?:and|but|so) (?=(?:i|we|therefore|do|does|"
+        r"cannot|can't)\b)"
+    ),
+    # "…, based on the provided context, …", "… I don't want to guess"
+    neutral=re.compile(
+        r"(?:whether|if(?! you)|when|where|who|what|which|why|how|based on|according to|from|in|with) |"
+        r"(?:i )?(?:don't|do not|would rather not|prefer not to) (?:want to |wish to |like to )?(?:guess|speculate)"
+    ),
+    courtesy=re.compile(
+        r"(?:sorry|i'm (?:so |very )?(?:sorry|afraid)|i am (?:so |very )?(?:sorry|afraid)|unfortunately|i apologi[sz]e|"
+        r"my apologies|let me know|i(?:'d| would) be (?:happy|glad)|i can help|is there anything)\b"
+    ),
+    about_sources=re.compile(
+        r"(?:the|these|those|my) (?:\w{1,30} ){0,3}(?:excerpts?|documents?|passages?|texts?|contexts?|sources?|"
+        r"materials?|information) (?:only |mainly |mostly |primarily )?"
+        r"(?:discuss|cover|describe|focus|talk|deal|concern|relate|are about|is about)\w{0,3}\b(?!.*\bthat\b)"
+    ),
+)

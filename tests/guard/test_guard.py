@@ -1,0 +1,219 @@
+"""A guard as a plain function: decisions, refusals, errors, timeouts and spans."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+
+import rageval_hooks
+from rageval_hooks import AnswerBlockedError, ConfigurationError, GroundingGuard, GuardDecision, start_turn
+from tests.guard.conftest import FALLBACK, PASSAGE, SUPPORTED, UNSUPPORTED, Traced, make_guard
+
+HERE = Path(__file__).parent
+
+
+def texts_of(name: str) -> list[str]:
+    by_language = json.loads((HERE / name).read_text(encoding="utf-8"))
+    return [text for texts in by_language.values() for text in texts]
+
+
+def test_an_unsupported_answer_is_replaced_and_a_supported_one_passes() -> None:
+    """The plain function returns what the user gets."""
+    guard = make_guard()
+    assert guard(SUPPORTED, [PASSAGE]) == SUPPORTED
+    assert guard(UNSUPPORTED, [PASSAGE]) == FALLBACK
+
+
+def test_a_flagged_answer_passes_with_its_decision() -> None:
+    """The decision has the scores and the reason, and the user gets the answer."""
+    heard: list[GuardDecision] = []
+    decision = make_guard(on_fail="flag", on_decision=heard.append).check(UNSUPPORTED, PASSAGE)
+    assert (decision.verdict, decision.action, decision.answer) == ("unsupported", "flagged", UNSUPPORTED)
+    assert decision.reason.startswith("groundedness 0.00 is below")
+    assert heard == [decision]
+
+
+def test_raising_gives_the_decision() -> None:
+    """The exception has the answer, and its message does not quote it."""
+    with pytest.raises(AnswerBlockedError, match="groundedness 0.00 is below") as caught:
+        make_guard(on_fail="raise").check(UNSUPPORTED, [PASSAGE])
+    assert caught.value.decision.checked == UNSUPPORTED
+    assert "Penguins" not in str(caught.value)
+
+
+def test_no_refusal_is_blocked() -> None:
+    """200 refusals in five languages pass, with passages about something else, even where every check fails."""
+    refusals = texts_of("refusals.json")
+    assert len(set(refusals)) == 200
+    guard = make_guard(on_error="closed", threshold=1.0)
+    blocked = [text for text in refusals if guard.check(text, [PASSAGE]).blocked]
+    assert blocked == []
+
+
+def test_claims_are_no_refusals() -> None:
+    """What claims something is checked, also where it is negated or follows a refusal."""
+    guard = make_guard()
+    passed = [text for text in texts_of("claims.json") if guard.check(text, ["Unrelated words."]).verdict == "refusal"]
+    assert passed == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"on_fail": "block"}, "on_fail must be one of 'flag', 'replace', 'raise', 'regenerate', not 'block'"),
+        ({"on_error": "ajar"}, "on_error must be one of 'open', 'closed'"),
+        ({"timeout_ms": 0}, "timeout_ms must be a number of milliseconds above 0"),
+        ({"fallback": " "}, "fallback must be a text"),
+        ({"max_regenerations": 99}, "max_regenerations must be from 1 to 5"),
+        ({"threshold": 1.5}, "the threshold of groundedness must be 0 to 1"),
+        ({"threshold": {"grounding": 0.5}}, "threshold names the score 'grounding'"),
+        ({"metrics": ["latency"]}, "the guard has no threshold for latency"),
+        ({"metrics": ["groundednes"]}, "Did you mean 'groundedness'"),
+        ({"passage_keys": "context"}, "passage_keys must be a list of keys"),
+    ],
+)
+def test_a_wrong_option_is_an_error_at_construction(options: dict[str, Any], message: str) -> None:
+    """The message says what is valid."""
+    with pytest.raises(ConfigurationError, match=message):
+        GroundingGuard(models="lexical", **options)
+
+
+def test_regenerate_is_an_error_where_nothing_can_be_asked_again() -> None:
+    """The message says where it works."""
+    guard = make_guard(on_fail="regenerate")
+    with pytest.raises(ConfigurationError, match=r"guard.middleware\(\) in create_agent or guard.wrap\(chain\)"):
+        guard.check(SUPPORTED, [PASSAGE])
+
+
+def test_passages_come_from_the_turn_that_is_being_captured() -> None:
+    """Without named passages, those of the open turn are used, also if the turn is sampled out."""
+    guard = make_guard()
+    for rate in (1.0, 0.0):
+        with (
+            rageval_hooks.instrument(metrics=[], exporters=[], models="lexical", sample_rate=rate),
+            start_turn("When was the pier opened?") as turn,
+        ):
+            turn.add_passages([PASSAGE])
+            assert guard.check(SUPPORTED).verdict == "supported"
+            assert guard.check(UNSUPPORTED).verdict == "unsupported"
+
+
+@pytest.mark.parametrize(("on_error", "answer"), [("open", UNSUPPORTED), ("closed", FALLBACK)])
+def test_a_check_without_passages_follows_on_error(on_error: Any, answer: str) -> None:
+    """Nothing can be said about the answer."""
+    decision = make_guard(on_error=on_error).check(UNSUPPORTED)
+    assert (decision.verdict, decision.answer) == ("unchecked", answer)
+    assert decision.reason == "groundedness, unsupported_facts: the turn has no passages"
+
+
+@pytest.mark.parametrize(("on_error", "answer"), [("open", SUPPORTED), ("closed", FALLBACK)])
+def test_a_model_that_hangs_costs_no_more_than_the_timeout(hanging: Any, on_error: Any, answer: str) -> None:
+    """Fail-open and fail-closed; once all threads hang, further checks do not wait. Refusals pass all the time."""
+    guard = make_guard(metrics=[hanging], threshold=0.5, on_error=on_error, timeout_ms=50)
+    decisions = [guard.check(SUPPORTED, [PASSAGE]) for _ in range(6)]
+    assert {decision.answer for decision in decisions} == {answer}
+    assert decisions[0].reason == "no result within 50 ms"
+    assert "are still running after their timeout" in decisions[-1].reason
+    assert guard.check("I don't know.", [PASSAGE]).action == "passed"
+
+
+def test_a_model_that_hangs_does_not_block_the_event_loop(hanging: Any) -> None:
+    """Other tasks run while a check waits."""
+    guard = make_guard(metrics=[hanging], threshold=0.5, on_error="closed", timeout_ms=300)
+
+    async def main() -> int:
+        ticks = 0
+        check = asyncio.create_task(guard.acheck(SUPPORTED, [PASSAGE]))
+        while not check.done():
+            await asyncio.sleep(0.005)
+            ticks += 1
+        assert check.result().answer == FALLBACK
+        return ticks
+
+    assert asyncio.run(main()) >= 5
+
+
+def test_a_metric_that_fails_follows_on_error() -> None:
+    """The exception does not reach the application, and its message, which may quote a text, not the reason."""
+
+    @rageval_hooks.metric(name="failing_model", requires=("response",))
+    def failing_model(turn: Any) -> float:
+        raise ValueError(turn.response)
+
+    decision = make_guard(metrics=[failing_model], threshold=0.5, on_error="closed").check(SUPPORTED, [PASSAGE])
+    assert (decision.verdict, decision.answer) == ("unchecked", FALLBACK)
+    assert decision.reason == "failing_model: failed with ValueError"
+
+
+def test_a_judge_that_hangs_costs_no_more_than_the_timeout() -> None:
+    """Judge metrics run on the background loop."""
+
+    class Hanging(rageval_hooks.Judge):
+        name = "hanging"
+
+        async def complete(self, *_: Any, **__: Any) -> Any:
+            await asyncio.Event().wait()
+
+    guard = make_guard(
+        metrics=["trace"], threshold={"trace.adherence": 0.5}, judge=Hanging(), on_error="closed", timeout_ms=100
+    )
+    started = time.monotonic()
+    decision = guard.check(SUPPORTED, [PASSAGE], question="When?")
+    assert (decision.verdict, decision.answer) == ("unchecked", FALLBACK)
+    assert time.monotonic() - started < 10
+
+
+def test_the_decision_is_a_span_below_the_current_one(traced: Traced) -> None:
+    """With what the guard saw, the scores and what it did."""
+    with traced.provider.get_tracer("app").start_as_current_span("request") as request:
+        request.set_attribute("openinference.span.kind", "CHAIN")
+        make_guard(traced).check(UNSUPPORTED, [PASSAGE], question="When?")
+    span = traced.decision
+    assert span.parent is not None
+    assert span.parent.span_id == request.get_span_context().span_id
+    attributes = dict(span.attributes)
+    assert attributes["gen_ai.operation.name"] == "apply_guardrail"
+    assert attributes["rageval.guard.verdict"] == "unsupported"
+    assert attributes["rageval.guard.action"] == "replaced"
+    assert attributes["rageval.score.groundedness"] == 0.0
+    assert attributes["rageval.label.groundedness"] == "fail"
+    seen = json.loads(attributes["input.value"])
+    assert seen == {"question": "When?", "answer": UNSUPPORTED, "passages": [{"id": None, "text": PASSAGE}]}
+    assert attributes["output.value"] == FALLBACK
+
+
+def test_without_content_the_span_has_scores_and_no_texts(traced: Traced) -> None:
+    """The switches of the other spans count here too."""
+    make_guard(traced, capture_content=False).check(UNSUPPORTED, [PASSAGE], question="When?")
+    attributes = dict(traced.decision.attributes)
+    assert attributes["rageval.score.groundedness"] == 0.0
+    assert not any(text in str(attributes) for text in ("Penguins", "pier", "When?", FALLBACK))
+
+
+def test_in_a_captured_turn_the_span_is_below_the_turn_if_nothing_else_is_current(traced: Traced) -> None:
+    """It goes to the provider of the captured turn."""
+    guard = make_guard()
+    with (
+        rageval_hooks.instrument(metrics=[], models="lexical", tracer_provider=traced.provider) as handle,
+        start_turn("When?") as turn,
+    ):
+        turn.add_passages([PASSAGE])
+        guard.check(SUPPORTED)
+        turn.respond(SUPPORTED)
+    assert handle.flush(10)
+    [root] = [span for span in traced.exporter.get_finished_spans() if span.name.startswith("rag")]
+    assert traced.decision.parent is not None
+    assert traced.decision.parent.span_id == root.context.span_id
+
+
+def test_without_a_provider_nothing_is_written() -> None:
+    """The global provider of the API is not replaced."""
+    before = trace.get_tracer_provider()
+    make_guard().check(SUPPORTED, [PASSAGE])
+    assert trace.get_tracer_provider() is before
