@@ -41,7 +41,7 @@ def test_a_flagged_answer_passes_with_its_decision() -> None:
 
 def test_raising_gives_the_decision() -> None:
     """The exception has the answer, and its message does not quote it."""
-    with pytest.raises(AnswerBlockedError, match="groundedness 0.00 is below") as caught:
+    with pytest.raises(AnswerBlockedError, match=r"groundedness 0\.00 is below") as caught:
         make_guard(on_fail="raise").check(UNSUPPORTED, [PASSAGE])
     assert caught.value.decision.checked == UNSUPPORTED
     assert "Penguins" not in str(caught.value)

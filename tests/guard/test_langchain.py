@@ -1,0 +1,248 @@
+"""A guard behind a chain, around a chain, and in its streams."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+from langchain_core.documents import Document
+from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.runnables import Runnable, RunnableGenerator, RunnableLambda, RunnablePassthrough
+
+import rageval_hooks
+from rageval_hooks import AnswerBlockedError, ConfigurationError
+from tests.guard.conftest import FALLBACK, PASSAGE, SUPPORTED, UNSUPPORTED, Traced, make_guard
+from tests.integrations.langchain.fakes import lcel
+
+SECOND = "It is 200 metres long."
+DOCUMENTS = [Document(PASSAGE)]
+
+
+def answering(*answers: str) -> Runnable[Any, Any]:
+    """A RAG chain that gives one answer after the other."""
+    left = iter(answers)
+    return lcel(lambda _: next(left), DOCUMENTS)
+
+
+def streaming(*pieces: Any) -> Runnable[Any, Any]:
+    """A chain that streams some pieces, whatever it is asked."""
+
+    def stream(_: Iterator[Any]) -> Iterator[Any]:
+        yield from pieces
+
+    async def astream(_: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        for piece in pieces:
+            yield piece
+
+    return RunnableGenerator(stream, astream)
+
+
+def invoke(chain: Runnable[Any, Any], value: Any) -> Any:
+    return chain.invoke(value)
+
+
+def ainvoke(chain: Runnable[Any, Any], value: Any) -> Any:
+    return asyncio.run(chain.ainvoke(value))
+
+
+def stream(chain: Runnable[Any, Any], value: Any) -> list[Any]:
+    return list(chain.stream(value))
+
+
+def astream(chain: Runnable[Any, Any], value: Any) -> list[Any]:
+    async def read() -> list[Any]:
+        return [chunk async for chunk in chain.astream(value)]
+
+    return asyncio.run(read())
+
+
+CALLS = [invoke, ainvoke]
+STREAMS = [stream, astream]
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("rate", [1.0, 0.0])
+def test_behind_a_chain_the_passages_are_those_of_the_captured_turn(
+    call: Callable[..., Any], rate: float, traced: Traced
+) -> None:
+    """Also if the turn is sampled out. The turn's response is what the user got."""
+    with rageval_hooks.instrument(
+        metrics=[], models="lexical", sample_rate=rate, tracer_provider=traced.provider
+    ) as handle:
+        chain = answering(SUPPORTED, UNSUPPORTED) | make_guard()
+        assert call(chain, "When was the pier opened?") == SUPPORTED
+        assert call(chain, "When was the pier opened?") == FALLBACK
+        assert handle.flush(10)
+        assert handle.stats()["open_runs"] == 0
+        assert handle.stats()["turns"] == 2 * rate
+    assert [span.attributes["rageval.guard.verdict"] for span in traced.decisions] == ["supported", "unsupported"]
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("key", ["context", "source_documents"])
+def test_without_a_captured_turn_the_passages_are_under_a_key(call: Callable[..., Any], key: str) -> None:
+    """The mapping keeps its other keys, and has the decision."""
+    chain = RunnableLambda(lambda answer: {key: DOCUMENTS, "answer": answer, "extra": 1}) | make_guard()
+    assert call(chain, SUPPORTED)["answer"] == SUPPORTED
+    blocked = call(chain, UNSUPPORTED)
+    assert blocked["answer"] == FALLBACK
+    assert (blocked[key], blocked["extra"]) == (DOCUMENTS, 1)
+    assert blocked["rageval_guard"]["verdict"] == "unsupported"
+
+
+def test_a_message_keeps_its_id_and_has_the_decision() -> None:
+    """Nothing is sent to a provider in the next call: the decision is in the response's metadata."""
+    message = AIMessage(UNSUPPORTED, id="m1", response_metadata={"model_name": "m"})
+    checked = make_guard().invoke({"context": PASSAGE, "answer": message})["answer"]
+    assert (checked.content, checked.id, checked.response_metadata) == (FALLBACK, "m1", {"model_name": "m"})
+    alone = make_guard(on_error="closed").invoke(message)
+    assert alone.response_metadata["rageval_guard"]["action"] == "replaced"
+    assert message.content == UNSUPPORTED
+
+
+def test_an_output_without_an_answer_passes() -> None:
+    """A guard never breaks a chain."""
+    for value in (7, {"documents": [PASSAGE]}, AIMessage("", tool_calls=[{"name": "t", "args": {}, "id": "1"}])):
+        assert make_guard(on_error="closed").invoke(value) == value
+
+
+@pytest.mark.parametrize("call", [*CALLS, *STREAMS])
+def test_regenerate_behind_a_chain_is_an_error(call: Callable[..., Any]) -> None:
+    """A guard there cannot run the chain again."""
+    with pytest.raises(ConfigurationError, match=r"guard\.wrap"):
+        call(RunnablePassthrough() | make_guard(on_fail="regenerate"), "answer")
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_around_a_chain_a_blocked_answer_is_written_again(call: Callable[..., Any], traced: Traced) -> None:
+    """Without instrument(): the passages are what retrievers returned."""
+    guard = make_guard(traced, on_fail="regenerate")
+    assert call(guard.wrap(answering(UNSUPPORTED, SUPPORTED)), "When?") == SUPPORTED
+    assert [span.attributes["rageval.guard.action"] for span in traced.decisions] == ["regenerated", "passed"]
+    assert [span.attributes["rageval.guard.attempt"] for span in traced.decisions] == [1, 2]
+
+
+@pytest.mark.parametrize("call", [*CALLS, *STREAMS])
+def test_regenerating_ends_with_the_fallback(call: Callable[..., Any]) -> None:
+    """The chain runs once more than max_regenerations, and not again."""
+    asked: list[str] = []
+
+    def script(messages: Any) -> str:
+        asked.append("")
+        return UNSUPPORTED
+
+    guard = make_guard(on_fail="regenerate", max_regenerations=2)
+    answer = call(guard.wrap(lcel(script, DOCUMENTS)), "When?")
+    assert "".join(answer) == FALLBACK
+    assert len(asked) == 3
+
+
+def test_the_chain_gets_the_reason_under_the_feedback_key() -> None:
+    """Empty in the first run."""
+    seen: list[str] = []
+
+    def run(value: dict[str, Any]) -> dict[str, Any]:
+        seen.append(value["feedback"])
+        return {"context": PASSAGE, "answer": SUPPORTED if value["feedback"] else UNSUPPORTED}
+
+    guard = make_guard(on_fail="regenerate")
+    result = guard.wrap(RunnableLambda(run), feedback_key="feedback").invoke({"question": "When?"})
+    assert result["answer"] == SUPPORTED
+    assert seen[0] == ""
+    assert seen[1].startswith("groundedness 0.00 is below")
+
+
+# --------------------------------------------------------------------------- streams
+
+
+@pytest.mark.parametrize("read", STREAMS)
+def test_an_unsupported_sentence_of_a_stream_is_not_shown(read: Callable[..., Any]) -> None:
+    """What was shown before stays, and the fallback follows."""
+    chain = streaming(
+        {"context": [PASSAGE]}, *({"answer": word + " "} for word in f"{SUPPORTED} {UNSUPPORTED}".split())
+    )
+    chunks = read(chain | make_guard(), "?")
+    assert chunks[0] == {"context": [PASSAGE]}
+    assert "".join(chunk.get("answer", "") for chunk in chunks) == f"{SUPPORTED} \n\n{FALLBACK}"
+
+
+@pytest.mark.parametrize("read", STREAMS)
+def test_a_captured_stream_is_checked_and_the_turn_is_what_the_user_got(read: Callable[..., Any]) -> None:
+    """The passages are those of the turn whose stream is being read."""
+    answer = f"{SUPPORTED} {SECOND}"
+    with rageval_hooks.instrument(metrics=[], exporters=[], models="lexical"):
+        assert "".join(read(answering(answer) | make_guard(), "When?")) == answer
+        assert "".join(read(answering(UNSUPPORTED) | make_guard(), "When?")) == FALLBACK
+
+
+def test_the_first_sentence_is_shown_when_the_second_one_begins() -> None:
+    """Held back is one sentence at most."""
+    taken: list[str] = []
+
+    def write(_: Iterator[Any]) -> Iterator[str]:
+        for word in f"{SUPPORTED} {SECOND} {SECOND}".split():
+            taken.append(word)
+            yield word + " "
+
+    guarded = (RunnableGenerator(write) | make_guard(on_error="open")).stream("?")
+    next(guarded)
+    assert len(taken) <= len(SUPPORTED.split()) + 1
+
+
+def test_chunks_of_messages_are_split_between_sentences() -> None:
+    """Added up, they are the whole message, with its usage once."""
+    usage = {"input_tokens": 3, "output_tokens": 4, "total_tokens": 7}
+    pieces = [
+        AIMessageChunk("The new pier was opened in September", id="m"),
+        AIMessageChunk(" 2019. It is 200 metres", id="m", usage_metadata=usage),
+        AIMessageChunk(" long.", id="m"),
+    ]
+    chunks = list((streaming(*pieces) | make_guard()).stream("?"))
+    assert [chunk.content for chunk in chunks] == [
+        "The new pier was opened in September",
+        " 2019. ",
+        "It is 200 metres",
+        " long.",
+    ]
+    whole = sum(chunks[1:], start=chunks[0])
+    assert (whole.content, whole.usage_metadata, whole.id) == (f"{SUPPORTED} {SECOND}", usage, "m")
+
+
+def test_a_streamed_refusal_passes_sentence_by_sentence() -> None:
+    """Courtesies claim nothing either."""
+    answer = "I'm sorry. The passages do not mention hotels. Please contact the office."
+    chain = streaming({"context": [PASSAGE]}, *({"answer": word + " "} for word in answer.split()))
+    chunks = list((chain | make_guard(on_error="closed", threshold=1.0)).stream("?"))
+    assert "".join(chunk.get("answer", "") for chunk in chunks).strip() == answer
+
+
+def test_a_line_that_leads_to_the_next_is_shown_with_it() -> None:
+    """It has no support of its own."""
+    answer = f"Here is what I found:\n{SUPPORTED}"
+    chunks = list((streaming({"context": [PASSAGE]}, {"answer": answer}) | make_guard()).stream("?"))
+    assert chunks[1:] == [{"answer": answer}]
+
+
+def test_a_flagged_stream_is_not_held_back(traced: Traced) -> None:
+    """The whole answer is checked at its end."""
+    pieces = [{"context": [PASSAGE]}, {"answer": f"{SUPPORTED} "}, {"answer": UNSUPPORTED}]
+    assert list((streaming(*pieces) | make_guard(traced, on_fail="flag")).stream("?")) == pieces
+    assert traced.decision.attributes["rageval.guard.action"] == "flagged"
+
+
+@pytest.mark.parametrize("read", STREAMS)
+def test_a_stream_raises_at_the_first_unsupported_sentence(read: Callable[..., Any]) -> None:
+    """The application sees the exception where it reads the stream."""
+    with pytest.raises(AnswerBlockedError):
+        read(streaming({"context": [PASSAGE]}, {"answer": UNSUPPORTED}) | make_guard(on_fail="raise"), "?")
+
+
+@pytest.mark.parametrize("read", STREAMS)
+def test_a_blocked_stream_begins_again_while_nothing_was_shown(read: Callable[..., Any]) -> None:
+    """After that, the fallback follows."""
+    guard = make_guard(on_fail="regenerate")
+    assert "".join(read(guard.wrap(answering(UNSUPPORTED, SUPPORTED)), "When?")) == SUPPORTED
+    late = read(guard.wrap(answering(f"{SUPPORTED} {UNSUPPORTED}", SUPPORTED)), "When?")
+    assert "".join(late) == f"{SUPPORTED} \n\n{FALLBACK}"

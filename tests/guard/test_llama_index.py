@@ -1,0 +1,84 @@
+"""A guard around a query engine of LlamaIndex."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import rageval_hooks
+from rageval_hooks import ConfigurationError
+from tests.guard.conftest import FALLBACK, UNSUPPORTED, Traced, make_guard
+from tests.integrations.llama_index.fakes import index, llm
+
+SUPPORTED = "The pier was opened in 2019."
+
+
+def query(engine: Any) -> Any:
+    return engine.query("When was the pier opened?")
+
+
+def aquery(engine: Any) -> Any:
+    return asyncio.run(engine.aquery("When was the pier opened?"))
+
+
+def streamed(engine: Any) -> str:
+    return "".join(query(engine).response_gen)
+
+
+def astreamed(engine: Any) -> str:
+    async def read() -> str:
+        response = await engine.aquery("When was the pier opened?")
+        return "".join([text async for text in response.response_gen])
+
+    return asyncio.run(read())
+
+
+@pytest.mark.parametrize("call", [query, aquery])
+@pytest.mark.parametrize("rate", [1.0, 0.0, None])
+def test_an_unsupported_answer_is_replaced(call: Callable[..., Any], rate: float | None, traced: Traced) -> None:
+    """With a captured turn, with one that is sampled out, and without instrument()."""
+    handle = None
+    if rate is not None:
+        handle = rageval_hooks.instrument(
+            metrics=[], models="lexical", sample_rate=rate, tracer_provider=traced.provider
+        )
+    try:
+        guard = make_guard(traced, on_error="closed")
+        passed = call(guard.wrap_query_engine(index().as_query_engine(llm=llm(SUPPORTED))))
+        assert (passed.response, passed.metadata["rageval_guard"]["verdict"]) == (SUPPORTED, "supported")
+        blocked = call(guard.wrap_query_engine(index().as_query_engine(llm=llm(UNSUPPORTED))))
+        assert (blocked.response, len(blocked.source_nodes)) == (FALLBACK, 2)
+        assert handle is None or handle.flush(10)
+        assert handle is None or handle.stats()["open_runs"] == 0
+    finally:
+        if handle is not None:
+            handle.shutdown()
+    assert [span.attributes["rageval.guard.verdict"] for span in traced.decisions] == ["supported", "unsupported"]
+
+
+@pytest.mark.parametrize("read", [streamed, astreamed])
+@pytest.mark.parametrize("rate", [1.0, 0.0, None])
+def test_a_stream_is_checked_sentence_by_sentence(read: Callable[..., str], rate: float | None) -> None:
+    """What was shown before the unsupported sentence stays."""
+    handle = None
+    if rate is not None:
+        handle = rageval_hooks.instrument(metrics=[], exporters=[], models="lexical", sample_rate=rate)
+    try:
+        guard = make_guard(on_error="closed")
+        for answer, shown in ((SUPPORTED, SUPPORTED), (f"{SUPPORTED} {UNSUPPORTED}", f"{SUPPORTED} \n\n{FALLBACK}")):
+            engine = index().as_query_engine(llm=llm(answer), streaming=True)
+            assert read(guard.wrap_query_engine(engine)) == shown
+        assert handle is None or handle.flush(10)
+        assert handle is None or handle.stats()["open_runs"] == 0
+    finally:
+        if handle is not None:
+            handle.shutdown()
+
+
+def test_regenerate_is_an_error() -> None:
+    """A query engine cannot be told why its answer was blocked."""
+    with pytest.raises(ConfigurationError, match="wrap_query_engine"):
+        make_guard(on_fail="regenerate").wrap_query_engine(index().as_query_engine(llm=llm()))
