@@ -11,6 +11,7 @@ import typer
 from rageval_hooks.cli.demo import demo
 from rageval_hooks.cli.generate import generate
 from rageval_hooks.cli.metrics import metrics
+from rageval_hooks.cli.models import models
 from rageval_hooks.cli.plot import plot
 from rageval_hooks.cli.report import report
 from rageval_hooks.cli.run import run
@@ -53,6 +54,7 @@ app.command()(run)
 # Everything after the program's name belongs to the application, options too.
 app.command("run-app", context_settings={"allow_interspersed_args": False})(run_app)
 app.command()(metrics)
+app.add_typer(models, name="models")
 app.command()(score)
 app.command()(report)
 app.command()(plot)

@@ -10,6 +10,7 @@ from typing import Any
 
 import typer
 
+from rageval_hooks.cli.output import print_columns
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.metrics.base import REGISTRY, Metric, ScoreDefinition, Threshold
 from rageval_hooks.metrics.support.plan import Plan, SharedCall, TurnSize, plan_calls
@@ -77,7 +78,7 @@ def print_metrics(names: Sequence[str], form: str) -> None:
         rows: list[tuple[str, ...]] = [_COLUMNS]
         for metric in metrics:
             rows += [_cells(metric, score) for score in _scores(metric)]
-        _print_columns(rows)
+        print_columns(rows)
 
 
 def markdown(metrics: Iterable[Metric]) -> str:
@@ -254,14 +255,6 @@ def _row(cells: Iterable[str]) -> str:
     # A bar or a line break in a cell would end it.
     escaped = [" ".join(cell.split()).replace("|", "\\|") for cell in cells]
     return f"| {' | '.join(escaped)} |"
-
-
-def _print_columns(rows: Sequence[Sequence[str]]) -> None:
-    """Print rows for programs: one line each, columns two spaces apart."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = map(str.ljust, row, widths)
-        typer.echo("  ".join(cells).rstrip())
 
 
 def _all_thresholds(metrics: Iterable[Metric]) -> list[tuple[str, ...]]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rageval_hooks.offline.records.record import Record
     from rageval_hooks.offline.report import BertScore
 
-__all__ = ["check_output", "is_same_file", "load_encoder", "say", "watch_records", "write_file"]
+__all__ = ["check_output", "is_same_file", "load_encoder", "print_columns", "say", "watch_records", "write_file"]
 
 
 def say(line: str) -> None:
@@ -24,6 +24,14 @@ def say(line: str) -> None:
     from rageval_hooks.text.formatting import flat
 
     typer.echo(f"rageval-hooks: {flat(line)}", err=True)
+
+
+def print_columns(rows: Sequence[Sequence[str]]) -> None:
+    """Print rows for programs and people: one line each, columns two spaces apart."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = map(str.ljust, row, widths)
+        typer.echo("  ".join(cells).rstrip())
 
 
 def check_output(output: Path | None, files: Sequence[Path]) -> None:
