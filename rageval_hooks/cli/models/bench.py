@@ -233,7 +233,7 @@ def _summary(result: Result, metric: str, case: Case, times: Sequence[float], to
 
 
 def _turns(case: Case) -> Iterator[Turn]:
-    """Yield turns of a size without end, the same in every run, each with passages of its own."""
+    """Yield turns of a size without end, the same in every run, each with new passages."""
     generator = random.Random(0)  # noqa: S311 - the same texts in every run
     sentences = [section.text[start:end] for section in load_handbook() for start, end in sentence_spans(section.text)]
     for number in itertools.count(1):
