@@ -65,8 +65,8 @@ class RecordingServer:
 
 
 @contextmanager
-def recording_server(respond: Respond = lambda _: Reply()) -> Iterator[RecordingServer]:
-    """Run a server. A text in a reply's body is sent as plain text, anything else as JSON."""
+def recording_server(respond: Respond = lambda _: Reply(), *, port: int = 0) -> Iterator[RecordingServer]:
+    """Run a server, on a free port by default. A text in a reply is sent as plain text, anything else as JSON."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -105,7 +105,7 @@ def recording_server(respond: Respond = lambda _: Reply()) -> Iterator[Recording
         def log_message(self, *args: Any) -> None:
             pass
 
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    http = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     http.daemon_threads = True
     server = RecordingServer(f"http://127.0.0.1:{http.server_port}", respond)
     thread = threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True)

@@ -11,12 +11,22 @@ import pytest
 from langsmith import Client
 from langsmith.integrations.otel import langsmith_run_id_from_otel_span_id
 
+import rageval_hooks
 from rageval_hooks.exporters.langsmith import LangsmithAutoExporter, LangsmithExporter
 from tests.exporters.recording import Recorded, RecordingServer, Reply, recording_server
 from tests.exporters.scored_turns import RESULTS, SPAN, TRACE, evaluation
+from tests.integrations.langchain.fakes import lcel
 
 PROJECT = "7d0c3d9a-4c1e-4f0e-9d5f-3f0f3b3f0001"
 RUN = "7d0c3d9a-4c1e-4f0e-9d5f-3f0f3b3f0002"
+BATCHES_AS_JSON = {
+    "use_multipart_endpoint": False,
+    "scale_up_qsize_trigger": 1000,
+    "scale_up_nthreads_limit": 1,
+    "scale_down_nempty_trigger": 4,
+    "size_limit": 100,
+    "size_limit_bytes": 1_000_000,
+}
 
 
 def respond(request: Recorded) -> Reply:
@@ -75,14 +85,32 @@ def test_the_json_is_that_of_langsmiths_sdk(server: RecordingServer) -> None:
     assert server.requests[-1].path == "/feedback"
 
 
-def test_the_run_of_langchain_gets_the_feedback_if_langsmith_traces_it(
+def test_feedback_is_on_the_run_that_langsmiths_tracer_sends(
     server: RecordingServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else the run that LangSmith makes of the turn's span."""
-    monkeypatch.setattr("langsmith.utils.tracing_is_enabled", lambda: True)
-    send(LangsmithExporter(server.url, api_key="key"), id=RUN, framework="langchain")
-    assert feedback(server)["groundedness"]["run_id"] == RUN
+    """The tracer is the real one."""
+    sdk = Client(api_url=server.url, api_key="key", info={"batch_ingest_config": BATCHES_AS_JSON})
+    monkeypatch.setattr("langsmith.run_trees._CLIENT", sdk)
+    monkeypatch.setattr("langsmith._internal._context._GLOBAL_TRACING_ENABLED", True)
+    exporter = LangsmithExporter(server.url, api_key="key")
+    with rageval_hooks.instrument(
+        metrics=["unsupported_facts"], models="lexical", exporters=["otel", exporter]
+    ) as handle:
+        lcel().invoke("When?")
+        assert handle.flush(20)
+    sdk.flush()
+    sdk.cleanup()
 
+    runs = [run for body in server.posted("/runs/batch") for run in body["post"]]
+    [root] = {run["id"] for run in runs if run.get("parent_run_id") is None}
+    assert feedback(server)["unsupported_facts"]["run_id"] == root
+
+
+def test_other_runs_are_those_that_langsmith_makes_of_spans(
+    server: RecordingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of other frameworks, and of LangChain if LangSmith's tracer sends spans only."""
+    monkeypatch.setattr("langsmith._internal._context._GLOBAL_TRACING_ENABLED", True)
     send(LangsmithExporter(server.url, api_key="key"), id=RUN, framework="llama_index")
     assert feedback(server)["groundedness"]["run_id"] == "00000000-0000-0000-1234-567890abcdef"
 
@@ -93,7 +121,7 @@ def test_the_run_of_langchain_gets_the_feedback_if_langsmith_traces_it(
 
 def test_by_itself_beside_langsmiths_tracer(server: RecordingServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only for what that tracer sends: LangChain's runs."""
-    monkeypatch.setattr("langsmith.utils.tracing_is_enabled", lambda: True)
+    monkeypatch.setattr("langsmith._internal._context._GLOBAL_TRACING_ENABLED", True)
     monkeypatch.setenv("LANGCHAIN_API_KEY", "key")
     monkeypatch.setenv("LANGCHAIN_ENDPOINT", server.url)
     send(LangsmithAutoExporter(), id=RUN, framework="llama_index")

@@ -4,75 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from rageval_hooks import ConfigurationError, Evaluation, Score
-from rageval_hooks.exporters.datadog import DatadogAutoExporter, DatadogExporter
 from rageval_hooks.exporters.delivery import ScoreApiExporter
-from rageval_hooks.exporters.langfuse import LangfuseAutoExporter, LangfuseExporter
-from rageval_hooks.exporters.langsmith import LangsmithAutoExporter, LangsmithExporter
 from tests.exporters.recording import Recorded, RecordingServer, Reply, recording_server, shaky
+from tests.exporters.score_backends import BACKENDS, SECRET, Backend
 from tests.exporters.scored_turns import RESULTS, evaluation
-
-SECRET = "sk-do-not-show"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Backend:
-    """A score API, as far as these tests differ.
-
-    Attributes:
-        exporter: the exporter's class.
-        automatic: the one that is on by itself.
-        variables: the credentials, as the vendor's SDK reads them.
-        address: the variable with the server's URL.
-        place: where spans go that it recognises, and with which headers.
-        scores: the scores of a request's body.
-        identity: what tells a score from any other, for that backend.
-    """
-
-    exporter: type[ScoreApiExporter]
-    automatic: type[ScoreApiExporter]
-    variables: dict[str, str]
-    address: str
-    place: tuple[str, str]
-    scores: Callable[[Any], list[dict[str, Any]]]
-    identity: Callable[[dict[str, Any]], Any]
-
-
-BACKENDS = {
-    "langfuse": Backend(
-        exporter=LangfuseExporter,
-        automatic=LangfuseAutoExporter,
-        variables={"LANGFUSE_PUBLIC_KEY": "pk-1", "LANGFUSE_SECRET_KEY": SECRET},
-        address="LANGFUSE_BASE_URL",
-        place=("https://cloud.langfuse.com/api/public/otel", ""),
-        scores=lambda body: body,
-        identity=lambda score: (score["id"], score["timestamp"]),
-    ),
-    "langsmith": Backend(
-        exporter=LangsmithExporter,
-        automatic=LangsmithAutoExporter,
-        variables={"LANGSMITH_API_KEY": SECRET},
-        address="LANGSMITH_ENDPOINT",
-        place=("https://eu.api.smith.langchain.com/otel", ""),
-        scores=lambda body: [body],
-        identity=lambda score: score["id"],
-    ),
-    "datadog": Backend(
-        exporter=DatadogExporter,
-        automatic=DatadogAutoExporter,
-        variables={"DD_API_KEY": SECRET},
-        address="DD_LLMOBS_OVERRIDE_ORIGIN",
-        place=("https://otlp.us3.datadoghq.com/v1/traces", "dd-otlp-source=llmobs"),
-        scores=lambda body: body["data"]["attributes"]["metrics"],
-        identity=lambda score: (score["join_on"]["span"]["span_id"], score["label"], score["timestamp_ms"]),
-    ),
-}
 
 
 @pytest.fixture(params=BACKENDS)

@@ -56,6 +56,9 @@ _HURRIED_WAIT = 0.1
 _HURRIED_PAUSE = 1.0
 _CLOSING_PAUSES = (0.1, 0.2, 0.3)
 
+_NAME_FIELDS = ("name", "key", "label")
+"""Where score APIs have a score's name."""
+
 _COUNTERS = ("delivered", "handed_over", "rejected", "dropped", "lost", "unplaced", "errors")
 _UNDELIVERED = ("rejected", "dropped", "lost")
 
@@ -290,7 +293,8 @@ class DeliveryQueue:
             for part in halves(parcels):
                 self._post(destination, part, confirmed=confirmed)
             return
-        name = parcels[0].bodies[0].get("name")
+        body = parcels[0].bodies[0]
+        name = next((body[field] for field in _NAME_FIELDS if field in body), None)
         self._limited_log.warn("rejected", "%s does not accept the score %s: it %s", self.name, name, error)
         self._settle("rejected", 1)
 
