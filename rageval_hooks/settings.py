@@ -71,7 +71,7 @@ _YES_OR_NO = "true or false"
 
 _DEFAULT_EXPORTERS = ("otel", "phoenix-auto", "mlflow-auto", "langfuse-auto", "langsmith-auto", "datadog-auto")
 
-_MAY_HOLD_SECRETS = ("judge_options", "phoenix_endpoint")
+_MAY_HOLD_SECRETS = ("judge_options", "judge_budget_store", "phoenix_endpoint")
 
 
 class ModelSettings(Data):
@@ -159,6 +159,11 @@ class Settings(BaseSettings):
             (``OPENAI_API_KEY``), not from here.
         judge_sample_rate: share of turns that are judged, 0..1, at most ``sample_rate``; or a share for each metric, by
             name, judged or local. Judged turns are a part of the evaluated turns. None to judge every evaluated turn.
+        judge_budget: what the judge may use, such as ``calls_per_day=1000, usd_per_day=5``: calls, tokens or usd, per
+            minute or per day (UTC). All processes with the same ``judge_budget_store`` share it. When it is used up,
+            judging stops, with the reason on the trace; local scores go on.
+        judge_budget_store: where the use is counted: a file for the processes of a host, by default
+            ``rageval-budget.db``, or ``redis://host:6379/0`` for a fleet (``pip install "rageval-hooks[redis]"``).
         thresholds: score name → bound for the label ``pass``: the least value, or the greatest where lower is better.
             None means no label; the name ``"*"`` means every score that is not named. ``"none"`` is short for
             ``{"*": None}``. Other scores have the bound that was measured for their model, if there is one: see
@@ -214,6 +219,12 @@ class Settings(BaseSettings):
     judge_sample_rate: Annotated[Rates | None, NoDecode] = Field(
         default=None, description="a share of turns, 0..1, or such a share by the name of a metric"
     )
+    judge_budget: Annotated[dict[str, Annotated[FiniteFloat, Field(ge=0)]], NoDecode] = Field(
+        default_factory=dict, description="a mapping of limits to numbers, or 'calls_per_day=1000, usd_per_day=5'"
+    )
+    judge_budget_store: SecretStr | None = Field(
+        default=None, description="a path, or a Redis URL such as redis://host:6379/0"
+    )
     thresholds: Annotated[dict[str, Annotated[FiniteFloat, BeforeValidator(_number)] | None], NoDecode] = Field(
         default_factory=dict,
         description="a mapping of score names to numbers, or 'name=number, name=number'; None, or 'none', for no label",
@@ -257,6 +268,14 @@ class Settings(BaseSettings):
         if isinstance(options, dict) and any("key" in str(name).lower() for name in options):
             raise ValueError("has a key in it: set OPENAI_API_KEY, or pass a judge that was made with its key")
         return options
+
+    @field_validator("judge_budget", mode="before")
+    @classmethod
+    def _budget(cls, value: Any) -> Any:
+        limits = _json_or(value, _parse_pairs) if isinstance(value, str) else value
+        if isinstance(limits, Mapping):
+            return {name: _number(amount) for name, amount in limits.items()}
+        return limits
 
     @field_validator("judge_sample_rate", mode="before")
     @classmethod

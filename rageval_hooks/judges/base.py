@@ -89,10 +89,12 @@ class Judge(ABC):
     Attributes:
         name: the provider, for example ``openai``. As a class attribute it is the provider in ``"provider:model"``.
         model: the requested model.
+        has_known_price: True if each answer says what it cost. A budget in USD needs that.
     """
 
     name: str
     model: str
+    has_known_price: bool = False
 
     @classmethod
     def from_model(cls, model: str, **options: Any) -> Self:

@@ -85,6 +85,7 @@ class FakeJudge(Judge):
         self._queue = None if callable(script) or isinstance(script, Mapping) else iter(script)
         self._usage = usage
         self._cost = cost
+        self.has_known_price = cost is not None
         self._lock = ForkSafeLock()
         self._failures: Counter[str] = Counter()
 

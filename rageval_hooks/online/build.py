@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rageval_hooks.budgets import with_budget
 from rageval_hooks.errors import ConfigurationError, UnknownNameError
 from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.judges.base import Judge
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
 __all__ = ["Parts", "resolve_metrics", "resolve_parts", "resolve_thresholds"]
+
+_BUDGET_FILE = "rageval-budget.db"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,14 +117,21 @@ def _resolve_exporters(
 def _resolve_judge(given: object, settings: Settings, plain: Mapping[str, Any]) -> Judge | None:
     wanted = settings.judge if given is None else given
     if wanted is not None:
-        return resolve_judge(wanted, **settings.judge_options)
+        judge = resolve_judge(wanted, **settings.judge_options)
+        return with_budget(judge, settings.judge_budget, _budget_store(settings)) if settings.judge_budget else judge
     # A rate by metric names may be for local metrics; a single rate is for judge metrics only.
     is_single_rate = isinstance(plain.get("judge_sample_rate"), (int, float))
-    if plain.get("judge_options") or is_single_rate:
+    if plain.get("judge_options") or plain.get("judge_budget") or is_single_rate:
         raise ConfigurationError(
-            "judge_options and judge_sample_rate need a judge: pass judge=, such as 'openai:gpt-5-mini', or omit them"
+            "judge_options, judge_budget and judge_sample_rate need a judge: pass judge=, such as 'openai:gpt-5-mini', "
+            "or omit them"
         )
     return None
+
+
+def _budget_store(settings: Settings) -> str:
+    store = settings.judge_budget_store
+    return _BUDGET_FILE if store is None else store.get_secret_value()
 
 
 def resolve_metrics(given: Iterable[AnyMetric] | None, judge: Judge | None, settings: Settings) -> list[Metric]:

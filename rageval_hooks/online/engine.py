@@ -9,6 +9,7 @@ from concurrent.futures import Executor
 from copy import copy
 from typing import Final, NamedTuple
 
+from rageval_hooks.budgets import BudgetSpentError
 from rageval_hooks.errors import ConfigurationError, ModelNotReadyError, OverBudgetError
 from rageval_hooks.judges.base import Judge
 from rageval_hooks.metrics.base import Metric
@@ -19,7 +20,7 @@ from rageval_hooks.models import Models, Role
 from rageval_hooks.online.job import Job, MetricSpec, create_metric, describe_metric
 from rageval_hooks.online.thresholds import Thresholds
 from rageval_hooks.runtime.suppression import suppress, suppressed
-from rageval_hooks.score import Evaluation, Result, Score, Skipped, Stage
+from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped, Stage
 from rageval_hooks.settings import LEXICAL, ModelSettings
 from rageval_hooks.turn import Turn
 
@@ -235,7 +236,7 @@ class Engine:
             found: Sequence[Result] = [metric.skip("no judge is configured in this process")]
         else:
             found = await compute_judged(metric, case)
-        results = [self._finish(result, spec, metric) for result in found]
+        results = [_without_budget(self._finish(result, spec, metric)) for result in found]
         part = self._evaluation(turn, results, stage, started, {spec.name: self.clock() - started})
         part = part.model_copy(update={"id": Job(turn=turn, metrics=(spec,)).key})
         if on_part is not None:
@@ -284,6 +285,13 @@ class Engine:
 class _OwnMetric(NamedTuple):
     metric: Metric
     spec: MetricSpec
+
+
+def _without_budget(result: Result) -> Result:
+    """Return a result as skipped if a shared budget is used up: nothing failed."""
+    if isinstance(result, Failed) and result.error_type == BudgetSpentError.kind:
+        return Skipped(name=result.name, reason=result.message, metric=result.metric)
+    return result
 
 
 def _is_same(own: MetricSpec, spec: MetricSpec) -> bool:

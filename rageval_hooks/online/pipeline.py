@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rageval_hooks.budgets import SharedBudgetJudge
 from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.judges.base import Judge
 from rageval_hooks.metrics.base import AnyMetric, Metric
@@ -250,4 +251,5 @@ class Pipeline:
             "models": {role: self.models.state(role) for role in sorted(roles)},
             "exporters": self._stages.delivery.exporter_stats(),
             "judge": None if self.judge is None else self.judge.stats(),
+            "judge_budget": self.judge.budget.stats() if isinstance(self.judge, SharedBudgetJudge) else None,
         }

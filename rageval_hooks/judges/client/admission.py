@@ -25,10 +25,12 @@ class Admission:
     Attributes:
         sent: True if it was sent.
         cost: USD; 0 if there was no answer, None if the answer's price is unknown.
+        tokens: input and output tokens; 0 if there was no answer, None if the answer does not report them.
     """
 
     sent: bool = False
     cost: float | None = 0.0
+    tokens: float | None = 0.0
 
 
 class Gate(ABC):

@@ -289,6 +289,7 @@ class JudgeCall(Generic[T]):
             outcome = await self._attempt(request)
             admission.cost = self._note(outcome)
             if isinstance(outcome, Reply):
+                admission.tokens = None if outcome.usage is None else outcome.usage.total_tokens
                 if outcome.usage is not None:
                     ticket.settle(outcome.usage.total_tokens)
                 permit.succeeded()

@@ -146,7 +146,7 @@ class RemoteJudge(Judge):
         return await self._ask_once(question, gate, self._cache)
 
     @property
-    def has_known_price(self) -> bool:
+    def has_known_price(self) -> bool:  # type: ignore[override]  # read only here
         """True if what its answers cost is known."""
         return self._context.cost(Usage(input_tokens=1, output_tokens=1), self.model) is not None
 

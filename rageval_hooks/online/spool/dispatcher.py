@@ -37,7 +37,7 @@ __all__ = ["SpoolDispatcher"]
 _logger = logging.getLogger(__name__)
 
 _CONCURRENT = 32
-"""Jobs of a process that are evaluated at the same time. The judge has a limit of its own."""
+"""Jobs of a process that are evaluated at the same time. The judge has its own limit."""
 
 _REMEMBERED = 64
 """Own jobs of which the analysis is kept until they are evaluated; the others are read from the file."""
@@ -258,7 +258,7 @@ class SpoolDispatcher:
         return False if stays else None
 
     def _ask(self, apply: Callable[[SpoolFile], tuple[int, int] | None], timeout: float) -> tuple[int, int] | None:
-        """Return an answer from the file; None if there is none in time."""
+        """Return an answer from the file; None without an answer in time."""
         answers: list[tuple[int, int] | None] = []
         answered = Signal()
 

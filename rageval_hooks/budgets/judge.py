@@ -1,0 +1,303 @@
+"""A judge with a budget that it shares with other processes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+
+from rageval_hooks.budgets.errors import BudgetSpentError, BudgetUnavailableError
+from rageval_hooks.budgets.limits import Limit, Unit, parse_limits
+from rageval_hooks.budgets.redis_store import RedisBudget
+from rageval_hooks.budgets.sqlite_store import SQLiteBudget
+from rageval_hooks.budgets.store import BudgetStore, Reserved
+from rageval_hooks.errors import ConfigurationError, JudgeError
+from rageval_hooks.judges.base import AnyMessage, Judge, Judgement
+from rageval_hooks.judges.client.admission import Admission, Gate
+from rageval_hooks.judges.client.remote import RemoteJudge
+from rageval_hooks.runtime.event_loops import PerLoop
+from rageval_hooks.runtime.executors import ForkSafeLock
+
+__all__ = ["SharedBudgetJudge", "with_budget"]
+
+_logger = logging.getLogger(__name__)
+T = TypeVar("T", bound=BaseModel)
+R = TypeVar("R")
+
+_REST_SECONDS = 5.0
+"""After a refusal or an error, the store is not asked for so long."""
+
+_REMEMBERED_CALLS = 50
+_UNKNOWN_TOKENS = 2000.0
+"""Tokens of a call that does not report them, if no other call did."""
+
+
+class _LargestCall:
+    """The largest of the last calls, as an estimate for the next one.
+
+    Several calls run at the same time. A mean would let them exceed the limit together.
+    """
+
+    def __init__(self) -> None:
+        self._calls: dict[Unit, deque[float]] = {
+            "tokens": deque(maxlen=_REMEMBERED_CALLS),
+            "usd": deque(maxlen=_REMEMBERED_CALLS),
+        }
+
+    def add(self, unit: Unit, amount: float) -> None:
+        if amount > 0:
+            self._calls[unit].append(amount)
+
+    def get(self, unit: Unit) -> float:
+        """Return the amount; 0 if it is not known."""
+        return max(self._calls[unit], default=0.0)
+
+
+class SharedBudget(Gate):
+    """Admits requests to a judge as long as they fit into limits that processes share.
+
+    A request is counted before it is sent, with the size of the largest of the last ones, and corrected after it. Until
+    the first answer, requests of a process run one at a time. So a process exceeds a limit by one request at most.
+
+    Args:
+        limits: the limits.
+        store: counts.
+        model: the judge, for messages.
+    """
+
+    def __init__(self, limits: tuple[Limit, ...], store: BudgetStore, model: str) -> None:
+        self._limits = limits
+        self._store = store
+        self._model = model
+        self._largest = _LargestCall()
+        self._first: PerLoop[asyncio.Lock] = PerLoop(asyncio.Lock)
+        self._lock = ForkSafeLock()
+        self._closed_until = 0.0
+        self._closed: JudgeError | None = None
+        self._logged: tuple[str, float] = ("", 0.0)
+        self._counts: Counter[str] = Counter()
+        self._used: dict[str, float] = {}
+
+    @property
+    def is_open(self) -> bool:
+        """False for a while after a refusal."""
+        return time.monotonic() >= self._closed_until
+
+    def stats(self) -> dict[str, Any]:
+        """Return each limit with what was used when this process asked last, and the numbers of refusals and errors."""
+        limits = {limit.name: {"limit": limit.amount, "used": self._used.get(limit.name)} for limit in self._limits}
+        with self._lock:
+            return {
+                "store": str(self._store),
+                "limits": limits,
+                "refused": self._counts["refused"],
+                "unavailable": self._counts["unavailable"],
+            }
+
+    @asynccontextmanager
+    async def request(self) -> AsyncIterator[Admission]:
+        """Admit a request, and count what it used.
+
+        Raises:
+            BudgetSpentError: the budget is used up.
+            BudgetUnavailableError: the counts cannot be read.
+        """
+        async with self._one_at_a_time():
+            estimate: dict[Unit, float] = {
+                "calls": 1.0,
+                "tokens": self._largest.get("tokens"),
+                "usd": self._largest.get("usd"),
+            }
+            reserved = await self._reserve(estimate)
+            admission = Admission()
+            try:
+                yield admission
+            finally:
+                used = self._amounts(admission, estimate)
+                changes: dict[Unit, float] = {unit: used[unit] - estimate[unit] for unit in estimate}
+                # Shielded: a call that is cancelled has cost something, too.
+                await asyncio.shield(self._in_thread(lambda: self._correct(reserved, changes)))
+
+    @asynccontextmanager
+    async def _one_at_a_time(self) -> AsyncIterator[None]:
+        """Let one request run at a time until it is known how large requests are."""
+        if self._knows_sizes():
+            yield
+            return
+        async with await self._first.get():
+            yield
+
+    def _knows_sizes(self) -> bool:
+        return all(limit.unit == "calls" or self._largest.get(limit.unit) for limit in self._limits)
+
+    def _amounts(self, admission: Admission, estimate: Mapping[Unit, float]) -> dict[Unit, float]:
+        """Return what a request has used."""
+        if not admission.sent:
+            return {"calls": 0.0, "tokens": 0.0, "usd": 0.0}
+        tokens, cost = admission.tokens, admission.cost
+        if tokens is None:
+            tokens = estimate["tokens"] or _UNKNOWN_TOKENS
+        if cost is None:
+            self._refuse_unpriced()
+        self._largest.add("tokens", tokens)
+        self._largest.add("usd", cost or 0.0)
+        return {"calls": 1.0, "tokens": tokens, "usd": estimate["usd"] if cost is None else cost}
+
+    def _refuse_unpriced(self) -> None:
+        """Stop if money is limited and an answer has no price."""
+        if any(limit.unit == "usd" for limit in self._limits):
+            reason = f"the price of {self._model} is not known, so its budget in USD cannot be kept"
+            self._close(BudgetSpentError(reason), float("inf"))
+
+    async def _reserve(self, estimate: Mapping[Unit, float]) -> Reserved:
+        if not self.is_open and self._closed is not None:
+            self._count(self._closed)
+            raise _copy(self._closed)
+        try:
+            outcome = await self._in_thread(lambda: self._store.reserve(self._limits, estimate))
+        except BudgetUnavailableError as error:
+            self._close(error, _REST_SECONDS)
+            self._log("unavailable", f"{error.message}: the judge is not asked", _REST_SECONDS * 12)
+            self._count(error)
+            raise
+        if isinstance(outcome, Reserved):
+            self._note(outcome.used)
+            return outcome
+        reason = f"the judge's budget of {outcome.limit} is used up"
+        refusal = BudgetSpentError(reason)
+        self._close(refusal, min(_REST_SECONDS, outcome.resets_in))
+        self._log(
+            outcome.limit.name,
+            f"{reason}: judging stops for {_duration(outcome.resets_in)}; local scores go on",
+            outcome.resets_in,
+        )
+        self._count(refusal)
+        raise refusal
+
+    def _correct(self, reserved: Reserved, changes: Mapping[Unit, float]) -> None:
+        """Count what a request has used; on a thread."""
+        try:
+            self._note(self._store.correct(self._limits, reserved.windows, changes))
+        except BudgetUnavailableError as error:
+            # What was counted in advance stays counted.
+            self._close(error, _REST_SECONDS)
+            self._count(error)
+
+    def _note(self, used: Iterable[float]) -> None:
+        self._used = {limit.name: round(amount, 9) for limit, amount in zip(self._limits, used, strict=True)}
+
+    def _close(self, error: JudgeError, seconds: float) -> None:
+        self._closed, self._closed_until = error, time.monotonic() + seconds
+
+    def _count(self, error: JudgeError) -> None:
+        with self._lock:
+            self._counts["unavailable" if isinstance(error, BudgetUnavailableError) else "refused"] += 1
+
+    def _log(self, kind: str, message: str, seconds: float) -> None:
+        """Write a line once for each kind and period."""
+        logged, until = self._logged
+        if logged == kind and time.monotonic() < until:
+            return
+        self._logged = (kind, time.monotonic() + seconds)
+        _logger.warning("rageval-hooks: %s", message)
+
+    async def _in_thread(self, call: Callable[[], R]) -> R:
+        # Neither a lock of the file nor the network may stop the event loop.
+        return await asyncio.get_running_loop().run_in_executor(None, call)
+
+
+class SharedBudgetJudge(Judge):
+    """Asks another judge as long as a shared budget lasts.
+
+    The judges of this package count each request, retries and corrections included. Answers from their caches cost
+    nothing. Another judge is counted by its answers, and may exceed the budget by its own retries.
+
+    Args:
+        judge: the judge.
+        budget: admits requests.
+    """
+
+    def __init__(self, judge: Judge, budget: SharedBudget) -> None:
+        self.judge = judge
+        self.budget = budget
+        self.name = getattr(judge, "name", type(judge).__name__)
+        self.model = getattr(judge, "model", "?")
+
+    async def complete(
+        self, messages: Iterable[AnyMessage], schema: type[T], *, parameters: Mapping[str, Any] | None = None
+    ) -> Judgement[T]:
+        """Ask one question; see :meth:`Judge.complete`.
+
+        Raises:
+            BudgetSpentError: the budget is used up.
+            BudgetUnavailableError: the counts cannot be read.
+        """
+        # A subclass with its own `complete` may not know the gate.
+        if isinstance(self.judge, RemoteJudge) and type(self.judge).complete is RemoteJudge.complete:
+            return await self.judge.complete(messages, schema, parameters=parameters, gate=self.budget)
+        async with self.budget.request() as admission:
+            admission.sent = True
+            try:
+                judgement = await self.judge.complete(messages, schema, parameters=parameters)
+            except JudgeError as error:
+                admission.cost = error.details.get("cost", 0.0)
+                admission.tokens = sum(error.details.get(f"{kind}_tokens") or 0 for kind in ("input", "output"))
+                raise
+            admission.cost = judgement.cost
+            admission.tokens = None if judgement.usage is None else judgement.usage.total_tokens
+            return judgement
+
+    async def aclose(self) -> None:
+        """Close the connections of the running event loop."""
+        await self.judge.aclose()
+
+    def stats(self) -> dict[str, Any]:
+        """Return the counts of the judge itself."""
+        return self.judge.stats()
+
+
+def with_budget(judge: Judge, limits: Mapping[str, float], store: str) -> SharedBudgetJudge:
+    """Return a judge with a budget.
+
+    Args:
+        judge: the judge.
+        limits: such as ``{"calls_per_day": 1000, "usd_per_day": 5}``.
+        store: the path of a file for the processes of a host, or ``redis://…`` for a fleet.
+
+    Raises:
+        ConfigurationError: a limit has an unknown name, or is in USD and the price of the judge is not known.
+        MissingDependencyError: the store is in Redis, and the package redis is not installed.
+    """
+    parsed = parse_limits(limits)
+    if any(limit.unit == "usd" for limit in parsed) and not getattr(judge, "has_known_price", False):
+        raise ConfigurationError(
+            f"judge_budget is in USD, but the price of {judge} is not known: give it with the judge option "
+            'price_per_1k (USD for 1,000 tokens), install the price list (pip install "rageval-hooks[prices]"), or '
+            "limit calls or tokens. A judge of your own needs an attribute has_known_price = True"
+        )
+    return SharedBudgetJudge(judge, SharedBudget(parsed, _make_store(store), str(judge)))
+
+
+def _make_store(store: str) -> BudgetStore:
+    # "rediss" is Redis with TLS, "unix" a socket of Redis.
+    if store.startswith(("redis://", "rediss://", "unix://")):
+        return RedisBudget(store)
+    return SQLiteBudget(Path(store).expanduser())
+
+
+def _copy(error: JudgeError) -> JudgeError:
+    """Return an equal error: one that is raised again would collect tracebacks."""
+    return type(error)(error.message)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds // 3600:.0f} h {seconds % 3600 // 60:.0f} min" if seconds >= 3600 else f"{seconds / 60:.0f} min"
