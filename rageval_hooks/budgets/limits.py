@@ -13,9 +13,7 @@ Unit = Literal["calls", "tokens", "usd"]
 
 _PERIODS: Final[dict[str, int]] = {"minute": 60, "day": 86_400}
 _KINDS: Final[dict[str, tuple[Unit, str]]] = {
-    f"{unit}_per_{period}": (unit, period)
-    for unit in ("calls", "tokens", "usd")
-    for period in _PERIODS
+    f"{unit}_per_{period}": (unit, period) for unit in ("calls", "tokens", "usd") for period in _PERIODS
 }
 
 
