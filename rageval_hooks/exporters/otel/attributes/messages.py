@@ -1,4 +1,4 @@
-"""Messages and tools as the GenAI conventions write them: JSON in ``gen_ai.input.messages`` and its neighbours."""
+"""Messages and tools as JSON: in the form of the GenAI conventions, and in that of OpenAI's API, which backends draw."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ from rageval_hooks.exporters import semconv
 from rageval_hooks.exporters.otel.attributes.ordering import Attributes, is_json, json_string
 from rageval_hooks.messages import Message, ToolCall
 
-__all__ = ["add_input_messages", "add_output_message", "add_tool_definitions", "parsed", "text_beside"]
+__all__ = [
+    "add_input_messages",
+    "add_output_message",
+    "add_tool_definitions",
+    "chat_request",
+    "chat_response",
+    "parsed",
+    "text_beside",
+]
 
 _INSTRUCTION_ROLES = frozenset({"system", "developer"})
 
@@ -67,6 +75,25 @@ def add_tool_definitions(attributes: Attributes, tools: Iterable[str]) -> None:
         attributes[semconv.TOOL_DEFINITIONS] = json_string(definitions)
 
 
+def chat_request(messages: Iterable[Message]) -> str:
+    """Return a prompt as the body of an OpenAI request.
+
+    Example:
+        ``{"messages": [{"role": "user", "content": "When was the pier opened?"}]}``
+    """
+    return json_string({"messages": [_chat_message(message) for message in messages]})
+
+
+def chat_response(text: str, calls: Sequence[ToolCall], reason: str) -> str:
+    """Return what the model answered as the body of an OpenAI response.
+
+    Example:
+        ``{"choices": [{"index": 0, "message": {"role": "assistant", "content": "In 2019."}, "finish_reason": "stop"}]}``
+    """
+    message = _chat_message(Message(role="assistant", content=text, tool_calls=tuple(calls)))
+    return json_string({"choices": [{"index": 0, "message": message, "finish_reason": reason}]})
+
+
 def text_beside(text: str, calls: Sequence[ToolCall]) -> str:
     """Return the text of a message with tool calls; empty if the text is only the calls as JSON."""
     return "" if calls and is_json(text) else text
@@ -78,6 +105,22 @@ def parsed(text: str) -> Any:
         return from_json(text)
     except ValueError:
         return text
+
+
+def _chat_message(message: Message) -> dict[str, Any]:
+    text = text_beside(message.content, message.tool_calls)
+    chat: dict[str, Any] = {"role": message.role, "content": text if text or not message.tool_calls else None}
+    if message.tool_calls:
+        chat["tool_calls"] = [_chat_call(call) for call in message.tool_calls]
+    if message.tool_call_id is not None:
+        chat["tool_call_id"] = message.tool_call_id
+    if message.name is not None:
+        chat["name"] = message.name
+    return chat
+
+
+def _chat_call(call: ToolCall) -> dict[str, Any]:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
 def _parts(message: Message) -> list[dict[str, Any]]:

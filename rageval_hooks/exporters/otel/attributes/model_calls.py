@@ -11,6 +11,8 @@ from rageval_hooks.exporters.otel.attributes.messages import (
     add_input_messages,
     add_output_message,
     add_tool_definitions,
+    chat_request,
+    chat_response,
     text_beside,
 )
 from rageval_hooks.exporters.otel.attributes.ordering import Attributes, indexed, json_string
@@ -88,15 +90,16 @@ def _add_completion(attributes: Attributes, step: Step, policy: ContentPolicy) -
         return
     _, shown = policy.shows(step)
     text = text_beside(step.output, step.tool_calls)
-    attributes[semconv.OUTPUT_VALUE] = policy.quote(step.output, shown)
-    attributes[semconv.OUTPUT_MIME_TYPE] = semconv.TEXT if text or not shown else semconv.JSON
+    ended_well = step.complete and step.error is None
+    reason = step.finish_reason or ("stop" if ended_well else "error")
+    # MLflow and Langfuse draw a conversation where the values have the form of OpenAI's API.
+    attributes[semconv.OUTPUT_VALUE] = policy.quote(chat_response(text, step.tool_calls, reason), shown)
+    attributes[semconv.OUTPUT_MIME_TYPE] = semconv.JSON if shown else semconv.TEXT
     attributes[indexed(semconv.LLM_OUTPUT_MESSAGE, 0, "role")] = "assistant"
     if text or not step.tool_calls:
         attributes[indexed(semconv.LLM_OUTPUT_MESSAGE, 0, "content")] = policy.quote(text, policy.output_messages)
     _add_calls(attributes, semconv.LLM_OUTPUT_MESSAGE, 0, step.tool_calls, policy, policy.output_messages)
     if shown:
-        ended_well = step.complete and step.error is None
-        reason = step.finish_reason or ("stop" if ended_well else "error")
         add_output_message(attributes, text, step.tool_calls, reason)
 
 
@@ -104,8 +107,8 @@ def _add_prompt(attributes: Attributes, step: Step, policy: ContentPolicy) -> No
     if not step.messages:
         return
     shown, _ = policy.shows(step)
-    attributes[semconv.INPUT_VALUE] = policy.quote(step.messages[-1].content, shown)
-    attributes[semconv.INPUT_MIME_TYPE] = semconv.TEXT
+    attributes[semconv.INPUT_VALUE] = policy.quote(chat_request(step.messages), shown)
+    attributes[semconv.INPUT_MIME_TYPE] = semconv.JSON if shown else semconv.TEXT
     if shown:
         add_input_messages(attributes, step.messages)
     for index, message in enumerate(step.messages):
