@@ -31,8 +31,14 @@ test: $(VENV)/.installed-test
 test-lexical: $(VENV)/.installed-test-lexical
 	$(BIN)/python -m pytest --ignore tests/e2e -n auto
 
-# With a real Phoenix server and a real browser.
-e2e: $(VENV)/.installed-e2e
+# MLflow's server has an environment of its own: it chooses the versions of a hundred packages.
+$(VENV)-mlflow/bin/mlflow: constraints.txt
+	$(PYTHON) -m venv $(VENV)-mlflow
+	$(VENV)-mlflow/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "mlflow>=3.5"
+	@touch $@
+
+# With real servers, Phoenix and MLflow, and a real browser.
+e2e: $(VENV)/.installed-e2e $(VENV)-mlflow/bin/mlflow
 	$(BIN)/python -m pytest tests/e2e tests/offline/report/render/test_html.py
 
 # The unit tests of the frameworks, with and without the hook: exits with 1 if one fails only with it.
@@ -74,4 +80,4 @@ check-version:
 
 
 clean:
-	rm -rf $(VENV) $(VENV)-wheel $(VENV)-node build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(VENV)-wheel $(VENV)-mlflow $(VENV)-node build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

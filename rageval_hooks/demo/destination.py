@@ -22,6 +22,9 @@ __all__ = ["PROJECT", "DemoDestination", "destination"]
 PROJECT = "rageval-demo"
 """The name of the service, of Phoenix's project and of MLflow's experiment."""
 
+_TIMEOUT = 60
+"""Seconds. A server that has just started may need half a minute for its first spans."""
+
 
 class WatchedExporter(SpanExporter):
     """An exporter that remembers whether any export failed."""
@@ -118,7 +121,8 @@ def _connect(place: OtlpPlace, provider: TracerProvider) -> WatchedExporter:
     except ImportError as error:
         raise MissingDependencyError("opentelemetry-exporter-otlp", "otlp", "--otlp or --to") from error
     _check_reachable(place.url)
-    watched = WatchedExporter(OTLPSpanExporter(endpoint=place.url, headers=_headers(place.headers), timeout=10))
+    exporter = OTLPSpanExporter(endpoint=place.url, headers=_headers(place.headers), timeout=_TIMEOUT)
+    watched = WatchedExporter(exporter)
     provider.add_span_processor(BatchSpanProcessor(watched))
     return watched
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import SecretStr
 
 from rageval_hooks.exporters.delivery import Destination, DestinationAbsentError, Item, ScoreApiExporter
-from rageval_hooks.exporters.main_results import ScoreSelection, select_results
-from rageval_hooks.exporters.mlflow.assessments import assessment_items
+from rageval_hooks.exporters.delivery.placing import place_results
+from rageval_hooks.exporters.main_results import ScoreSelection
+from rageval_hooks.exporters.mlflow.assessments import assessments
 from rageval_hooks.exporters.mlflow.connection import (
     DEFAULT_URL,
     EXPERIMENT_HEADER,
@@ -23,9 +24,8 @@ from rageval_hooks.exporters.mlflow.connection import (
 )
 from rageval_hooks.exporters.mlflow.server import MlflowServer
 from rageval_hooks.exporters.otlp_places import OtlpPlace
-from rageval_hooks.exporters.span_places import passage_place
 from rageval_hooks.runtime.urls import safe_url
-from rageval_hooks.score import Evaluation, Result, Score
+from rageval_hooks.score import Evaluation
 from rageval_hooks.settings import SpanSelection
 from rageval_hooks.turn import SpanReference
 
@@ -49,7 +49,7 @@ class MlflowExporter(ScoreApiExporter):
             ``MLFLOW_TRACKING_TOKEN``; ``~/.mlflow/credentials`` is read too.
         capture_content: see :class:`rageval_hooks.settings.Settings`.
         spans: which steps become spans; with ``scores="all"``, scores of passages need their retriever's.
-        scores: ``main`` for up to five results per stage, without usage; ``all`` for every result.
+        scores: ``main`` for the results of quality about the turn; ``all`` adds usage and scores of passages.
         tracer_provider: where the spans go; the application's global one by default.
 
     Raises:
@@ -76,12 +76,12 @@ class MlflowExporter(ScoreApiExporter):
 
     def items(self, evaluation: Evaluation, span: SpanReference) -> Iterator[Item]:
         """Yield the assessments of a stage."""
-        for result in select_results(evaluation.results, self.scores):
-            span_id = self._span_id(result, evaluation, span)
+        placed = place_results(evaluation, span, self.spans, self.scores)
+        for position, (result, span_id) in enumerate(placed):
             if span_id is None:
                 self.queue.count("unplaced", 1)
             else:
-                yield from assessment_items(result, span, span_id)
+                yield from assessments(result, evaluation, span, span_id, position)
 
     def connect(self) -> Destination:
         """Return the server."""
@@ -110,13 +110,6 @@ class MlflowExporter(ScoreApiExporter):
     def _place(self) -> MlflowPlace | None:
         uri = None if self._uri is None else self._uri.get_secret_value()
         return tracking_place(uri, self._token) or place_of_spans(self.provider)
-
-    def _span_id(self, result: Result, evaluation: Evaluation, span: SpanReference) -> str | None:
-        """Return the id of the span that a result is about; None if no known span lists its passage."""
-        if not isinstance(result, Score) or result.target.kind != "passage":
-            return span.span_id
-        place = passage_place(evaluation.turn, result.target.index, self.spans)
-        return None if place is None else place.span_id
 
 
 class MlflowAutoExporter(MlflowExporter):

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from rageval_hooks.exporters.delivery import Answer, HttpApi, TargetsMissingError, UnavailableError, post_each
+from rageval_hooks.exporters.delivery import Answer, HttpApi, TargetsMissingError, UnavailableError
+from rageval_hooks.exporters.delivery.parallel import ParallelPosts
 from rageval_hooks.exporters.mlflow.assessments import ID_KEY
 from rageval_hooks.exporters.mlflow.connection import MlflowPlace, tls
 
@@ -18,6 +19,7 @@ __all__ = ["MlflowServer"]
 _TRACES = "api/3.0/mlflow/traces"
 _EXPERIMENTS = "api/2.0/mlflow/experiments"
 _REQUEST_TIMEOUT = 408
+_WORKERS = 4
 _TIMEOUT = 60.0
 """Seconds. The first request after a start sets up the database, which took 20 seconds on a busy machine."""
 
@@ -47,23 +49,25 @@ class MlflowServer:
         )
         # Ids of assessments whose post had no answer, or a server error: they may be stored all the same.
         self._unsure: set[str] = set()
+        self._posts = ParallelPosts(self._post, workers=_WORKERS)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._http.shown_url!r})"
 
     def post(self, route: str, bodies: Sequence[Mapping[str, Any]], *, confirmed: bool) -> None:
-        """Store assessments, one per request.
+        """Store assessments, one per request, several requests at a time.
 
         Raises:
             TargetsMissingError: a trace has not arrived yet.
             RejectedError: the server does not accept an assessment.
             UnavailableError: the server cannot be reached, does not work, or wants another login.
         """
-        post_each(bodies, self._post)
+        self._posts.post_all(bodies)
 
     def _post(self, body: Mapping[str, Any]) -> None:
-        # The server stores what it gets twice as two assessments, so a repeat looks first.
-        if body["id"] in self._unsure and body["id"] in self._stored_ids(body["trace_id"]):
+        # The server stores what it gets twice as two assessments, so what may be a repeat looks first.
+        may_be_stored = body["look_first"] or body["id"] in self._unsure
+        if may_be_stored and body["id"] in self._stored_ids(body["trace_id"]):
             self._unsure.discard(body["id"])
             return
         self._unsure.add(body["id"])

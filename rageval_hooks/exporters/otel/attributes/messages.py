@@ -1,4 +1,4 @@
-"""Messages and tools as JSON: in the form of the GenAI conventions, and in that of OpenAI's API, which backends draw."""
+"""Messages and tools as JSON: by the GenAI conventions, and in the form of OpenAI's API, which backends draw."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def chat_response(text: str, calls: Sequence[ToolCall], reason: str) -> str:
     """Return what the model answered as the body of an OpenAI response.
 
     Example:
-        ``{"choices": [{"index": 0, "message": {"role": "assistant", "content": "In 2019."}, "finish_reason": "stop"}]}``
+        ``{"choices": [{"message": {"role": "assistant", "content": "In 2019."}, "finish_reason": "stop", …}]}``
     """
     message = _chat_message(Message(role="assistant", content=text, tool_calls=tuple(calls)))
     return json_string({"choices": [{"index": 0, "message": message, "finish_reason": reason}]})

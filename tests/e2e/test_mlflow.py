@@ -1,0 +1,109 @@
+"""The demo against a real MLflow: what the person who opens the list of traces sees."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.e2e.mlflow_server import mlflow_command, serve_mlflow
+
+WRONG = "How long is the new pier on Hallay and what did it cost?"
+
+
+@pytest.fixture(scope="module")
+def mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The real server, with the demo in it."""
+    command = mlflow_command()
+    if command is None:
+        pytest.skip("no MLflow server: make e2e installs it, or set MLFLOW_COMMAND")
+    with serve_mlflow(command, tmp_path_factory.mktemp("mlflow")) as url:
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "MLFLOW_"))}
+        script = "import sys; from rageval_hooks.cli import main; sys.argv[0] = 'rageval-hooks'; main()"
+        done = subprocess.run(
+            [sys.executable, "-c", script, "demo", "--to", "mlflow", "--models", "lexical"],
+            capture_output=True,
+            text=True,
+            timeout=170,
+            env={**clean, "MLFLOW_TRACKING_URI": url, "HF_HUB_OFFLINE": "1"},
+        )
+        assert done.returncode == 0, done.stderr
+        assert f"Open {url}/#/experiments/" in done.stdout
+        yield url
+
+
+def search(url: str, text: str = "") -> list[dict[str, Any]]:
+    """Return the traces of the demo that a filter finds."""
+    name = {"experiment_name": "rageval-demo"}
+    found = httpx.get(f"{url}/api/2.0/mlflow/experiments/get-by-name", params=name, timeout=60).raise_for_status()
+    place = {"experiment_id": found.json()["experiment"]["experiment_id"]}
+    body = {"locations": [{"type": "MLFLOW_EXPERIMENT", "mlflow_experiment": place}], "filter": text}
+    response = httpx.post(f"{url}/api/3.0/mlflow/traces/search", json=body, timeout=60)
+    traces: list[dict[str, Any]] = response.raise_for_status().json().get("traces", [])
+    return traces
+
+
+def test_scores_are_assessments_of_every_trace(mlflow: str) -> None:
+    """Each once: its value, and its label."""
+    traces = search(mlflow)
+
+    assert len(traces) == 6
+    for trace in traces:
+        names = [item["assessment_name"] for item in trace["assessments"]]
+        assert len(names) == len(set(names))
+        assert {"groundedness", "groundedness.label", "unsupported_facts"} <= set(names)
+
+
+@pytest.mark.parametrize("text", ["feedback.unsupported_facts > 0", "feedback.unsupported_facts.label = 'fail'"])
+def test_the_filters_of_the_documentation_find_the_wrong_answer(mlflow: str, text: str) -> None:
+    """By number and by label."""
+    [trace] = search(mlflow, text)
+
+    assert WRONG in trace["request_preview"]
+    [score] = [item for item in trace["assessments"] if item["assessment_name"] == "unsupported_facts"]
+    assert "41.2 million" in score["rationale"]
+
+
+def test_the_pages_show_the_scores_the_documents_and_the_conversation(mlflow: str, browser: Any, out: Path) -> None:
+    """In a browser: columns in the list, and a trace with its steps."""
+    [trace] = search(mlflow, "feedback.unsupported_facts > 0")
+    experiment = trace["trace_location"]["mlflow_experiment"]["experiment_id"]
+    traces = f"{mlflow}/#/experiments/{experiment}/traces"
+    page = browser.new_page(viewport={"width": 1600, "height": 560})
+    # Nothing from other hosts: no fonts, no news.
+    page.route("**/*", lambda route: route.continue_() if route.request.url.startswith(mlflow) else route.abort())
+    page.set_default_timeout(90_000)
+    try:
+        page.goto(traces, wait_until="commit")
+        page.get_by_text("Got it").click()
+        page.locator("[aria-label='Close']").first.click()  # the assistant
+        page.get_by_text("unsupported_facts.label").first.scroll_into_view_if_needed()
+        page.get_by_text("Fail", exact=True).first.wait_for()
+        listed = page.inner_text("body")
+        page.screenshot(path=str(out / "mlflow-list.png"))
+
+        page.set_viewport_size({"width": 1600, "height": 900})
+        page.goto(f"{traces}?selectedEvaluationId={trace['trace_id']}", wait_until="commit")
+        page.get_by_role("button", name="Assess").first.click()
+        page.get_by_text("41.2 million").last.wait_for()
+        assessed = page.inner_text("body")
+        page.screenshot(path=str(out / "mlflow.png"))
+        page.get_by_text("retrieval LexicalRetriever").first.click()
+        page.get_by_text("score: 1").first.wait_for()
+        retrieval = page.inner_text("body")
+        page.get_by_text("chat extractive-demo").first.click()
+        page.get_by_text("Assistant", exact=True).first.wait_for()
+        chat = page.inner_text("body")
+    finally:
+        page.close()
+
+    assert "Fail" in listed
+    assert "unsupported_facts" in assessed
+    assert "The old pier is now used by fishing boats" in retrieval
+    assert "You answer passengers of a ferry company" in chat
