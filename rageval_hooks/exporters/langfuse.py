@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -20,6 +21,7 @@ from rageval_hooks.exporters.delivery.placing import (
 from rageval_hooks.exporters.main_results import ScoreSelection
 from rageval_hooks.exporters.otlp_places import otlp_places
 from rageval_hooks.exporters.score_ids import score_id
+from rageval_hooks.runtime.tracing import sdk_provider
 from rageval_hooks.score import Evaluation, Score
 from rageval_hooks.settings import SpanSelection
 from rageval_hooks.turn import SpanReference
@@ -33,6 +35,11 @@ _CLOUD = "https://cloud.langfuse.com"
 _OTLP_PATH = "/api/public/otel"
 _KEYS = "LANGFUSE_PUBLIC_KEY and LANGFUSE_SECRET_KEY"
 _ROUTE = "api/public/scores"
+
+# As Langfuse reads them from the resource of OTLP.
+_ENVIRONMENT_ATTRIBUTES = ("langfuse.environment", "deployment.environment.name", "deployment.environment")
+# For example "staging" or "eu-1"; the API rejects a score with any other name.
+_ENVIRONMENT = re.compile(r"(?!langfuse)[a-z0-9_-]{1,40}")
 
 
 class LangfuseExporter(ScoreApiExporter):
@@ -76,20 +83,25 @@ class LangfuseExporter(ScoreApiExporter):
         self._public_key = public_key or os.environ.get("LANGFUSE_PUBLIC_KEY", "").strip()
         given = secret_key.get_secret_value() if isinstance(secret_key, SecretStr) else secret_key
         self._secret_key = SecretStr(given or os.environ.get("LANGFUSE_SECRET_KEY", "").strip())
-        self._environment = os.environ.get("LANGFUSE_TRACING_ENVIRONMENT", "").strip()
         if not self.automatic and not self._has_keys:
             raise ConfigurationError(f"the exporter 'langfuse' needs the keys of a project: set {_KEYS}")
 
     def items(self, evaluation: Evaluation, span: SpanReference) -> Iterator[Item]:
         """Yield the scores of a stage."""
         timestamp = iso_time(evaluated_at(evaluation.turn))
+        environment = environment_of_spans(self.provider)
         for placed in place_results(evaluation, span, self.spans, self.scores):
             if not isinstance(placed.result, Score):
                 continue
             if placed.span_id is None:
                 self.queue.count("unplaced", 1)
                 continue
-            yield Item(route=_ROUTE, target=span.trace_id, body=self._body(placed, placed.result, span, timestamp))
+            body = _body(placed, placed.result, span)
+            # Langfuse replaces a score that comes with the same id and time, so a repeat must keep both.
+            body["timestamp"] = timestamp
+            if environment is not None:
+                body["environment"] = environment
+            yield Item(route=_ROUTE, target=span.trace_id, body=body)
 
     def connect(self) -> LangfuseApi:
         """Return the server."""
@@ -104,25 +116,6 @@ class LangfuseExporter(ScoreApiExporter):
         given = None if self._base_url is None else self._base_url.get_secret_value()
         named = given or os.environ.get("LANGFUSE_BASE_URL") or os.environ.get("LANGFUSE_HOST")
         return (named or langfuse_of_spans(self.provider) or _CLOUD).strip().rstrip("/")
-
-    def _body(self, placed: PlacedResult, score: Score, span: SpanReference, timestamp: str) -> dict[str, Any]:
-        body: dict[str, Any] = {
-            "id": str(score_id(span, score)),
-            "traceId": span.trace_id,
-            "name": score.name,
-            "value": score.value,
-            "dataType": "NUMERIC",
-            # Langfuse replaces a score that comes with the same id and time, so a repeat must keep both.
-            "timestamp": timestamp,
-            "metadata": score_details(score),
-        }
-        if placed.span_id != span.span_id or span.parent_span_id is not None:
-            body["observationId"] = placed.span_id
-        if score.explanation is not None:
-            body["comment"] = score.explanation
-        if self._environment:
-            body["environment"] = self._environment
-        return body
 
 
 class LangfuseAutoExporter(LangfuseExporter):
@@ -195,3 +188,30 @@ def langfuse_of_spans(provider: object) -> str | None:
         if found:
             return base
     return None
+
+
+def environment_of_spans(provider: object) -> str | None:
+    """Return the environment that Langfuse gives the spans, so that scores are in the same; None for the default."""
+    names = [os.environ.get("LANGFUSE_TRACING_ENVIRONMENT", "").strip()]
+    resource = getattr(sdk_provider(provider), "resource", None)
+    attributes = getattr(resource, "attributes", {})
+    names += [str(attributes.get(name, "")) for name in _ENVIRONMENT_ATTRIBUTES]
+    name = next(filter(None, names), "")
+    return name if _ENVIRONMENT.fullmatch(name) else None
+
+
+def _body(placed: PlacedResult, score: Score, span: SpanReference) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "id": str(score_id(span, score)),
+        "traceId": span.trace_id,
+        "name": score.name,
+        "value": score.value,
+        "dataType": "NUMERIC",
+        "metadata": score_details(score),
+    }
+    is_of_trace = placed.span_id == span.span_id and span.parent_span_id is None
+    if not is_of_trace:
+        body["observationId"] = placed.span_id
+    if score.explanation is not None:
+        body["comment"] = score.explanation
+    return body

@@ -42,6 +42,7 @@ _CLOUD = "https://api.smith.langchain.com"
 _CLOUD_HOST = "smith.langchain.com"
 _PROJECT_HEADER = "langsmith-project"
 _KEY = "LANGSMITH_API_KEY"
+_CREDENTIALS = f"{_KEY} (and LANGSMITH_WORKSPACE_ID for a key of a whole organization)"
 _ROUTE = "feedback"
 _DECIMALS = 4
 """The API rejects a score with more."""
@@ -175,7 +176,7 @@ class LangsmithApi:
     own_queue: ClassVar[bool] = False
 
     def __init__(self, url: str, headers: Mapping[str, str], project: str) -> None:
-        self._http = HttpApi(url, backend="LangSmith", credentials=_KEY, extra="langsmith", headers=headers)
+        self._http = HttpApi(url, backend="LangSmith", credentials=_CREDENTIALS, extra="langsmith", headers=headers)
         self._project = project
         self._project_id: str | None = None
         self._may_read_projects = True

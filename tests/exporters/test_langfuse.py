@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from langfuse import Langfuse
+from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 
 from rageval_hooks import Score
@@ -72,6 +73,18 @@ def test_a_turn_that_is_a_whole_trace_scores_the_trace(server: RecordingServer) 
     assert "observationId" not in by_name["groundedness"]
     turn = evaluation().turn
     assert by_name["context_relevance"]["observationId"] == turn.step_span_id(turn.steps[0])
+
+
+def test_scores_are_in_the_environment_of_the_spans(server: RecordingServer) -> None:
+    """Langfuse reads it from the resource; a name that it does not accept is not sent."""
+    for name, expected in (("staging", "staging"), ("Big City", None)):
+        resource = Resource({"deployment.environment.name": name})
+        provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+        exporter = LangfuseExporter(server.url, public_key="pk", secret_key="sk", tracer_provider=provider)
+        exporter.export(evaluation())
+        assert exporter.flush(10)
+        exporter.shutdown(5)
+        assert server.requests[-1].body[0].get("environment") == expected
 
 
 def test_one_score_that_is_refused_does_not_take_others_with_it(server: RecordingServer) -> None:
