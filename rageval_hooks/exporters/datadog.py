@@ -14,8 +14,7 @@ from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.exporters.delivery import HttpApi, Item, ScoreApiExporter
 from rageval_hooks.exporters.delivery.placing import evaluated_at, place_results, score_details
 from rageval_hooks.exporters.main_results import ScoreSelection
-from rageval_hooks.exporters.otlp_places import OtlpPlace, otlp_places
-from rageval_hooks.runtime.tracing import sdk_provider
+from rageval_hooks.exporters.otlp_places import OtlpPlace, otlp_places, resource_attributes
 from rageval_hooks.score import Evaluation, Score
 from rageval_hooks.settings import SpanSelection
 from rageval_hooks.turn import SpanReference
@@ -213,11 +212,10 @@ def application_name(provider: object) -> str:
     """Return the name under which Datadog lists the application: for spans of OTLP, their service."""
     if name := os.environ.get("DD_LLMOBS_ML_APP", "").strip():
         return name
-    resource = getattr(sdk_provider(provider), "resource", None)
-    service = str(getattr(resource, "attributes", {}).get("service.name", ""))
+    service = str(resource_attributes(provider).get("service.name", ""))
     if service and not service.startswith("unknown_service"):
         return service
-    return os.environ.get("OTEL_SERVICE_NAME") or os.environ.get("DD_SERVICE") or "unnamed-ml-app"
+    return os.environ.get("DD_SERVICE") or "unnamed-ml-app"
 
 
 def _is_agentless() -> bool:

@@ -19,9 +19,8 @@ from rageval_hooks.exporters.delivery.placing import (
     score_details,
 )
 from rageval_hooks.exporters.main_results import ScoreSelection
-from rageval_hooks.exporters.otlp_places import otlp_places
+from rageval_hooks.exporters.otlp_places import otlp_places, resource_attributes
 from rageval_hooks.exporters.score_ids import score_id
-from rageval_hooks.runtime.tracing import sdk_provider
 from rageval_hooks.score import Evaluation, Score
 from rageval_hooks.settings import SpanSelection
 from rageval_hooks.turn import SpanReference
@@ -193,8 +192,7 @@ def langfuse_of_spans(provider: object) -> str | None:
 def environment_of_spans(provider: object) -> str | None:
     """Return the environment that Langfuse gives the spans, so that scores are in the same; None for the default."""
     names = [os.environ.get("LANGFUSE_TRACING_ENVIRONMENT", "").strip()]
-    resource = getattr(sdk_provider(provider), "resource", None)
-    attributes = getattr(resource, "attributes", {})
+    attributes = resource_attributes(provider)
     names += [str(attributes.get(name, "")) for name in _ENVIRONMENT_ATTRIBUTES]
     name = next(filter(None, names), "")
     return name if _ENVIRONMENT.fullmatch(name) else None

@@ -8,9 +8,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
+from opentelemetry.sdk.resources import OTELResourceDetector
+
 from rageval_hooks.runtime.tracing import sdk_provider
 
-__all__ = ["OtlpPlace", "header_variable", "otlp_places"]
+__all__ = ["OtlpPlace", "header_variable", "otlp_places", "resource_attributes"]
 
 _logger = logging.getLogger(__name__)
 
@@ -47,6 +49,17 @@ def otlp_places(provider: object = None, environment: Mapping[str, str] | None =
     urls = filter(None, (environment.get(name, "").strip() for name in names))
     by_variable = [OtlpPlace(url=url, headers=header_variable(headers)) for url in urls]
     return [*by_variable, *_of_provider(provider)]
+
+
+def resource_attributes(provider: object) -> Mapping[str, object]:
+    """Return the attributes of the resource of the spans, such as ``service.name``.
+
+    Args:
+        provider: the tracer provider. If it is not the SDK's, spans have what the standard variables say.
+    """
+    sdk = sdk_provider(provider)
+    resource = OTELResourceDetector().detect() if sdk is None else sdk.resource
+    return resource.attributes
 
 
 def header_variable(text: str, *, warn_as: str | None = None) -> dict[str, str]:

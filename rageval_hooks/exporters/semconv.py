@@ -163,3 +163,8 @@ ERROR_TYPE = "error.type"
 EXCEPTION_TYPE = "exception.type"
 EXCEPTION_MESSAGE = "exception.message"
 EXCEPTION_EVENT = "exception"
+
+# --- Braintrust
+
+BRAINTRUST_SCORES = "braintrust.scores"
+BRAINTRUST_SPAN_ATTRIBUTES = "braintrust.span_attributes"

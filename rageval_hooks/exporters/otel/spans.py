@@ -10,6 +10,7 @@ from opentelemetry.trace import NonRecordingSpan, Tracer, TracerProvider
 
 from rageval_hooks.exporters import semconv
 from rageval_hooks.exporters.content import ContentPolicy
+from rageval_hooks.exporters.otel.attributes import goes_to_braintrust
 from rageval_hooks.exporters.otel.own_providers import TRACES, OtlpSignal, OwnProvider
 from rageval_hooks.exporters.otel.signal import SCOPE, Signal
 from rageval_hooks.exporters.otel.writer import SpanWriter, span_context
@@ -78,4 +79,6 @@ class Spans(Signal[TracerProvider]):
 
     def _use(self, provider: TracerProvider) -> None:
         self._tracer = provider.get_tracer(SCOPE, __version__, semconv.SCHEMA_URL)
-        self._writer = SpanWriter(self._tracer, self._policy, self._selection)
+        self._writer = SpanWriter(
+            self._tracer, self._policy, self._selection, for_braintrust=goes_to_braintrust(provider)
+        )

@@ -57,12 +57,16 @@ class SpanWriter:
         tracer: our own tracer of the provider.
         policy: what may be shown.
         selection: which steps become spans.
+        for_braintrust: True to make the scores Braintrust's own.
     """
 
-    def __init__(self, tracer: Tracer, policy: ContentPolicy, selection: SpanSelection) -> None:
+    def __init__(
+        self, tracer: Tracer, policy: ContentPolicy, selection: SpanSelection, *, for_braintrust: bool = False
+    ) -> None:
         self._tracer = tracer
         self._policy = policy
         self._selection = selection
+        self._for_braintrust = for_braintrust
         self._written: OrderedDict[str, SpanContext] = OrderedDict()
 
     def write_turn(self, turn: Turn, evaluation: Evaluation) -> None:
@@ -94,13 +98,14 @@ class SpanWriter:
             return
         started_at, ended_at = _evaluation_interval(turn)
         limits = self._limits
+        attributes = evaluation_attributes(evaluation, self._policy, for_braintrust=self._for_braintrust)
         span = start_span(
             self._tracer,
             _evaluation_ids(evaluation, judged),
             evaluation_name(evaluation.results),
             context=trace.set_span_in_context(NonRecordingSpan(judged), _surrounding_context(turn.span)),
             kind=SpanKind.INTERNAL,
-            attributes=evaluation_attributes(evaluation, self._policy).within(limits.max_span_attributes),
+            attributes=attributes.within(limits.max_span_attributes),
             links=self._links(evaluation, judged),
             start_time=started_at,
         )

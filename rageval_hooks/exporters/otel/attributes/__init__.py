@@ -1,5 +1,6 @@
 """The attributes and events of the spans of turns, steps, model calls and results."""
 
+from rageval_hooks.exporters.otel.attributes.braintrust import goes_to_braintrust
 from rageval_hooks.exporters.otel.attributes.events import (
     evaluated_response_id,
     event_attributes,
@@ -19,6 +20,7 @@ __all__ = [
     "evaluation_attributes",
     "evaluation_name",
     "event_attributes",
+    "goes_to_braintrust",
     "is_agent",
     "result_events",
     "scored_place",

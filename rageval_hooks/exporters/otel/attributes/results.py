@@ -9,6 +9,7 @@ from typing import Any
 from rageval_hooks.exporters import semconv
 from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.exporters.main_results import main_scores
+from rageval_hooks.exporters.otel.attributes.braintrust import braintrust_attributes
 from rageval_hooks.exporters.otel.attributes.events import evaluated_response_id, result_attributes
 from rageval_hooks.exporters.otel.attributes.ordering import Attributes, Value, indexed, json_string
 from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped, is_about_turn
@@ -35,12 +36,13 @@ def _only_metric(results: Sequence[Result]) -> str | None:
     return metrics.pop() if len(metrics) == 1 else None
 
 
-def evaluation_attributes(evaluation: Evaluation, policy: ContentPolicy) -> Attributes:
+def evaluation_attributes(evaluation: Evaluation, policy: ContentPolicy, *, for_braintrust: bool = False) -> Attributes:
     """Return the attributes of the span of one stage's results.
 
     Args:
         evaluation: with at least one result.
         policy: what may be shown.
+        for_braintrust: True to make the scores Braintrust's own.
     """
     results = evaluation.results
     scores = evaluation.scores
@@ -55,6 +57,8 @@ def evaluation_attributes(evaluation: Evaluation, policy: ContentPolicy) -> Attr
     leading = [*main_scores(results), *about_turn, *results][0]
     attributes.update(result_attributes(leading, policy, evaluated_response_id(evaluation.turn)))
     _add_single_metric(attributes, results, scores)
+    if for_braintrust:
+        attributes.update(braintrust_attributes(about_turn))
     for result in filter(is_about_turn, results):
         attributes.update(score_attributes(result, policy))
     if scores:
