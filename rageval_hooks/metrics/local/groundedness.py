@@ -72,7 +72,7 @@ class Groundedness(LocalMetric):
     default: ClassVar[bool] = True
     about_claims: ClassVar[bool] = True
 
-    def __init__(self, weak: float = 0.6, *, max_passes: int = 64) -> None:
+    def __init__(self, weak: float = 0.6, *, max_passes: int = 256) -> None:
         if not 0 <= weak <= 1:
             raise ConfigurationError(f"weak must be from 0 to 1, not {weak}")
         if max_passes < 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -26,7 +27,7 @@ _SEAM = 8
 """Tokens that joining source and sentence may add."""
 
 
-class PairReader:
+class PairReader(ABC):
     """Gives the probability that a source supports a claim, and says how much it reads at once.
 
     Attributes:
@@ -39,13 +40,13 @@ class PairReader:
     window: int
     measure: Measure
 
+    @abstractmethod
     def support(self, source: str, claim: str) -> tuple[float, int]:
         """Return the probability that the source supports the claim, and the number of tokens that were read."""
-        raise NotImplementedError
 
+    @abstractmethod
     def overhead(self) -> int:
         """Return the number of tokens that the template and the tokenizer add."""
-        raise NotImplementedError
 
 
 class TemplateReader(PairReader):
