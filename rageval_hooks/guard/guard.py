@@ -114,7 +114,7 @@ class Guard:
         settings = Settings.build(models=models)
         asked = None if judge is None else resolve_judge(judge, **(judge_options or {}))
         self.metrics = tuple(resolve_metrics(_METRICS if names is None else names, asked, settings))
-        self.thresholds = resolve_guard_thresholds(threshold, self.metrics, settings.models.embedder)
+        self.thresholds = resolve_guard_thresholds(threshold, self.metrics, settings.models)
         self._models = Models(settings.models)
         engine = Engine(self.metrics, self._models, asked, thresholds=Thresholds(self.thresholds))
         self._checker = Checker(engine, self.options.timeout)
@@ -127,7 +127,7 @@ class Guard:
 
     @property
     def _roles(self) -> list[Any]:
-        return sorted({role for metric in self.metrics for role in metric.models})
+        return sorted(self._models.needed(role for metric in self.metrics for role in metric.models))
 
     def warm_up(self) -> None:
         """Wait until the local models are loaded, so that the first check is not the one that waits for them.

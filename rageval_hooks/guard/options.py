@@ -10,7 +10,7 @@ from typing import Final, Literal, get_args
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.guard.decision import GuardDecision
 from rageval_hooks.metrics.base import Metric, ScoreDefinition
-from rageval_hooks.settings import LEXICAL, MINILM
+from rageval_hooks.settings import FORMULA, LEXICAL, MINILM, ModelSettings
 
 __all__ = [
     "ANSWER_KEYS",
@@ -108,20 +108,20 @@ def _is_number(value: object) -> bool:
 
 
 def resolve_guard_thresholds(
-    given: float | Mapping[str, float] | None, metrics: Sequence[Metric], embedder: str
+    given: float | Mapping[str, float] | None, metrics: Sequence[Metric], models: ModelSettings
 ) -> dict[str, float]:
     """Return the threshold of each score that the guard looks at.
 
     Args:
         given: one threshold for all scores from 0 to 1; thresholds by score name; None for those measured.
         metrics: the metrics of the guard.
-        embedder: the name of the embedder, which the measured thresholds depend on.
+        models: the local models, which the measured thresholds depend on.
 
     Raises:
         ConfigurationError: a threshold is missing, for an unknown score, or outside the score's range.
     """
     definitions = {definition.name: definition for metric in metrics for definition in metric.scores}
-    thresholds = _named_thresholds(given, definitions, embedder)
+    thresholds = _named_thresholds(given, definitions, models)
     for name, threshold in thresholds.items():
         _check_threshold(name, threshold, definitions)
     for metric in metrics:
@@ -134,17 +134,17 @@ def resolve_guard_thresholds(
 
 
 def _named_thresholds(
-    given: float | Mapping[str, float] | None, definitions: Mapping[str, ScoreDefinition], embedder: str
+    given: float | Mapping[str, float] | None, definitions: Mapping[str, ScoreDefinition], models: ModelSettings
 ) -> dict[str, float]:
     if given is None:
-        found = {name: _measured(definition, embedder) for name, definition in definitions.items()}
+        found = {name: _measured(definition, models) for name, definition in definitions.items()}
         return {name: threshold for name, threshold in found.items() if threshold is not None}
     if isinstance(given, Mapping):
         return dict(given)
-    return _one_for_all(given, definitions, embedder)
+    return _one_for_all(given, definitions, models)
 
 
-def _one_for_all(given: float, definitions: Mapping[str, ScoreDefinition], embedder: str) -> dict[str, float]:
+def _one_for_all(given: float, definitions: Mapping[str, ScoreDefinition], models: ModelSettings) -> dict[str, float]:
     """Return one threshold for every share; counts, such as unsupported_facts, keep their own."""
     shares = [definition for definition in definitions.values() if definition.high == 1]
     if len({definition.direction for definition in shares}) > 1:
@@ -152,17 +152,18 @@ def _one_for_all(given: float, definitions: Mapping[str, ScoreDefinition], embed
         raise ConfigurationError(f"of {names}, some are better high and some low: give thresholds by name")
     if not shares and len(definitions) == 1:
         return dict.fromkeys(definitions, given)
-    own = _named_thresholds(None, definitions, embedder)
+    own = _named_thresholds(None, definitions, models)
     return {**own, **{definition.name: given for definition in shares}}
 
 
-def _measured(definition: ScoreDefinition, embedder: str) -> float | None:
-    """Return the guard's default threshold of a score; None if none was measured with this embedder."""
+def _measured(definition: ScoreDefinition, models: ModelSettings) -> float | None:
+    """Return the guard's default threshold of a score; None if none was measured with these models."""
     if definition.name in _MEASURED:
-        return _MEASURED[definition.name].get(embedder)
+        # They were measured with the formula of the score. A grounding model gives other numbers.
+        return _MEASURED[definition.name].get(models.embedder if models.grounding == FORMULA else models.grounding)
     for threshold in definition.thresholds:
         # None stands for scores that no model computes.
-        if threshold.target == "turn" and (None in threshold.models or embedder in threshold.models):
+        if threshold.target == "turn" and (None in threshold.models or models.embedder in threshold.models):
             return threshold.value
     return None
 
