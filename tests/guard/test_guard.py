@@ -82,7 +82,7 @@ def test_claims_are_no_refusals() -> None:
 def test_a_wrong_option_is_an_error_at_construction(options: dict[str, Any], message: str) -> None:
     """The message says what is valid."""
     with pytest.raises(ConfigurationError, match=message):
-        GroundingGuard(models="lexical", **options)
+        GroundingGuard(**{"models": "lexical", **options})
 
 
 def test_regenerate_is_an_error_where_nothing_can_be_asked_again() -> None:
