@@ -30,6 +30,7 @@ _AGENT_PATH = f"evp_proxy/v2/{_PATH}"
 _AGENT_PORT = "8126"
 _DEFAULT_SITE = "datadoghq.com"
 _KEY_HEADER = "dd-api-key"
+_SOURCE_HEADER = "dd-otlp-source"
 _LONGEST_LABEL = 200
 
 # The sites' hosts, for example "otlp.us3.datadoghq.com", "trace.agent.datadoghq.eu", "otlp.ap1.datadoghq.com".
@@ -124,6 +125,14 @@ class DatadogExporter(ScoreApiExporter):
             return DatadogApi(agent, None)
         return DatadogApi(f"https://api.{self._site()}", key)
 
+    def otlp_place(self, project: str) -> OtlpPlace:
+        """Return where the site takes spans; the service name decides the application."""
+        if not self._key():
+            raise ConfigurationError(f"spans for Datadog need a key: set {_KEY}")
+        site = self._site()
+        headers = {_KEY_HEADER: self._key(), _SOURCE_HEADER: "llmobs"}
+        return OtlpPlace(url=f"https://otlp.{site}/v1/traces", headers=headers, page=f"https://app.{site}/llm/traces")
+
     def _key(self) -> str:
         if key := self._api_key.get_secret_value():
             return key
@@ -187,7 +196,7 @@ def datadog_place(provider: object) -> OtlpPlace | None:
     """Return the endpoint of Datadog's LLM Observability that gets the spans; None if they go elsewhere."""
     for place in otlp_places(provider):
         # The header sends spans to LLM Observability, and no other backend reads it. Without it they are APM's only.
-        if place.headers.get("dd-otlp-source"):
+        if place.headers.get(_SOURCE_HEADER):
             return place
     return None
 

@@ -19,8 +19,9 @@ from rageval_hooks.exporters.delivery.placing import (
     score_details,
 )
 from rageval_hooks.exporters.main_results import ScoreSelection
-from rageval_hooks.exporters.otlp_places import otlp_places, resource_attributes
+from rageval_hooks.exporters.otlp_places import OtlpPlace, otlp_places, resource_attributes
 from rageval_hooks.exporters.score_ids import score_id
+from rageval_hooks.runtime.urls import safe_url
 from rageval_hooks.score import Evaluation, Score
 from rageval_hooks.settings import SpanSelection
 from rageval_hooks.turn import SpanReference
@@ -104,12 +105,20 @@ class LangfuseExporter(ScoreApiExporter):
 
     def connect(self) -> LangfuseApi:
         """Return the server."""
-        login = basic_auth(self._public_key, self._secret_key.get_secret_value())
-        return LangfuseApi(self._address(), login)
+        return LangfuseApi(self._address(), self._login())
+
+    def otlp_place(self, project: str) -> OtlpPlace:
+        """Return where the server takes spans; the keys decide the project."""
+        address = self._address()
+        headers = {"authorization": self._login(), "x-langfuse-ingestion-version": "4"}
+        return OtlpPlace(url=f"{address}{_OTLP_PATH}/v1/traces", headers=headers, page=safe_url(address))
 
     @property
     def _has_keys(self) -> bool:
         return bool(self._public_key and self._secret_key.get_secret_value())
+
+    def _login(self) -> str:
+        return basic_auth(self._public_key, self._secret_key.get_secret_value())
 
     def _address(self) -> str:
         given = None if self._base_url is None else self._base_url.get_secret_value()

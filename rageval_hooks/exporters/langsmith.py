@@ -115,11 +115,19 @@ class LangsmithExporter(ScoreApiExporter):
 
     def connect(self) -> LangsmithApi:
         """Return the server."""
-        headers = {"x-api-key": self._api_key.get_secret_value(), "accept": "application/json"}
-        # A key of an organization needs to know the workspace.
+        return LangsmithApi(self._address(), self._headers(), self._project_name())
+
+    def otlp_place(self, project: str) -> OtlpPlace:
+        """Return where LangSmith takes spans."""
+        headers = {**self._headers(), _PROJECT_HEADER: project}
+        return OtlpPlace(url=f"{self._address()}/otel/v1/traces", headers=headers, page=f"https://{_CLOUD_HOST}")
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"x-api-key": self._api_key.get_secret_value()}
+        # A key of a whole organization needs to know the workspace.
         if workspace := _variable("WORKSPACE_ID"):
             headers["x-tenant-id"] = workspace
-        return LangsmithApi(self._address(), headers, self._project_name())
+        return headers
 
     def _langchain_run(self, turn: Turn) -> str | None:
         """Return the id of the turn's run of LangChain; None if LangSmith gets spans instead."""

@@ -127,3 +127,17 @@ def test_usage_only_if_all_scores_are_asked_for(backend: Backend, server: Record
     export(backend.exporter(scores="all"), evaluation(*RESULTS))
 
     assert len(posted(server, backend)) == few + few + 2
+
+
+def test_spans_that_the_demo_sends_there_are_recognized(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exporter knows where its backend takes spans, and with which headers."""
+    exporter = backend.exporter()
+    place = exporter.otlp_place("harbour")
+    exporter.shutdown(1)
+    assert SECRET not in repr(place)
+
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", place.url)
+    monkeypatch.setenv(
+        "OTEL_EXPORTER_OTLP_HEADERS", ",".join(f"{name}={value}" for name, value in place.headers.items())
+    )
+    assert backend.automatic().applies()
