@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rageval_hooks.exporters.base import Exporter
     from rageval_hooks.metrics.base import Metric
     from rageval_hooks.online.pipeline import OnEvaluation, Pipeline
+    from rageval_hooks.privacy import Redact
     from rageval_hooks.settings import ModelSettings, SpanSelection
 
 __all__ = ["Instrumentation", "instrument", "is_instrumented", "shutdown_current"]
@@ -119,6 +120,7 @@ def instrument(
     thresholds: Mapping[str, float | None] | str | None = None,
     inline_budget_ms: float | None = None,
     capture_content: bool | None = None,
+    redact: Redact | bool | None = None,
     spans: SpanSelection | None = None,
     on_evaluation: OnEvaluation | None = None,
     **settings: Any,
@@ -145,6 +147,8 @@ def instrument(
             bound that was measured for it, if there is one. ``"none"``: no labels at all.
         inline_budget_ms: the longest that a call of the application waits for local scores, 100 by default.
         capture_content: False keeps texts off spans; see :class:`rageval_hooks.settings.Settings`.
+        redact: applied to all text before it reaches a span, a judge, a file, a log line or a spool: a function of a
+            text, or True for :class:`rageval_hooks.privacy.PatternRedactor`. Local scores are computed on the original.
         spans: ``"auto"``, ``"rag"``, ``"all"`` or ``"scores"``; see :class:`rageval_hooks.settings.Settings`.
         on_evaluation: called with each :class:`rageval_hooks.Evaluation`, on a background thread; for the inline stage
             the application's call waits for it within the budget. Chains that it runs are not captured.
@@ -167,6 +171,7 @@ def instrument(
         "thresholds": thresholds,
         "inline_budget_ms": inline_budget_ms,
         "capture_content": capture_content,
+        "redact": redact,
         "spans": spans,
         "on_evaluation": on_evaluation,
         **settings,

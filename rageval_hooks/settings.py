@@ -71,7 +71,7 @@ _YES_OR_NO = "true or false"
 
 _DEFAULT_EXPORTERS = ("otel", "phoenix-auto", "mlflow-auto", "langfuse-auto", "langsmith-auto", "datadog-auto")
 
-_MAY_HOLD_SECRETS = ("judge_options", "judge_budget_store", "phoenix_endpoint")
+_MAY_HOLD_SECRETS = ("judge_options", "judge_budget_store", "phoenix_endpoint", "id_salt", "sampling_salt")
 
 
 class ModelSettings(Data):
@@ -154,6 +154,8 @@ class Settings(BaseSettings):
             Phoenix, MLflow, Langfuse, LangSmith or Datadog, the scores also become that backend's own: see
             docs/backends.md.
         sample_rate: share of turns that are evaluated, 0..1. The trace id decides.
+        sampling_salt: a secret that the decision depends on, too. Without it, a client that chooses its trace id can
+            choose whether its turn is evaluated and judged. All processes of an application need the same one.
         judge: the judge, such as ``"openai:gpt-5-mini"``; None for no judge.
         judge_options: keyword arguments for the judge: ``base_url``, ``timeout`` … The key comes from the environment
             (``OPENAI_API_KEY``), not from here.
@@ -176,6 +178,13 @@ class Settings(BaseSettings):
         capture_content: False removes questions, passages and answers from spans and from the output of the exporters
             ``console``, ``jsonl`` and those of score APIs. True overrides
             ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT``; None follows that variable.
+        redact: True to replace e-mail addresses, phone, card and account numbers, IP addresses, keys and tokens in all
+            texts before they reach a span, a judge, a file, a log line or a spool. ``instrument(redact=...)`` also
+            takes a function of a text. Local scores are computed on the original texts. See docs/guides/privacy.md.
+        metadata_allow: names of the metadata of turns and passages that may leave; None for all. ``*`` stands for any
+            characters.
+        metadata_deny: names of metadata that must not leave, at any depth.
+        id_salt: a secret. With it, user and session ids are replaced by hashes.
         spans: ``rag`` for the turn, its retrievers, rerankers, model calls and tools; ``all`` to add every prompt and
             parser; ``scores`` for the scores only, on the turn's span of another tracer, or else on one of
             our own; ``auto`` for ``scores`` where another tracer makes the spans, and ``rag`` elsewhere.
@@ -212,6 +221,7 @@ class Settings(BaseSettings):
     )
     exporters: Annotated[tuple[str, ...], NoDecode] = Field(default=_DEFAULT_EXPORTERS, description=_NAMES)
     sample_rate: Number = Field(default=1.0, ge=0, le=1, description="a share of turns, 0..1")
+    sampling_salt: SecretStr | None = Field(default=None, min_length=8, description="a secret of 8 characters or more")
     judge: str | None = Field(default=None, description="'provider:model', such as 'openai:gpt-5-mini'")
     judge_options: Annotated[dict[str, Any], NoDecode] = Field(
         default_factory=dict, description="a mapping of options, or 'name=value, name=value'", repr=False
@@ -234,6 +244,10 @@ class Settings(BaseSettings):
     )
     inline_budget_ms: Number = Field(default=100.0, ge=0, description="milliseconds, 0 or more")
     capture_content: bool | None = Field(default=None, description=_YES_OR_NO)
+    redact: bool = Field(default=False, description=_YES_OR_NO)
+    metadata_allow: Annotated[tuple[str, ...] | None, NoDecode] = Field(default=None, description=_NAMES)
+    metadata_deny: Annotated[tuple[str, ...], NoDecode] = Field(default=(), description=_NAMES)
+    id_salt: SecretStr | None = Field(default=None, min_length=8, description="a secret of 8 characters or more")
     spans: SpanSelection = Field(default="auto", description="'auto', 'rag', 'all' or 'scores'")
     log_events: bool = Field(default=True, description=_YES_OR_NO)
     azure_events: bool = Field(default=False, description=_YES_OR_NO)
@@ -253,7 +267,7 @@ class Settings(BaseSettings):
     jsonl_path: str = Field(default="rageval.jsonl", description="a path")
     phoenix_endpoint: SecretStr | None = Field(default=None, description="a URL, such as http://localhost:6006")
 
-    @field_validator("metrics", "exporters", "search_tools", mode="before")
+    @field_validator("metrics", "exporters", "search_tools", "metadata_allow", "metadata_deny", mode="before")
     @classmethod
     def _names(cls, value: Any) -> Any:
         if isinstance(value, str):

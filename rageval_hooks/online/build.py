@@ -14,6 +14,7 @@ from rageval_hooks.judges.resolve import resolve_judge
 from rageval_hooks.metrics.base import REGISTRY, AnyMetric, Metric, ScoreDefinition
 from rageval_hooks.online.exporter_pool import shared_exporters
 from rageval_hooks.online.thresholds import Thresholds
+from rageval_hooks.privacy import PrivacyPolicy, Redact
 from rageval_hooks.settings import EVERY, Settings
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Parts:
         exporters: where evaluations go.
         judge: for judge metrics; None without judge metrics.
         thresholds: give scores their labels.
+        privacy: what may leave the process.
     """
 
     settings: Settings
@@ -41,6 +43,7 @@ class Parts:
     exporters: list[Exporter]
     judge: Judge | None
     thresholds: Thresholds
+    privacy: PrivacyPolicy
 
 
 def resolve_parts(
@@ -50,6 +53,7 @@ def resolve_parts(
     tracer_provider: TracerProvider | None,
     on_evaluation: object,
     plain: Mapping[str, Any],
+    redact: Redact | bool | None = None,
 ) -> Parts:
     """Return the parts that keyword arguments, the environment and the defaults name.
 
@@ -60,6 +64,7 @@ def resolve_parts(
         tracer_provider: for the OpenTelemetry exporter; None for the global one.
         on_evaluation: a function of an Evaluation, or None.
         plain: the fields of :class:`rageval_hooks.settings.Settings`.
+        redact: a function of a text, or a switch; None for the setting.
 
     Raises:
         ConfigurationError: something is wrong or contradictory; the message says what is valid.
@@ -81,7 +86,14 @@ def resolve_parts(
     # The judge comes before the metrics: which defaults run depends on it.
     running = resolve_metrics(named_metrics, made_judge, settings)
     thresholds = resolve_thresholds(running, settings, own=plain.get("thresholds") is not None)
-    return Parts(settings=settings, metrics=running, exporters=made_exporters, judge=made_judge, thresholds=thresholds)
+    return Parts(
+        settings=settings,
+        metrics=running,
+        exporters=made_exporters,
+        judge=made_judge,
+        thresholds=thresholds,
+        privacy=PrivacyPolicy.of(settings, redact),
+    )
 
 
 def _check_types(*, on_evaluation: object, **lists: object) -> None:

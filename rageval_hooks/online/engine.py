@@ -19,6 +19,7 @@ from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models import Models, Role
 from rageval_hooks.online.job import Job, MetricSpec, create_metric, describe_metric
 from rageval_hooks.online.thresholds import Thresholds
+from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.runtime.suppression import suppress, suppressed
 from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped, Stage
 from rageval_hooks.settings import LEXICAL, ModelSettings
@@ -43,6 +44,7 @@ class Engine:
         judge: for judge metrics; without one they are skipped.
         thresholds: give scores their labels; None for no labels.
         probabilities: by metric name, with which probability turns are selected; 1.0 for metrics that are not named.
+        privacy: redacts the texts of results; None to keep them. The turn of a job is redacted by its caller.
         clock: a monotonic clock, in seconds.
     """
 
@@ -54,6 +56,7 @@ class Engine:
         *,
         thresholds: Thresholds | None = None,
         probabilities: Mapping[str, float] | None = None,
+        privacy: PrivacyPolicy | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.metrics = tuple(metrics)
@@ -61,6 +64,7 @@ class Engine:
         self.judge = judge
         self.clock = clock
         self._thresholds = thresholds or Thresholds()
+        self._privacy = privacy or PrivacyPolicy()
         rates = probabilities or {}
         # The live metrics, next to the jobs that name them: some have no name in another process.
         self._own = {
@@ -268,6 +272,7 @@ class Engine:
         """Return a result with the metric's name, and a score with its probability and its label."""
         if result.metric != spec.name:
             result = result.model_copy(update={"metric": spec.name})
+        result = self._privacy.result(result)
         if not isinstance(result, Score):
             return result
         # A metric that samples by itself has already set a lower probability, which stays.

@@ -22,6 +22,7 @@ from rageval_hooks.online.sampling import MetricSampler
 from rageval_hooks.online.thresholds import Thresholds
 from rageval_hooks.online.turn_context import TurnContext, TurnSelector
 from rageval_hooks.online.turn_stages import OnEvaluation, TurnStages
+from rageval_hooks.privacy import PrivacyPolicy, Redact
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN, is_exiting
 from rageval_hooks.runtime.rate_limited_logs import RateLimitedLogger
 from rageval_hooks.runtime.time_limit import remaining
@@ -57,6 +58,7 @@ class Pipeline:
         thresholds: give scores their labels; None for those of the settings.
         on_evaluation: called with every evaluation, on a background thread.
         tracer_provider: whose ids new traces get; None for the application's global one.
+        privacy: what may leave the process; None for everything.
         worker: the background thread.
         clock: a monotonic clock, in seconds.
 
@@ -78,6 +80,7 @@ class Pipeline:
         thresholds: Thresholds | None = None,
         on_evaluation: OnEvaluation | None = None,
         tracer_provider: TracerProvider | None = None,
+        privacy: PrivacyPolicy | None = None,
         worker: Worker | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -88,6 +91,7 @@ class Pipeline:
         self.judge = judge
         self.tracer_provider = tracer_provider
         self.enabled = settings.enabled
+        self._privacy = privacy or PrivacyPolicy.of(settings)
         self.holds_interrupted = True
         self.computes_inline = on_evaluation is not None or any(not metric.asks_judge for metric in self.metrics)
         self._worker = worker or shared_worker()
@@ -101,11 +105,19 @@ class Pipeline:
             judge,
             thresholds=thresholds or Thresholds(settings.thresholds),
             probabilities=self._metric_sampler.probabilities,
+            privacy=self._privacy,
             clock=clock,
         )
         self._preparer = Preparer(self.metrics, models)
         self._stages = TurnStages(
-            self.engine, self.exporters, self._worker, settings, self._counters, self._metric_sampler, on_evaluation
+            self.engine,
+            self.exporters,
+            self._worker,
+            settings,
+            self._counters,
+            self._metric_sampler,
+            on_evaluation,
+            self._privacy,
         )
         if self.exporters:  # otherwise the exit has nothing to wait for
             EXIT_DRAIN.allow(self, settings.drain_timeout)
@@ -119,6 +131,7 @@ class Pipeline:
         judge: object = None,
         tracer_provider: TracerProvider | None = None,
         on_evaluation: OnEvaluation | None = None,
+        redact: Redact | bool | None = None,
         **plain: Any,
     ) -> Pipeline:
         """Create a pipeline from keyword arguments, the environment and the defaults.
@@ -129,12 +142,13 @@ class Pipeline:
             judge: see :func:`rageval_hooks.judges.resolve.resolve_judge`; None for ``RAGEVAL_JUDGE``, else no judge.
             tracer_provider: for the OpenTelemetry exporter; None for the global one.
             on_evaluation: see :class:`Pipeline`.
+            redact: a function of a text, or True for the ready one; None for ``RAGEVAL_REDACT``.
             plain: the fields of :class:`rageval_hooks.settings.Settings`.
 
         Raises:
             ConfigurationError: something is wrong or contradictory; the message says what is valid.
         """
-        parts = resolve_parts(metrics, exporters, judge, tracer_provider, on_evaluation, plain)
+        parts = resolve_parts(metrics, exporters, judge, tracer_provider, on_evaluation, plain, redact)
         pipeline = cls(
             parts.settings,
             parts.metrics,
@@ -144,6 +158,7 @@ class Pipeline:
             thresholds=parts.thresholds,
             on_evaluation=on_evaluation,
             tracer_provider=tracer_provider,
+            privacy=parts.privacy,
         )
         shared_exporters.take(pipeline)
         return pipeline
@@ -201,8 +216,11 @@ class Pipeline:
     def evaluate(self, turn: Turn) -> Evaluation:
         """Compute every metric for a turn here and now, waiting for models and the judge; nothing is exported."""
         job = self.engine.job(turn)
-        evaluation = self._worker.call(lambda: self.engine.evaluate(job)).result()
-        return self._counters.counted(evaluation)
+        # The judge sees the redacted turn, local metrics the original one.
+        job = job.model_copy(update={"turn": self._privacy.turn(turn, for_judge=True)})
+        analysis = self.engine.analyze(turn)
+        evaluation = self._worker.call(lambda: self.engine.evaluate(job, analysis=analysis)).result()
+        return self._counters.counted(evaluation.model_copy(update={"turn": turn}))
 
     def failed(self, what: str, error: BaseException) -> None:
         """Count and log an exception of our own that must not reach the application."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 
 from rageval_hooks.errors import ConfigurationError, UnknownNameError
 from rageval_hooks.metrics.base import Metric
@@ -14,13 +14,16 @@ __all__ = ["MetricSampler", "TraceSampler", "trace_fraction"]
 _SCALE = 2.0**-64
 
 
-def trace_fraction(trace_id: int) -> float:
+def trace_fraction(trace_id: int, salt: str = "") -> float:
     """Map a trace id to a number that is uniform in [0, 1).
 
     The id is hashed. OpenTelemetry's samplers decide by the id's own low bits; a decision by the same bits would be
-    correlated with theirs, or exclude every trace that they keep.
+    correlated with theirs, or exclude every trace that they keep. Without a secret salt, everybody can compute the
+    number of an id.
     """
-    digest = blake2b(trace_id.to_bytes(16, "big"), digest_size=8, person=b"rageval-hooks").digest()
+    # A key has at most 64 bytes; the hash of a longer one is as secret.
+    key = sha256(salt.encode()).digest() if salt else b""
+    digest = blake2b(trace_id.to_bytes(16, "big"), digest_size=8, person=b"rageval-hooks", key=key).digest()
     return int.from_bytes(digest, "big") * _SCALE
 
 
@@ -29,12 +32,19 @@ class TraceSampler:
 
     Args:
         rate: the share, and the probability with which a trace is kept, 0..1.
+        salt: a secret, so that nobody can choose a trace id that is kept; ``""`` for none.
     """
 
-    def __init__(self, rate: float) -> None:
+    def __init__(self, rate: float, salt: str = "") -> None:
         if not 0 <= rate <= 1:
             raise ConfigurationError(f"a sampling rate must be within 0..1, not {rate!r}")
         self.rate = rate
+        self._salt = salt
+
+    @classmethod
+    def of(cls, rate: float, settings: Settings) -> TraceSampler:
+        """Return the sampler with a rate and the salt of the settings."""
+        return cls(rate, "" if settings.sampling_salt is None else settings.sampling_salt.get_secret_value())
 
     def keeps(self, trace_id: int) -> bool:
         """Return True if this trace is kept."""
@@ -42,7 +52,7 @@ class TraceSampler:
         rate = self.rate
         if rate >= 1:
             return True
-        return rate > 0 and trace_fraction(trace_id) < rate
+        return rate > 0 and trace_fraction(trace_id, self._salt) < rate
 
 
 class MetricSampler:
@@ -63,7 +73,7 @@ class MetricSampler:
         metrics = tuple(metrics)
         self._names = tuple(metric.name for metric in metrics)
         rates = _rates(metrics, self._names, settings)
-        self._samplers = {name: TraceSampler(rate) for name, rate in rates.items()}
+        self._samplers = {name: TraceSampler.of(rate, settings) for name, rate in rates.items()}
         self.probabilities = {name: rates.get(name, settings.sample_rate) or 1.0 for name in self._names}
 
     def names(self, trace_id: int | None) -> tuple[str, ...]:

@@ -104,7 +104,7 @@ class TurnSelector:
         self._settings = settings
         self._given_provider = tracer_provider
         self._counters = counters
-        self._sampler = TraceSampler(settings.sample_rate)
+        self._sampler = TraceSampler.of(settings.sample_rate, settings)
         self._provider: _ProviderView | None = None
 
     def begin(self, context: Context, *, enabled: bool, selected: bool | None = None) -> TurnContext:

@@ -19,6 +19,7 @@ from rageval_hooks.online.missing_passages import MissingPassages
 from rageval_hooks.online.sampling import MetricSampler
 from rageval_hooks.online.spool import Confirmation, SpoolDispatcher, SpoolOptions
 from rageval_hooks.online.turn_context import TurnContext
+from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.runtime.at_exit import is_multiprocessing_child
 from rageval_hooks.runtime.rate_limited_logs import RateLimitedLogger
 from rageval_hooks.runtime.suppression import suppressed
@@ -47,6 +48,7 @@ class TurnStages:
         counters: count turns, results and errors.
         metric_sampler: chooses the metrics of a turn.
         on_evaluation: called with every evaluation; None for no callback.
+        privacy: what may leave the process; None for everything.
 
     Attributes:
         delivery: hands evaluations to the exporters.
@@ -62,8 +64,10 @@ class TurnStages:
         counters: Counters,
         metric_sampler: MetricSampler,
         on_evaluation: OnEvaluation | None,
+        privacy: PrivacyPolicy | None = None,
     ) -> None:
         self._engine = engine
+        self._privacy = privacy or PrivacyPolicy()
         self._worker = worker
         self._settings = settings
         self._counters = counters
@@ -149,6 +153,11 @@ class TurnStages:
             evaluation, rest = self._engine.evaluate_local(job, analysis)
             if evaluable:
                 self._notify(evaluation)
+            if self._privacy.active:
+                # Here and not at capture: local scores are computed on the original texts.
+                evaluation = evaluation.model_copy(update={"turn": self._privacy.turn(turn)})
+                rest = rest and rest.model_copy(update={"turn": self._privacy.turn(turn, for_judge=True)})
+            if evaluable:
                 self.delivery.annotate(evaluation)
             self.delivery.submit(partial(self._deliver, self._counters.counted(evaluation), rest, analysis))
             # Such a process may end without notice once its function has returned.
@@ -170,18 +179,23 @@ class TurnStages:
 
     def _drop(self, job: Job, reason: str) -> None:
         """Show on the trace why metrics are missing; on the background thread."""
-        self.delivery.export(self._counters.counted(self._engine.skip(job, reason)))
+        self._export_late(self._counters.counted(self._engine.skip(job, reason)))
 
     async def _arrive(self, evaluation: Evaluation, is_repeated: bool = False) -> None:
         """Deliver late results. A repetition, after a delivery that failed, is for the exporters only."""
         if is_repeated:
-            self.delivery.export(evaluation)
+            self._export_late(evaluation)
             return
         self._counters.counted(evaluation)
         if self._on_evaluation is not None:
             # A callback of the user may block, and must not stop the event loop of all other turns.
             await self._worker.in_thread(lambda: self._notify(evaluation))
-        self.delivery.export(evaluation)
+        self._export_late(evaluation)
+
+    def _export_late(self, evaluation: Evaluation) -> None:
+        """Export results of a job, whose turn was prepared for a judge."""
+        turn = self._privacy.without_citations(evaluation.turn)
+        self.delivery.export(evaluation if turn is evaluation.turn else evaluation.model_copy(update={"turn": turn}))
 
     def _notify(self, evaluation: Evaluation) -> None:
         if self._on_evaluation is None:

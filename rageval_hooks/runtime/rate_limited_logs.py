@@ -6,6 +6,7 @@ import logging
 import time
 
 from rageval_hooks.runtime.executors import ForkSafeLock
+from rageval_hooks.runtime.log_redaction import LOG_REDACTION
 
 __all__ = ["RateLimitedLogger"]
 
@@ -44,4 +45,7 @@ class RateLimitedLogger:
             held = self._held.pop(kind, 0)
         if held:
             message += f" ({held} more like this were not logged)"
+        if LOG_REDACTION.active:
+            self._logger.warning("rageval-hooks: %s", LOG_REDACTION.line(message % args if args else message, error))
+            return
         self._logger.warning("rageval-hooks: " + message, *args, exc_info=error)

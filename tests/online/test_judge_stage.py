@@ -245,6 +245,23 @@ class TestSampling:
         assert {e.turn.id for e in late(evaluations)} == expected
         assert trace_fraction(0x4BF92F3577B34DA6A3CE929D0E0E4736) == pytest.approx(0.5217857, abs=1e-6)
 
+    def test_a_salt_decides_too(self) -> None:
+        """A client that knows the sampling can choose trace ids that are kept; with a secret salt it cannot."""
+        from rageval_hooks.online.sampling import TraceSampler
+        from rageval_hooks.settings import Settings
+
+        plain = TraceSampler(0.01)
+        chosen = [number for number in range(20_000) if plain.keeps(number)]
+        settings = Settings.build(sampling_salt="a secret of ours")
+        salted, again = (TraceSampler.of(0.01, settings) for _ in range(2))
+        kept = [number for number in chosen if salted.keeps(number)]
+
+        assert len(chosen) > 150
+        assert len(kept) < 15
+        assert kept == [number for number in chosen if again.keeps(number)]
+        assert 120 < sum(map(salted.keeps, range(20_000))) < 280
+        assert "a secret of ours" not in repr(settings)
+
     @pytest.mark.parametrize(
         ("settings", "message"),
         [

@@ -1,0 +1,6 @@
+"""Privacy: what of the application's texts, metadata and ids may leave the process, and in which form."""
+
+from rageval_hooks.privacy.policy import PrivacyPolicy, Redact
+from rageval_hooks.privacy.redactor import PatternRedactor
+
+__all__ = ["PatternRedactor", "PrivacyPolicy", "Redact"]

@@ -1,0 +1,66 @@
+"""The pattern recognisers of Presidio, if it is installed. Its language models are not used."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+__all__ = ["PresidioPatterns", "presidio_patterns"]
+
+# A pattern that needs words around it to be certain, such as any number of nine digits, scores less.
+_LEAST_SCORE = 0.5
+# These download the list of top-level domains, or are in the ready redactor with fewer false alarms.
+_NOT_USED = frozenset(
+    {"EmailRecognizer", "UrlRecognizer", "PhoneRecognizer", "DateRecognizer", "IpRecognizer", "CreditCardRecognizer"}
+    | {"UuidRecognizer"}  # ids of runs, documents and sessions
+)
+
+
+class PresidioPatterns:
+    """Replaces what Presidio's patterns recognise, such as ``<US_SSN>``.
+
+    Args:
+        recognizers: pattern recognisers of Presidio.
+    """
+
+    def __init__(self, recognizers: Sequence[Any]) -> None:
+        self._recognizers = recognizers
+
+    def __call__(self, text: str) -> str:
+        """Return a text without what was recognised."""
+        found = [
+            result
+            for recognizer in self._recognizers
+            for result in recognizer.analyze(text, recognizer.supported_entities, None) or ()
+            if result.score >= _LEAST_SCORE
+        ]
+        # From the end, so that the positions before it stay valid; the most certain of those that overlap.
+        found.sort(key=lambda result: (-result.score, result.start))
+        taken: list[Any] = []
+        for result in found:
+            if all(result.end <= other.start or result.start >= other.end for other in taken):
+                taken.append(result)
+        for result in sorted(taken, key=lambda result: -result.start):
+            text = f"{text[: result.start]}<{result.entity_type}>{text[result.end :]}"
+        return text
+
+
+@cache
+def presidio_patterns() -> PresidioPatterns | None:
+    """Return the recognisers that need no language model; None if Presidio is not installed."""
+    try:
+        from presidio_analyzer import PatternRecognizer, predefined_recognizers
+    except ImportError:
+        return None
+    kinds = [kind for _, kind in inspect.getmembers(predefined_recognizers, inspect.isclass)]
+    made = [_made(kind) for kind in kinds if issubclass(kind, PatternRecognizer) and kind.__name__ not in _NOT_USED]
+    return PresidioPatterns([recognizer for recognizer in made if recognizer is not None])
+
+
+def _made(kind: Any) -> Any:
+    try:
+        return kind()
+    except Exception:  # an abstract class, or one that needs a service
+        return None
