@@ -11,7 +11,7 @@ from rageval_hooks.models.nlp import Entity
 from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.text.facts import find_facts
 from rageval_hooks.text.sentences import sentence_spans
-from rageval_hooks.text.words import STOP_WORDS, blank_marks, weighed_words
+from rageval_hooks.text.words import STOP_WORDS, blank_marks, content_keys, weighed_words
 
 __all__ = ["LexicalEmbedder", "LexicalEmbedding", "LexicalNlp", "LexicalRelevance"]
 
@@ -79,7 +79,7 @@ class LexicalEmbedder:
     def embed(self, text: str, pause: Callable[[], None] = lambda: None) -> LexicalEmbedding:
         """Count the content words of a text."""
         pause()
-        return LexicalEmbedding(Counter(_keys(text)))
+        return LexicalEmbedding(Counter(content_keys(text)))
 
 
 class LexicalRelevance:
@@ -89,8 +89,8 @@ class LexicalRelevance:
 
     def relevance(self, query: str, response: str) -> Relevance | None:
         """Return the share of the query's content words that the response has; None if the query has none."""
-        asked = set(_keys(query))
-        return Relevance(len(asked & set(_keys(response))) / len(asked)) if asked else None
+        asked = set(content_keys(query))
+        return Relevance(len(asked & set(content_keys(response))) / len(asked)) if asked else None
 
 
 class LexicalNlp:
@@ -126,9 +126,3 @@ _FILLERS = (
     frozenset("tell explain describ show giv say mention list know want need find look happen mean work".split())
     | STOP_WORDS
 )
-
-
-def _keys(text: str) -> list[str]:
-    """Return the keys of the content words of a text."""
-    blanked = blank_marks(text)
-    return [word.key for span in sentence_spans(text) for word in weighed_words(blanked, span) if word.is_content]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from rageval_hooks.text.limits import scan
+from rageval_hooks.text.limits import pieces, scan
 from rageval_hooks.text.numbers import ORDINALS
 from rageval_hooks.text.sentences import Span
 from rageval_hooks.text.words import Blocked
@@ -25,17 +25,25 @@ _MONTH: Final = (
 )
 _DAY: Final = r"(?P<day>[0-3]?\d)(?:st|nd|rd|th)?"
 _YEAR: Final = r"(?P<year>[12]\d{3})(?!\d)"
-# In order: 2019-03-05; 2019年3月5日; March 5, 2019; 5 March 2019; March 2019.
-_DATES: Final = tuple(
+# In order: 2019-03-05; 2019年3月5日.
+_DATES_IN_DIGITS: Final = tuple(
     re.compile(pattern)
     for pattern in (
         r"(?<!\d)(?P<year>[12]\d{3})[-/.](?P<month>[01]?\d)[-/.](?P<day>[0-3]?\d)(?!\d)",
         r"(?<!\d)(?P<year>[12]\d{3})\s?[年년]\s?(?P<month>[01]?\d)\s?[月월](?:\s?(?P<day>[0-3]?\d)\s?[日일])?",
+    )
+)
+# In order: March 5, 2019; 5 March 2019; March 2019.
+_DATES_IN_WORDS: Final = tuple(
+    re.compile(pattern)
+    for pattern in (
         rf"(?<![A-Za-z]){_MONTH} {_DAY}(?!\d|\.\d|,\d{{3}}(?!\d))(?:,? {_YEAR})?",
         rf"(?<!\d){_DAY}(?: of)? {_MONTH}(?:,? {_YEAR})?",
         rf"(?<![A-Za-z]){_MONTH},? {_YEAR}",
     )
 )
+# The first letters of a month: "Mar", "MAR". Most texts have none, and need not be searched for dates in words.
+_ANY_MONTH: Final = re.compile("|".join(f"{month[:3]}|{month[:3].upper()}" for month in MONTHS))
 _ORDINAL_DAYS: Final[Mapping[str, int]] = {
     **ORDINALS,
     **{f"twenty-{word}": 20 + day for word, day in ORDINALS.items() if day < 10},
@@ -71,7 +79,8 @@ _SLASH_DATE: Final = re.compile(r"(?<!\d)([0-3]?\d)[/.]([0-3]?\d)[/.]([12]\d{3})
 def find_dates(text: str) -> Iterator[tuple[int, int, Date]]:
     """Yield the dates of a text as (start, end, date), notation by notation. Overlapping matches are yielded once."""
     taken: list[Span] = []
-    for pattern in _DATES:
+    has_month = any(_ANY_MONTH.search(text, *piece) for piece in pieces(text))
+    for pattern in (*_DATES_IN_DIGITS, *_DATES_IN_WORDS) if has_month else _DATES_IN_DIGITS:
         blocked = Blocked(taken)
         for found in scan(pattern, text):
             start, end = found.span()

@@ -84,6 +84,9 @@ class _Number(NamedTuple):
 
 def is_ordinal(text: str) -> bool:
     """Return True if a number is written as an ordinal, for example "3rd" or "twenty-first"."""
+    # Ordinals end in a letter; most numbers end in a digit.
+    if text[-1:].isdigit():
+        return False
     last = re.split(r"[\s-]", text.casefold())[-1]
     return last in ORDINALS or (last[:1].isdigit() and last.endswith(("st", "nd", "rd", "th")))
 
@@ -201,6 +204,8 @@ def _literal_parts(literal: str) -> tuple[str, ...]:
 
 def numbers_apart(text: str) -> tuple[tuple[str, ...], ...]:
     """Return the readings of each number if "12 737" may be two numbers; empty if it must be one, as in "12 000"."""
+    if " " not in text:
+        return ()
     text = text.lstrip(f"-−–{CURRENCY}")
     found = _GROUPS.match(text)
     if found is None:

@@ -6,6 +6,7 @@ import re
 import unicodedata
 from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final
 
 __all__ = ["VULGAR", "exact", "is_decimal", "number_readings", "scaled", "vulgar"]
@@ -23,6 +24,7 @@ _MARK: Final = re.compile(r"[.,]")
 _GROUPED: Final = re.compile(r"\d{1,3}(?:[.,]\d{3})+|\d{1,2}(?:,\d{2})+,\d{3}")
 
 
+@lru_cache(maxsize=8_192)
 def number_readings(literal: str) -> tuple[str, ...]:
     """Return the values that a numeral can mean, as plain decimal strings, the most likely first.
 
@@ -49,6 +51,8 @@ def number_readings(literal: str) -> tuple[str, ...]:
 
 def _ascii_digits(literal: str) -> str:
     """Return the text with digits of any script as 0 to 9."""
+    if literal.isascii():
+        return literal
     return "".join(str(unicodedata.digit(c)) if c.isdigit() else c for c in literal)
 
 

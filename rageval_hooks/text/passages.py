@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rageval_hooks.text.facts import FactIndex, index_facts
-from rageval_hooks.text.words import words
+from rageval_hooks.text.words import words_of
 
 __all__ = ["CHUNK_WORDS", "MAX_CHUNKS", "PassageIndex", "has_words", "index_passage"]
 
@@ -39,7 +39,7 @@ def has_words(text: str) -> bool:
 
 def index_passage(text: str) -> PassageIndex:
     """Split a passage into chunks and collect the keys of each."""
-    found = list(words(text))
+    found = words_of(text)
     size = max(CHUNK_WORDS, -(-len(found) // MAX_CHUNKS))
     cuts = range(0, len(found), size)
     return PassageIndex(

@@ -10,7 +10,7 @@ from typing import Any, Final
 from rageval_hooks.text.dates import MONTHS, Date, find_ambiguous_dates, find_dates, loose_dates
 from rageval_hooks.text.facts.extraction import code_key, find_codes
 from rageval_hooks.text.numbers import supported_numbers
-from rageval_hooks.text.words import STOP_WORDS, Word, fold, stem, words
+from rageval_hooks.text.words import STOP_WORDS, Word, fold, stem, words_of
 
 __all__ = ["ANY", "FactIndex", "acronym_letters", "index_facts", "merge_indexes", "month_key", "ordinal_key"]
 
@@ -57,7 +57,7 @@ _EMPTY: Final = FactIndex(frozenset(), frozenset(), frozenset(), frozenset(), fr
 
 def index_facts(text: str) -> FactIndex:
     """Collect what a passage can support, in the forms in which facts are looked up."""
-    found = list(words(text))
+    found = words_of(text)
     dates = _all_dates(text)
     numbers, ordinals = supported_numbers(text)
     keys = {word.key for word in found}
@@ -136,6 +136,10 @@ def _initials(text: str, found: Sequence[Word]) -> Iterator[str]:
     runs: list[str] = [""]
     end, is_initial = 0, False
     for word in found:
+        # Outside of a name, a word without a capital changes nothing; most words are such.
+        if runs == [""] and not text[word.start].isupper():
+            end, is_initial = word.end, word.end - word.start == 1
+            continue
         raw, gap = text[word.start : word.end], text[end : word.start]
         if not _is_linked(gap, is_initial):
             runs = [""]
