@@ -23,6 +23,14 @@ class Columns(StrEnum):
     open_rag_eval = "open-rag-eval"
 
 
+class DetailLevel(StrEnum):
+    """Which scores keep their explanation and metadata."""
+
+    none = "none"
+    failed = "failed"
+    all = "all"
+
+
 def score(
     file: Annotated[Path, typer.Argument(help="Turns (JSONL, JSON, CSV, Parquet) or traces (OTLP-JSON, Phoenix).")],
     output: Annotated[
@@ -75,6 +83,16 @@ def score(
         Columns, typer.Option("--columns", help="The names of the columns of a CSV output.")
     ] = Columns.native,
     concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Turns at a time.")] = 8,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            "--workers", min=1, help="Processes for local metrics. Default: one per core for 500 rows or more, else 1."
+        ),
+    ] = None,
+    details: Annotated[
+        DetailLevel,
+        typer.Option("--details", help="Scores that keep their explanation and evidence: none, failed or all."),
+    ] = DetailLevel.all,
     max_calls: Annotated[
         int | None, typer.Option("--max-calls", min=0, help="Maximum number of judge requests; the rest is skipped.")
     ] = None,
@@ -108,6 +126,8 @@ def score(
                 errors=errors,
                 columns=columns.value,
                 concurrency=concurrency,
+                workers=workers,
+                details=details.value,
                 max_calls=max_calls,
                 max_cost=max_cost,
                 required=required_fields(pipeline, named=metrics is not None),

@@ -110,8 +110,11 @@ class JournalFile(ABC):
         return place
 
     def _line_at(self, place: int) -> Any:
+        return json.loads(self._bytes_at(place))
+
+    def _bytes_at(self, place: int) -> bytes:
         self._file.seek(place)
-        return json.loads(self._file.readline())
+        return self._file.readline()
 
     def close(self) -> None:
         """Close the file and keep it."""

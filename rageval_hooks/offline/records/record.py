@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -51,9 +52,29 @@ class Record(Data):
         """True if the passage that holds the answer is known, by its id or its text."""
         return self.target is not None or self.target_text is not None
 
+    def to_json(self) -> str:
+        """Return the record as a line of JSON, in which turn and results lack the fields with default values."""
+        head = self.model_dump_json(exclude={"turn", "results"})
+        results = ",".join(map(_result_json, self.results))
+        return f'{head[:-1]},"turn":{_turn_json(self.turn)},"results":[{results}]}}'
+
     def scores(self) -> Iterator[Score]:
         """Yield the scores of the whole turn."""
         return (result for result in self.results if isinstance(result, Score) and is_about_turn(result))
+
+
+def _turn_json(turn: Turn) -> str:
+    # Readers of the file expect these, also if they are empty.
+    always = {"query": turn.query, "response": turn.response}
+    rest = turn.model_dump_json(exclude_defaults=True, exclude={*always})
+    separator = "" if rest == "{}" else ","
+    return f"{json.dumps(always, ensure_ascii=False)[:-1]}{separator}{rest[1:]}"
+
+
+def _result_json(result: Result) -> str:
+    # The status is a default of its class, and says which class it is.
+    rest = result.model_dump_json(exclude_defaults=True)[1:]
+    return f'{{"status":"{result.status}",{rest}'
 
 
 def holds_turn(row: Mapping[str, Any]) -> bool:

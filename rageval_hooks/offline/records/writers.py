@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.offline.records.files import atomic_file
 from rageval_hooks.offline.records.formats.base import FileFormat
 from rageval_hooks.offline.records.formats.discovery import writable_format, writable_suffixes
+from rageval_hooks.offline.records.formats.jsonl import JsonLines
 from rageval_hooks.offline.records.tables import LAYOUTS, Records, layout_of
 
 __all__ = ["COLUMNS", "check_output", "check_outputs", "write_output"]
@@ -50,20 +51,29 @@ def check_output(path: Path) -> FileFormat:
     return found
 
 
-def write_output(path: Path, records: Records, columns: str = "native") -> None:
+def write_output(
+    path: Path,
+    records: Records,
+    columns: str = "native",
+    *,
+    lines: Callable[[], Iterable[bytes]] | None = None,
+) -> None:
     """Write records to a file, as a whole or not at all.
 
     Args:
         path: the file; its suffix says the format.
         records: returns the records.
         columns: layout of a table, one of :data:`COLUMNS`.
+        lines: returns the records as JSON, if they are at hand in that form, for JSON Lines.
 
     Raises:
         OSError: the file cannot be written.
     """
     output_format = check_output(path)
     with atomic_file(path) as file:
-        if output_format.has_columns:
+        if lines is not None and isinstance(output_format, JsonLines):
+            file.writelines(line + b"\n" for line in lines())
+        elif output_format.has_columns:
             header, rows = layout_of(columns)(records)
             output_format.write(file, rows, header)
         else:

@@ -22,9 +22,10 @@ from rageval_hooks.offline.records.reading import Item, read_items
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.rows import BadRow, check_file
 from rageval_hooks.offline.records.writers import check_outputs, write_output
+from rageval_hooks.offline.scoring.detail import Details
 from rageval_hooks.offline.scoring.reuse import count_missing, reusable_results, turn_key
 from rageval_hooks.offline.scoring.run import ScoringRun
-from rageval_hooks.offline.scoring.summary import Scored
+from rageval_hooks.offline.scoring.summary import Scored, why_not
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.score import Result
 from rageval_hooks.version import __version__
@@ -43,6 +44,8 @@ def score_file(
     errors: Path | None = None,
     columns: str = "native",
     concurrency: int = 8,
+    workers: int | None = 1,
+    details: Details = "all",
     max_calls: int | None = None,
     max_cost: float | None = None,
     required: Iterable[str] = ("query", "response"),
@@ -65,6 +68,8 @@ def score_file(
         errors: where rows that cannot be used go; next to the first output by default.
         columns: of CSV files: ``native`` or ``open-rag-eval``.
         concurrency: turns at a time.
+        workers: processes for the local metrics; None for one per core if the file is large. 1 uses this process.
+        details: which scores keep their explanation and metadata.
         max_calls: requests to the judge; None for no limit.
         max_cost: USD for the judge; None for no limit.
         required: fields whose columns must be there.
@@ -89,7 +94,7 @@ def score_file(
     check_outputs(outputs, columns)
     bad_rows = BadRows(errors or errors_path(outputs[0]), always=errors is not None)
     check_apart(inputs, outputs, bad_rows.path)
-    settings = _settings(pipeline, inputs)
+    settings = {**_settings(pipeline, inputs), "details": details}
     work = {**settings, "columns": columns}
 
     def read() -> Iterator[tuple[int, Item]]:
@@ -104,18 +109,28 @@ def score_file(
     with ScoreJournal(journal_path(outputs[0]), settings, restart=restart) as journal:
         budget = Budget(max_calls, max_cost, journal.spent)
         scored = Scored(resumed=journal.resumed, errors=bad_rows.path)
+        for record in journal.records():
+            scored.counts.add(record.results)
         with bad_rows as bad:
             records = _reused(_usable(read(), bad), reusable, journal, scored)
-            run = ScoringRun(pipeline, journal, budget, concurrency)
+            run = ScoringRun(
+                pipeline,
+                journal,
+                budget,
+                concurrency=concurrency,
+                workers=workers,
+                details=details,
+                counts=scored.counts,
+            )
             asyncio.run(run.run(records, advance))
         scored.bad, scored.first_bad = bad.count, bad.first
-        for record in journal.records():
-            scored.turns += 1
-            scored.count(record.results)
+        scored.turns = len(journal)
         if not scored.turns:
             raise _no_rows(path, bad)
+        if not scored.results["scored"]:
+            scored.why_not = why_not(journal.records())
         for output in outputs:
-            write_output(output, journal.records, columns)
+            write_output(output, journal.records, columns, lines=journal.lines)
         # Judgements that are missing are tried again by the same command.
         is_complete = not run.broken and not budget.refused
         mark_finished(outputs, {**work, _COMPLETE: is_complete})
@@ -130,7 +145,9 @@ def _already_finished(output: Path) -> Scored:
     scored = Scored(finished=True)
     for record in read_records(output):
         scored.turns += 1
-        scored.count(record.results)
+        scored.counts.add(record.results)
+    if not scored.results["scored"]:
+        scored.why_not = why_not(read_records(output))
     return scored
 
 
@@ -191,7 +208,9 @@ def _reused(
         # Hashing every turn takes time, and most runs have nothing to reuse.
         results = reusable.get(turn_key(record)) if reusable else None
         if results is not None and not journal.has(index):
-            journal.done(index, _with_results(record, results), journal.spent)
+            done = _with_results(record, results)
+            journal.done(index, done, journal.spent)
+            scored.counts.add(done.results)
             scored.reused += 1
         yield index, record
 

@@ -3,15 +3,52 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from rageval_hooks.offline.jobs.budget import Spent
+from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.rows import BadRow
 from rageval_hooks.score import Result, Score, Skipped, is_about_turn
 
-__all__ = ["Scored"]
+__all__ = ["Counts", "Scored", "why_not"]
+
+
+@dataclass
+class Counts:
+    """The results of some turns, counted.
+
+    Attributes:
+        results: number of results of each status.
+        names: names of the scores of whole turns.
+    """
+
+    results: Counter[str] = field(default_factory=Counter)
+    names: set[str] = field(default_factory=set)
+
+    def add(self, results: Iterable[Result]) -> None:
+        """Count the results of a turn."""
+        for result in results:
+            self.results[result.status] += 1
+            if isinstance(result, Score) and is_about_turn(result):
+                self.names.add(result.name)
+
+    def merge(self, results: Mapping[str, int], names: Iterable[str]) -> None:
+        """Add what was counted elsewhere."""
+        self.results.update(results)
+        self.names.update(names)
+
+
+def why_not(records: Iterable[Record]) -> str | None:
+    """Return the reason of the first result that is not a score."""
+    # One reason is shown if nothing was scored; the first is as good as any.
+    for result in chain.from_iterable(record.results for record in records):
+        if not isinstance(result, Score):
+            reason = result.reason if isinstance(result, Skipped) else f"{result.error_type}: {result.message}"
+            return f"{result.name}: {reason.removeprefix(f'{result.name}: ')}"
+    return None
 
 
 @dataclass
@@ -26,13 +63,12 @@ class Scored:
         bad: number of rows that could not be used.
         first_bad: the first of these rows.
         errors: the file that these rows were written to.
-        results: number of results of each status.
+        counts: the results.
         spent: requests and cost of the judge, earlier runs included.
         budget: the budget that was used up, in words.
         left_out: number of requests that were not sent because of the budget.
         why_not: the reason of the first result that is not a score.
         broken: the error of a judge that answered nothing, while other metrics made scores.
-        names: names of the scores of whole turns.
     """
 
     turns: int = 0
@@ -42,22 +78,19 @@ class Scored:
     bad: int = 0
     first_bad: BadRow | None = None
     errors: Path | None = None
-    results: Counter[str] = field(default_factory=Counter)
+    counts: Counts = field(default_factory=Counts)
     spent: Spent = field(default_factory=Spent)
     budget: str | None = None
     left_out: int = 0
     why_not: str | None = None
     broken: str | None = None
-    names: set[str] = field(default_factory=set)
 
-    def count(self, results: Iterable[Result]) -> None:
-        """Count the results of a turn."""
-        for result in results:
-            self.results[result.status] += 1
-            if isinstance(result, Score):
-                if is_about_turn(result):
-                    self.names.add(result.name)
-            elif self.why_not is None:
-                # One reason is shown if nothing was scored; the first is as good as any.
-                reason = result.reason if isinstance(result, Skipped) else f"{result.error_type}: {result.message}"
-                self.why_not = f"{result.name}: {reason.removeprefix(f'{result.name}: ')}"
+    @property
+    def results(self) -> Counter[str]:
+        """Number of results of each status."""
+        return self.counts.results
+
+    @property
+    def names(self) -> set[str]:
+        """Names of the scores of whole turns."""
+        return self.counts.names
