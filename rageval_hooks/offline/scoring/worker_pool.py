@@ -69,7 +69,7 @@ def usual_workers(pipeline: Pipeline) -> int:
     """Return the number of workers if the user names none: one per core, and fewer if each loads models."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     settings = pipeline.settings.models
-    roles = {role for metric in pipeline.metrics for role in metric.models}
+    roles = pipeline.models.needed(role for metric in pipeline.metrics for role in metric.models)
     has_weights = any(getattr(settings, role) != LEXICAL for role in roles)
     return min(cores, _MOST_WITH_MODELS) if has_weights else cores
 
