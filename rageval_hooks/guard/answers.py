@@ -42,7 +42,7 @@ def _answer_key(value: Mapping[str, Any], keys: Sequence[str]) -> str | None:
 
 
 def answer_in(value: Any, keys: Sequence[str]) -> str | None:
-    """Return the answer in the output of a chain; None if there is none.
+    """Return the answer in the output of a chain; None without one.
 
     Args:
         value: a string, a message, a mapping with one of the keys, or the state of an agent with ``messages``.
@@ -58,7 +58,7 @@ def answer_in(value: Any, keys: Sequence[str]) -> str | None:
 
 
 def question_in(value: Any, keys: Sequence[str]) -> str:
-    """Return the question in the input or output of a chain; empty if there is none."""
+    """Return the question in the input or output of a chain; empty without one."""
     if isinstance(value, str):
         return value
     if isinstance(value, Mapping):

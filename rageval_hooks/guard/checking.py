@@ -1,4 +1,4 @@
-"""Runs the metrics of a guard on threads of its own, and gives up at the timeout."""
+"""Runs the metrics of a guard on separate threads, and stops at the timeout."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Check:
         self.given_up = False
 
     def give_up(self) -> None:
-        """Stop the work as far as that is possible: nobody uses its results."""
+        """Stop the work as far as that is possible. Its results are not used."""
         self.given_up = True
         if self.future is not None:
             self.future.cancel()

@@ -105,9 +105,9 @@ class Guard:
             on_error=on_error,
             timeout_ms=timeout_ms,
             max_regenerations=max_regenerations,
-            passage_keys=tuple(passage_keys) if not isinstance(passage_keys, str) else passage_keys,
-            answer_keys=tuple(answer_keys) if not isinstance(answer_keys, str) else answer_keys,
-            question_keys=tuple(question_keys) if not isinstance(question_keys, str) else question_keys,
+            passage_keys=passage_keys,
+            answer_keys=answer_keys,
+            question_keys=question_keys,
             on_decision=on_decision,
         )
         names = [name.strip() for name in metrics.split(",")] if isinstance(metrics, str) else metrics
@@ -234,7 +234,7 @@ class Guard:
         if begun.check is not None:
             try:
                 await begun.check.arrival
-            except BaseException:  # the caller was cancelled: nobody waits for the result
+            except BaseException:  # the caller was cancelled and does not wait any longer
                 begun.check.give_up()
                 raise
         return self._conclude(begun, attempt, may_regenerate, final)

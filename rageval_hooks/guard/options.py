@@ -64,21 +64,14 @@ class GuardOptions:
         """
         _check_choice("on_fail", self.on_fail, get_args(OnFail))
         _check_choice("on_error", self.on_error, get_args(OnError))
-        fallback: object = self.fallback
-        if not isinstance(fallback, str) or not fallback.strip():
-            raise ConfigurationError(f"fallback must be a text for the user, not {fallback!r}")
+        _check_fallback(self.fallback)
         if not _is_number(self.timeout_ms) or not 0 < self.timeout_ms < math.inf:
             raise ConfigurationError(f"timeout_ms must be a number of milliseconds above 0, not {self.timeout_ms!r}")
-        limit: object = self.max_regenerations
-        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _MOST_REGENERATIONS:
-            raise ConfigurationError(f"max_regenerations must be from 1 to {_MOST_REGENERATIONS}, not {limit!r}")
+        _check_limit(self.max_regenerations)
         if self.on_decision is not None and not callable(self.on_decision):
             raise ConfigurationError(f"on_decision must be a function of a GuardDecision, not {self.on_decision!r}")
         for name in ("passage_keys", "answer_keys", "question_keys"):
-            # A text is a sequence of letters: ("context") without its comma.
-            keys = getattr(self, name)
-            if isinstance(keys, str) or not keys or not all(isinstance(key, str) for key in keys):
-                raise ConfigurationError(f"{name} must be a list of keys, such as ['context'], not {keys!r}")
+            _check_keys(name, getattr(self, name))
 
     @property
     def timeout(self) -> float:
@@ -101,6 +94,24 @@ class GuardOptions:
 def _check_choice(name: str, value: object, valid: Sequence[str]) -> None:
     if value not in valid:
         raise ConfigurationError(f"{name} must be one of {', '.join(map(repr, valid))}, not {value!r}")
+
+
+def _check_fallback(fallback: object) -> None:
+    if not isinstance(fallback, str) or not fallback.strip():
+        raise ConfigurationError(f"fallback must be a text for the user, not {fallback!r}")
+
+
+def _check_limit(limit: object) -> None:
+    is_integer = isinstance(limit, int) and not isinstance(limit, bool)
+    if not is_integer or limit not in range(1, _MOST_REGENERATIONS + 1):
+        raise ConfigurationError(f"max_regenerations must be from 1 to {_MOST_REGENERATIONS}, not {limit!r}")
+
+
+def _check_keys(name: str, keys: object) -> None:
+    # A text is a sequence of letters: ("context") without its comma.
+    named = list(keys) if isinstance(keys, (list, tuple)) else []
+    if not named or not all(isinstance(key, str) for key in named):
+        raise ConfigurationError(f"{name} must be a list of keys, such as ['context'], not {keys!r}")
 
 
 def _is_number(value: object) -> bool:

@@ -52,7 +52,7 @@ class HeldStream:
         """Return how many characters of the held text the next part to be checked has; None if none is complete.
 
         A sentence is complete when the next one has begun. A line that only leads to what follows is no part by itself:
-        "The handbook says:" has no support of its own.
+        The passages do not support "The handbook says:" by itself.
 
         Args:
             final: True if the stream has ended, so that everything is complete.

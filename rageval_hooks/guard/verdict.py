@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from rageval_hooks.guard.checking import Check
 from rageval_hooks.guard.decision import Verdict
 from rageval_hooks.guard.options import GuardOptions
-from rageval_hooks.score import Failed, Result, Score, Skipped
+from rageval_hooks.score import Failed, Result, Score, Skipped, is_about_turn
 
 __all__ = ["verdict_of"]
 
@@ -20,22 +20,35 @@ def verdict_of(check: Check, thresholds: Mapping[str, float], options: GuardOpti
         thresholds: the thresholds of the scores that count.
         options: the guard's options.
     """
-    if not check.arrival.done:
-        check.give_up()
-        return "unchecked", f"no result within {options.timeout_ms:g} ms"
-    if check.error is not None:
-        # The message may quote a text, and reasons are shown where texts are hidden.
-        return "unchecked", f"the check failed with {type(check.error).__name__}"
+    failure = _failure_of(check, options)
+    if failure is not None:
+        return "unchecked", failure
     # With the passages at hand, citations in a refusal are recognized: "… is not mentioned (pier.md)."
     if check.analysis is not None and check.analysis.response.declines:
         return "refusal", ""
-    scores = {score.name: score for score in check.results if isinstance(score, Score) and score.target.kind == "turn"}
+    return _by_scores(check.results, thresholds)
+
+
+def _failure_of(check: Check, options: GuardOptions) -> str | None:
+    """Return why a check has no results; None if it has some."""
+    if not check.arrival.done:
+        check.give_up()
+        return f"no result within {options.timeout_ms:g} ms"
+    if check.error is not None:
+        # The message may quote a text, and reasons are shown where texts are hidden.
+        return f"the check failed with {type(check.error).__name__}"
+    return None
+
+
+def _by_scores(results: Sequence[Result], thresholds: Mapping[str, float]) -> tuple[Verdict, str]:
+    scores = {score.name: score for score in results if isinstance(score, Score) and is_about_turn(score)}
+    # One score that fails is enough, whatever became of the others.
     failing = [scores[name] for name in thresholds if name in scores and scores[name].label == "fail"]
     if failing:
         return "unsupported", "; ".join(_why_failing(score, thresholds[score.name]) for score in failing)
     missing = [name for name in thresholds if name not in scores]
     if missing:
-        return "unchecked", _why_unchecked(missing, check.results)
+        return "unchecked", _why_unchecked(missing, results)
     return "supported", ""
 
 

@@ -219,7 +219,7 @@ def test_a_streamed_refusal_passes_sentence_by_sentence() -> None:
 
 
 def test_a_line_that_leads_to_the_next_is_shown_with_it() -> None:
-    """It has no support of its own."""
+    """The passages do not support it by itself."""
     answer = f"Here is what I found:\n{SUPPORTED}"
     chunks = list((streaming({"context": [PASSAGE]}, {"answer": answer}) | make_guard()).stream("?"))
     assert chunks[1:] == [{"answer": answer}]

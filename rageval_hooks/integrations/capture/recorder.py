@@ -234,8 +234,8 @@ def _never(_entry: Entry, _owner: Pipeline) -> bool:
 
 def _sampled_out_by_another(entry: Entry, owner: Pipeline) -> bool:
     """Return True if a run belongs to a turn that another pipeline has sampled out."""
-    recording, run = entry
-    return run is None and not recording.selection.selected and recording.owner is not owner
+    recording, _ = entry
+    return not recording.selection.selected and recording.owner is not owner
 
 
 _SHARED = Recorder()

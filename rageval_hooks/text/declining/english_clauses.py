@@ -19,7 +19,8 @@ _INFORMATION: Final = word_pattern("information answers? details? data mention* 
 ENGLISH_CLAUSES: Final = ClauseRules(
     negation=word_pattern(
         "not no cannot can't don't doesn't didn't couldn't isn't aren't wasn't weren't unable none "
-        "nothing neither nor never without outside beyond insufficient n't impossible"
+        "nothing neither nor never without outside beyond insufficient impossible "
+        "lack lacks missing silent unknown unclear decline fail* regret"
     ),
     rows=(
         # "I do not know whether …" "I'm not sure."
@@ -32,7 +33,7 @@ ENGLISH_CLAUSES: Final = ClauseRules(
         (
             _FIRST,
             word_pattern("help assist comply fulfil* access"),
-            word_pattern("with_th* this that request information"),
+            word_pattern("with_th* this that request information data internet"),
         ),
         # "The documents do not state when …"
         (
@@ -44,7 +45,12 @@ ENGLISH_CLAUSES: Final = ClauseRules(
         ),
         # "The documents do not include details on …"
         (_SOURCE, _INFORMATION, word_pattern("contain* provide* include* give* have has offer* available in")),
-        (_SOURCE, word_pattern("answer* determine* outside beyond found inferred")),
+        (_SOURCE, word_pattern("answer* determine* outside beyond_the beyond_what found inferred")),
+        # "The context is silent on this matter." "The text lacks information …"
+        (_SOURCE, word_pattern("lack lacks missing silent unknown unclear clear fail* support*")),
+        (_INFORMATION, word_pattern("lack missing insufficient enough sufficient")),
+        (_FIRST, word_pattern("decline"), word_pattern("answer respond")),
+        (word_pattern("search query"), word_pattern("return* yield* produced"), word_pattern("results nothing")),
         # "The question cannot be answered." "No relevant information was found."
         (word_pattern("question"), word_pattern("answer* possible")),
         (_INFORMATION, word_pattern("found available provided given")),
@@ -59,12 +65,15 @@ ENGLISH_CLAUSES: Final = ClauseRules(
         r"i'm afraid|i am afraid) )+"
     ),
     splits=re.compile(
-        r"[,;:–—()]| - | (?=(?:because|so that|since|as) )| (?:and|but|so) (?=(?:i|we|therefore|do|does|"
+        r"[,;:–—()]| - | (?=(?:because|so that|since|as) )| but | (?:and|so) (?=(?:i|we|therefore|do|does|"
         r"cannot|can't)\b)"
     ),
     # "…, based on the provided context, …", "… I don't want to guess"
     neutral=re.compile(
-        r"(?:whether|if(?! you)|when|where|who|what|which|why|how|based on|according to|from|in|with) |"
+        r"(?:an ai|whether|if(?! you)|when|where|who|what|which|why|how) |"
+        r"(?:based on|according to|from|in|with|given) (?:\w{1,30} ){0,6}(?:documents?|passages?|contexts?|"
+        r"texts?|sources?|"
+        r"information|excerpts?|handbook|documentation|available|provided)$|"
         r"(?:i )?(?:don't|do not|would rather not|prefer not to) (?:want to |wish to |like to )?(?:guess|speculate)"
     ),
     courtesy=re.compile(

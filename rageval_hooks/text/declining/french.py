@@ -18,7 +18,10 @@ _INFORMATION: Final = word_pattern(
 )
 
 FRENCH: Final = ClauseRules(
-    negation=word_pattern("ne n' aucun* rien ni impossible incapable ignore ignorons depasse* hors inconnu*"),
+    negation=word_pattern(
+        "ne n' aucun* rien ni impossible incapable ignore ignorons depasse* hors inconnu* pas absent* manqu* "
+        "insuffisant*"
+    ),
     rows=(
         # "Je ne sais pas." "J'ignore si …"
         (_FIRST, word_pattern("sais savons connais connaissons ignore ignorons")),
@@ -40,6 +43,8 @@ FRENCH: Final = ClauseRules(
         (_SOURCE, word_pattern("determiner repondre depasse hors_du")),
         # "Il n'est pas possible de répondre."
         (word_pattern("possible impossible"), word_pattern("repondre determiner savoir dire trouver")),
+        # "Pas assez d'informations." "Cette information est absente des documents."
+        (_INFORMATION, word_pattern("assez suffisamment suffisant* insuffisant* absent* manqu*")),
         # "Cette question ne peut pas recevoir de réponse." "Aucune information n'a été trouvée."
         (word_pattern("question"), word_pattern("reponse repondre repondu")),
         (_INFORMATION, word_pattern("trouvee?s? disponibles? figure figurent")),
@@ -51,14 +56,16 @@ FRENCH: Final = ClauseRules(
         r"^(?:(?:malheureusement|desole|desolee|pardon|et|mais|donc|alors|car|comme|puisque|parce que|ainsi|"
         r"par consequent) )+"
     ),
-    splits=re.compile(r"[,;:–—()]| - | (?=car\b)| et (?=(?:je|nous|j')\b)"),
+    splits=re.compile(r"[,;:–—()]| - | (?=car\b)| mais | et (?=(?:je|nous|j')\b)"),
     # "…, d'après le contexte fourni, …", "…, si la piscine est chauffée", "… je préfère ne pas deviner"
     neutral=re.compile(
-        r"(?:si|quand|ou|qui|quel\w{0,4}|comment|pourquoi|combien|pour)\b|(?:d'apres|selon|sur la base|a partir)\b|"
+        r"(?:si|quand|ou|qui|quel\w{0,4}|comment|pourquoi|combien|pour)\b|(?:d'apres|selon|sur la base|"
+        r"a partir) (?:\w{1,30} ){0,6}(?:documents?|contexte|passages?|textes?|fournie?s?|sources?)$|"
         r"(?:je )?(?:prefere|ne (?:veux|souhaite) pas) (?:ne pas )?deviner"
     ),
     courtesy=re.compile(
-        r"(?:(?:je suis |nous sommes )?(?:vraiment )?desolee?s?|malheureusement|je m'excuse|pardon|excusez|"
+        r"(?:(?:je suis |nous sommes )?(?:vraiment )?desolee?s?|malheureusement|je (?:le )?regrette|"
+        r"je m'excuse|pardon|excusez|"
         r"n'hesitez|si vous|si tu|je serai|je (?:peux|pourrai) vous aider|puis-je|"
         r"(?:veuillez|merci de|(?:pourriez|pouvez|peux|pourrais)-(?:vous|tu)) (?:contacter|consulter|preciser|"
         r"reformuler|"

@@ -19,7 +19,7 @@ _INFORMATION: Final = word_pattern(
 )
 
 GERMAN: Final = ClauseRules(
-    negation=word_pattern("nicht nichts kein* weder nie ausserhalb unbekannt unklar unmoglich"),
+    negation=word_pattern("nicht nichts kein* weder nie ausserhalb unbekannt unklar unmoglich fehl* unzureichend"),
     rows=(
         # "Das weiß ich nicht." "… ist mir nichts bekannt."
         (_FIRST, word_pattern("weiss wissen kenne kennen bekannt sicher")),
@@ -45,12 +45,16 @@ GERMAN: Final = ClauseRules(
         (
             _SOURCE,
             word_pattern(
-                "erwahn* steht stehen hervor behandel* sag* findet finden gefunden gibt_nicht_an "
+                "erwahn* steht stehen hervor behandel* sag* gesagt ersichtlich findet finden gefunden gibt_nicht_an "
                 "geben_nicht_an geht_auf gehen_auf angegeben genannt beschr* erlauter* aufgefuhrt"
             ),
         ),
+        # "Dazu kann ich keine Aussage treffen." "Ich bin nicht in der Lage, …"
+        (_FIRST, word_pattern("aussage in_der_lage imstande")),
+        # "Die Informationen reichen nicht aus, …" "Diese Information fehlt in den Dokumenten." "Keine Angabe."
+        (_INFORMATION, word_pattern("reich* ausreichend* genugend genug fehl* unzureichend* keine_angaben?")),
         # "Die Dokumente enthalten keine Informationen über …"
-        (_SOURCE, _INFORMATION, word_pattern("enthalt* enthielt* gibt geben liefer* bieten bietet vorhanden")),
+        (_SOURCE, _INFORMATION, word_pattern("enthalt* enthielt* mach* gibt geben liefer* bieten bietet vorhanden")),
         # "Der Preis lässt sich aus den Dokumenten nicht bestimmen."
         (_SOURCE, word_pattern("bestimmen ermitteln beantworten entnehmen ableiten ausserhalb")),
         # "Diese Frage kann nicht beantwortet werden."
@@ -70,7 +74,8 @@ GERMAN: Final = ClauseRules(
     # "…, ob das Becken beheizt ist", "…, um die Frage zu beantworten", "…, die Sie suchen", "… und möchte nicht raten"
     neutral=re.compile(
         r"(?:ob|wann|wo|wer|wen|wem|wie|was|welche[rsmn]?|warum|weshalb|woher|wohin|wieviele?|um)\b|"
-        r"(?:die|der|das|den|nach der|nach denen) (?:sie|du|ihr|mir|ich)\b|(?:ich )?(?:mochte|will) nicht raten"
+        r"(?:die|der|das|den|nach der|nach denen) (?:sie|du|ihr|mir|ich)\b|(?:ich )?(?:mochte|"
+        r"will) nicht raten|(?:die|diese|ihre) frage zu \w{1,20}$"
     ),
     courtesy=re.compile(
         r"(?:es tut mir (?:sehr )?leid|tut mir leid|leider|entschuldig\w{0,8}|verzeihung|gerne?|wenn (?:sie|du)|"

@@ -21,7 +21,9 @@ _HAVE: Final = word_pattern(
 _ABLE: Final = word_pattern("posso possiamo sono_in_grado siamo_in_grado riesco riuscit* possibile potuto")
 
 ITALIAN: Final = ClauseRules(
-    negation=word_pattern("non ne_il ne_la ne_i nessun* nulla niente impossibile oltre alcun* ignoro"),
+    negation=word_pattern(
+        "non ne_il ne_la ne_i nessun* nulla niente impossibile oltre alcun* ignoro manca mancano insufficient*"
+    ),
     rows=(
         # "Non lo so." "Non conosco la risposta."
         (re.compile(r"\bnon (?:lo |la )?(?:so|sappiamo|conosco|conosciamo)\b|\bnon sono (?:del tutto )?sicur[oa]\b"),),
@@ -44,6 +46,8 @@ ITALIAN: Final = ClauseRules(
         # "I documenti non contengono informazioni …"
         (_SOURCE, _INFORMATION, word_pattern("conten* contien* forni* offr* includ* ci_sono c'e disponibil* danno")),
         (_SOURCE, word_pattern("determinare rispondere oltre")),
+        # "Informazioni insufficienti." "Questa informazione manca nei documenti."
+        (_INFORMATION, word_pattern("manca mancano insufficient* sufficient* abbastanza")),
         # "A questa domanda non si può rispondere." "Non è stata trovata alcuna informazione."
         (word_pattern("domanda"), word_pattern("rispondere risposta")),
         (_INFORMATION, word_pattern("trovat* disponibil* risult* ci_sono")),
@@ -53,10 +57,13 @@ ITALIAN: Final = ClauseRules(
         r"^(?:(?:purtroppo|mi dispiace|mi spiace|mi scuso|scusi|e|ma|quindi|percio|pertanto|dunque|perche|poiche|"
         r"siccome|dato che|visto che|temo di) )+"
     ),
-    splits=re.compile(r"[,;:–—()]| - | (?=(?:perche|poiche|quindi)\b)| e (?=(?:non posso|preferisco|non voglio)\b)"),
+    splits=re.compile(
+        r"[,;:–—()]| - | (?=(?:perche|poiche|quindi)\b)| ma | e (?=(?:non posso|preferisco|non voglio)\b)"
+    ),
     # "…, in base al contesto fornito, …", "… preferisco non indovinare"
     neutral=re.compile(
-        r"(?:se|quando|dove|chi|quale|quali|come|perche|quant[oaie]|per|in base|secondo|sulla base)\b|"
+        r"(?:se|quando|dove|chi|quale|quali|come|perche|quant[oaie]|per)\b|(?:in base a[il]?|secondo|"
+        r"sulla base de\w{1,3}) (?:\w{1,30} ){0,6}(?:documenti|contesto|brani|test[oi]|fornit[oi]|fonti)$|"
         r"(?:preferisco|voglio) non (?:indovinare|tirare)|non voglio indovinare"
     ),
     courtesy=re.compile(

@@ -66,9 +66,11 @@ class ClauseRules:
 
     def is_courtesy(self, sentence: str) -> bool:
         """Return True if a sentence is only polite, or only says what the sources are about. It has no number."""
-        if any(map(str.isdigit, sentence)):
+        clauses = self._clauses(sentence)
+        # "In New York" is no courtesy: what was asked for has to be next to something else.
+        if not any(self.courtesy.match(clause) or self.about_sources.match(clause) for clause in clauses):
             return False
-        return all(self._says_nothing(clause) for clause in self._clauses(sentence))
+        return all(map(self._says_nothing, clauses))
 
     def _clauses(self, sentence: str) -> list[str]:
         parts = (part.strip(" .!?…'\"¿¡") for part in self.splits.split(sentence))

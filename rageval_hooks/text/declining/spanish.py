@@ -22,7 +22,7 @@ _HAVE: Final = word_pattern(
 _ABLE: Final = word_pattern("puedo podemos pude pudimos podido logro soy_capaz posible")
 
 SPANISH: Final = ClauseRules(
-    negation=word_pattern("no ni nada ningun* sin desconozco imposible fuera"),
+    negation=word_pattern("no ni nada ningun* sin desconozco imposible fuera falta faltan insuficiente*"),
     rows=(
         # "No lo sé." "No conozco la respuesta."
         (re.compile(r"\bno (?:lo |la )?(?:sabemos|conozco|conocemos|estoy segur[oa])\b|\bno l[oa] se\b"),),
@@ -52,6 +52,8 @@ SPANISH: Final = ClauseRules(
         # "El manual no contiene información …"
         (_SOURCE, _INFORMATION, word_pattern("contien* proporcion* ofrec* inclu* da dan tien*")),
         (_SOURCE, word_pattern("determinar responder alcance")),
+        # "Información insuficiente." "Esa información falta en los documentos."
+        (_INFORMATION, word_pattern("falta faltan insuficiente* suficiente*")),
         # "Esta pregunta no se puede responder." "No se encontró información relevante."
         (word_pattern("pregunta"), word_pattern("responder respond* contestar")),
         (_INFORMATION, word_pattern("encontro encontraron hay disponible* existe* encontrada")),
@@ -64,17 +66,21 @@ SPANISH: Final = ClauseRules(
         r"^(?:(?:lamentablemente|desafortunadamente|lo siento|disculpe|perdon|y|pero|asi que|por lo que|por tanto|"
         r"por lo tanto|ya que|porque|pues|como|dado que|me temo que) )+"
     ),
-    splits=re.compile(r"[,;:–—()]| - | (?=(?:porque|ya que|asi que)\b)| y (?=(?:no puedo|no quiero|prefiero|por)\b)"),
+    splits=re.compile(
+        r"[,;:–—()]| - | (?=(?:porque|ya que|asi que)\b)| pero | y (?=(?:no puedo|no quiero|prefiero|por)\b)"
+    ),
     # "…, según el contexto proporcionado, …", "… prefiero no adivinar"
     neutral=re.compile(
-        r"(?:si|cuando|donde|quien\w{0,2}|cual\w{0,2}|como|por que|cuant[oa]s?|para|segun|con base en|a partir)\b|"
+        r"(?:si|cuando|donde|quien\w{0,2}|cual\w{0,2}|como|por que|cuant[oa]s?|para)\b|(?:segun|con base en|"
+        r"a partir de) (?:\w{1,30} ){0,6}(?:documentos?|contexto|pasajes?|textos?|proporcionad[oa]s?|fuentes?)$|"
         r"(?:prefiero|quiero) no adivinar|no quiero adivinar"
     ),
     courtesy=re.compile(
         r"(?:lo (?:siento|lamento)|lamentablemente|disculp\w{1,6}|perdon\w{0,4}|por favor$|no dude|si (?:me|"
         r"tiene|desea|"
         r"necesita|puede|quiere)|con gusto|estare|puedo ayudar|le ayudare|(?:por favor )?(?:(?:podria|puede)s? )?"
-        r"(?:pongase|reformul|proporcion|aclar|facilit|consult|contact|intent|indiq|decirme|ser mas)\w{0,6})\b"
+        r"(?:pongase|reformular|proporcionar|aclarar|facilitar|consultar|contactar|decirme|ser mas|reformule|"
+        r"proporcione|aclare|facilite|consulte|contacte|intente|indique|verifique))\b"
     ),
     about_sources=re.compile(
         r"(?:los|las|el|la) (?:\w{1,30} ){0,3}(?:extractos?|documentos?|pasajes?|textos?|contexto|fragmentos?|"
