@@ -116,7 +116,8 @@ class Guard:
         self.metrics = tuple(resolve_metrics(_METRICS if names is None else names, asked, settings))
         self.thresholds = resolve_guard_thresholds(threshold, self.metrics, settings.models)
         self._models = Models(settings.models)
-        engine = Engine(self.metrics, self._models, asked, thresholds=Thresholds(self.thresholds))
+        given = {name: value for name, value in self.thresholds.items() if value is not None}
+        engine = Engine(self.metrics, self._models, asked, thresholds=Thresholds(given))
         self._checker = Checker(engine, self.options.timeout)
         self._spans = GuardSpans(
             self.options, self.thresholds, tracer_provider, capture_content, settings.capture_content

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
@@ -40,6 +40,9 @@ _MEASURED: Final[Mapping[str, Mapping[str, float]]] = {
     "groundedness": {**dict.fromkeys(MINILM, 0.4), LEXICAL: 0.4},
 }
 """Default thresholds by score and embedder."""
+
+_BY_GROUNDING_MODEL: Final = "groundedness"
+"""The score that a grounding model may compute. Such a model was trained to decide, and has its own threshold."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,13 +123,13 @@ def _is_number(value: object) -> bool:
 
 def resolve_guard_thresholds(
     given: float | Mapping[str, float] | None, metrics: Sequence[Metric], models: ModelSettings
-) -> dict[str, float]:
-    """Return the threshold of each score that the guard looks at.
+) -> dict[str, float | None]:
+    """Return the threshold of each score that the guard looks at; None for the threshold of a grounding model's own.
 
     Args:
         given: one threshold for all scores from 0 to 1; thresholds by score name; None for those measured.
         metrics: the metrics of the guard.
-        models: the local models, which the measured thresholds depend on.
+        models: the models, which the measured thresholds depend on.
 
     Raises:
         ConfigurationError: a threshold is missing, for an unknown score, or outside the score's range.
@@ -134,7 +137,8 @@ def resolve_guard_thresholds(
     definitions = {definition.name: definition for metric in metrics for definition in metric.scores}
     thresholds = _named_thresholds(given, definitions, models)
     for name, threshold in thresholds.items():
-        _check_threshold(name, threshold, definitions)
+        if threshold is not None or name != _BY_GROUNDING_MODEL:
+            _check_threshold(name, threshold, definitions)
     for metric in metrics:
         names = [definition.name for definition in metric.scores]
         if thresholds.keys().isdisjoint(names):
@@ -146,16 +150,17 @@ def resolve_guard_thresholds(
 
 def _named_thresholds(
     given: float | Mapping[str, float] | None, definitions: Mapping[str, ScoreDefinition], models: ModelSettings
-) -> dict[str, float]:
+) -> dict[str, float | None]:
     if given is None:
-        found = {name: _measured(definition, models) for name, definition in definitions.items()}
-        return {name: threshold for name, threshold in found.items() if threshold is not None}
+        return _measured_thresholds(definitions.values(), models)
     if isinstance(given, Mapping):
         return dict(given)
     return _one_for_all(given, definitions, models)
 
 
-def _one_for_all(given: float, definitions: Mapping[str, ScoreDefinition], models: ModelSettings) -> dict[str, float]:
+def _one_for_all(
+    given: float, definitions: Mapping[str, ScoreDefinition], models: ModelSettings
+) -> dict[str, float | None]:
     """Return one threshold for every share; counts, such as unsupported_facts, keep their own."""
     shares = [definition for definition in definitions.values() if definition.high == 1]
     if len({definition.direction for definition in shares}) > 1:
@@ -163,18 +168,30 @@ def _one_for_all(given: float, definitions: Mapping[str, ScoreDefinition], model
         raise ConfigurationError(f"of {names}, some are better high and some low: give thresholds by name")
     if not shares and len(definitions) == 1:
         return dict.fromkeys(definitions, given)
-    own = _named_thresholds(None, definitions, models)
+    own = _measured_thresholds(definitions.values(), models)
     return {**own, **{definition.name: given for definition in shares}}
 
 
-def _measured(definition: ScoreDefinition, models: ModelSettings) -> float | None:
-    """Return the guard's default threshold of a score; None if none was measured with these models."""
+def _measured_thresholds(definitions: Iterable[ScoreDefinition], models: ModelSettings) -> dict[str, float | None]:
+    """Return the guard's default thresholds of the scores that have one."""
+    found: dict[str, float | None] = {}
+    for definition in definitions:
+        if definition.name == _BY_GROUNDING_MODEL and models.grounding != FORMULA:
+            found[definition.name] = None
+            continue
+        threshold = _measured(definition, models.embedder)
+        if threshold is not None:
+            found[definition.name] = threshold
+    return found
+
+
+def _measured(definition: ScoreDefinition, embedder: str) -> float | None:
+    """Return the guard's default threshold of a score; None if none was measured with this embedder."""
     if definition.name in _MEASURED:
-        # They were measured with the formula of the score. A grounding model gives other numbers.
-        return _MEASURED[definition.name].get(models.embedder if models.grounding == FORMULA else models.grounding)
+        return _MEASURED[definition.name].get(embedder)
     for threshold in definition.thresholds:
         # None stands for scores that no model computes.
-        if threshold.target == "turn" and (None in threshold.models or models.embedder in threshold.models):
+        if threshold.target == "turn" and (None in threshold.models or embedder in threshold.models):
             return threshold.value
     return None
 

@@ -74,7 +74,7 @@ class GuardSpans:
     def __init__(
         self,
         options: GuardOptions,
-        thresholds: Mapping[str, float],
+        thresholds: Mapping[str, float | None],
         provider: TracerProvider | None,
         capture_content: bool | None,
         environment_content: bool | None,
@@ -138,7 +138,7 @@ class GuardSpans:
         for result in decision.results:
             attributes.update(score_attributes(result, policy))
         for name, threshold in self._thresholds.items():
-            attributes[semconv.GUARD_THRESHOLD.format(name=name)] = threshold
+            attributes.put(semconv.GUARD_THRESHOLD.format(name=name), threshold)
         attributes[semconv.GUARD_ON_FAIL] = self._options.on_fail
         attributes[semconv.GUARD_ON_ERROR] = self._options.on_error
         attributes[semconv.GUARD_TIMEOUT] = float(self._options.timeout_ms)

@@ -12,7 +12,7 @@ from rageval_hooks.score import Failed, Result, Score, Skipped, is_about_turn
 __all__ = ["verdict_of"]
 
 
-def verdict_of(check: Check, thresholds: Mapping[str, float], options: GuardOptions) -> tuple[Verdict, str]:
+def verdict_of(check: Check, thresholds: Mapping[str, float | None], options: GuardOptions) -> tuple[Verdict, str]:
     """Return the verdict of a check that has ended or used up its time, and the reason.
 
     Args:
@@ -40,19 +40,28 @@ def _failure_of(check: Check, options: GuardOptions) -> str | None:
     return None
 
 
-def _by_scores(results: Sequence[Result], thresholds: Mapping[str, float]) -> tuple[Verdict, str]:
+def _by_scores(results: Sequence[Result], thresholds: Mapping[str, float | None]) -> tuple[Verdict, str]:
     scores = {score.name: score for score in results if isinstance(score, Score) and is_about_turn(score)}
+    failing, missing = [], []
+    for name, threshold in thresholds.items():
+        score = scores.get(name)
+        # Not every grounding model says from which value on a sentence is supported: then there is no label.
+        if score is None or score.label is None:
+            missing.append(name)
+        elif score.label == "fail":
+            failing.append(_why_failing(score, threshold))
+
     # One score that fails is enough, whatever became of the others.
-    failing = [scores[name] for name in thresholds if name in scores and scores[name].label == "fail"]
     if failing:
-        return "unsupported", "; ".join(_why_failing(score, thresholds[score.name]) for score in failing)
-    missing = [name for name in thresholds if name not in scores]
+        return "unsupported", "; ".join(failing)
     if missing:
         return "unchecked", _why_unchecked(missing, results)
     return "supported", ""
 
 
-def _why_failing(score: Score, threshold: float) -> str:
+def _why_failing(score: Score, threshold: float | None) -> str:
+    if threshold is None:
+        return f"{score.name} {score.value:.2f} fails by the threshold of {score.model}"
     side = "below" if score.direction == "higher" else "above"
     return f"{score.name} {score.value:.2f} is {side} {threshold:g}"
 
@@ -67,6 +76,8 @@ def _why_unchecked(missing: Sequence[str], results: Sequence[Result]) -> str:
 
 def _why_missing(name: str, results: Sequence[Result]) -> str:
     for result in results:
+        if isinstance(result, Score) and result.name == name:
+            return f"no threshold is known for {result.model}: give threshold={{{name!r}: …}}"
         concerned = name == result.name or name.startswith(f"{result.name}.")  # a metric as a whole
         if concerned and isinstance(result, Skipped):
             return result.reason

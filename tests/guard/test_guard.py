@@ -74,7 +74,7 @@ def test_claims_are_no_refusals() -> None:
         ({"threshold": 1.5}, "the threshold of groundedness must be 0 to 1"),
         ({"threshold": {"grounding": 0.5}}, "threshold names the score 'grounding'"),
         ({"metrics": ["latency"]}, "the guard has no threshold for latency"),
-        ({"models": {"grounding": "example/none"}}, "the guard has no threshold for groundedness"),
+        ({"models": {"embedder": "example/none"}}, "the guard has no threshold for groundedness"),
         ({"metrics": ["groundednes"]}, "Did you mean 'groundedness'"),
         ({"passage_keys": "context"}, "passage_keys must be a list of keys"),
     ],
