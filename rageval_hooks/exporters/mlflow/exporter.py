@@ -25,7 +25,7 @@ from rageval_hooks.exporters.mlflow.connection import (
 from rageval_hooks.exporters.mlflow.server import MlflowServer
 from rageval_hooks.exporters.otlp_places import OtlpPlace
 from rageval_hooks.runtime.urls import safe_url
-from rageval_hooks.score import Evaluation
+from rageval_hooks.score import Evaluation, Failed, Score
 from rageval_hooks.settings import SpanSelection
 from rageval_hooks.turn import SpanReference
 
@@ -49,7 +49,8 @@ class MlflowExporter(ScoreApiExporter):
             ``MLFLOW_TRACKING_TOKEN``; ``~/.mlflow/credentials`` is read too.
         capture_content: see :class:`rageval_hooks.settings.Settings`.
         spans: which steps become spans; with ``scores="all"``, scores of passages need their retriever's.
-        scores: ``main`` for the results of quality about the turn; ``all`` adds usage and scores of passages.
+        scores: ``main`` for the results of quality about the turn; ``all`` adds usage, scores of passages, and shares
+            of which less is better, such as ``hallucination``, which MLflow colours as if more were.
         tracer_provider: where the spans go; the application's global one by default.
 
     Raises:
@@ -77,6 +78,8 @@ class MlflowExporter(ScoreApiExporter):
     def items(self, evaluation: Evaluation, span: SpanReference) -> Iterator[Item]:
         """Yield the assessments of a stage."""
         placed = place_results(evaluation, span, self.spans, self.scores)
+        if self.scores == "main":
+            placed = (place for place in placed if not _is_share_of_errors(place.result))
         for position, (result, span_id) in enumerate(placed):
             if span_id is None:
                 self.queue.count("unplaced", 1)
@@ -110,6 +113,11 @@ class MlflowExporter(ScoreApiExporter):
     def _place(self) -> MlflowPlace | None:
         uri = None if self._uri is None else self._uri.get_secret_value()
         return tracking_place(uri, self._token) or place_of_spans(self.provider)
+
+
+def _is_share_of_errors(result: Score | Failed) -> bool:
+    """Return True for a share of which less is better. MLflow would draw a good 0.1 in red: it has no directions."""
+    return isinstance(result, Score) and result.direction == "lower" and result.high == 1
 
 
 class MlflowAutoExporter(MlflowExporter):

@@ -88,6 +88,7 @@ def test_what_is_posted(mlflow: FakeMlflow, exporter: MlflowExporter) -> None:
             Failed(name="umbrela", error_type="rate_limited", message="too many requests", annotator="LLM"),
             Skipped(name="entity_consistency", reason="the response names nothing"),
             Score(name="latency", value=3.0, unit="s", high=None),
+            Score(name="hallucination", value=0.1, direction="lower"),  # MLflow would draw it in red
         )
     )
     assert exporter.flush(10)
