@@ -112,9 +112,13 @@ class TokenModel(GroundingModel):
         encoding = self.tokenizer.encode(prompt, text)
         shares = probabilities(self.network.logits(Encoded(encoding.ids, encoding.type_ids)))[:, self.index]
         found = []
-        # 1 is the second text of the pair; special tokens belong to neither.
         for owner, (start, end), share in zip(encoding.sequence_ids, encoding.offsets, shares, strict=True):
-            if owner == 1 and end > start:
+            # 1 is the second text of the pair; special tokens belong to neither.
+            if owner != 1:
+                continue
+            # Many tokenizers count the space before a word as part of it: " It" begins the next sentence all the same.
+            start += len(text[start:end]) - len(text[start:end].lstrip())
+            if end > start:
                 found.append(_Token(begin + start, begin + end, float(share)))
         return found, len(encoding.ids)
 
