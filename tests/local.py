@@ -23,6 +23,7 @@ LOCAL = (
     "factual_accuracy",
     "hallucination",
     "groundedness",
+    "faithfulness",
     "unsupported_facts",
     "latency",
     "tokens",

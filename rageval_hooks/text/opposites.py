@@ -1,4 +1,4 @@
-"""Words that exclude each other in one place of a sentence: "rose" and "fell", "before" and "after", "all" and "some"."""
+"""Words that exclude each other in one place of a sentence, for example "rose" and "fell", or "before" and "after"."""
 
 from __future__ import annotations
 
@@ -15,9 +15,13 @@ NEGATIONS: Final = frozenset(
 )
 """Keys of words that negate a statement."""
 
-# Each line: words on one side, a bar, and the words that exclude them. Words of one side do not exclude each other.
+# Words on one side, a bar, and the words that exclude them. Words of one side do not exclude each other. An indented
+# line continues the one before.
 _LINES: Final = """
-increase increased increasing rise rose risen rising grow grew grown growth gain gained climb climbed up upward higher expand expanded surge surged soar soared raise raised | decrease decreased decreasing decline declined declining fall fell fallen falling drop dropped shrink shrank shrunk down downward lower lowered reduce reduced reduction loss plunge plunged contract contracted cut
+increase increased increasing rise rose risen rising grow grew grown growth gain gained climb climbed up upward
+  higher expand expanded surge surged soar soared raise raised | decrease decreased decreasing decline declined
+  declining fall fell fallen falling drop dropped shrink shrank shrunk down downward lower lowered reduce reduced
+  reduction loss plunge plunged contract contracted cut
 more greater larger bigger | less fewer smaller
 most majority | least few minority
 high | low
@@ -26,7 +30,8 @@ long longer | short shorter
 early earlier earliest | late later latest
 before prior preceding | after following subsequent
 first | last final second third
-begin began begun start started open opened opening launch launched | end ended finish finished close closed closing stop stopped shut
+begin began begun start started open opened opening launch launched | end ended finish finished close closed closing
+  stop stopped shut
 always | never sometimes rarely seldom occasionally
 often frequently usually commonly | rarely seldom never infrequently
 all every each | some few several none
@@ -34,7 +39,9 @@ many numerous | few
 both | neither
 with | without
 include included including includes | exclude excluded excluding excludes
-accept accepted accepts approve approved allow allowed allows permit permitted agree agreed support supported | reject rejected rejects refuse refused deny denied forbid forbidden ban banned prohibit prohibited disagree disagreed oppose opposed
+accept accepted accepts approve approved allow allowed allows permit permitted agree agreed support supported |
+  reject rejected rejects refuse refused deny denied forbid forbidden ban banned prohibit prohibited disagree
+  disagreed oppose opposed
 win won winner victory beat defeated | lose lost loser defeat
 succeed succeeded success successful successfully | fail failed failure unsuccessful unsuccessfully
 positive positively | negative negatively
@@ -48,8 +55,8 @@ safe safely safety | dangerous unsafe danger
 fast faster quick quickly rapid rapidly | slow slower slowly
 left | right
 north northern | south southern east eastern west western
-east eastern | west western south southern
-male man men boy boys father son brother husband he him his king | female woman women girl girls mother daughter sister wife she her queen
+male man men boy boys father son brother husband he him his king | female woman women girl girls mother daughter
+  sister wife she her queen
 alive living | dead
 born | died
 buy bought purchase purchased acquire acquired | sell sold
@@ -71,8 +78,6 @@ full | empty
 day daily daytime | night nightly
 morning | evening afternoon night
 summer | winter spring autumn
-increase | maintain
-minimum minimal at-least | maximum maximal
 past former formerly previous previously | future upcoming next
 temporary temporarily | permanent permanently
 voluntary | mandatory compulsory required
@@ -87,16 +92,11 @@ cause caused causes promote promoted | prevent prevented prevents
 expensive costly | cheap inexpensive
 common | rare uncommon
 popular | unpopular
-famous well-known | unknown obscure
+famous | unknown obscure
 simple | complex complicated
 attack attacked | defend defended
 may might could possibly perhaps | must will certainly definitely
-only | also
 million | billion thousand trillion hundred
-billion | thousand trillion hundred
-percent percentage | degree
-january | february march april june july august september october november december
-monday | tuesday wednesday thursday friday saturday sunday
 """
 
 
@@ -106,7 +106,7 @@ def _key(word: str) -> str:
 
 def _opposites() -> dict[str, frozenset[str]]:
     found: dict[str, set[str]] = {}
-    for line in _LINES.strip().splitlines():
+    for line in _LINES.strip().replace("\n  ", " ").splitlines():
         sides = [{_key(word) for word in side.split()} for side in line.split("|")]
         for one, other in (sides, sides[::-1]):
             for word in one:

@@ -16,6 +16,8 @@ from rageval_hooks.text.numerals import number_readings
 from rageval_hooks.text.sentences import Span, sentence_spans
 
 __all__ = [
+    "FUNCTION_WEIGHT",
+    "NAME_WEIGHT",
     "STOP_WORDS",
     "Blocked",
     "WeighedWord",

@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.metrics.base import Field, LocalMetric, PassageScope, ScoreDefinition, Threshold
 from rageval_hooks.metrics.support.definition import MODEL_DETAILS
-from rageval_hooks.metrics.support.grounding import Grounding, SentenceGrounding, groundedness
+from rageval_hooks.metrics.support.grounding import SentenceGrounding, groundedness
 from rageval_hooks.metrics.support.sentence_scores import (
     SentenceScore,
     UnsupportedPart,
@@ -19,7 +19,6 @@ from rageval_hooks.metrics.support.sentence_scores import (
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.metrics.support.unseen import passage_name, unseen_support
 from rageval_hooks.models import Role
-from rageval_hooks.models.embedding import Embedding
 from rageval_hooks.models.grounding import GroundingModel, Question, SentenceSupport
 from rageval_hooks.score import Result, Score
 from rageval_hooks.settings import LEXICAL, MINILM
@@ -85,7 +84,7 @@ class Groundedness(LocalMetric):
         model = analysis.models.grounding(wait=analysis.wait)
         if isinstance(model, GroundingModel):
             return self._by_model(analysis, model)
-        found = self._grounding(analysis, model.name)
+        found = analysis.grounding
         if found.value is None:
             return self.skip(_NO_WORDS)
         # Support in a passage that the model did not see is no support. The explanation names it, since it points to a
@@ -134,17 +133,6 @@ class Groundedness(LocalMetric):
         )
         # The same formula of the score, asked of another model: its version says how that model was asked.
         return self._explained(score.model_copy(update={"version": model.version}), sentences)
-
-    def _grounding(self, analysis: TurnAnalysis, model: str) -> Grounding:
-        response, indexes = analysis.response.blanked, analysis.prompt_indexes
-        # The stand-in has no vectors per token: the formula then uses words alone.
-        if model == LEXICAL:
-            return groundedness(response, indexes, sentences=analysis.sentences, pause=analysis.pause)
-        whole = analysis.response_embedding
-        # A passage may have a lexical embedding where the model could not read it. It has no token vectors.
-        passages = [found.tokens for found in analysis.prompt_embeddings if isinstance(found, Embedding)]
-        tokens = whole.tokens if isinstance(whole, Embedding) else None
-        return groundedness(response, indexes, tokens, passages, analysis.sentences, analysis.pause)
 
 
 def _sources(analysis: TurnAnalysis) -> list[tuple[int, str]]:

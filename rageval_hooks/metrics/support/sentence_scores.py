@@ -16,7 +16,7 @@ _MAX_KEPT: Final = 100
 _MAX_EXPLAINED: Final = 5
 _MAX_WORDS: Final = 10
 _MAX_KEPT_WORDS: Final = 50
-_ONLY_IF_GIVEN: Final = ("passage_name", "unseen", "unsupported")
+_ONLY_IF_GIVEN: Final = ("passage_name", "notes", "unseen", "unsupported")
 
 
 class UnsupportedPart(Data):
@@ -47,6 +47,7 @@ class SentenceScore(Data):
         passage: position of its best passage in the turn; None if not known.
         passage_name: how an explanation names that passage.
         missing: content words that no passage of the prompt has.
+        notes: how it differs from its best passage, in words.
         unseen: names of passages that were not in the prompt and support the sentence.
         coverage: share of its words that occur in a passage; None where this is not computed.
         alignment: share of its meaning that is near a passage, by token vectors; None where this is not computed.
@@ -61,6 +62,7 @@ class SentenceScore(Data):
     passage: int | None = None
     passage_name: str = ""
     missing: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     unseen: tuple[str, ...] = ()
     coverage: float | None = None
     alignment: float | None = None
@@ -93,7 +95,8 @@ def _all_supported(sentences: Sequence[SentenceScore], threshold: float) -> str:
     missing = dict.fromkeys(word for sentence in sentences for word in sentence.missing)
     if missing:
         line += f"; words that no passage has: {', '.join(list(missing)[:_MAX_WORDS])}"
-    return line
+    notes = dict.fromkeys(note for sentence in sentences for note in sentence.notes)
+    return "; ".join([line, *notes])
 
 
 def _line(sentence: SentenceScore) -> str:
@@ -105,6 +108,8 @@ def _line(sentence: SentenceScore) -> str:
         line += f"; unsupported: {', '.join(parts)}"
     if sentence.missing:
         line += f"; missing: {', '.join(sentence.missing[:_MAX_WORDS])}"
+    if sentence.notes:
+        line += f"; {', '.join(sentence.notes)}"
     if sentence.unseen:
         line += f"; only in a passage that was not in the prompt: {', '.join(sentence.unseen)}"
     return line

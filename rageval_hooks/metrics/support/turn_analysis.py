@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from rageval_hooks.errors import InputTooLargeError, OverBudgetError
-from rageval_hooks.metrics.support.index_cache import cached_index
+from rageval_hooks.metrics.support.grounding import Grounding, groundedness
+from rageval_hooks.metrics.support.index_cache import cached_index, cached_sequence
 from rageval_hooks.metrics.support.response_text import ResponseText
 from rageval_hooks.models import AnyEmbedding, Models
 from rageval_hooks.models.embedder import SHORT, Embedder
@@ -16,10 +17,12 @@ from rageval_hooks.models.embedding import Embedding, keep_words
 from rageval_hooks.models.lexical import LexicalEmbedding
 from rageval_hooks.models.nlp import Entity
 from rageval_hooks.runtime.lazy import cached_property
+from rageval_hooks.settings import LEXICAL
 from rageval_hooks.text.facts import Fact, FactIndex, entity_supported, index_facts, merge_indexes, unsupported_facts
 from rageval_hooks.text.limits import MAX_EMBEDDED_CHARACTERS, MAX_PASSAGE_CHARACTERS, MAX_QUERY_CHARACTERS
 from rageval_hooks.text.passages import PassageIndex
 from rageval_hooks.text.sentences import Span
+from rageval_hooks.text.sequence import WordSequence
 from rageval_hooks.text.tokens import count_tokens
 from rageval_hooks.turn import Passage, Turn, Usage
 
@@ -152,6 +155,21 @@ class TurnAnalysis:
     def prompt_facts(self) -> FactIndex:
         """The facts that the passages of the prompt state together."""
         return merge_indexes(index.facts for index in self.prompt_indexes)
+
+    @cached_property
+    def prompt_sequences(self) -> list[WordSequence]:
+        """The words of the passages of the prompt in their order.
+
+        Raises:
+            InputTooLargeError: the passages have more than a million characters together.
+            OverBudgetError: the time is used up.
+        """
+        _check_size((passage.text for passage in self.turn.prompt_passages), MAX_PASSAGE_CHARACTERS)
+        sequences = []
+        for passage in self.turn.prompt_passages:
+            self.pause()
+            sequences.append(cached_sequence(passage.text))
+        return sequences
 
     @cached_property
     def query_facts(self) -> FactIndex:
@@ -291,6 +309,25 @@ class TurnAnalysis:
         return [self._embeddings[text] for text in texts]
 
     # -- what two metrics need
+
+    @cached_property
+    def grounding(self) -> Grounding:
+        """How far the passages of the prompt support the response, by words and token vectors.
+
+        Raises:
+            InputTooLargeError: the turn has more than 300,000 characters to embed.
+            ModelUnavailableError: the embedder cannot be loaded, or is not loaded yet.
+            OverBudgetError: the time is used up.
+        """
+        response, indexes = self.response.blanked, self.prompt_indexes
+        # The stand-in has no vectors per token: the formula then uses words alone.
+        if self.models.embedder(wait=self.wait).name == LEXICAL:
+            return groundedness(response, indexes, sentences=self.sentences, pause=self.pause)
+        whole = self.response_embedding
+        # A passage may have a lexical embedding where the model could not read it. It has no token vectors.
+        passages = [found.tokens for found in self.prompt_embeddings if isinstance(found, Embedding)]
+        tokens = whole.tokens if isinstance(whole, Embedding) else None
+        return groundedness(response, indexes, tokens, passages, self.sentences, self.pause)
 
     @cached_property
     def semantic_grounding(self) -> float | None:

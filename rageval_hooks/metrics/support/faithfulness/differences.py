@@ -1,7 +1,7 @@
 """Small differences between a sentence of the response and the sentences of the passages that support it best.
 
-A name, a number, a negation, an opposite or an order that differs makes a sentence wrong whose words nearly all occur
-in the passages. Similarity does not see this, so it is counted here.
+A name, a number, a negation or an opposite makes a sentence wrong whose words nearly all occur in the passages.
+Similarity does not see this, so it is counted here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 from rageval_hooks.text.opposites import NEGATIONS, opposites_of
 from rageval_hooks.text.sentences import Span
 from rageval_hooks.text.sequence import NOT, WordSequence, negations
-from rageval_hooks.text.words import NAME_WEIGHT, WeighedWord, weighed_words
+from rageval_hooks.text.words import FUNCTION_WEIGHT, NAME_WEIGHT, WeighedWord, weighed_words
 
 __all__ = ["Context", "Differences", "differences"]
 
@@ -30,9 +30,6 @@ _MARGIN: Final = 4
 _OWN_MARGIN: Final = 2
 """The same in the sentence of the response."""
 
-_GAP: Final = 3
-"""Words that may have been put in the place of one."""
-
 _MOST_PLACES: Final = 400
 """Places of one word that are compared. Function words of long contexts have thousands, and prove nothing."""
 
@@ -43,39 +40,37 @@ class Differences:
 
     Attributes:
         words: words of the sentence.
-        pairs: pairs of neighbouring words that the passages have as neighbours.
+        pairs: neighbouring words that the passages have as neighbours too.
         copied: words in runs of three or more that the passages have in the same order.
-        absent: content words that no passage has.
         names: names that the passages have, but not the best evidence.
         numbers: numbers that the passages have, but not the best evidence.
-        elsewhere: other content words that the passages have, but not the best evidence.
-        negated: negations that the evidence does not have.
-        affirmed: negations of the evidence that the sentence does not have.
-        opposites: words whose opposite the evidence has in their place.
-        replaced: words that stand between the same neighbours as other words of the evidence.
-        swapped: pairs of names in another order than in the evidence.
-        disorder: the share of the content words that are out of order, times the share that the evidence has.
+        negated: 0, or how much of the sentence the evidence has if only the sentence is negated.
+        opposites: words whose opposite the evidence has, times how much of the sentence it has.
     """
 
     words: float = 0
     pairs: float = 0
     copied: float = 0
-    absent: float = 0
     names: float = 0
     numbers: float = 0
-    elsewhere: float = 0
     negated: float = 0
-    affirmed: float = 0
     opposites: float = 0
-    replaced: float = 0
-    swapped: float = 0
-    disorder: float = 0
 
     @classmethod
     def total(cls, parts: Iterable[Differences]) -> Differences:
         """Return the sum over sentences."""
         found = list(parts)
         return cls(**{field.name: sum(getattr(part, field.name) for part in found) for field in fields(cls)})
+
+    def notes(self) -> tuple[str, ...]:
+        """Say in words what differs."""
+        found = {
+            "names from elsewhere in the passages": self.names,
+            "numbers from elsewhere in the passages": self.numbers,
+            "negated": self.negated,
+            "says the opposite": self.opposites,
+        }
+        return tuple(note for note, count in found.items() if count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +125,11 @@ class _Token:
 
     @property
     def is_content(self) -> bool:
-        return self.weight >= 1
+        return self.weight > FUNCTION_WEIGHT
+
+    @property
+    def is_name(self) -> bool:
+        return self.weight >= NAME_WEIGHT and not self.is_number
 
 
 def differences(response: str, spans: Sequence[Span], passages: Sequence[WordSequence]) -> list[Differences]:
@@ -148,7 +147,7 @@ def differences(response: str, spans: Sequence[Span], passages: Sequence[WordSeq
 
 def _tokens(response: str, span: Span) -> list[_Token]:
     found = [(word.start, _token(response, word)) for word in weighed_words(response, span)]
-    found += [(position, _Token(NOT, 0.25, False)) for position in negations(response, *span)]
+    found += [(position, _Token(NOT, FUNCTION_WEIGHT, False)) for position in negations(response, *span)]
     return [token for _, token in sorted(found, key=lambda pair: pair[0])]
 
 
@@ -159,24 +158,17 @@ def _token(response: str, word: WeighedWord) -> _Token:
 def _differences(line: Sequence[_Token], context: Context) -> Differences:
     pairs, copied = _copied(line, context)
     best = _best_sentences(line, context)
-    absent = sum(token.is_content and token.key not in context.places for token in line)
     if not best:
-        return Differences(words=len(line), pairs=pairs, copied=copied, absent=absent)
+        return Differences(words=len(line), pairs=pairs, copied=copied)
     evidence = _Evidence(line, best, context)
     return Differences(
         words=len(line),
         pairs=pairs,
         copied=copied,
-        absent=absent,
-        names=evidence.elsewhere(is_name=True),
-        numbers=evidence.numbers(),
-        elsewhere=evidence.elsewhere(is_name=False),
+        names=evidence.elsewhere(token.key for token in line if token.is_name),
+        numbers=evidence.elsewhere(token.key for token in line if token.is_number),
         negated=evidence.negated(),
-        affirmed=evidence.affirmed(),
         opposites=evidence.opposites(),
-        replaced=evidence.replaced(),
-        swapped=evidence.swapped(),
-        disorder=evidence.disorder(),
     )
 
 
@@ -187,8 +179,10 @@ def _copied(line: Sequence[_Token], context: Context) -> tuple[int, int]:
     pairs = 0
     copied = [False] * len(line)
     for number, token in enumerate(line):
-        places = context.places.get(token.key, ())
-        # A word that follows no run needs no look-up, and a frequent one has more places than there are runs.
+        places = context.places.get(token.key, [])
+        if len(places) > _MOST_PLACES:
+            # A frequent word may continue a run, and begins none.
+            places = [place + 1 for place in runs if context.keys[place + 1] == token.key]
         longer = {place: runs.get(place - 1, 0) + 1 for place in places}
         longest = max(longer.values(), default=0)
         pairs += longest > 1
@@ -226,89 +220,34 @@ class _Evidence:
     """
 
     def __init__(self, line: Sequence[_Token], best: Sequence[int], context: Context) -> None:
-        self._line = line
         self._context = context
-        self._best = context.words_of(best[0])
         self._own = {token.key for token in line}
         near = [number for sentence in best for number in (sentence - 1, sentence, sentence + 1)]
         self._near = {key for number in near for key in context.words_of(number)}
+        words = context.words_of(best[0])
         content = {token.key: token.weight for token in line if token.is_content}
-        self._part = _shared_part(self._best, content.keys(), _MARGIN)
+        shared = {key: content[key] for key in content.keys() & set(words)}
+        self._part = _shared_part(words, shared, _MARGIN)
         # "I am not sure, but it opened in 1869": the negation is not about what both have.
-        said = _shared_part([token.key for token in line], content.keys() & set(self._best), _OWN_MARGIN)
-        self._is_negated = not NEGATIONS.isdisjoint(said)
-        self._evidence_is_negated = not NEGATIONS.isdisjoint(self._part)
-        has = set(self._best)
-        self._share = sum(weight for key, weight in content.items() if key in has) / (sum(content.values()) or 1)
+        self._said = _shared_part([token.key for token in line], shared, _OWN_MARGIN)
+        # The best sentence has a content word, so the sum is not 0.
+        self._share = sum(shared.values()) / sum(content.values())
 
-    def elsewhere(self, *, is_name: bool) -> int:
-        """Return how many names, or other content words, only other sentences have."""
-        keys = {
-            token.key
-            for token in self._line
-            if token.is_content and not token.is_number and (token.weight >= NAME_WEIGHT) == is_name
-        }
-        return sum(key in self._context.places and key not in self._near for key in keys)
-
-    def numbers(self) -> int:
-        """Return how many numbers only other sentences have."""
-        keys = {token.key for token in self._line if token.is_number}
-        return sum(key in self._context.places and key not in self._near for key in keys)
+    def elsewhere(self, keys: Iterable[str]) -> int:
+        """Return how many words only other sentences of the passages have."""
+        return sum(key in self._context.places and key not in self._near for key in set(keys))
 
     def negated(self) -> float:
         """Return the share that the evidence has if only the sentence is negated."""
-        return self._share if self._is_negated and not self._evidence_is_negated else 0.0
-
-    def affirmed(self) -> float:
-        """Return the share that the evidence has if only the evidence is negated."""
-        return self._share if self._evidence_is_negated and not self._is_negated else 0.0
+        if NEGATIONS.isdisjoint(self._said) or not NEGATIONS.isdisjoint(self._part):
+            return 0.0
+        return self._share
 
     def opposites(self) -> float:
         """Return how many words have their opposite in the evidence, times the share that the evidence has."""
         part = set(self._part)
         new = self._own - part
         return self._share * sum(bool((opposites_of(key) & part) - self._own) for key in new)
-
-    def replaced(self) -> int:
-        """Return how many words stand between neighbours that the evidence has around other words."""
-        has = set(self._best)
-        count = 0
-        for before, token, after in zip(self._line, self._line[1:], self._line[2:], strict=False):
-            if token.key not in has and before.key in has and after.key in has:
-                count += self._has_another_between(before.key, after.key)
-        return count
-
-    def _has_another_between(self, before: str, after: str) -> bool:
-        best = self._best
-        for first, key in enumerate(best):
-            if key != before:
-                continue
-            between = best[first + 1 : first + 2 + _GAP]
-            if after in between[1:]:
-                other = between[: between.index(after, 1)]
-                return any(key not in self._own for key in other)
-        return False
-
-    def _positions(self, *, only_names: bool) -> list[int]:
-        """Return where the evidence has the words that both have once, in the order of the sentence."""
-        lowest = NAME_WEIGHT if only_names else 1
-        keys = [token.key for token in self._line]
-        chosen = [token.key for token in self._line if token.weight >= lowest and keys.count(token.key) == 1]
-        return [self._best.index(key) for key in chosen if list(self._best).count(key) == 1]
-
-    def swapped(self) -> float:
-        """Return how many neighbouring names are in another order, unless one of the two is in the passive voice."""
-        if ("by" in self._own) != ("by" in self._best):
-            return 0.0
-        positions = self._positions(only_names=True)
-        return self._share * sum(one > other for one, other in zip(positions, positions[1:], strict=False))
-
-    def disorder(self) -> float:
-        """Return the share of the shared words that are out of order, times the share that the evidence has."""
-        positions = self._positions(only_names=False)
-        if len(positions) < 3:
-            return 0.0
-        return self._share * (1 - _longest_increasing(positions) / len(positions))
 
 
 def _shared_part(keys: Sequence[str], shared: Collection[str], margin: int) -> Sequence[str]:
@@ -317,12 +256,3 @@ def _shared_part(keys: Sequence[str], shared: Collection[str], margin: int) -> S
     if not matched:
         return ()
     return keys[max(0, matched[0] - margin) : matched[-1] + 2]
-
-
-def _longest_increasing(positions: Sequence[int]) -> int:
-    """Return the length of the longest increasing subsequence."""
-    ends: list[int] = []
-    for position in positions:
-        place = bisect_left(ends, position)
-        ends[place : place + 1] = [position]
-    return len(ends)
