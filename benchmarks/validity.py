@@ -34,6 +34,7 @@ from rageval_hooks.settings import LEXICAL, ModelSettings
 
 SCORES = (
     "groundedness",
+    "faithfulness",
     "unsupported_facts",
     "semantic_grounding",
     "entity_consistency",

@@ -8,6 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from rageval_hooks.cli.agreement import agreement
 from rageval_hooks.cli.demo import demo
 from rageval_hooks.cli.generate import generate
 from rageval_hooks.cli.metrics import metrics
@@ -58,6 +59,7 @@ app.add_typer(models, name="models")
 app.command()(score)
 app.command()(report)
 app.command()(plot)
+app.command()(agreement)
 
 
 def main() -> None:

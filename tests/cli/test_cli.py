@@ -83,7 +83,7 @@ class TestDemo:
             ]
             assert len(item["turn"]["passages"]) == 4
             assert not [result for result in item["scores"] if result["status"] != "scored"]
-            assert len(scores(item)) == 16
+            assert len(scores(item)) == 17
 
     def test_spans_are_one_trace(self, turns: Any) -> None:
         """The steps and the evaluation are children of the turn."""
@@ -123,6 +123,7 @@ class TestDemo:
         }
 
         assert failed == {
+            ("faithfulness", "How long is the new pier on Hallay and what did it cost?"),
             ("unsupported_facts", "How long is the new pier on Hallay and what did it cost?"),
             ("context_relevance", "Which hotels on Vaila have a swimming pool?"),
         }

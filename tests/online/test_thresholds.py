@@ -81,13 +81,13 @@ class TestDefaults:
 
     def test_no_other_score_has_one(self) -> None:
         """No threshold was measured for them."""
-        assert set(labels(evaluate(GOOD, models=LEXICAL))) == {"groundedness", "unsupported_facts"}
+        assert set(labels(evaluate(GOOD, models=LEXICAL))) == {"faithfulness", "groundedness", "unsupported_facts"}
 
     def test_a_default_is_within_the_range_of_its_score(self) -> None:
         """And says how good it was, on which sets; two never meet the same score."""
         found = [score for metric in REGISTRY.builtin().values() for score in metric.scores if score.thresholds]
 
-        assert {score.name for score in found} == set(LOCAL)
+        assert {score.name for score in found} == {"faithfulness", *LOCAL}
         for score in found:
             models = [(model, threshold.target) for threshold in score.thresholds for model in threshold.models]
             assert len(set(models)) == len(models)

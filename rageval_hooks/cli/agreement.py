@@ -1,0 +1,113 @@
+"""``rageval-hooks agreement``: how well scores agree with people's labels."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rageval_hooks.cli.options import Level, Resamples, Seed, split_names
+from rageval_hooks.cli.output import say
+from rageval_hooks.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from rageval_hooks.offline.agreement import LabelledRow
+
+__all__ = ["agreement"]
+
+
+class Form(StrEnum):
+    """The form of the figures."""
+
+    text = "text"
+    markdown = "markdown"
+    json = "json"
+
+
+def agreement(
+    file: Annotated[Path, typer.Argument(help="Labelled answers: any file that `score` reads or writes.")],
+    label: Annotated[str, typer.Option("--label", metavar="COLUMN", help="The label: 1 good, 0 bad.")] = "label",
+    group: Annotated[
+        str | None,
+        typer.Option("--group", metavar="COLUMN", help="What names the document of a row. Default: a usual column."),
+    ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            "--metrics", metavar="NAMES", help="Local metrics to compute. Default: all, if FILE has no scores."
+        ),
+    ] = None,
+    models: Annotated[
+        str | None, typer.Option("--models", help="'default', 'lexical', or a JSON object with model names.")
+    ] = None,
+    threshold: Annotated[
+        list[str] | None,
+        typer.Option("--threshold", metavar="NAME=NUMBER", help="The bound at which a score passes. Repeatable."),
+    ] = None,
+    mapping: Annotated[
+        list[str] | None,
+        typer.Option("--map", metavar="FIELD=COLUMN", help="The column of a field. Repeatable."),
+    ] = None,
+    encoding: Annotated[
+        str | None, typer.Option("--encoding", help="Encoding of the file; detected by default.")
+    ] = None,
+    form: Annotated[Form, typer.Option("--format", help="Text, a Markdown table, or JSON.")] = Form.text,
+    level: Level = 0.95,
+    resamples: Resamples = 1000,
+    seed: Seed = 0,
+) -> None:
+    """Measure how well scores agree with labels of people: AUROC, Cohen's kappa, calibration, with intervals.
+
+    Scores of FILE are used if it has any; otherwise the local metrics are computed. Intervals draw whole documents.
+
+    Exit status: 0, or 2 if nothing could be measured.
+    """
+    from rageval_hooks.offline.agreement import labelled_rows, measure, to_json, to_markdown, to_text
+    from rageval_hooks.offline.agreement.measure import unusable
+    from rageval_hooks.offline.records.mapping import ColumnMap
+
+    rows, bad = labelled_rows(file, label, group, mapping=ColumnMap.parse(mapping or ()), encoding=encoding)
+    for line in unusable(bad):
+        say(line)
+    if metrics is not None or not any(row.record.results for row in rows):
+        rows = _scored(rows, metrics, models, threshold or [])
+    found = measure(rows, seed=seed, resamples=resamples, level=level)
+    if not found:
+        raise ConfigurationError(f"no score has values for both good and bad rows of {file}")
+    render = {Form.text: to_text, Form.markdown: to_markdown, Form.json: to_json}[form]
+    typer.echo(render(found))
+
+
+def _scored(
+    rows: list[LabelledRow], metrics: str | None, models: str | None, thresholds: list[str]
+) -> list[LabelledRow]:
+    """Return the rows with the scores of local metrics."""
+    from dataclasses import replace
+
+    from rageval_hooks.evaluation import evaluate
+    from rageval_hooks.metrics.base import REGISTRY
+    from rageval_hooks.offline.jobs.progress import progress_bar
+
+    names = split_names(metrics) if metrics else _measurable()
+    chosen = [REGISTRY.create(name) for name in names]
+    if asking := [metric.name for metric in chosen if metric.asks_judge]:
+        raise ConfigurationError(
+            f"{', '.join(asking)}: a judge is needed; score the file with `rageval-hooks score` and give its output"
+        )
+    scored = []
+    with progress_bar("scoring", len(rows)) as advance:
+        for row in rows:
+            found = evaluate(row.record.turn, metrics=chosen, models=models, thresholds=", ".join(thresholds) or None)
+            scored.append(replace(row, record=row.record.model_copy(update={"results": found.results})))
+            advance(1)
+    return scored
+
+
+def _measurable() -> list[str]:
+    """Return the names of the default metrics about support and relevance; latency and cost have no labels."""
+    from rageval_hooks.metrics.base import REGISTRY
+
+    builtin = REGISTRY.builtin()
+    return [name for name, metric in builtin.items() if metric.default and metric.family == "local"]
