@@ -9,11 +9,12 @@ from concurrent.futures import Future
 from functools import cache
 from typing import Final
 
-from rageval_hooks.guard.evidence import Evidence
+from rageval_hooks.guard.evidence import Evidence, privacy_of
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.online.engine import Engine
 from rageval_hooks.online.inline import Arrival
 from rageval_hooks.online.job import Job
+from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.runtime.executors import DaemonExecutor
 from rageval_hooks.runtime.worker import shared_worker
 from rageval_hooks.score import Evaluation, Result
@@ -72,10 +73,12 @@ class Checker:
     Args:
         engine: runs the metrics.
         timeout: seconds that a check may take.
+        privacy: what a judge may see, outside of a captured turn.
     """
 
-    def __init__(self, engine: Engine, timeout: float) -> None:
+    def __init__(self, engine: Engine, timeout: float, privacy: PrivacyPolicy) -> None:
         self._engine = engine
+        self._privacy = privacy
         self._timeout = timeout
 
     def start(self, evidence: Evidence, answer: str) -> Check | str:
@@ -98,6 +101,8 @@ class Checker:
             turn = check.turn = check.evidence.turn(check.answer)
             local, judged = self._engine.split(self._engine.job(turn))
             if judged.metrics:
+                privacy = privacy_of(check.evidence.recording, self._privacy)
+                judged = judged.model_copy(update={"turn": privacy.turn(turn, for_judge=True)})
                 check.judging = shared_worker().call(lambda: self._engine.evaluate(judged))
             check.results = self._compute(check, turn, local)
             if check.judging is not None:

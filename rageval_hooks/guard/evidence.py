@@ -10,9 +10,10 @@ from rageval_hooks.integrations.capture.merging import turn_of
 from rageval_hooks.integrations.capture.passages import passage_of
 from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.capture.runs import Recording
+from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.turn import Passage, Turn
 
-__all__ = ["Evidence", "passages_under", "read_passages"]
+__all__ = ["Evidence", "passages_under", "privacy_of", "read_passages"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,3 +89,8 @@ def passages_under(values: Mapping[str, Any], keys: Iterable[str]) -> list[Passa
         if passages:
             return passages
     return []
+
+
+def privacy_of(recording: Recording | None, default: PrivacyPolicy) -> PrivacyPolicy:
+    """Return what may leave the process: by the settings of the captured turn, else by those of the environment."""
+    return default if recording is None else recording.owner.privacy

@@ -32,6 +32,7 @@ from rageval_hooks.models import Models
 from rageval_hooks.online.build import resolve_metrics
 from rageval_hooks.online.engine import Engine
 from rageval_hooks.online.thresholds import Thresholds
+from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.runtime.rate_limited_logs import RateLimitedLogger
 from rageval_hooks.settings import ModelSettings, Settings
 from rageval_hooks.text.declining import says_nothing
@@ -117,10 +118,11 @@ class Guard:
         self.thresholds = resolve_guard_thresholds(threshold, self.metrics, settings.models)
         self._models = Models(settings.models)
         given = {name: value for name, value in self.thresholds.items() if value is not None}
+        privacy = PrivacyPolicy.of(settings)
         engine = Engine(self.metrics, self._models, asked, thresholds=Thresholds(given))
-        self._checker = Checker(engine, self.options.timeout)
+        self._checker = Checker(engine, self.options.timeout, privacy)
         self._spans = GuardSpans(
-            self.options, self.thresholds, tracer_provider, capture_content, settings.capture_content
+            self.options, self.thresholds, tracer_provider, capture_content, settings.capture_content, privacy
         )
         # The passages of a turn that is sampled out are needed all the same.
         shared_recorder().guards.add(self)

@@ -20,9 +20,11 @@ from rageval_hooks.exporters.otel.attributes.results import score_attributes
 from rageval_hooks.exporters.otel.spans import Spans
 from rageval_hooks.exporters.otel.writer import span_context
 from rageval_hooks.guard.decision import GuardDecision
+from rageval_hooks.guard.evidence import privacy_of
 from rageval_hooks.guard.options import GuardOptions
 from rageval_hooks.integrations.capture.runs import Recording
 from rageval_hooks.integrations.capture.trace_context import span_reference
+from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
 from rageval_hooks.runtime.rate_limited_logs import RateLimitedLogger
 from rageval_hooks.turn import Turn
@@ -69,6 +71,7 @@ class GuardSpans:
         capture_content: see :class:`rageval_hooks.settings.Settings`. None for the setting of the captured turn, else
             that of the environment.
         environment_content: the environment's setting.
+        privacy: what may leave the process, outside of a captured turn.
     """
 
     def __init__(
@@ -78,7 +81,9 @@ class GuardSpans:
         provider: TracerProvider | None,
         capture_content: bool | None,
         environment_content: bool | None,
+        privacy: PrivacyPolicy,
     ) -> None:
+        self._privacy = privacy
         self._options = options
         self._thresholds = thresholds
         self._given = provider
@@ -103,6 +108,8 @@ class GuardSpans:
         tracer = self._writer_of(place.recording).tracer()
         if tracer is None:
             return
+        privacy = privacy_of(place.recording, self._privacy)
+        decision, turn = _redacted(decision, privacy), privacy.turn(turn)
         attributes = self._attributes(decision, turn, self._policy(place.recording))
         span = tracer.start_span(_NAME, context=place.parent(), start_time=place.started_at, attributes=attributes)
         if decision.verdict == "unchecked":
@@ -145,6 +152,18 @@ class GuardSpans:
         attributes[semconv.GUARD_ATTEMPT] = decision.attempt
         _add_content(attributes, decision, turn, policy)
         return attributes
+
+
+def _redacted(decision: GuardDecision, privacy: PrivacyPolicy) -> GuardDecision:
+    """Return a decision with its texts as they may leave the process."""
+    return decision.model_copy(
+        update={
+            "answer": privacy.text(decision.answer),
+            "checked": privacy.text(decision.checked),
+            "reason": privacy.text(decision.reason),
+            "results": tuple(map(privacy.result, decision.results)),
+        }
+    )
 
 
 def _add_content(attributes: Attributes, decision: GuardDecision, turn: Turn, policy: ContentPolicy) -> None:

@@ -44,7 +44,8 @@ class Engine:
         judge: for judge metrics; without one they are skipped.
         thresholds: give scores their labels; None for no labels.
         probabilities: by metric name, with which probability turns are selected; 1.0 for metrics that are not named.
-        privacy: redacts the texts of results; None to keep them. The turn of a job is redacted by its caller.
+        privacy: what a judge may see, and what may be in the texts of results; None for everything. The turn of an
+            evaluation is that of the job.
         clock: a monotonic clock, in seconds.
     """
 
@@ -119,7 +120,7 @@ class Engine:
         if local.metrics:
             work.append(self._run_local(local, analysis, stage, executor, on_part))
         # All judge metrics of a turn share one prompt prefix, which the provider can then cache.
-        case = None if self.judge is None else JudgedTurn(job.turn, self.judge, map(self._metric, judged.metrics))
+        case = None if self.judge is None else self._judged_turn(job.turn, self.judge, judged)
         work += [self._ask(job.turn, spec, case, stage, on_part) for spec in judged.metrics]
         # Local and judge metrics overlap: a judge mostly waits for the network.
         parts = await asyncio.gather(*work)
@@ -246,6 +247,10 @@ class Engine:
         if on_part is not None:
             await on_part(part)
         return part
+
+    def _judged_turn(self, turn: Turn, judge: Judge, job: Job) -> JudgedTurn:
+        """Return the turn as the judge may see it."""
+        return JudgedTurn(self._privacy.turn(turn, for_judge=True), judge, map(self._metric, job.metrics))
 
     def _asks_judge(self, spec: MetricSpec) -> bool:
         try:

@@ -65,6 +65,7 @@ class Pipeline:
     Attributes:
         tracer_provider: whose tracer writes the turns' spans; None for the application's global one.
         enabled: False to take no new turns.
+        privacy: what may leave the process.
         holds_interrupted: False to submit a turn that waits for a person at once: it will not be resumed here.
         computes_inline: True if a caller has something to wait for: local metrics or ``on_evaluation``.
     """
@@ -91,7 +92,7 @@ class Pipeline:
         self.judge = judge
         self.tracer_provider = tracer_provider
         self.enabled = settings.enabled
-        self._privacy = privacy or PrivacyPolicy.of(settings)
+        self.privacy = privacy or PrivacyPolicy.of(settings)
         self.holds_interrupted = True
         self.computes_inline = on_evaluation is not None or any(not metric.asks_judge for metric in self.metrics)
         self._worker = worker or shared_worker()
@@ -105,7 +106,7 @@ class Pipeline:
             judge,
             thresholds=thresholds or Thresholds(settings.thresholds),
             probabilities=self._metric_sampler.probabilities,
-            privacy=self._privacy,
+            privacy=self.privacy,
             clock=clock,
         )
         self._preparer = Preparer(self.metrics, models)
@@ -117,7 +118,7 @@ class Pipeline:
             self._counters,
             self._metric_sampler,
             on_evaluation,
-            self._privacy,
+            self.privacy,
         )
         if self.exporters:  # otherwise the exit has nothing to wait for
             EXIT_DRAIN.allow(self, settings.drain_timeout)
@@ -216,11 +217,8 @@ class Pipeline:
     def evaluate(self, turn: Turn) -> Evaluation:
         """Compute every metric for a turn here and now, waiting for models and the judge; nothing is exported."""
         job = self.engine.job(turn)
-        # The judge sees the redacted turn, local metrics the original one.
-        job = job.model_copy(update={"turn": self._privacy.turn(turn, for_judge=True)})
-        analysis = self.engine.analyze(turn)
-        evaluation = self._worker.call(lambda: self.engine.evaluate(job, analysis=analysis)).result()
-        return self._counters.counted(evaluation.model_copy(update={"turn": turn}))
+        evaluation = self._worker.call(lambda: self.engine.evaluate(job)).result()
+        return self._counters.counted(evaluation)
 
     def failed(self, what: str, error: BaseException) -> None:
         """Count and log an exception of our own that must not reach the application."""

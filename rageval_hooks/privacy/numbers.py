@@ -18,7 +18,7 @@ def is_card(number: str) -> bool:
         (True, False)
     """
     digits = [int(character) for character in number if character.isdecimal()]
-    # The first digit says the kind of the card; 0 and 1 are none of banks or shops.
+    # The first digit says the kind of the card; banks and shops have 2 and above.
     if len(digits) not in _CARD_LENGTHS or digits[0] < 2 or len(set(digits)) == 1:
         return False
     doubled = [digit * 2 - 9 * (digit > 4) for digit in digits[-2::-2]]

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from pydantic import BaseModel
 
@@ -59,10 +60,10 @@ class PrivacyPolicy:
 
     Args:
         redact: a function of a text; True for the ready one; None or False for none. A text for which it fails is
-            replaced as a whole.
+            replaced as a whole. It has to leave its own replacements: a text may come a second time.
         metadata_allow: names of the metadata that may leave; None for all. ``*`` stands for any characters.
         metadata_deny: names of the metadata that must not leave, at any depth.
-        id_salt: a secret: user and session ids are replaced by hashes that nobody without it can compute; None to keep
+        id_salt: a secret: user and session ids are replaced by hashes that only its owner can compute; None to keep
             the ids.
 
     Raises:
@@ -82,6 +83,7 @@ class PrivacyPolicy:
         self._denied = [name.casefold() for name in metadata_deny]
         self._salt = id_salt
         self._warned = False
+        self._made: WeakValueDictionary[int, Turn] = WeakValueDictionary()
         if self._redact is not None:
             LOG_REDACTION.add(self)
 
@@ -122,18 +124,20 @@ class PrivacyPolicy:
             _logger.warning("rageval-hooks: redact %s %s: texts are replaced as a whole", what, kind.__name__)
 
     def turn(self, turn: Turn, *, for_judge: bool = False) -> Turn:
-        """Return a turn as it may leave.
+        """Return a turn as it may leave; one that this policy has returned before is returned unchanged.
 
         Args:
             turn: the turn.
             for_judge: keep the citations of the framework, which a metric reads from the metadata.
         """
-        if not self.active:
+        if not self.active or self._made.get(id(turn)) is turn:
             return turn
         ids = (
             {} if self._salt is None else {name: self._hashed(name) for name in (turn.user_id, turn.session_id) if name}
         )
-        return _Walk(self, ids, keep=_CITATIONS if for_judge else None).model(turn)
+        found = _Walk(self, ids, keep=_CITATIONS if for_judge else None).model(turn)
+        self._made[id(found)] = found
+        return found
 
     def without_citations(self, turn: Turn) -> Turn:
         """Return a turn that was prepared for a judge, without citations that must not go anywhere else."""
@@ -143,7 +147,7 @@ class PrivacyPolicy:
         return turn.model_copy(update={"metadata": metadata})
 
     def result(self, result: M) -> M:
-        """Return a score, or why there is none, as it may leave. Its value stays."""
+        """Return a result as it may leave. The value of a score stays."""
         return result if self._redact is None else _Walk(self, {}, keep=None).model(result)
 
     def keeps(self, name: str) -> bool:

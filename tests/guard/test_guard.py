@@ -218,3 +218,27 @@ def test_without_a_provider_nothing_is_written() -> None:
     before = trace.get_tracer_provider()
     make_guard().check(SUPPORTED, [PASSAGE])
     assert trace.get_tracer_provider() is before
+
+
+@pytest.mark.parametrize("where", ["environment", "captured turn"])
+def test_private_texts_are_not_on_the_span(traced: Traced, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    """The redaction of the captured turn counts, or that of the environment; the user gets the original answer."""
+    answer = f"{SUPPORTED} Ask jane@example.org."
+    if where == "environment":
+        monkeypatch.setenv("RAGEVAL_REDACT", "true")
+        guard = make_guard(on_fail="flag", tracer_provider=traced.provider)
+        assert guard(answer, [f"{PASSAGE} Ask jane@example.org."]) == answer
+    else:
+        guard = make_guard(on_fail="flag")
+        with (
+            rageval_hooks.instrument(metrics=[], tracer_provider=traced.provider, redact=True) as handle,
+            start_turn("Who is jane@example.org?") as turn,
+        ):
+            turn.add_passages([f"{PASSAGE} Ask jane@example.org."])
+            assert guard(answer) == answer
+            turn.respond(answer)
+        assert handle.flush(30)
+
+    shown = repr([dict(span.attributes or {}) for span in traced.exporter.get_finished_spans()])
+    assert "jane@example.org" not in shown
+    assert "Ask <EMAIL_ADDRESS>." in shown

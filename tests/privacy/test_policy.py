@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from rageval_hooks import ConfigurationError, Evaluation, Passage, Turn, metric
+from rageval_hooks import ConfigurationError, Evaluation, Passage, Turn, evaluate, metric
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.runtime.rate_limited_logs import RateLimitedLogger
@@ -120,6 +120,16 @@ def test_the_judge_sees_redacted_texts(tmp_path: Path) -> None:
     assert [MAIL in call.prompt for call in judge.calls] == [False]
     assert "She is <EMAIL_ADDRESS>." in judge.calls[0].prompt
     assert any(found["trace.adherence"] == 1.0 for found in exporter.evaluations if found.stage == "background")
+
+
+def test_the_judge_of_an_evaluation_by_hand_sees_redacted_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the environment's setting, also for commands; the turn that is returned is the caller's."""
+    monkeypatch.setenv("RAGEVAL_REDACT", "true")
+    judge = by_schema()
+    evaluation = evaluate(TURN, metrics=[length, "trace"], judge=judge)
+
+    assert [MAIL in call.prompt for call in judge.calls] == [False]
+    assert (evaluation.turn, evaluation["length"]) == (TURN, len(TURN.response))
 
 
 def exported(tmp_path: Path, **settings: Any) -> list[Evaluation]:
