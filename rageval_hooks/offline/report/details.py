@@ -261,14 +261,18 @@ def _sentence(item: Mapping[str, Any], turn: Turn) -> Sentence:
 def _measured(item: Mapping[str, Any], turn: Turn) -> Sentence:
     """Return a sentence that a formula has given a number."""
     value = _number(item.get("score"))
-    missing = ", ".join(str(word) for word in item.get("missing") or ())
+    notes = []
+    if parts := ", ".join(f"“{part.get('text', '')}”" for part in mappings_in(item.get("unsupported"))):
+        notes.append(f"unsupported: {parts}")
+    if missing := ", ".join(str(word) for word in item.get("missing") or ()):
+        notes.append(f"no passage has: {missing}")
     # With a support of 0 no passage is closer than any other.
     closest = _quote(item.get("passage"), None, turn) if value > 0 else None
     return Sentence(
         text=str(item.get("text", "")),
         support=_support_of(value),
         score=value,
-        note=f"no passage has: {missing}" if missing else "",
+        note="; ".join(notes),
         quotes=() if closest is None else (closest,),
     )
 

@@ -292,7 +292,8 @@ class TestWorst:
 
     def test_the_evidence_names_passages_and_what_is_missing(self, tmp_path: Path) -> None:
         """Sentence by sentence, from groundedness and from the judge."""
-        sentences = [{"text": "It was 1978.", "score": 0.2, "passage": 1, "missing": ["1978"]}]
+        part = {"start": 7, "end": 11, "text": "1978", "probability": 0.9}
+        sentence = {"text": "It was 1978.", "score": 0.2, "passage": 1, "missing": ["1978"], "unsupported": [part]}
         judged = [
             {
                 "key": "a",
@@ -307,7 +308,7 @@ class TestWorst:
             record(
                 "q1",
                 1,
-                Score(name="groundedness", value=0.2, metadata={"sentences": sentences}),
+                Score(name="groundedness", value=0.2, metadata={"sentences": [sentence]}),
                 Score(name="trace.adherence", value=0.0, metadata={"sentences": judged}),
                 Score(name="unsupported_facts", value=1, metadata={"missing": [{"text": "1978", "kind": "number"}]}),
                 passages=("It was 1987.", "The bridge."),
@@ -317,7 +318,8 @@ class TestWorst:
         local, judge = turn.evidence
 
         assert turn.facts == ("1978",)
-        assert (local.sentences[0].support, local.sentences[0].note) == ("unsupported", "no passage has: 1978")
+        assert local.sentences[0].support == "unsupported"
+        assert local.sentences[0].note == "unsupported: “1978”; no passage has: 1978"
         assert [(quote.passage, quote.text) for quote in local.sentences[0].quotes] == [("p1", "The bridge.")]
         assert (judge.sentences[0].support, judge.sentences[0].note) == ("weak", "the year is wrong")
         assert [(quote.passage, quote.text) for quote in judge.sentences[0].quotes] == [("p0", "It was 1987.")]
