@@ -32,6 +32,9 @@ __all__ = [
     "UsageSource",
 ]
 
+_BARE_TURN_BYTES = 2_000
+"""A turn without texts."""
+
 
 StepKind = Literal["chain", "agent", "retriever", "reranker", "embedding", "llm", "tool", "prompt", "parser"]
 TurnStatus = Literal["ok", "error", "cancelled", "interrupted"]
@@ -290,6 +293,12 @@ class Step(Data):
     complete: bool = True
     span_id: str | None = Field(default=None, pattern=r"^[0-9a-f]{16}$")
 
+    @property
+    def size(self) -> int:
+        """The characters of its input, its output and its messages."""
+        texts = (self.input, self.output, *(message.content for message in self.messages))
+        return sum(len(text) for text in texts if text)
+
 
 class Turn(Data):
     """One question, what was retrieved for it, and the answer.
@@ -393,6 +402,12 @@ class Turn(Data):
                 if (passage.id, passage.text) == (wanted.id, wanted.text):
                     return step, position
         return None
+
+    @property
+    def size(self) -> int:
+        """About how many bytes the turn takes in memory: its texts and those of its steps."""
+        # The passages of a step are those of the turn, or a few more.
+        return _BARE_TURN_BYTES + sum(map(len, self.texts())) + sum(step.size for step in self.steps)
 
     def texts(self) -> Iterator[str]:
         """Yield the texts that metrics read: query, response and passages."""

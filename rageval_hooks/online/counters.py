@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 from rageval_hooks.runtime.executors import ForkSafeLock
 from rageval_hooks.runtime.fork import reset_in_child
 from rageval_hooks.runtime.process_totals import PROCESS_TOTALS
 from rageval_hooks.score import Evaluation
 
-__all__ = ["Counters"]
+__all__ = ["DROPPED", "Counters"]
 
 _NAMES = (
     "turns",
     "evaluated",
+    "in_progress",
     "without_retrieval",
     "sampled_out",
     "unsampled_traces",
+    "dropped",
     "deferred_metrics",
     "undone",
     "scored",
@@ -28,8 +31,19 @@ _NAMES = (
 )
 
 
+DROPPED = ("queue_full", "not_built", "failed")
+"""Why a turn was dropped: a queue had no room for it, it could not be built from what was recorded, or its evaluation
+failed with an error of ours."""
+
+_BY_CAUSE = "dropped."
+
+
 class Counters:
-    """Counts events by name. Safe to use from any thread."""
+    """Counts events by name. Safe to use from any thread.
+
+    A turn is counted under ``turns`` and under exactly one other name, at any moment: ``in_progress``, ``evaluated``,
+    ``without_retrieval``, ``sampled_out``, ``unsampled_traces`` or ``dropped``.
+    """
 
     def __init__(self) -> None:
         self._lock = ForkSafeLock()
@@ -46,6 +60,39 @@ class Counters:
             self._counts[name] += amount
         PROCESS_TOTALS.add(name, amount)
 
+    def begin_turn(self) -> None:
+        """Count a turn that is to be evaluated."""
+        with self._lock.lock:
+            self._counts["turns"] += 1
+            self._counts["in_progress"] += 1
+        PROCESS_TOTALS.add("turns")
+
+    def exclude_turn(self, reason: str) -> None:
+        """Count a turn that is not evaluated, as ``sampled_out`` or ``unsampled_traces``."""
+        with self._lock.lock:
+            self._counts["turns"] += 1
+            self._counts[reason] += 1
+        PROCESS_TOTALS.add(reason)
+
+    def end_turn(self, outcome: str) -> None:
+        """Count a turn that was in progress, as ``evaluated`` or ``without_retrieval``."""
+        with self._lock.lock:
+            # After a fork the child does not count a turn that its parent has begun.
+            if not self._counts["in_progress"]:
+                return
+            self._counts["in_progress"] -= 1
+            self._counts[outcome] += 1
+        PROCESS_TOTALS.add(outcome)
+
+    def drop_turn(self, cause: str) -> None:
+        """Count a turn that was in progress as dropped, by one of the causes in :data:`DROPPED`."""
+        with self._lock.lock:
+            if not self._counts["in_progress"]:
+                return
+            self._counts["in_progress"] -= 1
+            self._counts["dropped"] += 1
+            self._counts[_BY_CAUSE + cause] += 1
+
     def counted(self, evaluation: Evaluation) -> Evaluation:
         """Count the results of an evaluation by status, and return it."""
         for result in evaluation.results:
@@ -57,7 +104,9 @@ class Counters:
         with self._lock.lock:
             return self._counts[name]
 
-    def snapshot(self) -> dict[str, int]:
-        """Return all counts, zeros included."""
+    def snapshot(self) -> dict[str, Any]:
+        """Return all counts of one moment, zeros included."""
         with self._lock.lock:
-            return {name: self._counts[name] for name in _NAMES}
+            counts = {name: self._counts[name] for name in _NAMES}
+            causes = {cause: self._counts[_BY_CAUSE + cause] for cause in DROPPED}
+        return {**counts, "dropped_by_cause": causes}

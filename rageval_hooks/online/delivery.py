@@ -35,14 +35,15 @@ class Delivery:
         exporters: the exporters.
         worker: the background thread.
         counters: count what goes wrong.
+        max_bytes: size of the turns that may wait for their export.
     """
 
-    def __init__(self, exporters: Sequence[Exporter], worker: Worker, counters: Counters) -> None:
+    def __init__(self, exporters: Sequence[Exporter], worker: Worker, counters: Counters, max_bytes: float) -> None:
         # Exporters of spans come first: score APIs wait until the spans have arrived.
         self._exporters = sorted(exporters, key=lambda exporter: not exporter.traces)
         self._worker = worker
         self._counters = counters
-        self._lane = Lane("export", _CAPACITY)
+        self._lane = Lane("export", _CAPACITY, max_bytes)
         self._log = RateLimitedLogger(_logger)
 
     @property
@@ -51,11 +52,16 @@ class Delivery:
         is_direct = all(type(exporter).flush is Exporter.flush for exporter in self._exporters)
         return 0.0 if is_direct else _FLUSH_INTERVAL
 
-    def submit(self, deliver: Callable[[], None]) -> bool:
-        """Queue work for the background thread. Returns False, and counts, if too much is waiting."""
-        if self._worker.submit(self._lane, deliver):
+    def submit(self, deliver: Callable[[], None], size: int) -> bool:
+        """Queue work for the background thread. Returns False, and counts, if too much is waiting.
+
+        Args:
+            deliver: the work.
+            size: bytes of its turn.
+        """
+        if self._worker.submit(self._lane, deliver, size):
             return True
-        self._log.warn("full", "%d turns wait for their export: newer ones are dropped", self._lane.capacity)
+        self._log.warn("full", "%d turns wait for their export: newer ones are dropped", self._lane.pending)
         return False
 
     def annotate(self, evaluation: Evaluation) -> None:

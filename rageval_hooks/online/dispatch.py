@@ -61,6 +61,7 @@ class ThreadDispatcher:
         worker: the background thread.
         deliver: receives evaluations as they arrive; awaited in the background thread's event loop.
         capacity: jobs that may wait or run.
+        max_bytes: size of their turns.
         counters: count the jobs that a shutdown has cancelled.
     """
 
@@ -70,19 +71,20 @@ class ThreadDispatcher:
         worker: Worker,
         deliver: Callable[[Evaluation], Awaitable[None]],
         capacity: int,
+        max_bytes: float,
         counters: Counters,
     ) -> None:
         self._engine = engine
         self._worker = worker
         self._deliver = deliver
-        self._lane = Lane("evaluate", capacity)
+        self._lane = Lane("evaluate", capacity, max_bytes)
         self._running: set[asyncio.Task[Any]] = set()
         self._closed = False
         self._counters = counters
 
     def submit(self, job: Job, *, analysis: TurnAnalysis | None = None) -> bool:
         """Queue a job. Returns False, and counts, if the queue is full."""
-        return self._worker.submit(self._lane, partial(self._evaluate, job, analysis))
+        return self._worker.submit(self._lane, partial(self._evaluate, job, analysis), job.turn.size)
 
     def flush(self, timeout: float) -> bool:
         """Wait until nothing is pending. Returns False if ``timeout`` seconds pass first."""

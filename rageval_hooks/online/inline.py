@@ -13,11 +13,15 @@ from rageval_hooks.runtime.at_exit import EXIT_DRAIN
 from rageval_hooks.runtime.executors import inline_executor, inline_threads
 from rageval_hooks.runtime.fork import reset_in_child
 from rageval_hooks.runtime.threads import Signal, new_lock
+from rageval_hooks.turn import Turn
 
-__all__ = ["DONE", "Arrival", "InlineStage"]
+__all__ = ["DONE", "Arrival", "InlineStage", "TurnSizes"]
 
 _MAX_WAITERS_PER_THREAD = 2
 """With more evaluations in progress, callers do not wait."""
+
+_WEIGHT = 1 / 16
+"""Weight of the newest turn in the running mean of sizes."""
 
 _here = threading.local()
 
@@ -97,34 +101,55 @@ DONE = Arrival(0.0)
 DONE.finish()
 
 
+class TurnSizes:
+    """Estimates the size of turns that are not built yet, by those that were."""
+
+    def __init__(self) -> None:
+        self._mean = 0.0
+
+    def of(self, turn: Turn | Callable[[], Turn]) -> int:
+        """Return the bytes of a turn; the mean so far for a function that builds one."""
+        return turn.size if isinstance(turn, Turn) else int(self._mean)
+
+    def note(self, size: int) -> None:
+        """Learn from a turn that was built."""
+        self._mean = size if not self._mean else self._mean + _WEIGHT * (size - self._mean)
+
+
 class InlineStage:
     """Runs evaluations on the process's inline threads.
 
     Args:
         budget: seconds that callers wait at most.
         capacity: evaluations that may wait for a thread.
+        max_bytes: size of their turns.
     """
 
-    def __init__(self, budget: float, capacity: int) -> None:
+    def __init__(self, budget: float, capacity: int, max_bytes: float) -> None:
         self.budget = budget
         self._capacity = capacity
+        self._max_bytes = max_bytes
         self.reset_after_fork()
         reset_in_child(self)
 
     def reset_after_fork(self) -> None:
         """Forget the parent's evaluations: their threads do not exist in the child."""
         self._open: set[Arrival] = set()
+        self._sizes: dict[Arrival, int] = {}
 
-    def start(self, evaluate: Callable[[float], None]) -> Arrival | None:
+    def start(self, evaluate: Callable[[float], None], size: int) -> Arrival | None:
         """Start an evaluation, in the caller's context but on another thread.
 
         Args:
             evaluate: evaluates a turn; gets the deadline, as a value of ``time.perf_counter()``. Must not raise.
+            size: bytes of the turn.
 
         Returns:
             None if too many evaluations wait already: a metric that ignores the deadline holds the threads.
         """
-        if len(self._open) >= self._capacity:
+        waiting = len(self._open)
+        # One turn is always taken, whatever its size.
+        if waiting >= self._capacity or (waiting and self._open_bytes() + size > self._max_bytes):
             return None
         now = time.perf_counter()
         # Behind a queue a caller would wait in vain: its scores arrive on the span all the same, or later.
@@ -132,6 +157,7 @@ class InlineStage:
         arrival = Arrival(now if is_queued else now + self.budget)
         # Sets of arrivals change by single, atomic operations: a finalizer may end a turn at any moment.
         self._open.add(arrival)
+        self._sizes[arrival] = size
         _all_open.add(arrival)
         EXIT_DRAIN.add(_drain, "capture")
         EXIT_DRAIN.register()
@@ -145,6 +171,10 @@ class InlineStage:
         """
         return _wait_for(list(self._open), timeout)
 
+    def _open_bytes(self) -> int:
+        # A copy: a finalizer may add a turn at any moment.
+        return sum(list(self._sizes.values()))
+
     def _run(self, evaluate: Callable[[float], None], arrival: Arrival, deadline: float) -> None:
         # A callback that flushes on this thread must not wait for the evaluation that it is part of.
         _here.evaluates = True
@@ -153,6 +183,7 @@ class InlineStage:
         finally:
             _here.evaluates = False
             self._open.discard(arrival)
+            self._sizes.pop(arrival, None)
             _all_open.discard(arrival)
             arrival.finish()
 

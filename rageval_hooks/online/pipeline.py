@@ -192,7 +192,7 @@ class Pipeline:
         Returns:
             What a caller may wait for, within the inline budget: see :meth:`Arrival.wait`.
         """
-        self._counters.add("turns")
+        self._counters.begin_turn()
         arrival = self._stages.start(turn, context, caller_waits)
         if is_exiting():  # the drain may be over, or may never come
             self.flush(EXIT_DRAIN.timeout)

@@ -135,10 +135,10 @@ class TurnSelector:
 
     def _selects(self, trace_id: int, sampled: bool) -> bool:
         if not sampled and not self._settings.evaluate_unsampled:
-            self._counters.add("unsampled_traces")
+            self._counters.exclude_turn("unsampled_traces")
             return False
         if not self._sampler.keeps(trace_id):
-            self._counters.add("sampled_out")
+            self._counters.exclude_turn("sampled_out")
             return False
         return True
 

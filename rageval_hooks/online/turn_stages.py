@@ -13,7 +13,7 @@ from rageval_hooks.online.counters import Counters
 from rageval_hooks.online.delivery import Delivery
 from rageval_hooks.online.dispatch import Dispatcher, ThreadDispatcher
 from rageval_hooks.online.engine import Engine
-from rageval_hooks.online.inline import DONE, Arrival, InlineStage
+from rageval_hooks.online.inline import DONE, Arrival, InlineStage, TurnSizes
 from rageval_hooks.online.job import Job
 from rageval_hooks.online.missing_passages import MissingPassages
 from rageval_hooks.online.sampling import MetricSampler
@@ -33,6 +33,9 @@ from rageval_hooks.turn import Turn
 __all__ = ["OnEvaluation", "TurnStages"]
 
 _logger = logging.getLogger(__name__)
+
+_ON_WORKER = 0.0
+"""The deadline of a turn that is evaluated on the background thread: no caller waits for it."""
 
 OnEvaluation = Callable[[Evaluation], None]
 
@@ -76,14 +79,16 @@ class TurnStages:
         self._has_inline_work = on_evaluation is not None or any(not metric.asks_judge for metric in engine.metrics)
         self._log = RateLimitedLogger(_logger)
         self.missing_passages = MissingPassages(counters)
-        self._inline = InlineStage(settings.inline_budget_ms / 1e3, settings.queue_size)
-        self.delivery = Delivery(exporters, worker, counters)
+        self._sizes = TurnSizes()
+        self._max_bytes = settings.queue_max_mb * 2**20
+        self._inline = InlineStage(settings.inline_budget_ms / 1e3, settings.queue_size, self._max_bytes)
+        self.delivery = Delivery(exporters, worker, counters, self._max_bytes)
         self._dispatcher = self._make_dispatcher()
 
     def _make_dispatcher(self) -> Dispatcher:
         settings, engine, worker = self._settings, self._engine, self._worker
         if settings.dispatch == "thread":
-            return ThreadDispatcher(engine, worker, self._arrive, settings.queue_size, self._counters)
+            return ThreadDispatcher(engine, worker, self._arrive, settings.queue_size, self._max_bytes, self._counters)
         confirmation = Confirmation(self.delivery.flush, self.delivery.flush_interval)
         options = SpoolOptions.of(settings)
         spool = SpoolDispatcher(engine, worker, self._arrive, self._drop, confirmation, options, self._counters)
@@ -93,11 +98,13 @@ class TurnStages:
 
     def start(self, turn: Turn | Callable[[], Turn], context: TurnContext | None, caller_waits: bool = True) -> Arrival:
         """Start the evaluation of a turn. Returns at once, with what a caller may wait for."""
+        size = self._sizes.of(turn)
         if self._has_waiting_caller(turn, caller_waits):
-            arrival = self._inline.start(partial(self._evaluate, turn, context))
+            arrival = self._inline.start(partial(self._evaluate, turn, context), size)
             if arrival is not None:
                 return arrival
-        self.delivery.submit(partial(self._evaluate, turn, context, 0.0))
+        if not self.delivery.submit(partial(self._evaluate, turn, context, _ON_WORKER), size):
+            self._counters.drop_turn("queue_full")
         return DONE
 
     def flush(self, timeout: float) -> bool:
@@ -132,39 +139,60 @@ class TurnStages:
         return turn.is_rag or self._settings.evaluate_without_retrieval
 
     def _evaluate(self, turn: Turn | Callable[[], Turn], context: TurnContext | None, deadline: float) -> None:
-        """Run the local metrics that fit before the deadline; hand over the results and the rest."""
+        """Build a turn, evaluate it and count what became of it."""
         try:
             turn = turn if isinstance(turn, Turn) else turn()
         except Exception as error:
             self._failed("a turn could not be built from what was recorded", error)
+            self._counters.drop_turn("not_built")
             return
+        evaluable = self._is_evaluable(turn)
         try:
-            # Here and not at capture: counting tokens is work, and the caller should not wait for it.
-            turn = with_estimated_usage(turn)
-            evaluable = self._is_evaluable(turn)
-            self._counters.add("evaluated" if evaluable else "without_retrieval")
-            if not self._settings.evaluate_without_retrieval:
-                self.missing_passages.note(turn)
-            trace_id = None if context is None else context.trace_id
-            job = self._engine.job(turn, self._metric_sampler.names(trace_id) if evaluable else ())
-            analysis = self._engine.analyze(turn, deadline)
-            if context is not None:
-                _adopt_preparations(analysis, context)
-            evaluation, rest = self._engine.evaluate_local(job, analysis)
-            if evaluable:
-                self._notify(evaluation)
-            if self._privacy.active:
-                # Here and not at capture: local scores are computed on the original texts.
-                evaluation = evaluation.model_copy(update={"turn": self._privacy.turn(turn)})
-                rest = rest and rest.model_copy(update={"turn": self._privacy.turn(turn, for_judge=True)})
-            if evaluable:
-                self.delivery.annotate(evaluation)
-            self.delivery.submit(partial(self._deliver, self._counters.counted(evaluation), rest, analysis))
-            # Such a process may end without notice once its function has returned.
-            if is_multiprocessing_child():
-                self._worker.flush(deadline - time.perf_counter())
+            is_taken = self._evaluate_locally(turn, context, deadline, evaluable)
         except Exception as error:
             self._failed("a turn could not be evaluated", error)
+            self._counters.drop_turn("failed")
+            return
+        if is_taken:
+            self._counters.end_turn("evaluated" if evaluable else "without_retrieval")
+        else:
+            self._counters.drop_turn("queue_full")
+        # Such a process may end without notice once its function has returned.
+        if is_multiprocessing_child():
+            self._worker.flush(deadline - time.perf_counter())
+
+    def _evaluate_locally(self, turn: Turn, context: TurnContext | None, deadline: float, evaluable: bool) -> bool:
+        """Run the local metrics that fit before the deadline; hand over the results and the rest.
+
+        Returns:
+            False if too many turns wait for their export.
+        """
+        # Here and not at capture: counting tokens is work, and the caller should not wait for it.
+        turn = with_estimated_usage(turn)
+        size = turn.size
+        self._sizes.note(size)
+        if not self._settings.evaluate_without_retrieval:
+            self.missing_passages.note(turn)
+        trace_id = None if context is None else context.trace_id
+        job = self._engine.job(turn, self._metric_sampler.names(trace_id) if evaluable else ())
+        analysis = self._engine.analyze(turn, deadline)
+        if context is not None:
+            _adopt_preparations(analysis, context)
+        evaluation, rest = self._engine.evaluate_local(job, analysis)
+        if evaluable:
+            self._notify(evaluation)
+        if self._privacy.active:
+            # Here and not at capture: local scores are computed on the original texts.
+            evaluation = evaluation.model_copy(update={"turn": self._privacy.turn(turn)})
+            rest = rest and rest.model_copy(update={"turn": self._privacy.turn(turn, for_judge=True)})
+        if evaluable:
+            self.delivery.annotate(evaluation)
+        deliver = partial(self._deliver, self._counters.counted(evaluation), rest, analysis)
+        if deadline == _ON_WORKER:
+            # This work is in the queue of exports itself, so the turn is not counted there a second time.
+            deliver()
+            return True
+        return self.delivery.submit(deliver, size)
 
     def _deliver(self, evaluation: Evaluation, rest: Job | None, analysis: TurnAnalysis) -> None:
         """Export the turn first, so that its span precedes late scores; then dispatch the rest of its metrics."""
@@ -173,9 +201,9 @@ class TurnStages:
             return
         self._counters.add("deferred_metrics", len(rest.metrics))
         if not self._dispatcher.submit(rest, analysis=analysis):
-            capacity = self._settings.queue_size
-            self._log.warn("full", "%d turns wait for evaluation: newer ones are dropped", capacity)
-            self._drop(rest, f"the queue is full: {capacity} turns wait for evaluation")
+            waiting = self._dispatcher.stats()["pending"]
+            self._log.warn("full", "%d turns wait for evaluation: newer ones are dropped", waiting)
+            self._drop(rest, f"the queue is full: {waiting} turns wait for evaluation")
 
     def _drop(self, job: Job, reason: str) -> None:
         """Show on the trace why metrics are missing; on the background thread."""

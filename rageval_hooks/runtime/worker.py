@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 import weakref
 from collections import deque
@@ -48,24 +49,47 @@ class Lane:
     Args:
         name: for log lines and statistics.
         capacity: pieces of work that may be waiting or running.
+        max_bytes: their size. One piece of work is always taken, whatever its size.
     """
 
-    def __init__(self, name: str, capacity: int) -> None:
+    def __init__(self, name: str, capacity: int, max_bytes: float = math.inf) -> None:
         self.name = name
         self.capacity = capacity
+        self.max_bytes = max_bytes
         self.pending = 0
+        self.pending_bytes = 0
+        self.dropped_by_size = 0
         self.accepted = 0
         self.dropped = 0
         self.failed = 0
 
     def stats(self) -> dict[str, int]:
-        """Return the counters."""
+        """Return the counters. ``dropped`` is the number of all drops, ``dropped_by_size`` of those by size."""
         return {
             "pending": self.pending,
+            "pending_bytes": self.pending_bytes,
             "accepted": self.accepted,
             "dropped": self.dropped,
+            "dropped_by_size": self.dropped_by_size,
             "failed": self.failed,
         }
+
+    def add(self, size: int) -> bool:
+        """Count a piece of work. Returns False if there is no room for it; the worker's lock is held."""
+        is_too_large = self.pending > 0 and self.pending_bytes + size > self.max_bytes
+        if self.pending >= self.capacity or is_too_large:
+            self.dropped += 1
+            self.dropped_by_size += self.pending < self.capacity
+            return False
+        self.pending += 1
+        self.pending_bytes += size
+        self.accepted += 1
+        return True
+
+    def remove(self, size: int) -> None:
+        """Count a piece of work that has ended; the worker's lock is held."""
+        self.pending -= 1
+        self.pending_bytes -= size
 
 
 class Worker:
@@ -87,7 +111,7 @@ class Worker:
 
     def reset_after_fork(self) -> None:
         """Forget everything that is pending: it belongs to the parent."""
-        self._queue: deque[tuple[Lane, Work]] = deque()
+        self._queue: deque[tuple[Lane, Work, int]] = deque()
         self._lock = new_lock()
         self._idle: set[Signal] = set()
         self._pending = 0
@@ -99,24 +123,27 @@ class Worker:
         self._loop_ready = Signal()
         self._tasks: set[asyncio.Task[None]] = set()
         for lane in list(self.lanes):
-            lane.pending = 0
+            lane.pending = lane.pending_bytes = 0
 
-    def submit(self, lane: Lane, work: Work) -> bool:
-        """Queue work. Returns False, and counts, if the lane is full."""
+    def submit(self, lane: Lane, work: Work, size: int = 0) -> bool:
+        """Queue work. Returns False, and counts, if the lane is full.
+
+        Args:
+            lane: the lane.
+            work: a function.
+            size: bytes that the work keeps in memory.
+        """
         EXIT_DRAIN.add(self.drain, "evaluate")
         EXIT_DRAIN.register()
         with self._lock:
-            if lane.pending >= lane.capacity:
-                lane.dropped += 1
+            if not lane.add(size):
                 PROCESS_TOTALS.add_dropped(lane.name)
                 return False
-            if not lane.accepted:
+            if lane.accepted == 1:
                 self.lanes.add(lane)
                 PROCESS_TOTALS.watch(lane)
-            lane.pending += 1
-            lane.accepted += 1
             self._pending += 1
-            self._queue.append((lane, work))
+            self._queue.append((lane, work, size))
             can_start = self._start()
             wake = not self._wake_sent
             self._wake_sent = True
@@ -255,40 +282,40 @@ class Worker:
             with self._lock:
                 if not self._queue:
                     return found
-                lane, work = self._queue.popleft()
+                lane, work, size = self._queue.popleft()
             found = True
-            self._perform(lane, work)
+            self._perform(lane, work, size)
             if not self._flushes and self._pending < _MANY:
                 time.sleep(_PAUSE)
 
-    def _perform(self, lane: Lane, work: Work) -> None:
+    def _perform(self, lane: Lane, work: Work, size: int) -> None:
         try:
             coroutine = work()
         except BaseException:  # whatever it was, the thread continues
             self._failed(lane)
         else:
             if coroutine is not None:
-                task = asyncio.get_running_loop().create_task(self._follow(lane, coroutine))
+                task = asyncio.get_running_loop().create_task(self._follow(lane, coroutine, size))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
                 return
-        self._finished(lane)
+        self._finished(lane, size)
 
-    async def _follow(self, lane: Lane, coroutine: Coroutine[Any, Any, None]) -> None:
+    async def _follow(self, lane: Lane, coroutine: Coroutine[Any, Any, None], size: int) -> None:
         try:
             await coroutine
         except Exception:
             self._failed(lane)
         finally:
-            self._finished(lane)
+            self._finished(lane, size)
 
     def _failed(self, lane: Lane) -> None:
         lane.failed += 1
         _logger.exception("rageval-hooks: a background job (%s) failed", lane.name)
 
-    def _finished(self, lane: Lane) -> None:
+    def _finished(self, lane: Lane, size: int) -> None:
         with self._lock:
-            lane.pending -= 1
+            lane.remove(size)
             self._pending -= 1
             waiting = list(self._idle) if self._pending == 0 else []
         for idle in waiting:

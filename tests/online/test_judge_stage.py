@@ -211,8 +211,8 @@ class TestSampling:
         inline = {e.turn.id: e for e in evaluations if e.stage == "inline"}
         judged_ids = {e.turn.id for e in late(evaluations)}
 
-        assert stats["turns"] == len(inline)
-        assert stats["turns"] + stats["sampled_out"] == 300
+        assert stats["evaluated"] == len(inline)
+        assert stats["turns"] == stats["evaluated"] + stats["sampled_out"] == 300
         assert 100 < len(inline) < 200
         assert 30 < len(judged_ids) < 90
         assert judged_ids < inline.keys()

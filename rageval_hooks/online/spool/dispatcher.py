@@ -102,7 +102,9 @@ class SpoolDispatcher:
         self._lane = Lane("evaluate", _CONCURRENT * 2)
         self._refusals = Lane("refused", options.memory_jobs)
         self._log = RateLimitedLogger(_logger)
-        self._memory = ThreadDispatcher(engine, worker, partial(_deliver_first, deliver), options.memory_jobs, counters)
+        self._memory = ThreadDispatcher(
+            engine, worker, partial(_deliver_first, deliver), options.memory_jobs, options.memory_bytes, counters
+        )
         self._confirmation = confirmation
         self._tally = Tally()
         self._thread = SpoolThread(partial(_make_file, options), weakref.ref(self))
@@ -126,6 +128,7 @@ class SpoolDispatcher:
         self._takes_jobs = not self._closed
         self._in_file = (0, 0, 0)
         self._counted_at = 0.0
+        self._has_changed = True
 
     @property
     def pending(self) -> int:
@@ -294,8 +297,12 @@ class SpoolDispatcher:
     def pause(self) -> float:
         """Start to confirm deliveries that are due; return the seconds until the next look."""
         self._confirmation.start(self._confirmed)
-        judge = self._evaluator.judge_pause.left or self._options.lease
-        return max(_POLL, min(self._options.lease / 3, self._confirmation.due_in, judge))
+        pauses = [self._options.lease / 3, self._confirmation.due_in]
+        if self._evaluator.judge_pause.left:
+            pauses.append(self._evaluator.judge_pause.left)
+        if self._has_changed:
+            pauses.append(_COUNT_SECONDS)
+        return max(_POLL, min(pauses))
 
     def _added(self, job: Job, new: NewJob, added: Added) -> None:
         if added.stored:
@@ -314,6 +321,7 @@ class SpoolDispatcher:
             self._refuse(job, "memory_full", "the spool cannot be used, and too many turns wait in memory")
 
     def _leave_buffer(self, new: NewJob, outcome: str) -> None:
+        self._has_changed = True
         self._tally.add(buffered=-1, buffered_bytes=-len(new.text), **{outcome: 1})
 
     def _refuse(self, job: Job, cause: str, reason: str) -> None:
@@ -325,12 +333,14 @@ class SpoolDispatcher:
         now = time.monotonic()
         if now - self._counted_at >= _COUNT_SECONDS:
             self._counted_at = now
+            self._has_changed = False
             self._in_file = (*file.count(), file.used_bytes())
 
     def _confirmed(self, jobs: list[Exported], is_delivered: bool) -> None:
         """Remove jobs whose results are delivered; keep the others for another delivery."""
 
         def change(file: SpoolFile) -> None:
+            self._has_changed = True
             for job in jobs:
                 if is_delivered:
                     _settle(file, job)

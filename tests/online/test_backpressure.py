@@ -1,0 +1,104 @@
+"""Queues are bounded by count and by bytes, and the counters of turns add up at any moment."""
+
+from __future__ import annotations
+
+import random
+import threading
+from typing import Any
+
+from opentelemetry.context import Context
+
+from rageval_hooks import Turn
+from rageval_hooks.judges.fake import FakeJudge
+from rageval_hooks.online.pipeline import Pipeline
+from rageval_hooks.testing import InMemoryExporter
+from tests.local import make_turn
+from tests.online.spool.test_spool import Graded
+
+_OUTCOMES = ("evaluated", "in_progress", "sampled_out", "unsampled_traces", "without_retrieval", "dropped")
+
+
+def adds_up(stats: dict[str, Any]) -> bool:
+    """Return True if each turn is counted under exactly one outcome, and each drop under one cause."""
+    by_cause = sum(stats["dropped_by_cause"].values())
+    return stats["turns"] == sum(stats[name] for name in _OUTCOMES) and stats["dropped"] == by_cause
+
+
+def rag_turn(size: int = 10) -> Turn:
+    return make_turn("word " * (size // 5), ["The pier was opened in 2019."], "question")
+
+
+def broken() -> Turn:
+    raise RuntimeError("the records are broken")
+
+
+def test_the_counters_of_turns_add_up_at_any_moment() -> None:
+    """Under load from four threads, with every outcome that a turn can have."""
+    makers = [rag_turn, lambda: make_turn("no passages"), lambda: broken]
+    pipeline = Pipeline.build(
+        metrics=["latency"], exporters=[InMemoryExporter()], sample_rate=0.5, queue_size=2, inline_budget_ms=1
+    )
+    finished = threading.Event()
+    wrong: list[dict[str, Any]] = []
+
+    def produce(seed: int) -> None:
+        chosen = random.Random(seed)
+        for _ in range(150):
+            context = pipeline.begin(Context())
+            if context.selected:
+                pipeline.submit(chosen.choice(makers)(), context, caller_waits=chosen.random() < 0.5)
+
+    def watch() -> None:
+        while not finished.is_set():
+            stats = pipeline.stats()
+            if not adds_up(stats):
+                wrong.append(stats)
+
+    watcher = threading.Thread(target=watch)
+    producers = [threading.Thread(target=produce, args=(seed,)) for seed in range(4)]
+    for thread in (watcher, *producers):
+        thread.start()
+    for thread in producers:
+        thread.join()
+    assert pipeline.flush(30)
+    finished.set()
+    watcher.join()
+    stats = pipeline.stats()
+    pipeline.shutdown(10)
+
+    assert wrong == []
+    assert adds_up(stats)
+    assert stats["turns"] == 600
+    assert stats["in_progress"] == 0
+    assert min(stats["evaluated"], stats["without_retrieval"], stats["dropped_by_cause"]["not_built"]) > 0
+
+
+def test_a_queue_is_bounded_by_bytes() -> None:
+    """A turn that does not fit is not judged, with the reason on its trace; one turn always fits."""
+    gate = threading.Event()
+    exporter = InMemoryExporter()
+
+    async def wait(_: Any) -> dict[str, float]:
+        import asyncio
+
+        await asyncio.get_running_loop().run_in_executor(None, gate.wait, 30)
+        return {"value": 1}
+
+    pipeline = Pipeline.build(
+        metrics=[Graded()], judge=FakeJudge(wait), exporters=[exporter], queue_max_mb=1, inline_budget_ms=0
+    )
+    for _ in range(4):
+        pipeline.submit(rag_turn(600_000))
+        # The queue of exports has the same bound.
+        while pipeline.stats()["in_progress"]:
+            threading.Event().wait(0.01)
+    gate.set()
+    assert pipeline.flush(30)
+    queue = pipeline.stats()["queues"]["evaluate"]
+    pipeline.shutdown(10)
+
+    assert (queue["accepted"], queue["dropped"], queue["dropped_by_size"]) == (1, 3, 3)
+    assert queue["pending_bytes"] == 0
+    results = list(exporter.results("graded"))
+    assert [result.status for result in results].count("scored") == 1
+    assert [result.status for result in results].count("skipped") == 3
