@@ -39,6 +39,32 @@ assert stats["exporters"]["phoenix-auto"]["queued"] == 0, stats
 """
 
 
+BESIDE_OPENINFERENCE = """
+import sys
+from openinference.instrumentation.langchain import LangChainInstrumentor
+from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+provider = TracerProvider(resource=Resource({"openinference.project.name": "openinference"}))
+provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(sys.argv[1] + "/v1/traces")))
+trace.set_tracer_provider(provider)
+LangChainInstrumentor().instrument()
+
+import rageval_hooks
+from rageval_hooks.demo.chain import ExtractiveModel, build_chain
+from rageval_hooks.demo.handbook import load_handbook
+from rageval_hooks.models import Models
+from rageval_hooks.settings import ModelSettings
+
+handle = rageval_hooks.instrument(models="lexical")
+lexical = ModelSettings(embedder="lexical", cross_encoder="lexical", nlp="lexical")
+build_chain(load_handbook(), Models(lexical).embedder(), ExtractiveModel()).invoke({"question": sys.argv[2]})
+assert handle.flush(60)
+"""
+
+
 def labels(request: Received) -> Reply:
     """Judge the first passage relevant, and the last sentence of the answer not supported."""
     question = str(request.body["messages"][-1]["content"])
@@ -203,6 +229,22 @@ def test_the_traces_latency_is_the_turns(trace: Trace) -> None:
     assert "evaluate trace" in evaluators
     assert all(name.startswith("evaluate") for name in evaluators)
     assert {span["statusCode"] for span in trace.spans.values()} <= {"OK", "UNSET"}
+
+
+def test_spans_of_openinference_get_scores_where_the_endpoint_is_in_the_code(phoenix: Phoenix) -> None:
+    """No variable names the server: it is found in the provider. The retriever's documents have their scores."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "PHOENIX_"))}
+    command = [sys.executable, "-W", "ignore", "-c", BESIDE_OPENINFERENCE, phoenix.url, QUESTION]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=clean)
+    assert done.returncode == 0, done.stderr
+    url = f"{phoenix.url}/v1/projects/openinference/spans"
+    found = httpx.get(url, params={"limit": 100}, timeout=30).raise_for_status().json()["data"]
+    [trace_id] = {span["context"]["trace_id"] for span in found}
+    node = query(phoenix, _TRACE, trace=trace_id)["getTraceByOtelId"]
+    spans = {edge["node"]["name"]: edge["node"] for edge in node["spans"]["edges"]}
+
+    assert {item["name"] for item in spans["handbook"]["spanAnnotations"]} >= {"groundedness", "unsupported_facts"}
+    assert len(spans["LexicalRetriever"]["documentEvaluations"]) == 4
 
 
 def test_the_page_shows_the_scores(phoenix: Phoenix, trace: Trace, browser: Any, out: Path) -> None:

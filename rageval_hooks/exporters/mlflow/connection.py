@@ -127,7 +127,7 @@ def _headers(token: SecretStr | None, environment: Mapping[str, str]) -> dict[st
 
 
 def _credentials_file() -> Mapping[str, str]:
-    """Return the section ``[mlflow]`` of the file with credentials; empty if there is none that can be read."""
+    """Return the section ``[mlflow]`` of the credentials file; empty without a readable file."""
     config = configparser.ConfigParser(interpolation=None)
     try:
         config.read(Path.home() / ".mlflow" / "credentials")

@@ -124,7 +124,7 @@ class MlflowAutoExporter(MlflowExporter):
     """Does the same where the spans go to an MLflow, and nothing elsewhere.
 
     Spans for MLflow carry the header ``x-mlflow-experiment-id``. Before the first score, the server is asked in the
-    background whether it is an MLflow: a collector may stand in between.
+    background whether it is an MLflow: spans may go through a collector.
     """
 
     name: ClassVar[str] = "mlflow-auto"

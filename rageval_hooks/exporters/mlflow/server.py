@@ -79,7 +79,7 @@ class MlflowServer:
             raise self._error(answer, body["trace_id"])
 
     def experiment_id(self, name: str) -> str:
-        """Return the id of the experiment with this name, which is created if there is none.
+        """Return the id of the experiment with this name; a missing one is created.
 
         Raises:
             ExportError: the server cannot be asked.

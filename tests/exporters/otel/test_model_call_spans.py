@@ -39,7 +39,7 @@ def server() -> Iterator[JudgeServer]:
     def reply(request: Any) -> Any:
         if any(message["role"] == "tool" for message in request.body["messages"]):
             return answer("The pier opened in 2019.", finish_reason="length")
-        return answer({"query": "the pier"}, tool="search", finish_reason="tool_calls")
+        return answer({"query": "the pier"}, tool="search", signed=False, finish_reason="tool_calls")
 
     with JudgeServer() as server:
         server.otherwise(reply)
@@ -85,6 +85,19 @@ def test_a_call_of_a_tool_is_a_part_of_the_conversation(server: JudgeServer) -> 
     assert first["llm.output_messages.0.message.tool_calls.0.tool_call.function.name"] == "search"
     assert "llm.output_messages.0.message.content" not in first
     assert second["llm.input_messages.3.message.tool_call_id"] == "call_1"
+
+
+def test_input_and_output_have_the_form_of_openais_api(server: JudgeServer) -> None:
+    """MLflow and Langfuse draw a conversation from it."""
+    first, second = of_kind(spans_of(agent(server), ASKED), "LLM")
+    [choice] = json.loads(first["output.value"])["choices"]
+    messages = json.loads(second["input.value"])["messages"]
+
+    assert first["output.mime_type"] == second["input.mime_type"] == "application/json"
+    assert choice["message"]["tool_calls"][0]["function"]["name"] == "search"
+    assert choice["finish_reason"] == "tool_calls"
+    assert [message["role"] for message in messages] == ["system", "user", "assistant", "tool"]
+    assert messages[3]["tool_call_id"] == "call_1"
 
 
 def test_why_the_model_stopped(server: JudgeServer) -> None:
