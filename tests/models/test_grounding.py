@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import transformers
 
 from rageval_hooks.errors import ConfigurationError, InputTooLargeError, ModelUnavailableError
 from rageval_hooks.models.grounding import GroundingModel, Question, load_grounding
+from rageval_hooks.runtime.executors import model_executor, slow_model_executor
 from rageval_hooks.settings import ModelSettings, Settings
 from tests import onnx_files, tiny_models
 
@@ -206,6 +208,17 @@ def test_onnx_is_used_where_the_folder_has_it(models: Path, kind: str, labels: l
     assert found == pytest.approx(expected, abs=1e-5)
     (folder / "model.safetensors").unlink()
     assert load(folder).details["backend"] == "onnx"
+
+
+def test_a_slow_model_does_not_hold_up_the_embedder() -> None:
+    """While a grounding model computes, forward passes of the other models go on: callers wait for those."""
+    may_end = threading.Event()
+    slow = slow_model_executor().submit(may_end.wait, 60)
+
+    assert model_executor().submit(lambda: "embedded").result(60) == "embedded"
+    assert not slow.done()
+    may_end.set()
+    assert slow.result(60)
 
 
 def edited(folder: Path, target: Path, **changes: Any) -> Path:
