@@ -13,7 +13,6 @@ import argparse
 import os
 import sys
 import time
-from collections import Counter
 from contextlib import ExitStack
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,27 +22,14 @@ from _environments import ROOT, describe_machine, table
 sys.path.insert(0, str(ROOT))
 
 from rageval_hooks import Score
-from tests.exporters.recording import Recorded, RecordingServer, Reply, recording_server, shaky
-from tests.exporters.score_backends import BACKENDS, Backend
+from tests.exporters.recording import RecordingServer, recording_server, shaky
+from tests.exporters.score_backends import BACKENDS, Store
 from tests.exporters.scored_turns import evaluation
 
 DOWN = 2.0
 """Seconds for which the server is stopped."""
 
 SCORES = tuple(Score(name=name, value=0.5, label="pass") for name in ("groundedness", "answer_relevance", "coverage"))
-
-
-class Store:
-    """What the server keeps when it is stopped: how often it took each score."""
-
-    def __init__(self, backend: Backend) -> None:
-        self.taken: Counter[Any] = Counter()
-        self._backend = backend
-
-    def respond(self, request: Recorded) -> Reply:
-        if request.method == "POST":
-            self.taken.update(self._backend.identity(score) for score in self._backend.scores(request.body))
-        return Reply(status=202)
 
 
 def measure(name: str, turns: int, rate: float, share: float) -> list[str]:
@@ -74,7 +60,7 @@ def measure(name: str, turns: int, rate: float, share: float) -> list[str]:
     requests = sum(len(server.requests) for server in servers)
     return [
         name, str(expected), str(requests), str(stats["errors"]), str(expected - len(store.taken)),
-        str(max(0, len(store.taken) - expected)), str(repeats), str(stats["delivered"]), str(complete), f"{took:.1f}",
+        str(store.doubled), str(repeats), str(stats["delivered"]), str(complete), f"{took:.1f}",
     ]  # fmt: skip
 
 

@@ -69,7 +69,15 @@ _MODEL_NAME = f"a model's name, an existing path, or {LEXICAL!r}"
 _NAMES = "a list of names, or names with commas between them"
 _YES_OR_NO = "true or false"
 
-_DEFAULT_EXPORTERS = ("otel", "phoenix-auto", "mlflow-auto", "langfuse-auto", "langsmith-auto", "datadog-auto")
+_DEFAULT_EXPORTERS = (
+    "otel",
+    "phoenix-auto",
+    "mlflow-auto",
+    "langfuse-auto",
+    "langsmith-auto",
+    "datadog-auto",
+    "weave-auto",
+)
 
 _MAY_HOLD_SECRETS = ("judge_options", "judge_budget_store", "phoenix_endpoint", "id_salt", "sampling_salt")
 
@@ -151,7 +159,7 @@ class Settings(BaseSettings):
         metrics: names of the metrics; None for all that need only local models.
         models: ``"default"``, ``"lexical"``, or the fields of :class:`ModelSettings`.
         exporters: where evaluations go: names, or ``"package.module:Class"``. The default writes spans. If they go to
-            Phoenix, MLflow, Langfuse, LangSmith or Datadog, the scores also become that backend's own: see
+            Phoenix, MLflow, Langfuse, LangSmith, Datadog or Weave, the scores also become that backend's own: see
             docs/backends.md.
         sample_rate: share of turns that are evaluated, 0..1. The trace id decides.
         sampling_salt: a secret that the decision depends on, too. Without it, a client that chooses its trace id can

@@ -11,8 +11,8 @@ import pytest
 
 from rageval_hooks import ConfigurationError, Evaluation, Score
 from rageval_hooks.exporters.delivery import ScoreApiExporter
-from tests.exporters.recording import Recorded, RecordingServer, Reply, recording_server, shaky
-from tests.exporters.score_backends import BACKENDS, SECRET, Backend
+from tests.exporters.recording import RecordingServer, Reply, recording_server, shaky
+from tests.exporters.score_backends import BACKENDS, SECRET, Backend, Store
 from tests.exporters.scored_turns import RESULTS, evaluation
 
 
@@ -44,14 +44,8 @@ def export(exporter: ScoreApiExporter, *evaluations: Evaluation) -> None:
 
 def test_nothing_is_lost_or_doubled_on_a_bad_day(backend: Backend, server: RecordingServer) -> None:
     """A fifth of the requests fail with a 5xx, a 429 or a reset, some of them after they took effect."""
-    stored: dict[Any, Any] = {}
-
-    def store(request: Recorded) -> Reply:
-        if request.method == "POST":
-            stored.update((backend.identity(score), score) for score in backend.scores(request.body))
-        return Reply(status=202)
-
-    server.respond = shaky(store, share=0.2)
+    store = Store(backend)
+    server.respond = shaky(store.respond, share=0.2)
     exporter = backend.exporter()
     for number in range(30):
         exporter.export(evaluation(*RESULTS[:2], span_id=f"{number + 1:016x}"))
@@ -60,7 +54,7 @@ def test_nothing_is_lost_or_doubled_on_a_bad_day(backend: Backend, server: Recor
             assert exporter.flush(30)
     exporter.shutdown(5)
 
-    assert len(stored) == 60
+    assert (len(store.taken), store.doubled) == (60, 0)
     assert exporter.stats()["delivered"] == 60
 
 
