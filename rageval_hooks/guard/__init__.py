@@ -57,6 +57,8 @@ class GroundingGuard(_Base):
         tracer_provider: where the spans go; None for where the captured turn goes, else the global one.
         capture_content: False keeps texts off the spans; None for the setting of the captured turn, else that of the
             environment.
+        redact: what is removed from texts before they reach a span or a judge; see :func:`rageval_hooks.instrument`.
+            None for the setting of the captured turn, else that of the environment.
         on_decision: called with every :class:`GuardDecision`.
 
     Raises:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import cache
 from typing import Final
 
-from rageval_hooks.guard.evidence import Evidence, privacy_of
+from rageval_hooks.guard.evidence import Evidence
+from rageval_hooks.integrations.capture.runs import Recording
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.online.engine import Engine
 from rageval_hooks.online.inline import Arrival
@@ -73,13 +74,13 @@ class Checker:
     Args:
         engine: runs the metrics.
         timeout: seconds that a check may take.
-        privacy: what a judge may see, outside of a captured turn.
+        privacy_of: returns what a judge may see of a captured turn.
     """
 
-    def __init__(self, engine: Engine, timeout: float, privacy: PrivacyPolicy) -> None:
+    def __init__(self, engine: Engine, timeout: float, privacy_of: Callable[[Recording | None], PrivacyPolicy]) -> None:
         self._engine = engine
-        self._privacy = privacy
         self._timeout = timeout
+        self._privacy_of = privacy_of
 
     def start(self, evidence: Evidence, answer: str) -> Check | str:
         """Start a check on another thread. Never blocks.
@@ -101,9 +102,10 @@ class Checker:
             turn = check.turn = check.evidence.turn(check.answer)
             local, judged = self._engine.split(self._engine.job(turn))
             if judged.metrics:
-                privacy = privacy_of(check.evidence.recording, self._privacy)
-                judged = judged.model_copy(update={"turn": privacy.turn(turn, for_judge=True)})
-                check.judging = shared_worker().call(lambda: self._engine.evaluate(judged))
+                # The judge sees the redacted turn, local metrics the original one.
+                shown = self._privacy_of(check.evidence.recording).turn(turn, for_judge=True)
+                job = judged.model_copy(update={"turn": shown})
+                check.judging = shared_worker().call(lambda: self._engine.evaluate(job))
             check.results = self._compute(check, turn, local)
             if check.judging is not None:
                 left = max(0.0, check.deadline - time.perf_counter())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rageval_hooks.guard.checking import Check, Checker
 from rageval_hooks.guard.decision import Action, AnswerBlockedError, GuardDecision, Verdict
-from rageval_hooks.guard.evidence import Evidence, read_passages
+from rageval_hooks.guard.evidence import Evidence, privacy_of, read_passages
 from rageval_hooks.guard.options import (
     ANSWER_KEYS,
     DEFAULT_FALLBACK,
@@ -26,13 +27,15 @@ from rageval_hooks.guard.span import GuardSpans, SpanPlace
 from rageval_hooks.guard.verdict import verdict_of
 from rageval_hooks.integrations.capture.passages import PassageLike
 from rageval_hooks.integrations.capture.recorder import shared_recorder
+from rageval_hooks.integrations.capture.runs import Recording
 from rageval_hooks.judges.resolve import resolve_judge
 from rageval_hooks.metrics.base import AnyMetric
 from rageval_hooks.models import Models
-from rageval_hooks.online.build import resolve_metrics
+from rageval_hooks.online.build import resolve_metrics, within_budget
 from rageval_hooks.online.engine import Engine
 from rageval_hooks.online.thresholds import Thresholds
-from rageval_hooks.privacy import PrivacyPolicy
+from rageval_hooks.privacy import PrivacyPolicy, Redact
+from rageval_hooks.runtime.executors import deferred_executor
 from rageval_hooks.runtime.rate_limited_logs import RateLimitedLogger
 from rageval_hooks.settings import ModelSettings, Settings
 from rageval_hooks.text.declining import says_nothing
@@ -98,6 +101,7 @@ class Guard:
         judge_options: Mapping[str, Any] | None = None,
         tracer_provider: TracerProvider | None = None,
         capture_content: bool | None = None,
+        redact: Redact | bool | None = None,
         on_decision: Callable[[GuardDecision], object] | None = None,
     ) -> None:
         self.options = GuardOptions(
@@ -113,16 +117,17 @@ class Guard:
         )
         names = [name.strip() for name in metrics.split(",")] if isinstance(metrics, str) else metrics
         settings = Settings.build(models=models)
-        asked = None if judge is None else resolve_judge(judge, **(judge_options or {}))
+        asked = None if judge is None else within_budget(resolve_judge(judge, **(judge_options or {})), settings)
         self.metrics = tuple(resolve_metrics(_METRICS if names is None else names, asked, settings))
         self.thresholds = resolve_guard_thresholds(threshold, self.metrics, settings.models)
         self._models = Models(settings.models)
         given = {name: value for name, value in self.thresholds.items() if value is not None}
-        privacy = PrivacyPolicy.of(settings)
         engine = Engine(self.metrics, self._models, asked, thresholds=Thresholds(given))
-        self._checker = Checker(engine, self.options.timeout, privacy)
+        self._own_privacy = None if redact is None else PrivacyPolicy.of(settings, redact)
+        self._usual_privacy = PrivacyPolicy.of(settings)
+        self._checker = Checker(engine, self.options.timeout, self._privacy_of)
         self._spans = GuardSpans(
-            self.options, self.thresholds, tracer_provider, capture_content, settings.capture_content, privacy
+            self.options, self.thresholds, tracer_provider, capture_content, settings.capture_content, self._privacy_of
         )
         # The passages of a turn that is sampled out are needed all the same.
         shared_recorder().guards.add(self)
@@ -131,6 +136,10 @@ class Guard:
     @property
     def _roles(self) -> list[Any]:
         return sorted(self._models.needed(role for metric in self.metrics for role in metric.models))
+
+    def _privacy_of(self, recording: Recording | None) -> PrivacyPolicy:
+        """Return what may leave the process: the guard's own policy, the captured turn's, or the environment's."""
+        return self._own_privacy or privacy_of(recording, self._usual_privacy)
 
     def warm_up(self) -> None:
         """Wait until the local models are loaded, so that the first check is not the one that waits for them.
@@ -221,7 +230,11 @@ class Guard:
         begun = self._begin(answer, evidence)
         if begun.check is not None:
             begun.check.arrival.wait()
-        return self._conclude(begun, attempt, may_regenerate, final)
+        decision = self._decision(begun, attempt, may_regenerate)
+        if _is_reported(decision, final):
+            self._write_span(decision, begun)
+            self._report(decision)
+        return _unless_raised(decision)
 
     async def adecide(
         self,
@@ -240,7 +253,11 @@ class Guard:
             except BaseException:  # the caller was cancelled and does not wait any longer
                 begun.check.give_up()
                 raise
-        return self._conclude(begun, attempt, may_regenerate, final)
+        decision = self._decision(begun, attempt, may_regenerate)
+        if _is_reported(decision, final):
+            await self._write_span_elsewhere(decision, begun)
+            self._report(decision)
+        return _unless_raised(decision)
 
     # -- the steps of a decision
 
@@ -264,13 +281,13 @@ class Guard:
         # A judge can tell whether "Yes." is right. Words cannot.
         return "no_claims" if not asks_judge and not _has_content(said) else None
 
-    def _conclude(self, begun: _Begun, attempt: int, may_regenerate: bool, final: bool) -> GuardDecision:
-        verdict, reason = begun.verdict, begun.reason
-        if begun.check is not None:
-            verdict, reason = verdict_of(begun.check, self.thresholds, self.options)
-        action = self._action(verdict, may_regenerate)
+    def _decision(self, begun: _Begun, attempt: int, may_regenerate: bool) -> GuardDecision:
         check = begun.check
-        decision = GuardDecision(
+        verdict, reason = begun.verdict, begun.reason
+        if check is not None:
+            verdict, reason = verdict_of(check, self.thresholds, self.options)
+        action = self._action(verdict, may_regenerate)
+        return GuardDecision(
             verdict=verdict,
             action=action,
             answer=begun.answer if action in ("passed", "flagged") else self.options.fallback,
@@ -280,12 +297,6 @@ class Guard:
             seconds=perf_counter() - begun.started,
             attempt=attempt,
         )
-        if final or verdict in ("unsupported", "unchecked"):
-            self._spans.write(decision, None if check is None else check.turn, begun.place)
-            self._report(decision)
-        if action == "raised":
-            raise AnswerBlockedError(f"the guard blocked the answer: {reason}", decision)
-        return decision
 
     def _action(self, verdict: Verdict, may_regenerate: bool) -> Action:
         fails = verdict == "unsupported" or (verdict == "unchecked" and self.options.on_error == "closed")
@@ -301,6 +312,18 @@ class Guard:
             case _:
                 return "replaced"
 
+    def _write_span(self, decision: GuardDecision, begun: _Begun) -> None:
+        self._spans.write(decision, None if begun.check is None else begun.check.turn, begun.place)
+
+    async def _write_span_elsewhere(self, decision: GuardDecision, begun: _Begun) -> None:
+        """Write the span; on another thread if texts are redacted, which may take a while."""
+        if not self._privacy_of(begun.place.recording).active:
+            self._write_span(decision, begun)
+            return
+        loop = asyncio.get_running_loop()
+        writing = loop.run_in_executor(deferred_executor(), self._write_span, decision, begun)
+        await asyncio.wait([writing], timeout=self.options.timeout)
+
     def _report(self, decision: GuardDecision) -> None:
         if decision.verdict == "unchecked":
             effect = "passed" if decision.action == "passed" else "blocked"
@@ -313,6 +336,17 @@ class Guard:
             self.options.on_decision(decision)
         except Exception as error:
             _limited_log.warn("on_decision", "on_decision of a guard raised %s", type(error).__name__, error=error)
+
+
+def _is_reported(decision: GuardDecision, final: bool) -> bool:
+    """Return True unless the decision is about the beginning of a stream that passes."""
+    return final or decision.verdict in ("unsupported", "unchecked")
+
+
+def _unless_raised(decision: GuardDecision) -> GuardDecision:
+    if decision.action == "raised":
+        raise AnswerBlockedError(f"the guard blocked the answer: {decision.reason}", decision)
+    return decision
 
 
 def _named_evidence(answer: object, passages: Any, question: str) -> Evidence:

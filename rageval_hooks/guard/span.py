@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from opentelemetry import context as otel_context
@@ -20,7 +20,6 @@ from rageval_hooks.exporters.otel.attributes.results import score_attributes
 from rageval_hooks.exporters.otel.spans import Spans
 from rageval_hooks.exporters.otel.writer import span_context
 from rageval_hooks.guard.decision import GuardDecision
-from rageval_hooks.guard.evidence import privacy_of
 from rageval_hooks.guard.options import GuardOptions
 from rageval_hooks.integrations.capture.runs import Recording
 from rageval_hooks.integrations.capture.trace_context import span_reference
@@ -71,7 +70,7 @@ class GuardSpans:
         capture_content: see :class:`rageval_hooks.settings.Settings`. None for the setting of the captured turn, else
             that of the environment.
         environment_content: the environment's setting.
-        privacy: what may leave the process, outside of a captured turn.
+        privacy_of: returns what may leave of a captured turn.
     """
 
     def __init__(
@@ -81,14 +80,14 @@ class GuardSpans:
         provider: TracerProvider | None,
         capture_content: bool | None,
         environment_content: bool | None,
-        privacy: PrivacyPolicy,
+        privacy_of: Callable[[Recording | None], PrivacyPolicy],
     ) -> None:
-        self._privacy = privacy
         self._options = options
         self._thresholds = thresholds
         self._given = provider
         self._capture_content = capture_content
         self._environment_content = environment_content
+        self._privacy_of = privacy_of
         self._spans: dict[int, Spans] = {}
 
     def write(self, decision: GuardDecision, turn: Turn | None, place: SpanPlace) -> None:
@@ -100,7 +99,8 @@ class GuardSpans:
             place: where and when the check began.
         """
         try:
-            self._write(decision, turn or Turn(response=decision.checked), place)
+            privacy = self._privacy_of(place.recording)
+            self._write(_redacted(decision, privacy), privacy.turn(turn or Turn()), place)
         except Exception as error:
             _limited_log.warn("guard span", "the span of a guard could not be written", error=error)
 
@@ -108,8 +108,6 @@ class GuardSpans:
         tracer = self._writer_of(place.recording).tracer()
         if tracer is None:
             return
-        privacy = privacy_of(place.recording, self._privacy)
-        decision, turn = _redacted(decision, privacy), privacy.turn(turn)
         attributes = self._attributes(decision, turn, self._policy(place.recording))
         span = tracer.start_span(_NAME, context=place.parent(), start_time=place.started_at, attributes=attributes)
         if decision.verdict == "unchecked":
@@ -155,12 +153,12 @@ class GuardSpans:
 
 
 def _redacted(decision: GuardDecision, privacy: PrivacyPolicy) -> GuardDecision:
-    """Return a decision with its texts as they may leave the process."""
+    if not privacy.active:
+        return decision
     return decision.model_copy(
         update={
             "answer": privacy.text(decision.answer),
             "checked": privacy.text(decision.checked),
-            "reason": privacy.text(decision.reason),
             "results": tuple(map(privacy.result, decision.results)),
         }
     )

@@ -20,7 +20,7 @@ from rageval_hooks.settings import EVERY, Settings
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
-__all__ = ["Parts", "resolve_metrics", "resolve_parts", "resolve_thresholds"]
+__all__ = ["Parts", "resolve_metrics", "resolve_parts", "resolve_thresholds", "within_budget"]
 
 _BUDGET_FILE = "rageval-budget.db"
 
@@ -129,8 +129,7 @@ def _resolve_exporters(
 def _resolve_judge(given: object, settings: Settings, plain: Mapping[str, Any]) -> Judge | None:
     wanted = settings.judge if given is None else given
     if wanted is not None:
-        judge = resolve_judge(wanted, **settings.judge_options)
-        return with_budget(judge, settings.judge_budget, _budget_store(settings)) if settings.judge_budget else judge
+        return within_budget(resolve_judge(wanted, **settings.judge_options), settings)
     # A rate by metric names may be for local metrics; a single rate is for judge metrics only.
     is_single_rate = isinstance(plain.get("judge_sample_rate"), (int, float))
     if plain.get("judge_options") or plain.get("judge_budget") or is_single_rate:
@@ -139,6 +138,11 @@ def _resolve_judge(given: object, settings: Settings, plain: Mapping[str, Any]) 
             "or omit them"
         )
     return None
+
+
+def within_budget(judge: Judge, settings: Settings) -> Judge:
+    """Return the judge with the budget of the settings; the judge itself if they set none."""
+    return with_budget(judge, settings.judge_budget, _budget_store(settings)) if settings.judge_budget else judge
 
 
 def _budget_store(settings: Settings) -> str:

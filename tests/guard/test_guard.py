@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from blockbuster import blockbuster_ctx
 from opentelemetry import trace
 
 import rageval_hooks
@@ -140,6 +141,19 @@ def test_a_model_that_hangs_does_not_block_the_event_loop(hanging: Any) -> None:
     assert asyncio.run(main()) >= 5
 
 
+def test_a_check_does_not_block_the_event_loop() -> None:
+    """Blockbuster raises if our code blocks."""
+    guard = make_guard()
+    guard.check(SUPPORTED, [PASSAGE])  # what is imported on first use blocks once
+
+    async def main() -> list[str]:
+        with blockbuster_ctx("rageval_hooks"):
+            decisions = await asyncio.gather(*(guard.acheck(text, [PASSAGE]) for text in (SUPPORTED, UNSUPPORTED) * 9))
+        return [decision.answer for decision in decisions]
+
+    assert asyncio.run(main()) == [SUPPORTED, FALLBACK] * 9
+
+
 def test_a_metric_that_fails_follows_on_error() -> None:
     """The exception does not reach the application, and its message, which may quote a text, not the reason."""
 
@@ -195,6 +209,21 @@ def test_without_content_the_span_has_scores_and_no_texts(traced: Traced) -> Non
     attributes = dict(traced.decision.attributes)
     assert attributes["rageval.score.groundedness"] == 0.0
     assert not any(text in str(attributes) for text in ("Penguins", "pier", "When?", FALLBACK))
+
+
+@pytest.mark.parametrize("asynchronous", [True, False])
+def test_redacted_texts_do_not_reach_the_span(asynchronous: bool, traced: Traced) -> None:
+    """Scores are computed on the original texts, and the user gets the original answer."""
+    answer = "Write to ada@example.com about the new pier."
+    guard = make_guard(traced, redact=True)
+    if asynchronous:
+        decision = asyncio.run(guard.acheck(answer, [answer], question="Is it bob@example.com?"))
+    else:
+        decision = guard.check(answer, [answer], question="Is it bob@example.com?")
+    assert (decision.verdict, decision.answer) == ("supported", answer)
+    written = str(dict(traced.decision.attributes))
+    assert "the new pier" in written
+    assert "example.com" not in written
 
 
 def test_in_a_captured_turn_the_span_is_below_the_turn_if_nothing_else_is_current(traced: Traced) -> None:
