@@ -76,7 +76,7 @@ def test_behind_a_chain_the_passages_are_those_of_the_captured_turn(
         assert call(chain, "When was the pier opened?") == FALLBACK
         assert handle.flush(10)
         assert handle.stats()["open_runs"] == 0
-        assert handle.stats()["turns"] == 2 * rate
+        assert handle.stats()["sampled_out"] == 2 * (1 - rate)
     assert [span.attributes["rageval.guard.verdict"] for span in traced.decisions] == ["supported", "unsupported"]
 
 
