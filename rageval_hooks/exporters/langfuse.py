@@ -171,7 +171,7 @@ class LangfuseApi:
             # The queue asks again for each half, so in the end a single score decides.
             if len(bodies) > 1:
                 raise
-            # Servers of 2025 and before take one score per request, without a list around it.
+            # Older servers take one score per request, without a list around it.
             self._send(route, bodies[0])
             self._takes_lists = False
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["WeaveAutoExporter", "WeaveExporter"]
 
 _CLOUD = "https://trace.wandb.ai"
+_URL_VARIABLE = "WF_TRACE_SERVER_URL"
 _KEY = "WANDB_API_KEY"
 _PROJECT = "WANDB_ENTITY and WANDB_PROJECT"
 _PROJECT_HEADER = "project_id"
@@ -96,7 +97,7 @@ class WeaveExporter(ScoreApiExporter):
         self._project = project
         given = api_key.get_secret_value() if isinstance(api_key, SecretStr) else api_key
         self._api_key = SecretStr(given or os.environ.get(_KEY, "").strip())
-        self._url = SecretStr((url or os.environ.get("WF_TRACE_SERVER_URL", "").strip() or _CLOUD).rstrip("/"))
+        self._url = SecretStr((url or os.environ.get(_URL_VARIABLE, "").strip() or _CLOUD).rstrip("/"))
         if self.automatic:
             return
         if not self._api_key.get_secret_value():
@@ -215,9 +216,11 @@ class WeaveApi:
 
 def project_of_spans(provider: object) -> str | None:
     """Return the entity and the project of the Weave that gets the spans; None if they go elsewhere."""
+    own_host = urlsplit(os.environ.get(_URL_VARIABLE, "")).hostname
     for place in otlp_places(provider):
-        # For example https://trace.wandb.ai/otel/v1/traces; a server of the user is known by the header.
-        if not (urlsplit(place.url).hostname or "").endswith("wandb.ai") and _PROJECT_HEADER not in place.headers:
+        # For example https://trace.wandb.ai/otel/v1/traces. The header alone could be another backend's.
+        host = urlsplit(place.url).hostname or ""
+        if not host.endswith("wandb.ai") and host != own_host:
             continue
         attributes = resource_attributes(provider)
         of_resource = f"{attributes.get('wandb.entity', '')}/{attributes.get('wandb.project', '')}"
