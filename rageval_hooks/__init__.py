@@ -18,7 +18,7 @@ from rageval_hooks.errors import (
     TurnError,
     UnknownNameError,
 )
-from rageval_hooks.evaluation import evaluate, evaluate_conversation
+from rageval_hooks.evaluation import ascore_dataset, evaluate, evaluate_conversation, score_dataset
 from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.instrumentation import Instrumentation, instrument
 from rageval_hooks.integrations.manual import start_turn
@@ -74,10 +74,12 @@ __all__ = [
     "UnknownNameError",
     "Usage",
     "__version__",
+    "ascore_dataset",
     "evaluate",
     "evaluate_conversation",
     "instrument",
     "metric",
+    "score_dataset",
     "start_turn",
 ]
 

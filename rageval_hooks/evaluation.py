@@ -1,41 +1,128 @@
-"""Evaluate a turn or a conversation directly, without a framework."""
+"""Evaluate a turn, a conversation or a dataset directly, without a framework."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 from rageval_hooks.integrations.conversation import Context, turns_from_conversation
 from rageval_hooks.score import Evaluation
 from rageval_hooks.turn import Turn
 
 if TYPE_CHECKING:
-    from rageval_hooks.metrics.base import AnyMetric
+    import pandas
 
-__all__ = ["evaluate", "evaluate_conversation"]
+    from rageval_hooks.metrics.base import AnyMetric
+    from rageval_hooks.online.pipeline import Pipeline
+
+__all__ = ["ascore_dataset", "evaluate", "evaluate_conversation", "score_dataset"]
 
 
 def evaluate(
-    turn: Turn,
+    turn: Turn | Mapping[str, Any],
     *,
     metrics: Iterable[AnyMetric] | str | None = None,
     models: Any = None,
     judge: Any = None,
+    judge_options: Mapping[str, Any] | str | None = None,
     thresholds: Mapping[str, float | None] | str | None = None,
 ) -> Evaluation:
     """Evaluate a turn and return its evaluation; waits for models that have to be loaded.
 
     Args:
-        turn: the turn.
+        turn: the turn, or a dict with a question, an answer and passages, under any of the names that
+            ``rageval-hooks score`` accepts: ``{"question": …, "answer": …, "contexts": […]}``.
         metrics: see :func:`rageval_hooks.instrument`.
         models: see :func:`rageval_hooks.instrument`.
         judge: see :func:`rageval_hooks.instrument`.
+        judge_options: options of a judge that is given by name, such as ``{"base_url": "http://localhost:8000/v1"}``.
         thresholds: see :func:`rageval_hooks.instrument`.
 
     Raises:
         ConfigurationError: a setting is wrong.
+        TurnError: the dict has no question or no answer.
+
+    Example:
+        >>> evaluation = evaluate(
+        ...     {"question": "When was the pier opened?", "answer": "In 2019.", "contexts": ["It opened in 2019."]},
+        ...     models="lexical",
+        ... )
+        >>> evaluation["unsupported_facts"]
+        0.0
     """
-    return _evaluate([turn], metrics, models, judge, thresholds)[0]
+    from rageval_hooks.offline.dataset.inputs import turn_of  # here, so that importing rageval_hooks stays light
+
+    return _evaluate([turn_of(turn)], metrics, models, judge, thresholds, judge_options)[0]
+
+
+def score_dataset(
+    data: Any,
+    *,
+    metrics: Iterable[AnyMetric] | str | None = None,
+    models: Any = None,
+    judge: Any = None,
+    judge_options: Mapping[str, Any] | str | None = None,
+    thresholds: Mapping[str, float | None] | str | None = None,
+    mapping: Mapping[str, str] | None = None,
+    bad_rows: Literal["raise", "keep"] = "raise",
+    concurrency: int = 8,
+    workers: int | None = None,
+    max_calls: int | None = None,
+    max_cost: float | None = None,
+    progress: bool = True,
+) -> pandas.DataFrame:
+    """Score the answers of a dataset, and return them with their scores as a data frame.
+
+    The frame keeps the columns and the index of a data frame that is passed in. Each score is a column with its name,
+    next to ``NAME.label`` and, where it is missing, ``NAME.reason``; ``frame.evaluations`` has all details. In a
+    notebook the frame shows the worst answers first, with their unsupported sentences marked. It has an Arrow stream,
+    so that ``polars.DataFrame(frame)`` and ``pyarrow.table(frame)`` work.
+
+    Args:
+        data: a pandas data frame; a table with an Arrow stream, such as one of Polars; a list of dicts, turns or
+            evaluations; or the path of a file that ``rageval-hooks score`` reads.
+        metrics: see :func:`rageval_hooks.instrument`.
+        models: see :func:`rageval_hooks.instrument`.
+        judge: see :func:`rageval_hooks.instrument`.
+        judge_options: options of a judge that is given by name.
+        thresholds: see :func:`rageval_hooks.instrument`.
+        mapping: field → column, or a path into it: ``{"response": "gpt_reply", "passages": "hits[].text"}``.
+        bad_rows: what to do about rows that cannot be used: raise an error, or keep them without scores.
+        concurrency: turns at a time.
+        workers: processes for local metrics; None for one per core if there are 500 rows or more.
+        max_calls: maximum number of judge requests; further judge scores are skipped.
+        max_cost: maximum cost of the judge in USD.
+        progress: True to show a progress bar, if tqdm is installed.
+
+    Raises:
+        ConfigurationError: a setting is wrong.
+        TurnError: a column is missing (the message proposes a mapping), or rows cannot be used.
+        JudgeUnavailableError: the judge does not work.
+        MissingDependencyError: pandas is not installed.
+    """
+    from rageval_hooks.offline.dataset.scoring import DatasetOptions, score_rows
+    from rageval_hooks.offline.scoring import required_fields
+
+    with _pipeline(metrics, models, judge, thresholds, judge_options) as pipeline:
+        options = DatasetOptions(
+            required=required_fields(pipeline, named=metrics is not None),
+            mapping=mapping,
+            bad_rows=bad_rows,
+            concurrency=concurrency,
+            workers=workers,
+            max_calls=max_calls,
+            max_cost=max_cost,
+            progress=progress,
+        )
+        return score_rows(data, pipeline, options)
+
+
+async def ascore_dataset(data: Any, **options: Any) -> pandas.DataFrame:
+    """Score a dataset without blocking the event loop; see :func:`score_dataset` for arguments and result."""
+    return await asyncio.to_thread(partial(score_dataset, data, **options))
 
 
 def evaluate_conversation(
@@ -85,13 +172,28 @@ def _evaluate(
     models: Any,
     judge: Any,
     thresholds: Mapping[str, float | None] | str | None,
+    judge_options: Mapping[str, Any] | str | None = None,
 ) -> list[Evaluation]:
+    with _pipeline(metrics, models, judge, thresholds, judge_options) as pipeline:
+        return [pipeline.evaluate(turn) for turn in turns]
+
+
+@contextmanager
+def _pipeline(
+    metrics: Iterable[AnyMetric] | str | None,
+    models: Any,
+    judge: Any,
+    thresholds: Mapping[str, float | None] | str | None,
+    judge_options: Mapping[str, Any] | str | None,
+) -> Iterator[Pipeline]:
+    """Yield a pipeline without exporters; a judge that was created for it is closed at the end."""
     from rageval_hooks.online.pipeline import Pipeline  # here, so that importing rageval_hooks stays light
 
     pipeline = Pipeline.build(
         metrics=metrics,
         models=models,
         judge=judge,
+        judge_options=dict(judge_options) if isinstance(judge_options, Mapping) else judge_options,
         thresholds=dict(thresholds) if isinstance(thresholds, Mapping) else thresholds,
         exporters=[],
         sample_rate=1.0,  # the environment's rate is for an application's turns; these were not sampled
@@ -99,7 +201,7 @@ def _evaluate(
     )
     try:
         pipeline.load_models()
-        return [pipeline.evaluate(turn) for turn in turns]
+        yield pipeline
     finally:
         if judge is None or isinstance(judge, str):
             pipeline.close_judge()  # created here; a judge that was passed in may be used again

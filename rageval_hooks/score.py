@@ -9,6 +9,7 @@ from pydantic import Field
 
 from rageval_hooks.runtime.jsonable import Data, Metadata, Text
 from rageval_hooks.turn import Turn
+from rageval_hooks.turn_html import ScoreRow, turn_html, unsupported_in
 
 __all__ = ["Annotator", "Evaluation", "Failed", "Result", "Score", "Skipped", "Stage", "Target", "is_about_turn"]
 
@@ -176,6 +177,19 @@ class Evaluation(Data):
                 return f"{name} failed: {result.error_type}: {result.message}"
         return f"no score named {name!r}; there are: {', '.join(sorted({s.name for s in self.scores})) or '(none)'}"
 
+    def _repr_html_(self) -> str:
+        """Show the turn in a notebook, with the unsupported parts of its answer marked."""
+        rows = [_html_row(result) for result in self.results if is_about_turn(result)]
+        unsupported = [text for score in self.turn_scores() for text in unsupported_in(score.metadata)]
+        return turn_html(self.turn, rows, unsupported)
+
     def turn_scores(self) -> Iterator[Score]:
         """Yield the scores of the whole turn."""
         return (score for score in self.scores if score.target.kind == "turn")
+
+
+def _html_row(result: Result) -> ScoreRow:
+    if isinstance(result, Score):
+        return ScoreRow(result.name, f"{result.value:.4g}", result.label or "", result.explanation or "")
+    reason = result.reason if isinstance(result, Skipped) else f"{result.error_type}: {result.message}"
+    return ScoreRow(result.name, "", result.status, reason)

@@ -10,7 +10,7 @@ from typing import Any
 
 from rageval_hooks.offline.records.cells import is_text, unpacked
 
-__all__ = ["Candidate", "suggest_map"]
+__all__ = ["Candidate", "suggest_columns", "suggest_map"]
 
 _MOST_DEPTH = 4
 _MOST_ROWS = 20
@@ -46,19 +46,30 @@ class Candidate:
 def suggest_map(fields: Iterable[str], rows: Sequence[Mapping[str, Any]], used: Collection[str] = ()) -> str:
     """Return the options that would map missing fields: ``--map response=gpt_reply``; empty if there is no good guess.
 
+    See :func:`suggest_columns` for the arguments.
+    """
+    found = suggest_columns(fields, rows, used)
+    return " ".join(f"--map {field}={_quoted(path)}" for field, path in found.items())
+
+
+def suggest_columns(
+    fields: Iterable[str], rows: Sequence[Mapping[str, Any]], used: Collection[str] = ()
+) -> dict[str, str]:
+    """Return the columns or paths that would do for missing fields; those without a good guess are not in it.
+
     Args:
         fields: the fields without a column.
         rows: the first rows of the file.
         used: columns that other fields take.
     """
     candidates = [found for found in _candidates(rows[:_MOST_ROWS]) if found.path not in used]
-    options = []
+    columns: dict[str, str] = {}
     for field in fields:
         best = max(candidates, key=partial(_rating, field), default=None)
         if best is not None and _rating(field, best) > 0:
-            options.append(f"--map {field}={_quoted(best.path)}")
+            columns[field] = best.path
             candidates.remove(best)
-    return " ".join(options)
+    return columns
 
 
 def _quoted(path: str) -> str:

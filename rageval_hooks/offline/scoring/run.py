@@ -8,6 +8,7 @@ from itertools import chain, islice
 
 from rageval_hooks.errors import ConfigurationError, JudgeUnavailableError
 from rageval_hooks.offline.jobs.budget import Budget, BudgetedJudge, without_budget
+from rageval_hooks.offline.jobs.memory_journal import MemoryJournal
 from rageval_hooks.offline.jobs.progress import Advance
 from rageval_hooks.offline.jobs.score_journal import ScoreJournal
 from rageval_hooks.offline.records.record import Record
@@ -51,7 +52,7 @@ class ScoringRun:
     def __init__(
         self,
         pipeline: Pipeline,
-        journal: ScoreJournal,
+        journal: ScoreJournal | MemoryJournal,
         budget: Budget,
         *,
         concurrency: int,
@@ -219,6 +220,8 @@ class ScoringRun:
         self._outages.release()
 
     def _unavailable(self, outage: Failed) -> JudgeUnavailableError:
+        if self._journal.path is None:
+            return JudgeUnavailableError(self._problem(outage))
         kept = "" if self._journal.empty else f"The scores so far are kept in {self._journal.path}: "
         return JudgeUnavailableError(f"{self._problem(outage)}. {kept}give the same command again to go on")
 

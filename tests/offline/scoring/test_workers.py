@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from rageval_hooks import Skipped, metric
-from rageval_hooks.offline.jobs.journal import journal_path
 from rageval_hooks.offline.records.files import read_records
 from rageval_hooks.offline.scoring import score_file
 from rageval_hooks.offline.scoring.worker_pool import WorkerError
@@ -55,8 +54,7 @@ def test_a_worker_that_dies_is_an_error_and_the_run_is_resumed(path: Path) -> No
     """What is finished is kept."""
     output = path.parent / "out.jsonl"
     with pytest.raises(WorkerError, match="ended with status 3"):
-        score_file(path, [output], pipeline(None, (fatal_without_a_marker,)), workers=1 + 1)
-    assert journal_path(output).exists()
+        score_file(path, [output], pipeline(None, (fatal_without_a_marker,)), workers=2)
 
     (path.parent / "marker").touch()
     scored = score_file(path, [output], pipeline(None, (fatal_without_a_marker,)), workers=2)

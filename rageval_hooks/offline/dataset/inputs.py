@@ -1,0 +1,200 @@
+"""From what a user has in memory to records: data frames, Arrow tables, lists of dicts or turns, a path."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from rageval_hooks.errors import MissingDependencyError, TurnError
+from rageval_hooks.offline.records.columns import missing_column, take_fields
+from rageval_hooks.offline.records.from_columns import explain, record_from_row
+from rageval_hooks.offline.records.mapping import ColumnMap
+from rageval_hooks.offline.records.reading import read_items
+from rageval_hooks.offline.records.record import Record, holds_turn
+from rageval_hooks.offline.records.suggestions import suggest_columns
+from rageval_hooks.score import Evaluation
+from rageval_hooks.text.formatting import shorten
+from rageval_hooks.turn import Turn
+
+if TYPE_CHECKING:
+    import pandas
+
+__all__ = ["Dataset", "read_dataset", "turn_of"]
+
+# Rows in which a missing column is looked for.
+_SAMPLE = 100
+_SHOWN = 200
+
+
+@dataclass
+class Dataset:
+    """The rows of a user.
+
+    Attributes:
+        records: a record per row, in the order of the rows; None for a row that cannot be used.
+        problems: why rows cannot be used, by position.
+        frame: the rows as a data frame if they came as a table.
+    """
+
+    records: list[Record | None] = field(default_factory=list)
+    problems: dict[int, str] = field(default_factory=dict)
+    frame: pandas.DataFrame | None = None
+
+    def add(self, item: Record | str) -> None:
+        """Add a row: its record, or why it has none."""
+        if isinstance(item, str):
+            self.problems[len(self.records)] = item
+            self.records.append(None)
+        else:
+            self.records.append(item)
+
+
+def read_dataset(data: object, required: Sequence[str], mapping: Mapping[str, str] | None) -> Dataset:
+    """Return the records of what a user passed.
+
+    Args:
+        data: a path, a data frame, an object with an Arrow stream, or an iterable of mappings and turns.
+        required: fields that must have a column.
+        mapping: field → column, for columns with other names.
+
+    Raises:
+        TurnError: a column is missing, or the data are of another type.
+        ConfigurationError: a file's format or a field of the mapping is not known.
+    """
+    columns = ColumnMap(mapping) if mapping else None
+    if isinstance(data, (str, os.PathLike)):
+        return _from_file(Path(data), required, columns)
+    frame = _as_frame(data)
+    if frame is not None:
+        dataset = _from_rows(_frame_rows(frame), required, columns, table=True)
+        dataset.frame = frame
+        return dataset
+    if isinstance(data, Mapping) or not isinstance(data, Iterable):
+        raise TurnError(
+            f"data is a {type(data).__name__}: pass a data frame, a list of dicts or turns, or the path of a file"
+        )
+    return _from_rows(data, required, columns, table=False)
+
+
+def turn_of(value: object) -> Turn:
+    """Return the turn that a user passed as a turn or as a mapping.
+
+    Raises:
+        TurnError: it is neither, or the mapping has no question and answer; the message says what is accepted.
+    """
+    if isinstance(value, Turn):
+        return value
+    if not isinstance(value, Mapping):
+        raise TurnError(f"the turn is a {type(value).__name__}: pass a rageval_hooks.Turn or a dict")
+    found = _record(value, 1, ("query", "response"), None, table=False)
+    if isinstance(found, str):
+        raise TurnError(found)
+    return found.turn
+
+
+def _from_file(path: Path, required: Sequence[str], columns: ColumnMap | None) -> Dataset:
+    dataset = Dataset()
+    for line, item in read_items(path, required, mapping=columns):
+        dataset.add(item if isinstance(item, Record) else f"line {line}: {item.reason}")
+    return dataset
+
+
+def _from_rows(rows: Iterable[object], required: Sequence[str], columns: ColumnMap | None, *, table: bool) -> Dataset:
+    rows = list(rows)
+    _check_columns(rows, required, columns)
+    dataset = Dataset()
+    for number, row in enumerate(rows, 1):
+        dataset.add(_record(row, number, required, columns, table=table))
+    return dataset
+
+
+def _check_columns(rows: Sequence[object], required: Sequence[str], columns: ColumnMap | None) -> None:
+    """Check that the required fields have a column.
+
+    Raises:
+        TurnError: one has none; the message has the mapping that would do.
+    """
+    sample = [row for row in rows[:_SAMPLE] if isinstance(row, Mapping) and not _is_ours(row)]
+    if not sample:
+        return
+    fields = [take_fields(row, columns) for row in sample]
+    missing = [name for name in required if not any(name in found.values for found in fields)]
+    if missing:
+        used = {column for found in fields for column in found.columns.values()}
+        suggestion = suggest_columns(missing, sample, used)
+        hint = f". Try mapping={suggestion}" if suggestion else f". mapping={{{missing[0]!r}: COLUMN}} names one"
+        raise missing_column(missing[0], list(dict.fromkeys(name for row in sample for name in row)), hint)
+
+
+def _is_ours(row: Mapping[str, Any]) -> bool:
+    """Return True for the data of a record, an evaluation or a turn of this package."""
+    return holds_turn(row) or {"query", "response", "retrieval_queries"} <= row.keys()
+
+
+def _record(
+    row: object, number: int, required: Sequence[str], columns: ColumnMap | None, *, table: bool
+) -> Record | str:
+    """Return the record of a row, or why it cannot be used."""
+    try:
+        if isinstance(row, Record):
+            return row
+        if isinstance(row, (Turn, Evaluation)):
+            turn = row if isinstance(row, Turn) else row.turn
+            return Record(id=turn.id or str(number), turn=turn)
+        if not isinstance(row, Mapping):
+            return f"it is a {type(row).__name__}, neither a dict nor a turn"
+        if holds_turn(row):
+            return Record.model_validate({"id": str(number), **row})
+        if _is_ours(row):
+            turn = Turn.model_validate(row)
+            return Record(id=turn.id or str(number), turn=turn)
+        return record_from_row(row, str(number), required, table=table, mapping=columns)
+    except (ValidationError, TurnError) as error:
+        return shorten(explain(error), _SHOWN)
+
+
+def _as_frame(data: object) -> pandas.DataFrame | None:
+    """Return a table as a pandas data frame; None if it is no table.
+
+    Raises:
+        MissingDependencyError: pandas or pyarrow is not installed.
+    """
+    if isinstance(data, import_pandas().DataFrame):
+        return data
+    # Polars, Arrow, DuckDB and others offer their rows by this protocol.
+    if hasattr(data, "__arrow_c_stream__"):
+        try:
+            import pyarrow
+        except ImportError as error:
+            raise MissingDependencyError("pyarrow", "offline", "tables of other libraries") from error
+        frame: pandas.DataFrame = pyarrow.table(data).to_pandas()
+        return frame
+    return None
+
+
+def import_pandas() -> Any:
+    """Return pandas.
+
+    Raises:
+        MissingDependencyError: it is not installed.
+    """
+    try:
+        import pandas
+    except ImportError as error:
+        raise MissingDependencyError("pandas", "notebook", "data frames") from error
+    return pandas
+
+
+def _frame_rows(frame: pandas.DataFrame) -> Iterator[Mapping[str, Any]]:
+    for row in frame.to_dict("records"):
+        yield {str(name): _plain(value) for name, value in row.items()}
+
+
+def _plain(value: Any) -> Any:
+    # Lists come out of Arrow and Parquet as NumPy arrays.
+    return value.tolist() if hasattr(value, "tolist") else value

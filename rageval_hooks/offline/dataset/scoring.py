@@ -1,0 +1,142 @@
+"""Scoring a dataset in memory, on a thread of its own, so that it also works where an event loop runs already."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from rageval_hooks.errors import ConfigurationError, TurnError
+from rageval_hooks.offline.dataset.frame import scored_frame
+from rageval_hooks.offline.dataset.inputs import Dataset, read_dataset
+from rageval_hooks.offline.jobs.budget import Budget
+from rageval_hooks.offline.jobs.memory_journal import MemoryJournal
+from rageval_hooks.offline.jobs.progress import Advance
+from rageval_hooks.offline.records.record import Record
+from rageval_hooks.offline.scoring.run import ScoringRun
+from rageval_hooks.offline.scoring.summary import Counts
+from rageval_hooks.online.pipeline import Pipeline
+from rageval_hooks.text.wording import counted
+
+if TYPE_CHECKING:
+    import pandas
+
+__all__ = ["DatasetOptions", "score_rows"]
+
+BadRows = Literal["raise", "keep"]
+
+_SHOWN_PROBLEMS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetOptions:
+    """How a dataset is scored; see :func:`rageval_hooks.score_dataset`."""
+
+    required: tuple[str, ...]
+    mapping: Mapping[str, str] | None = None
+    bad_rows: BadRows = "raise"
+    concurrency: int = 8
+    workers: int | None = None
+    max_calls: int | None = None
+    max_cost: float | None = None
+    progress: bool = True
+
+
+def score_rows(data: object, pipeline: Pipeline, options: DatasetOptions) -> pandas.DataFrame:
+    """Return the scores of a dataset as a data frame.
+
+    Raises:
+        TurnError: a column is missing, or rows cannot be used.
+        ConfigurationError: an option is wrong.
+        JudgeUnavailableError: the judge does not work.
+    """
+    if options.bad_rows not in ("raise", "keep"):
+        raise ConfigurationError(f"bad_rows is {options.bad_rows!r}: it must be 'raise' or 'keep'")
+    dataset = read_dataset(data, options.required, options.mapping)
+    _check(dataset, options)
+    usable = [record for record in dataset.records if record is not None]
+    scored = iter(_scored(usable, pipeline, options))
+    dataset.records = [None if record is None else next(scored) for record in dataset.records]
+    return scored_frame(dataset)
+
+
+def _check(dataset: Dataset, options: DatasetOptions) -> None:
+    problems = dataset.problems
+    if not dataset.records:
+        raise TurnError("there are no rows")
+    if problems and (options.bad_rows == "raise" or len(problems) == len(dataset.records)):
+        first = [f"row {position}: {reason}" for position, reason in list(problems.items())[:_SHOWN_PROBLEMS]]
+        more = " …" if len(problems) > _SHOWN_PROBLEMS else ""
+        raise TurnError(
+            f"{len(problems)} of {counted(len(dataset.records), 'row')} cannot be used: {'; '.join(first)}{more}. "
+            "bad_rows='keep' leaves their scores empty"
+        )
+
+
+def _scored(records: Sequence[Record], pipeline: Pipeline, options: DatasetOptions) -> list[Record]:
+    journal = MemoryJournal()
+    run = ScoringRun(
+        pipeline,
+        journal,
+        Budget(options.max_calls, options.max_cost),
+        concurrency=options.concurrency,
+        workers=options.workers,
+        details="all",
+        counts=Counts(),
+    )
+    with _bar(len(records), options.progress) as advance:
+        _run_apart(run, records, advance)
+    return list(journal.records())
+
+
+@contextmanager
+def _bar(total: int, wanted: bool) -> Iterator[Advance]:
+    """Show a progress bar, in a notebook or a terminal, if tqdm is installed."""
+    try:
+        from tqdm.auto import tqdm
+    except ImportError:
+        wanted = False
+    if not wanted:
+        yield lambda _: None
+        return
+    with tqdm(total=total, desc="scoring", unit="row") as bar:
+        yield lambda steps: bar.update(steps)
+
+
+def _run_apart(run: ScoringRun, records: Sequence[Record], advance: Advance) -> None:
+    """Run in an event loop on another thread: a notebook runs one on this thread already.
+
+    After an interruption of this thread the work is cancelled, and the thread has ended when this returns.
+    """
+    done: Future[None] = Future()
+    started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[None]]] = Future()
+
+    async def work() -> None:
+        task = asyncio.current_task()
+        if task is not None:
+            started.set_result((asyncio.get_running_loop(), task))
+        await run.run(enumerate(records), advance)
+
+    def main() -> None:
+        try:
+            asyncio.run(work())
+        except BaseException as error:
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+
+    thread = threading.Thread(target=main, name="rageval-score-dataset", daemon=True)
+    thread.start()
+    try:
+        done.result()
+    except BaseException:
+        if not done.done():
+            loop, task = started.result()
+            loop.call_soon_threadsafe(task.cancel)
+        raise
+    finally:
+        thread.join()

@@ -1,0 +1,126 @@
+"""score_dataset and evaluate: data frames, lists, dicts and files in, a data frame out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pyarrow
+import pytest
+
+import rageval_hooks
+from rageval_hooks import Passage, Turn, TurnError
+from rageval_hooks.testing import FakeJudge
+from tests.online.test_judge_stage import LABELS
+
+ROWS: list[dict[str, Any]] = [
+    {"question": "When was it opened?", "answer": "It was opened in 2019.", "contexts": ["It was opened in 2019."]},
+    {"question": "Who built <it>?", "answer": "Carl <b>Carlsson</b> built it in 1978.", "contexts": ["It is a pier."]},
+]
+score = partial(rageval_hooks.score_dataset, models="lexical", metrics="groundedness,unsupported_facts", progress=False)
+
+
+def jsonl(folder: Path) -> Path:
+    path = folder / "answers.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    return path
+
+
+def turns() -> list[Turn]:
+    return [
+        Turn(query=row["question"], response=row["answer"], passages=tuple(Passage(text=t) for t in row["contexts"]))
+        for row in ROWS
+    ]
+
+
+SOURCES: dict[str, Any] = {
+    "dicts": lambda folder: ROWS,
+    "turns": lambda folder: turns(),
+    "turns as dicts": lambda folder: [turn.model_dump() for turn in turns()],
+    "path": jsonl,
+    "pandas": lambda folder: pandas.DataFrame(ROWS, index=["a", "b"]),
+    "arrow": lambda folder: pyarrow.Table.from_pylist(ROWS),
+}
+
+
+@pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
+def test_any_source(source: Any, tmp_path: Path) -> None:
+    """Gives the same scores, in the order of the rows."""
+    frame = score(source(tmp_path))
+    assert isinstance(frame, pandas.DataFrame)
+    assert list(frame["unsupported_facts"]) == [0, 2]
+    assert list(frame["groundedness.label"]) == ["pass", "fail"]
+    assert frame.evaluations[1]["unsupported_facts"] == 2
+
+
+def test_a_data_frame_keeps_its_columns_and_its_index() -> None:
+    """Scores are added; other libraries read the result by the Arrow protocol."""
+    given = pandas.DataFrame([{**row, "model": "m"} for row in ROWS], index=["a", "b"])
+    frame = score(given)
+    assert list(frame.index) == ["a", "b"]
+    assert list(frame.columns[:4]) == ["question", "answer", "contexts", "model"]
+    assert "groundedness" not in given.columns
+    assert pyarrow.table(frame[["model", "groundedness"]]).num_rows == 2
+
+
+def test_a_judge_and_a_running_event_loop() -> None:
+    """As in a notebook; the asynchronous twin gives the same."""
+    judge = FakeJudge(lambda call: LABELS)
+
+    async def cell() -> tuple[Any, Any]:
+        return (
+            score(ROWS, metrics="trace", judge=judge),
+            await rageval_hooks.ascore_dataset(ROWS, metrics="trace", judge=judge, progress=False),
+        )
+
+    one, other = asyncio.run(cell())
+    assert list(one["trace.adherence"]) == list(other["trace.adherence"]) == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ([{"question": "q?", "gpt_reply": "It is a long reply."}], r"no column for the response.*'gpt_reply'"),
+        ([*ROWS, {"question": " ", "answer": "a"}], r"1 of 3 rows cannot be used: row 2: the query is missing.*'keep'"),
+        ([], "there are no rows"),
+        (7, "data is a int"),
+        (ROWS[0], "data is a dict"),
+    ],
+)
+def test_what_is_wrong_is_one_error(data: Any, message: str) -> None:
+    """It names the row and says what to do."""
+    with pytest.raises(TurnError, match=message):
+        score(data)
+
+
+def test_other_columns_and_bad_rows() -> None:
+    """A mapping names the columns; rows that cannot be used may stay, without scores."""
+    rows = [{"ask": row["question"], "reply": row["answer"], "found": {"hits": row["contexts"]}} for row in ROWS]
+    mapping = {"query": "ask", "response": "reply", "passages": "found.hits"}
+    frame = score([*rows, {"ask": ""}], mapping=mapping, bad_rows="keep")
+    assert list(frame["unsupported_facts"])[:2] == [0, 2]
+    assert pandas.isna(frame["unsupported_facts"][2])
+    assert frame["error"][2] == "the query is missing"
+
+
+def test_a_notebook_shows_the_worst_answer_first() -> None:
+    """With its unsupported sentences marked; texts are escaped, and parts of the frame are plain frames."""
+    frame = score(ROWS)
+    html = frame._repr_html_()
+    assert html.index("Who built &lt;it&gt;?") < html.index("When was it opened?")
+    assert "Carl &lt;b&gt;Carlsson&lt;/b&gt; built it in 1978.</mark>" in html
+    assert "<b>Carlsson" not in html
+    assert type(frame.head(1)) is pandas.DataFrame
+
+
+def test_a_dict_is_evaluated() -> None:
+    """Under any of the names that `score` accepts; what is missing is said."""
+    evaluation = rageval_hooks.evaluate(ROWS[1], metrics="unsupported_facts", models="lexical")
+    assert evaluation["unsupported_facts"] == 2
+    assert "<mark" in evaluation._repr_html_()
+    with pytest.raises(TurnError, match="no column for the response"):
+        rageval_hooks.evaluate({"question": "q?"}, models="lexical")
