@@ -17,9 +17,18 @@ from urllib.request import urlopen
 from pydantic import SecretStr
 
 from rageval_hooks.exporters.delivery import basic_auth
-from rageval_hooks.exporters.otlp_places import otlp_places
+from rageval_hooks.exporters.otlp_places import OtlpPlace, otlp_places
 
-__all__ = ["DEFAULT_URL", "EXPERIMENT_HEADER", "MlflowPlace", "is_mlflow", "place_of_spans", "tls", "tracking_place"]
+__all__ = [
+    "DEFAULT_URL",
+    "EXPERIMENT_HEADER",
+    "MlflowPlace",
+    "endpoint_of_spans",
+    "is_mlflow",
+    "place_of_spans",
+    "tls",
+    "tracking_place",
+]
 
 DEFAULT_URL = "http://localhost:5000"
 
@@ -41,50 +50,49 @@ class MlflowPlace:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
-def tracking_place(
-    uri: str | None, token: SecretStr | None, environment: Mapping[str, str] | None = None
-) -> MlflowPlace | None:
+def tracking_place(uri: str | None, token: SecretStr | None) -> MlflowPlace | None:
     """Return the server that the user named, or that ``MLFLOW_TRACKING_URI`` does; None if neither is one of HTTP.
 
     Args:
         uri: the user's own setting.
         token: sent in place of the variables' login.
-        environment: the environment variables; those of the process by default.
     """
-    environment = os.environ if environment is None else environment
-    url = uri or environment.get("MLFLOW_TRACKING_URI", "").strip()
+    url = uri or os.environ.get("MLFLOW_TRACKING_URI", "").strip()
     if not _is_http(url):
         return None
-    return MlflowPlace(url=url.rstrip("/"), headers=_headers(token, environment))
+    return MlflowPlace(url=url.rstrip("/"), headers=_headers(token))
 
 
-def place_of_spans(provider: object = None, environment: Mapping[str, str] | None = None) -> MlflowPlace | None:
-    """Return the MLflow that spans go to; None if they go elsewhere.
+def endpoint_of_spans(provider: object = None) -> OtlpPlace | None:
+    """Return the endpoint of an MLflow that spans go to; None if they go elsewhere.
 
     MLflow refuses spans without the header ``x-mlflow-experiment-id``, and nothing else has it.
 
     Args:
         provider: the tracer provider.
-        environment: the environment variables; those of the process by default.
     """
-    environment = os.environ if environment is None else environment
-    for place in otlp_places(provider, environment):
-        if EXPERIMENT_HEADER not in place.headers or not _is_http(place.url):
-            continue
-        base = place.url.rstrip("/").removesuffix("/v1/traces").rstrip("/")
-        # What logs in with the spans logs in with their scores.
-        login = {name: place.headers[name] for name in ("authorization", _WORKSPACE_HEADER) if name in place.headers}
-        return MlflowPlace(url=base, headers={**_headers(None, environment), **login})
-    return None
+    places = (place for place in otlp_places(provider) if EXPERIMENT_HEADER in place.headers)
+    return next((place for place in places if _is_http(place.url)), None)
 
 
-def tls(environment: Mapping[str, str] | None = None) -> ssl.SSLContext | bool:
+def place_of_spans(provider: object = None) -> MlflowPlace | None:
+    """Return the MLflow that spans go to, with its login; None if they go elsewhere."""
+    endpoint = endpoint_of_spans(provider)
+    if endpoint is None:
+        return None
+    base = endpoint.url.rstrip("/").removesuffix("/v1/traces").rstrip("/")
+    # What logs in with the spans logs in with their scores.
+    names = ("authorization", _WORKSPACE_HEADER)
+    login = {name: endpoint.headers[name] for name in names if name in endpoint.headers}
+    return MlflowPlace(url=base, headers={**_headers(None), **login})
+
+
+def tls() -> ssl.SSLContext | bool:
     """Return how certificates are checked, by ``MLFLOW_TRACKING_INSECURE_TLS`` and the ``…_CERT_PATH`` variables."""
-    environment = os.environ if environment is None else environment
-    if environment.get("MLFLOW_TRACKING_INSECURE_TLS", "").strip().lower() in ("true", "1"):
+    if os.environ.get("MLFLOW_TRACKING_INSECURE_TLS", "").strip().lower() in ("true", "1"):
         return False
-    server = environment.get("MLFLOW_TRACKING_SERVER_CERT_PATH")
-    client = environment.get("MLFLOW_TRACKING_CLIENT_CERT_PATH")
+    server = os.environ.get("MLFLOW_TRACKING_SERVER_CERT_PATH")
+    client = os.environ.get("MLFLOW_TRACKING_CLIENT_CERT_PATH")
     if not server and not client:
         return True
     context = ssl.create_default_context(cafile=server or None)
@@ -109,19 +117,19 @@ def is_mlflow(url: str, timeout: float = 3.0) -> bool | None:
         return None
 
 
-def _headers(token: SecretStr | None, environment: Mapping[str, str]) -> dict[str, str]:
+def _headers(token: SecretStr | None) -> dict[str, str]:
     """Return the headers that MLflow's client sends: a user name and a password go before a token."""
     headers = {}
-    if workspace := environment.get("MLFLOW_WORKSPACE", "").strip():
+    if workspace := os.environ.get("MLFLOW_WORKSPACE", "").strip():
         headers[_WORKSPACE_HEADER] = workspace
     if token is not None:
         return {**headers, "authorization": f"Bearer {token.get_secret_value().strip()}"}
     stored = _credentials_file()
-    user = environment.get("MLFLOW_TRACKING_USERNAME") or stored.get("mlflow_tracking_username")
-    password = environment.get("MLFLOW_TRACKING_PASSWORD") or stored.get("mlflow_tracking_password")
+    user = os.environ.get("MLFLOW_TRACKING_USERNAME") or stored.get("mlflow_tracking_username")
+    password = os.environ.get("MLFLOW_TRACKING_PASSWORD") or stored.get("mlflow_tracking_password")
     if user and password:
         headers["authorization"] = basic_auth(user, password)
-    elif given := environment.get("MLFLOW_TRACKING_TOKEN", "").strip():
+    elif given := os.environ.get("MLFLOW_TRACKING_TOKEN", "").strip():
         headers["authorization"] = f"Bearer {given}"
     return headers
 

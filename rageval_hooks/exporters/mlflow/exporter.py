@@ -18,6 +18,7 @@ from rageval_hooks.exporters.mlflow.connection import (
     DEFAULT_URL,
     EXPERIMENT_HEADER,
     MlflowPlace,
+    endpoint_of_spans,
     is_mlflow,
     place_of_spans,
     tracking_place,
@@ -132,7 +133,7 @@ class MlflowAutoExporter(MlflowExporter):
 
     def applies(self) -> bool:
         """Return True if spans carry MLflow's header."""
-        return self._place() is not None
+        return endpoint_of_spans(self.provider) is not None
 
     def connect(self) -> Destination:
         """Return the server that the spans go to."""
