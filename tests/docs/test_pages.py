@@ -81,6 +81,14 @@ def test_every_metric_has_its_paragraph() -> None:
     assert {name for name in families if f"`{name}" not in prose} == set()
 
 
+def test_the_page_about_agreement_is_up_to_date() -> None:
+    """It is what ``benchmarks/agreement_page.py`` prints."""
+    command = [sys.executable, str(ROOT / "benchmarks" / "agreement_page.py")]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+
+    assert (ROOT / "docs" / "agreement.md").read_text(encoding="utf-8") == printed
+
+
 def renew() -> None:
     """Write the tables into the page."""
     text = METRICS.read_text(encoding="utf-8")

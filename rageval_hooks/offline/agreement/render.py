@@ -8,7 +8,7 @@ from typing import Final
 
 from rageval_hooks.offline.agreement.measure import Agreement
 
-__all__ = ["in_words", "to_json", "to_markdown", "to_text"]
+__all__ = ["in_words", "strength", "to_json", "to_markdown", "to_text"]
 
 _HEADER: Final = ("score", "in words", "AUROC", "kappa", "threshold", "balanced accuracy", "calibration error", "rows")
 
@@ -24,11 +24,16 @@ _WORDS: Final = (
 
 def in_words(agreement: Agreement) -> str:
     """Say how well a score sorts good from bad answers."""
-    if agreement.auroc_high < 0.5:
+    return strength(agreement.auroc, agreement.auroc_low, agreement.auroc_high)
+
+
+def strength(auroc: float, low: float, high: float) -> str:
+    """Say what an AUROC with its interval means."""
+    if high < 0.5:
         return "sorts answers the wrong way round"
-    if agreement.auroc_low <= 0.5:
+    if low <= 0.5:
         return "not distinguishable from chance"
-    return next(words for least, words in _WORDS if agreement.auroc >= least)
+    return next(words for least, words in _WORDS if auroc >= least)
 
 
 def to_json(found: Sequence[Agreement]) -> str:
