@@ -22,7 +22,8 @@ INTRODUCTION: Final = """\
 This page is generated (`python benchmarks/agreement_page.py > docs/agreement.md`).
 
 How well does each local score sort answers as people do? AUROC is the probability that an answer that people found
-good scores better than one that they found bad: 0.5 is chance, 1 is perfect. Brackets have the 95 % interval (by bootstrap
+good scores better than one that they found bad: 0.5 is chance, 1 is perfect. Brackets have the 95 %
+interval (bootstrap
 over documents). The first figure is with the embedder all-MiniLM-L6-v2, the second in the lexical tier
 (`models="lexical"`). The data, the method and all other figures: [benchmarks/RESULTS.md](../benchmarks/RESULTS.md).
 
