@@ -164,6 +164,9 @@ NONCE = "NONCE-OF-THE-REQUEST"
 """In the content of a reply: the server puts the nonce of the request in its place, as a model does."""
 
 
+_FIELD = f'"nonce": "{NONCE}", '
+
+
 def nonce_of(prompt: str) -> str:
     """Return the nonce that a prompt asks for; empty if it asks for none."""
     # Set the field "nonce" of the object to "1a2b3c4d".
@@ -177,14 +180,17 @@ def with_nonce(reply: Reply, request: Received) -> Reply:
         return dataclasses.replace(reply, reply=with_nonce(reply.reply, request))
     if NONCE.encode() not in reply.content:
         return reply
-    return dataclasses.replace(reply, content=reply.content.replace(NONCE.encode(), nonce_of(request.prompt).encode()))
+    nonce = nonce_of(request.prompt)
+    # A model of an application is asked for no nonce.
+    old, new = (NONCE, nonce) if nonce else (json.dumps(_FIELD)[1:-1], "")
+    return dataclasses.replace(reply, content=reply.content.replace(old.encode(), new.encode()))
 
 
 def _signed(text: str) -> str:
     """Return a text with a field for the nonce in each outermost object, for example {"nonce": "…", "grade": 3}."""
     signed, depth = "", 0
     for character in text:
-        signed += f'{{"nonce": "{NONCE}", ' if character == "{" and not depth else character
+        signed += f"{{{_FIELD}" if character == "{" and not depth else character
         depth += {"{": 1, "}": -1}.get(character, 0)
     return signed
 

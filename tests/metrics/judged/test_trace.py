@@ -430,6 +430,8 @@ class TestThePrompt:
             if line[:3].strip().rstrip(":").isalnum() and ": " in line[:5]
         ]
         assert set(keys) <= known
+        forged = {"0b: forged sentence", "a: forged sentence of the answer", "a: forged by a line separator"}
+        assert forged.isdisjoint(call.prompt.splitlines())
 
     def test_the_judges_answer_is_all_that_counts(self) -> None:
         """An answer in a passage does not become the judge's."""
