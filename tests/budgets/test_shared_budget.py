@@ -6,13 +6,14 @@ import asyncio
 import logging
 import os
 import stat
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
-from rageval_hooks import ConfigurationError
+from rageval_hooks import ConfigurationError, MissingDependencyError
 from rageval_hooks.budgets import BudgetSpentError, BudgetUnavailableError, parse_limits, with_budget
 from rageval_hooks.budgets.sqlite_store import SQLiteBudget
 from rageval_hooks.budgets.store import Refusal, Reserved
@@ -92,6 +93,13 @@ def test_a_budget_in_usd_needs_a_price() -> None:
     with pytest.raises(ConfigurationError, match="the price of fake:fake is not known"):
         Pipeline.build(judge=FakeJudge(), **settings)
     Pipeline.build(judge=FakeJudge(cost=0.1), **settings)
+
+
+def test_redis_needs_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message names the extra, at the line that asks for it."""
+    monkeypatch.setitem(sys.modules, "redis", None)
+    with pytest.raises(MissingDependencyError, match=r"rageval-hooks\[redis\]"):
+        with_budget(FakeJudge(), {"calls_per_day": 5}, "redis://localhost")
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,11 @@ class Confirmation:
         with self._lock:
             self._exported.extend(jobs)
 
+    def put_back(self, jobs: Iterable[Exported]) -> None:
+        """Confirm jobs again after a pause: the file could not be changed."""
+        self._pause.begin()
+        self.add(jobs)
+
     def start(self, confirmed: Callable[[list[Exported], bool], None]) -> None:
         """Flush the exporters, if that is due, on a thread that may wait for them.
 

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 
@@ -17,12 +16,12 @@ from rageval_hooks.online.engine import Engine
 from rageval_hooks.online.job import Job
 from rageval_hooks.online.spool.confirmation import Confirmation, Exported
 from rageval_hooks.online.spool.evaluator import Deliver, SpoolEvaluator
+from rageval_hooks.online.spool.intake import SpoolIntake
 from rageval_hooks.online.spool.options import SpoolOptions
-from rageval_hooks.online.spool.store import Added, NewJob, SpoolFile, StoredJob
+from rageval_hooks.online.spool.store import SpoolFile, StoredJob
 from rageval_hooks.online.spool.tally import Tally
 from rageval_hooks.online.spool.thread import Command, SpoolThread
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
-from rageval_hooks.runtime.executors import ForkSafeLock
 from rageval_hooks.runtime.fork import reset_in_child
 from rageval_hooks.runtime.process_totals import PROCESS_TOTALS
 from rageval_hooks.runtime.rate_limited_logs import RateLimitedLogger
@@ -38,9 +37,6 @@ _logger = logging.getLogger(__name__)
 
 _CONCURRENT = 32
 """Jobs of a process that are evaluated at the same time. The judge has its own limit."""
-
-_REMEMBERED = 64
-"""Own jobs of which the analysis is kept until they are evaluated; the others are read from the file."""
 
 _POLL = 0.05
 _COUNT_SECONDS = 1.0
@@ -96,11 +92,9 @@ class SpoolDispatcher:
         counters: Counters,
     ) -> None:
         self._worker = worker
-        self._drop = drop
         self._options = options
         self.capacity = options.memory_jobs
         self._lane = Lane("evaluate", _CONCURRENT * 2)
-        self._refusals = Lane("refused", options.memory_jobs)
         self._log = RateLimitedLogger(_logger)
         self._memory = ThreadDispatcher(
             engine, worker, partial(_deliver_first, deliver), options.memory_jobs, options.memory_bytes, counters
@@ -108,9 +102,8 @@ class SpoolDispatcher:
         self._confirmation = confirmation
         self._tally = Tally()
         self._thread = SpoolThread(partial(_make_file, options), weakref.ref(self))
+        self._intake = SpoolIntake(self._thread, self._memory, worker, drop, options, self._tally)
         self._evaluator = SpoolEvaluator(engine, self._thread, deliver, self._tally)
-        self._lock = ForkSafeLock()
-        self._closed = False
         self.reset_after_fork()
         reset_in_child(self)
         PROCESS_TOTALS.watch(self)
@@ -123,12 +116,11 @@ class SpoolDispatcher:
         """Forget what the parent has in memory: the parent finishes it."""
         self._in_flight: set[int] = set()
         self._running: set[asyncio.Task[None]] = set()
-        self._live: OrderedDict[str, tuple[Job, TurnAnalysis]] = OrderedDict()
         self._evaluator.judge_pause.end()
-        self._takes_jobs = not self._closed
+        self._takes_jobs = not self._intake.closed
         self._in_file = (0, 0, 0)
         self._counted_at = 0.0
-        self._has_changed = True
+        self._counted_changes = -1
 
     @property
     def pending(self) -> int:
@@ -146,21 +138,7 @@ class SpoolDispatcher:
     def submit(self, job: Job, *, analysis: TurnAnalysis | None = None) -> bool:
         """Queue a job for the file. Returns False, and counts, if too much waits for the file."""
         EXIT_DRAIN.register()
-        new = NewJob(job.key, job.model_dump_json())
-        with self._lock:
-            if not self._has_room(len(new.text)):
-                self._count_dropped("queue_full")
-                return False
-            self._tally.add(accepted=1, buffered=1, buffered_bytes=len(new.text))
-            if analysis is not None:
-                self._remember(new.key, job, analysis)
-        command = Command(
-            lambda file: file.add(new),
-            done=lambda added: self._added(job, new, added),
-            failed=lambda _: self._evaluate_from_memory(job, analysis, new),
-        )
-        self._thread.post(command)
-        return True
+        return self._intake.add(job, analysis)
 
     def flush(self, timeout: float) -> bool:
         """Wait until the jobs of this process are evaluated and delivered.
@@ -191,7 +169,7 @@ class SpoolDispatcher:
         self._takes_jobs = False
         with self._confirmation.hurried():
             self._worker.flush(timeout * _EVALUATION_SHARE)
-            self._closed = True
+            self._intake.closed = True
             # Their jobs stay in the file.
             cancel_tasks(self._worker, self._running, remaining(end) / 2)
             while remaining(end) and self._is_busy:
@@ -227,21 +205,6 @@ class SpoolDispatcher:
             "file_bytes": size,
             "errors": self._thread.health.errors,
         }
-
-    def _has_room(self, size: int) -> bool:
-        if self._closed or self._tally["buffered"] >= self._options.memory_jobs:
-            return False
-        return self._tally["buffered_bytes"] + size <= self._options.memory_bytes
-
-    def _remember(self, key: str, job: Job, analysis: TurnAnalysis) -> None:
-        """Keep the analysis and the live trace context of an own job."""
-        self._live[key] = (job, analysis)
-        if len(self._live) > _REMEMBERED:
-            self._live.popitem(last=False)
-
-    def _count_dropped(self, cause: str) -> None:
-        self._tally.add(dropped=1, **{f"dropped_{cause}": 1})
-        PROCESS_TOTALS.add_dropped(self.name)
 
     @property
     def _is_busy(self) -> bool:
@@ -300,56 +263,39 @@ class SpoolDispatcher:
         pauses = [self._options.lease / 3, self._confirmation.due_in]
         if self._evaluator.judge_pause.left:
             pauses.append(self._evaluator.judge_pause.left)
-        if self._has_changed:
+        if self._counted_changes != self._changes:
             pauses.append(_COUNT_SECONDS)
         return max(_POLL, min(pauses))
 
-    def _added(self, job: Job, new: NewJob, added: Added) -> None:
-        if added.stored:
-            self._leave_buffer(new, "stored" if added.is_new else "duplicates")
-            return
-        self._leave_buffer(new, "refused")
-        reason = f"the spool is full: {self._options.max_bytes / 2**20:g} MB"
-        self._log.warn("full", "%s (%s); newer turns are not judged", reason, self._options.path)
-        self._refuse(job, "spool_full", reason)
-
-    def _evaluate_from_memory(self, job: Job, analysis: TurnAnalysis | None, new: NewJob) -> None:
-        """Evaluate a job that could not be stored."""
-        self._leave_buffer(new, "in_memory")
-        self._live.pop(new.key, None)
-        if not self._memory.submit(job, analysis=analysis):
-            self._refuse(job, "memory_full", "the spool cannot be used, and too many turns wait in memory")
-
-    def _leave_buffer(self, new: NewJob, outcome: str) -> None:
-        self._has_changed = True
-        self._tally.add(buffered=-1, buffered_bytes=-len(new.text), **{outcome: 1})
-
-    def _refuse(self, job: Job, cause: str, reason: str) -> None:
-        self._count_dropped(cause)
-        # Exporters are used on the background thread only.
-        self._worker.submit(self._refusals, partial(self._drop, job, reason))
+    @property
+    def _changes(self) -> int:
+        """Changes of the file by this process."""
+        return self._tally["stored"] + self._tally["finished"]
 
     def _count_file(self, file: SpoolFile) -> None:
         now = time.monotonic()
         if now - self._counted_at >= _COUNT_SECONDS:
             self._counted_at = now
-            self._has_changed = False
+            self._counted_changes = self._changes
             self._in_file = (*file.count(), file.used_bytes())
 
     def _confirmed(self, jobs: list[Exported], is_delivered: bool) -> None:
         """Remove jobs whose results are delivered; keep the others for another delivery."""
 
         def change(file: SpoolFile) -> None:
-            self._has_changed = True
             for job in jobs:
                 if is_delivered:
                     _settle(file, job)
                 else:
                     file.release(job.id, waiting=job.waits, undelivered=True)
 
-        if is_delivered:
-            self._tally.add(finished=sum(not job.waits for job in jobs))
-        self._thread.post(Command(change, failed=lambda _: self._confirmation.add(jobs)))
+        finished = sum(not job.waits for job in jobs) if is_delivered else 0
+        command = Command(
+            change,
+            done=lambda _: self._tally.add(finished=finished),
+            failed=lambda _: self._confirmation.put_back(jobs),
+        )
+        self._thread.post(command)
 
     def _give_back(self, stored: StoredJob, *, waiting: bool) -> None:
         self._in_flight.discard(stored.id)
@@ -366,7 +312,7 @@ class SpoolDispatcher:
             self._running.add(task)
             task.add_done_callback(self._running.discard)
         try:
-            attempt = await self._evaluator.evaluate(stored, self._live.pop(stored.key, None))
+            attempt = await self._evaluator.evaluate(stored, self._intake.live(stored.key))
         except asyncio.CancelledError:
             self._give_back(stored, waiting=False)
             return
