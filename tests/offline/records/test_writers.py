@@ -215,18 +215,18 @@ class TestOpenRagEval:
         [row] = table(path)
 
         assert (row["query_id"], row["query"]) == ("q1", 'When, "exactly"?')
-        assert json.loads(row["retrieval_score_umbrela_scores"]) == {"p1": 3, "2": 1}
-        assert float(row["retrieval_score_mean_umbrela_score"]) == 2.0
-        assert float(row["generation_score_vital_nuggetizer_score"]) == 0.5
-        assert float(row["generation_score_hallucination_score"]) == 0.9
-        assert float(row["generation_score_citation_f1_score"]) == 0.8
-        assert json.loads(row["generation_score_no_answer_score"]) == {"query_answered": "yes"}
-        assert json.loads(row["retrieval_score_precision_metrics"]) == {
+        assert json.loads(row["run_1_retrieval_score_umbrela_scores"]) == {"p1": 3, "2": 1}
+        assert float(row["run_1_retrieval_score_mean_umbrela_score"]) == 2.0
+        assert float(row["run_1_generation_score_vital_nuggetizer_score"]) == 0.5
+        assert float(row["run_1_generation_score_hallucination_score"]) == 0.9
+        assert float(row["run_1_generation_score_citation_f1_score"]) == 0.8
+        assert json.loads(row["run_1_generation_score_no_answer_score"]) == {"query_answered": "yes"}
+        assert json.loads(row["run_1_retrieval_score_precision_metrics"]) == {
             "precision@": {"1": 1.0},
             "AP@": {"1": 1.0},
             "MRR": 1.0,
         }
-        assert json.loads(row["retrieved_passages"]) == {"p1": "In 2019.", "2": "In May."}
+        assert json.loads(row["run_1_retrieved_passages"]) == {"p1": "In 2019.", "2": "In May."}
 
     def test_runs_stand_side_by_side(self, tmp_path: Path) -> None:
         """A question has one row, wherever its runs are in the file."""
@@ -242,6 +242,46 @@ class TestOpenRagEval:
         assert rows["q1"]["run_2_generation_score_hallucination_score"] == ""
         assert json.loads(rows["q1"]["run_2_generation_score_no_answer_score"]) == {"query_answered": "no"}
         assert rows["q2"]["run_2_generated_answer"] == ""
+
+    def test_its_names_and_its_consistency(self, tmp_path: Path) -> None:
+        """Of nuggets, citations and repeated scores, as open-rag-eval 0.3.0 writes them."""
+        path = tmp_path / "a.csv"
+        nuggets = [
+            {"text": "opened in 2019", "importance": "vital", "support": "support"},
+            {"text": "in May", "importance": "okay", "support": "none"},
+        ]
+        results = (
+            Score(name="nuggets.all_strict", value=0.5, metadata={"nuggets": nuggets}),
+            Score(name="citation.precision", value=0.25),
+            Score(name="citation.f1", value=0.5),
+        )
+        other = (Score(name="citation.f1", value=0.9),)
+        write_output(path, listed([record(results=results), record(run=2, results=other)]), "open-rag-eval")
+        [row] = table(path)
+
+        assert json.loads(row["run_1_generation_score_autonugget_scores"]) == {
+            "nuggetizer_scores": {"All Strict": 0.5},
+            "nuggets": ["opened in 2019", "in May"],
+            "labels": ["vital", "okay"],
+            "assignments": ["support", "not_support"],
+        }
+        assert json.loads(row["run_1_generation_score_citation_scores"]) == {"weighted_precision": 0.25, "f1": 0.5}
+        found = json.loads(row["consistency_citation_f1_score"])
+        assert found["values"] == [0.5, 0.9]
+        assert found["stats"] == pytest.approx(
+            {
+                "mean": 0.7,
+                "median": 0.7,
+                "std": 0.2,
+                "max_min": 0.4,
+                "iqr": 0.2,
+                "consistency_adjusted_index": 0.7 / 1.2,
+            }
+        )
+        assert row["consistency_hallucination_score"] == ""
+        [first, second] = read_records(path)
+        assert {score.name: score.value for score in first.scores()} == {score.name: score.value for score in results}
+        assert [score.name for score in second.scores()] == ["citation.f1"]
 
     @pytest.mark.parametrize("runs", [1, 2])
     def test_its_plots_loader_reads_it(self, runs: int, tmp_path: Path) -> None:
@@ -304,8 +344,8 @@ class TestOpenRagEval:
         write_output(path, listed([given.model_copy(update={"turn": turn})]), "open-rag-eval")
 
         [row] = table(path)
-        assert json.loads(row["retrieved_passages"]) == {"d": "one", "2-2": "two", "d-2": "three", "2": "4"}
-        assert json.loads(row["retrieval_score_umbrela_scores"]) == {"d": 0, "2-2": 1, "d-2": 2, "2": 3}
+        assert json.loads(row["run_1_retrieved_passages"]) == {"d": "one", "2-2": "two", "d-2": "three", "2": "4"}
+        assert json.loads(row["run_1_retrieval_score_umbrela_scores"]) == {"d": 0, "2-2": 1, "d-2": 2, "2": 3}
 
 
 PLOTTED = {

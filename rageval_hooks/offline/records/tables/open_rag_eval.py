@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
@@ -26,8 +27,9 @@ Row = dict[str, Any]
 def open_rag_eval_rows(records: Records) -> tuple[list[str], Iterator[Row]]:
     """Return the columns and the rows.
 
-    Where a question was answered several times, each answer's columns begin with ``run_1_``, ``run_2_`` and so on. What
-    is not known is an empty cell, which that tool's plots ignore.
+    Each answer's columns begin with ``run_1_``, ``run_2_`` and so on. Where a question was answered several times, the
+    columns ``consistency_…`` say how much a score differs. What is not known is an empty cell, which that tool's plots
+    ignore.
 
     Args:
         records: the records; only ids are kept of them.
@@ -37,25 +39,42 @@ def open_rag_eval_rows(records: Records) -> tuple[list[str], Iterator[Row]]:
     for position, record in enumerate(records()):
         places.setdefault(record.id, []).append(position)
         runs.add(record.run)
-    if not runs or max(runs) == 1:
-        return ["query_id", "query", *_CELLS], map(_single_row, records())
-    # open-rag-eval finds the runs of a question by the numbers in the names of columns.
-    header = ["query_id", "query", *(f"run_{run}_{name}" for run in sorted(runs) for name in _CELLS)]
+    # open-rag-eval finds the runs of a question by the numbers in the names of columns, also if there is one run.
+    header = ["query_id", "query", *(f"run_{run}_{name}" for run in sorted(runs) or [1] for name in _CELLS)]
+    if len(runs) > 1:
+        header += [f"consistency_{name}" for name in _REPEATED]
     order = list(chain.from_iterable(places.values()))
     return header, _side_by_side(records(order))
-
-
-def _single_row(record: Record) -> Row:
-    return {**_about(record), **_cells(record)}
 
 
 def _side_by_side(records: Iterator[Record]) -> Iterator[Row]:
     for _, runs in groupby(records, key=lambda record: record.id):
         row: Row = {}
+        repeated: dict[str, list[float]] = {}
         for record in runs:
             row = row or _about(record)
             row.update({f"run_{record.run}_{name}": value for name, value in _cells(record).items()})
+            for name, score in _REPEATED.items():
+                repeated.setdefault(name, []).extend(found.value for found in record.scores() if found.name == score)
+        row.update(
+            {f"consistency_{name}": _consistency(values) for name, values in repeated.items() if len(values) > 1}
+        )
         yield row
+
+
+def _consistency(values: Sequence[float]) -> str:
+    """Return a score's values over the runs of a question, and how much they differ, as that tool defines it."""
+    mean, deviation = statistics.fmean(values), statistics.pstdev(values)
+    lower, _, upper = statistics.quantiles(values, n=4, method="inclusive")
+    stats = {
+        "mean": mean,
+        "median": statistics.median(values),
+        "std": deviation,
+        "max_min": max(values) - min(values),
+        "iqr": upper - lower,
+        "consistency_adjusted_index": mean / (1 + deviation),
+    }
+    return _json({"values": list(values), "stats": stats})
 
 
 def _about(record: Record) -> Row:
@@ -113,12 +132,31 @@ def _precision(answer: _Answer) -> str | None:
 
 
 def _citation(answer: _Answer) -> str | None:
-    return _json_or_none(answer.below("citation."))
+    found = answer.below("citation.")
+    return _json_or_none({_CITATION.get(name, name): value for name, value in found.items()})
 
 
 def _nuggets(answer: _Answer) -> str | None:
+    """Return the scores and, if the file has them, the nuggets with their labels and assignments."""
     found = {theirs: answer.scores[ours] for ours, theirs in _NUGGETS.items() if ours in answer.scores}
-    return _json({"nuggetizer_scores": found}) if found else None
+    if not found:
+        return None
+    cell: dict[str, Any] = {"nuggetizer_scores": found}
+    nuggets = _assigned_nuggets(answer)
+    if nuggets:
+        supports = [nugget.get("support") for nugget in nuggets]
+        cell["nuggets"] = [nugget.get("text") for nugget in nuggets]
+        cell["labels"] = [nugget.get("importance") for nugget in nuggets]
+        cell["assignments"] = [_ASSIGNMENTS.get(str(support)) for support in supports]
+    return _json(cell)
+
+
+def _assigned_nuggets(answer: _Answer) -> list[Mapping[str, Any]]:
+    """Return the nuggets in the details of a score, the same in each of the six scores."""
+    for score in answer.record.scores():
+        if score.name in _NUGGETS and isinstance(nuggets := score.metadata.get("nuggets"), list):
+            return [mapping_or_empty(nugget) for nugget in nuggets]
+    return []
 
 
 def _answered(answer: _Answer) -> str | None:
@@ -130,9 +168,26 @@ def _answered(answer: _Answer) -> str | None:
 
 
 _NUGGETS = {
-    f"nuggets.{name}": name.capitalize()
+    # "nuggets.all_strict" is "All Strict" there.
+    f"nuggets.{name}": name.replace("_", " ").title()
     for name in ("all", "vital", "weighted", "all_strict", "vital_strict", "weighted_strict")
 }
+
+
+_ASSIGNMENTS = {"support": "support", "partial": "partial_support", "none": "not_support"}
+"""Our name of a nugget's support → theirs."""
+
+_CITATION = {"precision": "weighted_precision", "recall": "weighted_recall"}
+"""The end of our name of a citation score → theirs."""
+
+_REPEATED = {
+    "mean_umbrela_score": "umbrela.mean",
+    "mean_nugget_assignment_score": "nuggets.all",
+    "vital_nuggetizer_score": "nuggets.vital",
+    "hallucination_score": "hhem",
+    "citation_f1_score": "citation.f1",
+}
+"""Their name of a score whose consistency is shown → ours."""
 
 
 def _json_or_none(value: Mapping[str, Any]) -> str | None:
@@ -173,8 +228,14 @@ _NAMES = {
     "generation_score_vital_nuggetizer_score": "nuggets.vital",
     "generation_score_hallucination_score": "hhem",
     "generation_score_citation_f1_score": "citation.f1",
+    # Both their names and those of our earlier versions.
     **{f"generation_score_citation_scores/{name}": f"citation.{name}" for name in ("precision", "recall", "f1")},
+    **{f"generation_score_citation_scores/{theirs}": f"citation.{ours}" for ours, theirs in _CITATION.items()},
     **{f"generation_score_autonugget_scores/nuggetizer_scores/{theirs}": ours for ours, theirs in _NUGGETS.items()},
+    **{
+        f"generation_score_autonugget_scores/nuggetizer_scores/{theirs.capitalize().replace(' ', '_')}": ours
+        for ours, theirs in _NUGGETS.items()
+    },
     f"{_RANKS}/MRR": "mrr",
 }
 # The path of a score by rank: "retrieval_score_precision_metrics/AP@/5".
