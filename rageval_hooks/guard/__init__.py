@@ -1,6 +1,6 @@
 """``GroundingGuard`` checks answers against their passages before the user sees them.
 
-Read ``guard`` (the steps of a decision), then ``checking`` (threads and the timeout), ``verdict`` (from scores to a
+Read ``deciding`` (the steps of a decision), then ``checking`` (threads and the timeout), ``verdict`` (from scores to a
 verdict), ``evidence`` (where the passages come from) and ``span`` (the decision in the trace). ``streams`` and
 ``sentences`` hold streamed answers back. ``langchain``, ``middleware`` and ``llama_index`` are the adapters; each
 imports its framework.

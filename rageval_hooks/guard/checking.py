@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import cache
 from typing import Final
@@ -24,8 +24,13 @@ from rageval_hooks.turn import Turn
 __all__ = ["Check", "Checker"]
 
 _THREADS: Final = 4
-_MOST_WAITING: Final = 64
+_MOST_WAITING: Final = 1_000
 """Checks that may wait for a thread. More cannot be done within any usual timeout."""
+
+_RESERVE: Final = 0.1
+_MOST_RESERVED: Final = 0.025
+"""Share of the timeout, and the most seconds of it, that are kept for the decision and its span: the whole must stay
+within the timeout."""
 
 
 class Check:
@@ -46,7 +51,7 @@ class Check:
     def __init__(self, evidence: Evidence, answer: str, timeout: float) -> None:
         self.evidence = evidence
         self.answer = answer
-        self.deadline = time.perf_counter() + timeout
+        self.deadline = time.perf_counter() + timeout - min(_RESERVE * timeout, _MOST_RESERVED)
         self.arrival = Arrival(self.deadline)
         self.turn: Turn | None = None
         self.results: Sequence[Result] = ()
@@ -73,14 +78,22 @@ class Checker:
 
     Args:
         engine: runs the metrics.
+        thresholds: the thresholds of the scores that count.
         timeout: seconds that a check may take.
         privacy_of: returns what a judge may see of a captured turn.
     """
 
-    def __init__(self, engine: Engine, timeout: float, privacy_of: Callable[[Recording | None], PrivacyPolicy]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        thresholds: Mapping[str, float | None],
+        timeout: float,
+        privacy_of: Callable[[Recording | None], PrivacyPolicy],
+    ) -> None:
+        self.thresholds = thresholds
+        self.privacy_of = privacy_of
         self._engine = engine
         self._timeout = timeout
-        self._privacy_of = privacy_of
 
     def start(self, evidence: Evidence, answer: str) -> Check | str:
         """Start a check on another thread. Never blocks.
@@ -103,7 +116,7 @@ class Checker:
             local, judged = self._engine.split(self._engine.job(turn))
             if judged.metrics:
                 # The judge sees the redacted turn, local metrics the original one.
-                shown = self._privacy_of(check.evidence.recording).turn(turn, for_judge=True)
+                shown = self.privacy_of(check.evidence.recording).turn(turn, for_judge=True)
                 job = judged.model_copy(update={"turn": shown})
                 check.judging = shared_worker().call(lambda: self._engine.evaluate(job))
             check.results = self._compute(check, turn, local)

@@ -87,13 +87,13 @@ class RunnableGuard(Guard, Runnable[Any, Any]):
         answer = self.answer_of(value)
         if answer is None:
             return value
-        return self.with_decision(value, self.decide(answer, self.evidence_in(value)))
+        return self.with_decision(value, self.decider.decide(answer, self.evidence_in(value)))
 
     async def _aguarded(self, value: Any) -> Any:
         answer = self.answer_of(value)
         if answer is None:
             return value
-        return self.with_decision(value, await self.adecide(answer, self.evidence_in(value)))
+        return self.with_decision(value, await self.decider.adecide(answer, self.evidence_in(value)))
 
     def answer_of(self, value: Any) -> str | None:
         """Return the answer in the output of a chain; None if there is nothing to check."""
@@ -136,10 +136,10 @@ class RunnableGuard(Guard, Runnable[Any, Any]):
             yield chunk
 
     def _guarded_stream(self, chunks: Iterator[Any]) -> Iterator[Any]:
-        return GuardedStream(self).run(chunks)
+        return GuardedStream(self.decider).run(chunks)
 
     def _aguarded_stream(self, chunks: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        return GuardedStream(self).arun(chunks)
+        return GuardedStream(self.decider).arun(chunks)
 
 
 class _PassageCollector(BaseCallbackHandler):
@@ -214,7 +214,9 @@ class GuardedChain(Runnable[Any, Any]):
             if answer is None:
                 return output
             evidence = self._evidence(value, output, collector)
-            decision = self._guard.decide(answer, evidence, attempt=attempt, may_regenerate=attempt < self._attempts)
+            decision = self._guard.decider.decide(
+                answer, evidence, attempt=attempt, may_regenerate=attempt < self._attempts
+            )
             if decision.action != "regenerated":
                 return self._guard.with_decision(output, decision)
             feedback = decision.reason
@@ -229,7 +231,7 @@ class GuardedChain(Runnable[Any, Any]):
             if answer is None:
                 return output
             evidence = self._evidence(value, output, collector)
-            decision = await self._guard.adecide(
+            decision = await self._guard.decider.adecide(
                 answer, evidence, attempt=attempt, may_regenerate=attempt < self._attempts
             )
             if decision.action != "regenerated":
@@ -268,7 +270,7 @@ class GuardedChain(Runnable[Any, Any]):
 
     def _stream(self, value: Any, collector: _PassageCollector, attempt: int) -> GuardedStream:
         evidence = self._evidence(value, value, collector)
-        return GuardedStream(self._guard, evidence, attempt=attempt, may_regenerate=attempt < self._attempts)
+        return GuardedStream(self._guard.decider, evidence, attempt=attempt, may_regenerate=attempt < self._attempts)
 
     def _input(self, value: Any, feedback: str) -> Any:
         if self._feedback_key is None or not isinstance(value, Mapping):

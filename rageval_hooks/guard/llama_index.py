@@ -85,7 +85,7 @@ class GuardedQueryEngine(BaseQueryEngine):
         # A structured response has no text.
         if not isinstance(response, Response) or response.response is None:
             return response
-        return _with_answer(response, self._guard.decide(response.response, evidence))
+        return _with_answer(response, self._guard.decider.decide(response.response, evidence))
 
     async def _aguarded(self, query: QueryBundle, response: RESPONSE_TYPE) -> RESPONSE_TYPE:
         evidence = _evidence(query, response)
@@ -94,13 +94,13 @@ class GuardedQueryEngine(BaseQueryEngine):
         # A structured response has no text.
         if not isinstance(response, Response) or response.response is None:
             return response
-        return _with_answer(response, await self._guard.adecide(response.response, evidence))
+        return _with_answer(response, await self._guard.decider.adecide(response.response, evidence))
 
     def _guarded_stream(
         self, evidence: Evidence, response: StreamingResponse | AsyncStreamingResponse
     ) -> RESPONSE_TYPE:
         """Return a streamed response of the same class. It is checked when it is read, in whatever context that is."""
-        stream = GuardedStream(self._guard, evidence)
+        stream = GuardedStream(self._guard.decider, evidence)
         if isinstance(response, AsyncStreamingResponse):
             return replace(response, response_gen=_arun(stream, response.response_gen), response_txt=None)
         return replace(response, response_gen=_run(stream, response.response_gen), response_txt=None)

@@ -66,7 +66,7 @@ class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
             message = _final_answer(response)
             if message is None:
                 return response
-            decision = self._guard.decide(
+            decision = self._guard.decider.decide(
                 text_in(message) or "",
                 self._evidence(request),
                 attempt=attempt,
@@ -87,7 +87,7 @@ class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
             message = _final_answer(response)
             if message is None:
                 return response
-            decision = await self._guard.adecide(
+            decision = await self._guard.decider.adecide(
                 text_in(message) or "",
                 self._evidence(request),
                 attempt=attempt,

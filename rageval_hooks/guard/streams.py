@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any, Final
 
+from rageval_hooks.guard.deciding import Decider
 from rageval_hooks.guard.decision import GuardDecision
 from rageval_hooks.guard.evidence import Evidence, passages_under
-from rageval_hooks.guard.guard import Guard
 from rageval_hooks.guard.sentences import HeldStream
 
 __all__ = ["GuardedStream"]
@@ -20,21 +20,21 @@ class GuardedStream:
     """A stream between a chain and the user.
 
     Args:
-        guard: checks it.
+        decider: checks it.
         evidence: what is known about the answer before the stream begins; None for the captured turn.
         attempt: which answer to the question it is, from 1.
         may_regenerate: True if the caller runs the chain again after :attr:`regenerates`.
     """
 
     def __init__(
-        self, guard: Guard, evidence: Evidence | None = None, *, attempt: int = 1, may_regenerate: bool = False
+        self, decider: Decider, evidence: Evidence | None = None, *, attempt: int = 1, may_regenerate: bool = False
     ) -> None:
-        self._guard = guard
-        self._options = guard.options
+        self._decider = decider
+        self._options = decider.options
         self._evidence = evidence
         self._attempt = attempt
         self._may_regenerate = may_regenerate
-        self._held = HeldStream(guard.options)
+        self._held = HeldStream(decider.options)
         self.regenerates: GuardDecision | None = None
 
     def run(self, chunks: Iterator[Any]) -> Iterator[Any]:
@@ -42,7 +42,7 @@ class GuardedStream:
         for chunk in _with_end(chunks):
             yield from self._take(chunk)
             while (end := self._next_end(chunk)) is not None:
-                decision = self._guard.decide(self._held.part(end), self._known(), **self._about(chunk))
+                decision = self._decider.decide(self._held.part(end), self._known(), **self._about(chunk))
                 if decision.blocked:
                     # The model stops writing.
                     getattr(chunks, "close", _nothing)()
@@ -58,7 +58,7 @@ class GuardedStream:
                 yield free
             while (end := self._next_end(chunk)) is not None:
                 part = self._held.part(end)
-                decision = await self._guard.adecide(part, self._known(), **self._about(chunk))
+                decision = await self._decider.adecide(part, self._known(), **self._about(chunk))
                 if decision.blocked:
                     await getattr(chunks, "aclose", _nothing_async)()
                     for last in self._ending(decision):

@@ -29,6 +29,8 @@ def test_an_unsupported_answer_is_replaced_and_a_supported_one_passes() -> None:
     guard = make_guard()
     assert guard(SUPPORTED, [PASSAGE]) == SUPPORTED
     assert guard(UNSUPPORTED, [PASSAGE]) == FALLBACK
+    counted = {name: count for name, count in guard.stats().items() if count}
+    assert counted == {"decisions": 2, "supported": 1, "unsupported": 1, "passed": 1, "replaced": 1}
 
 
 def test_a_flagged_answer_passes_with_its_decision() -> None:
