@@ -107,7 +107,7 @@ class ModelSettings(Data):
     cross_encoder: str = Field(default="cross-encoder/ms-marco-MiniLM-L-6-v2", description=_MODEL_NAME)
     nlp: str = Field(default="en_core_web_sm", description=_MODEL_NAME)
     hhem: str = Field(default="vectara/hallucination_evaluation_model", description=_MODEL_NAME)
-    grounding: str = Field(default=FORMULA, description=f"{FORMULA!r}, or {_MODEL_NAME}")
+    grounding: str = Field(default=FORMULA, description=f"{FORMULA!r}, a model's name, or an existing path")
     grounding_template: Literal["auto", "lettucedetect", "pair", "minicheck", "factcg"] = Field(
         default="auto", description="'auto', 'lettucedetect', 'pair', 'minicheck' or 'factcg'"
     )
@@ -125,6 +125,13 @@ class ModelSettings(Data):
             raise ValueError("is empty")
         if looks_like_path(name) and not os.path.exists(os.path.expanduser(name)):
             raise ValueError(f"no such path: {name}")
+        return name
+
+    @field_validator("grounding")
+    @classmethod
+    def _not_lexical(cls, name: str) -> str:
+        if name == LEXICAL:
+            raise ValueError(f"the formula uses words alone where the embedder is lexical: set embedder={LEXICAL!r}")
         return name
 
     @model_validator(mode="after")

@@ -38,8 +38,6 @@ _LEXICAL: dict[Role, Any] = {
     "embedder": LexicalEmbedder(),
     "cross_encoder": LexicalRelevance(),
     "nlp": LexicalNlp(),
-    # The formula for the embedder's vectors does without vectors in the lexical tier.
-    "grounding": LexicalEmbedder(),
 }
 
 

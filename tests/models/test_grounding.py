@@ -277,6 +277,8 @@ def test_a_renamed_model_needs_its_template(models: Path, tmp_path: Path) -> Non
         load(renamed, grounding_template="lettucedetect")
     with pytest.raises(ConfigurationError, match="'auto', 'lettucedetect', 'pair', 'minicheck' or 'factcg'"):
         Settings.build(models={"grounding_template": "bert"})
+    with pytest.raises(ConfigurationError, match="set embedder='lexical'"):
+        Settings.build(models={"grounding": "lexical"})
 
 
 def test_a_model_that_is_not_on_this_machine_says_how_to_get_it() -> None:

@@ -27,6 +27,7 @@ NEEDS = {
         "concept_completeness",
         "context_relevance",
         "factual_accuracy",
+        "faithfulness",
         "groundedness",
         "hallucination",
         "semantic_grounding",
