@@ -132,10 +132,8 @@ class PrivacyPolicy:
         """
         if not self.active or self._made.get(id(turn)) is turn:
             return turn
-        ids = (
-            {} if self._salt is None else {name: self._hashed(name) for name in (turn.user_id, turn.session_id) if name}
-        )
-        found = _Walk(self, ids, keep=_CITATIONS if for_judge else None).model(turn)
+        keep = _CITATIONS if for_judge else None
+        found = _Walk(self, self._hashes(turn), keep=keep).model(turn)
         self._made[id(found)] = found
         return found
 
@@ -158,12 +156,13 @@ class PrivacyPolicy:
         """Return True if metadata of this name must not leave, at any depth."""
         return _matches(name, self._denied)
 
-    def _hashed(self, id: str) -> str:
-        # A late score of a turn has hashed ids already.
-        if id.startswith(_HASHED):
-            return id
-        digest = hmac.new((self._salt or "").encode(), id.encode(), hashlib.sha256).hexdigest()
-        return f"{_HASHED}{digest[:_HASH_DIGITS]}"
+    def _hashes(self, turn: Turn) -> dict[str, str]:
+        """Return the ids of a turn's user and session with their hashes."""
+        if self._salt is None:
+            return {}
+        # A turn from the spool has hashed ids already.
+        plain = [name for name in (turn.user_id, turn.session_id) if name and not name.startswith(_HASHED)]
+        return {name: _HASHED + _digest(self._salt, name) for name in plain}
 
 
 class _Walk:
@@ -246,6 +245,10 @@ def _function(redact: object) -> Callable[[str], object] | None:
     if callable(redact):
         return redact
     raise ConfigurationError(f"redact must be True or a function of a text, not {type(redact).__qualname__}")
+
+
+def _digest(salt: str, text: str) -> str:
+    return hmac.new(salt.encode(), text.encode(), hashlib.sha256).hexdigest()[:_HASH_DIGITS]
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:

@@ -31,7 +31,7 @@ SECRETS: Sequence[Substitution] = (
     # api-key=abcdef12345, "client_secret": "abcdef12345"
     (
         re.compile(
-            r"(?i)\b([\w-]{0,40}(?:key|token|secret|password|signature))(\s{0,8}=\s{0,8}[\"']?|[\"']\s{0,8}:\s{0,8}[\"'])"
+            r"(?i)((?:key|token|secret|password|signature))(\s{0,8}=\s{0,8}[\"']?|[\"']\s{0,8}:\s{0,8}[\"'])"
             r"[^\s\"'&,;<]+"
         ),
         r"\1\2{mask}",
@@ -39,7 +39,7 @@ SECRETS: Sequence[Substitution] = (
     # password: hunter2, but not "the key: a word"
     (
         re.compile(
-            r"(?i)\b([\w-]{0,40}(?:key|token|secret|password|signature)\s{0,8}:\s{1,8})"
+            r"(?i)((?:key|token|secret|password|signature)\s{0,8}:\s{1,8})"
             r"(?=[^\s\"'&,;]{0,200}[\d_])[^\s\"'&,;<]{6,}"
         ),
         r"\1{mask}",
