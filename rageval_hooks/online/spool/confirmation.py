@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -116,6 +117,8 @@ class Confirmation:
         self._started_at = time.monotonic()
         if self._executor is None:
             self._executor = DaemonExecutor(1, "rageval-spool-confirm")
+            # Its thread ends with the pipeline, not with the process.
+            weakref.finalize(self, self._executor.shutdown).atexit = False
         self._executor.submit(self._run, self._under_way, confirmed)
 
     def _run(self, jobs: list[Exported], confirmed: Callable[[list[Exported], bool], None]) -> None:

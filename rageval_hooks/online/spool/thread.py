@@ -122,7 +122,8 @@ class SpoolThread:
                 return
             self._serve(commands)
             pause = owner.pause()
-            del owner  # or this thread would keep it alive
+            # Or this thread would keep its owner alive while it waits.
+            del owner, commands
 
     def _receive(self, pause: float) -> list[Command[Any]]:
         """Return the commands that are queued; wait for the first one."""
