@@ -27,7 +27,7 @@ _THREADS: Final = 4
 _MOST_WAITING: Final = 1_000
 """Checks that may wait for a thread. More cannot be done within any usual timeout."""
 
-_RESERVE: Final = 0.1
+_RESERVE: Final = 0.2
 _MOST_RESERVED: Final = 0.025
 """Share of the timeout, and the most seconds of it, that are kept for the decision and its span: the whole must stay
 within the timeout."""

@@ -16,6 +16,7 @@ from rageval_hooks.guard.evidence import Evidence
 from rageval_hooks.guard.options import GuardOptions
 from rageval_hooks.guard.span import GuardSpans, SpanPlace
 from rageval_hooks.guard.verdict import verdict_of
+from rageval_hooks.metrics.support.running import MISSING
 from rageval_hooks.runtime.executors import ForkSafeLock, deferred_executor
 from rageval_hooks.runtime.rate_limited_logs import RateLimitedLogger
 from rageval_hooks.text.declining import says_nothing
@@ -27,6 +28,8 @@ _limited_log = RateLimitedLogger(logging.getLogger(__name__))
 
 _SHORT: Final = 200
 """Characters up to which an answer may have no content words, such as "Yes, it is."."""
+
+_NO_PASSAGES: Final = MISSING["passages"]
 
 # A citation after a refusal: "[1]", "[^2]". Without the passages it is not certain, but it never is a claim.
 _CITED: Final = re.compile(r" ?\[\^?\d{1,3}\]")
@@ -200,10 +203,11 @@ class Decider:
         with self._counting.lock:
             self._counts.update(("decisions", decision.verdict, decision.action))
         if decision.verdict == "unchecked":
-            effect = "passed" if decision.action == "passed" else "blocked"
-            _limited_log.warn(
-                decision.reason, "a guard could not check an answer, which is %s: %s", effect, decision.reason
-            )
+            effect = "blocked" if decision.blocked else "passed"
+            message = "a guard could not check an answer, which is %s: %s"
+            if _NO_PASSAGES in decision.reason:
+                message += "; call instrument(), or give the guard the passages: docs/guides/guard.md says how"
+            _limited_log.warn(decision.reason, message, effect, decision.reason)
         if self.options.on_decision is None:
             return
         try:
