@@ -1,0 +1,46 @@
+"""LlamaIndex's LLMs as judges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from llama_index.core.base.llms.types import ChatMessage, ToolCallBlock
+from llama_index.core.llms.mock import MockFunctionCallingLLM
+
+from rageval_hooks.errors import JudgeAnswerError
+from rageval_hooks.judges.llama_index import LlamaIndexJudge
+from tests.judges.helpers import GOOD, Grade, ask, failure
+from tests.judges.server import nonce_of
+
+
+def judge_of(*, repeats: bool, seen: list[Any] | None = None) -> LlamaIndexJudge:
+    """Return a judge that answers by a tool call, with or without the nonce of the question."""
+
+    def generate(messages: Sequence[ChatMessage], **kwargs: Any) -> ChatMessage:
+        if seen is not None:
+            seen.extend(kwargs["tools"])
+        # The last one asked for: a correction asks for it again.
+        nonce = nonce_of("\n".join(str(message.content) for message in messages))
+        arguments = {"nonce": nonce, **GOOD} if repeats else GOOD
+        return ChatMessage(
+            role="assistant", blocks=[ToolCallBlock(tool_name="Grade", tool_kwargs=arguments, tool_call_id="1")]
+        )
+
+    return LlamaIndexJudge(MockFunctionCallingLLM(response_generator=generate, is_chat_model=True))
+
+
+def test_the_tool_has_the_nonce_as_its_first_argument() -> None:
+    """The answer is the other arguments."""
+    tools: list[Any] = []
+    judgement = ask(judge_of(repeats=True, seen=tools))
+
+    assert (judgement.value, judgement.mode) == (Grade(**GOOD), "structured")
+    schema = tools[0].metadata.get_parameters_dict()
+    assert list(schema["properties"]) == ["nonce", "grade", "why"]
+
+
+def test_a_tool_call_without_the_nonce_is_no_answer() -> None:
+    """Its arguments may be a quotation."""
+    found = failure(judge_of(repeats=False), JudgeAnswerError)
+    assert "nonce: Field required" in found.message
