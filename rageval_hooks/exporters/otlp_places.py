@@ -103,7 +103,9 @@ def _place_in(thing: object, depth: int = 0) -> OtlpPlace | None:
 
 def _headers_of(exporter: object) -> dict[str, str]:
     """Return an exporter's headers: a mapping over HTTP, pairs over gRPC."""
-    headers = getattr(exporter, "_headers", None) or {}
+    # The exporter for HTTP had them itself before it had a client (opentelemetry-exporter-otlp 1.45).
+    client = getattr(exporter, "_client", None)
+    headers = getattr(exporter, "_headers", None) or getattr(client, "_headers", None) or {}
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     try:
         return {str(name).lower(): str(value) for name, value in pairs}

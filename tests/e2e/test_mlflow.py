@@ -24,23 +24,29 @@ def mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if command is None:
         pytest.skip("no MLflow server: make e2e installs it, or set MLFLOW_COMMAND")
     with serve_mlflow(command, tmp_path_factory.mktemp("mlflow")) as url:
-        clean = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "MLFLOW_"))}
-        script = "import sys; from rageval_hooks.cli import main; sys.argv[0] = 'rageval-hooks'; main()"
-        done = subprocess.run(
-            [sys.executable, "-c", script, "demo", "--to", "mlflow", "--models", "lexical"],
-            capture_output=True,
-            text=True,
-            timeout=170,
-            env={**clean, "MLFLOW_TRACKING_URI": url, "HF_HUB_OFFLINE": "1"},
-        )
-        assert done.returncode == 0, done.stderr
-        assert f"Open {url}/#/experiments/" in done.stdout
+        printed = demo("--to", "mlflow", MLFLOW_TRACKING_URI=url)
+        assert f"Open {url}/#/experiments/" in printed
         yield url
 
 
-def search(url: str, text: str = "") -> list[dict[str, Any]]:
-    """Return the traces of the demo that a filter finds."""
-    name = {"experiment_name": "rageval-demo"}
+def demo(*options: str, **variables: str) -> str:
+    """Run the demo and return what it prints."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "MLFLOW_"))}
+    script = "import sys; from rageval_hooks.cli import main; sys.argv[0] = 'rageval-hooks'; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", script, "demo", *options, "--models", "lexical"],
+        capture_output=True,
+        text=True,
+        timeout=170,
+        env={**clean, **variables, "HF_HUB_OFFLINE": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def search(url: str, text: str = "", experiment: str = "rageval-demo") -> list[dict[str, Any]]:
+    """Return the traces of an experiment that a filter finds."""
+    name = {"experiment_name": experiment}
     found = httpx.get(f"{url}/api/2.0/mlflow/experiments/get-by-name", params=name, timeout=60).raise_for_status()
     place = {"experiment_id": found.json()["experiment"]["experiment_id"]}
     body = {"locations": [{"type": "MLFLOW_EXPERIMENT", "mlflow_experiment": place}], "filter": text}
@@ -58,6 +64,15 @@ def test_scores_are_assessments_of_every_trace(mlflow: str) -> None:
         names = [item["assessment_name"] for item in trace["assessments"]]
         assert len(names) == len(set(names))
         assert {"groundedness", "groundedness.label", "unsupported_facts"} <= set(names)
+
+
+def test_scores_come_by_themselves_where_spans_carry_mlflows_header(mlflow: str) -> None:
+    """With the default exporters."""
+    demo("--otlp", mlflow, OTEL_EXPORTER_OTLP_TRACES_HEADERS="x-mlflow-experiment-id=0")
+
+    traces = search(mlflow, experiment="Default")
+    assert len(traces) == 6
+    assert all(trace["assessments"] for trace in traces)
 
 
 @pytest.mark.parametrize("text", ["feedback.unsupported_facts > 0", "feedback.unsupported_facts.label = 'fail'"])

@@ -43,12 +43,13 @@ def assessments(
     """
     trace_id = f"tr-{span.trace_id}"
     own_id = str(score_id(span, result))
-    # MLflow lists assessments by their time, in milliseconds: what failed stays first.
-    time = iso_time(evaluated_at(evaluation.turn) + position * 1_000_000).replace("+00:00", "Z")
     values = {result.name: (own_id, _feedback(result))}
     if isinstance(result, Score) and result.label is not None:
         values[result.name + _LABEL] = (own_id + _LABEL, {"value": result.label})
-    for name, (item_id, feedback) in values.items():
+    for number, (name, (item_id, feedback)) in enumerate(values.items()):
+        # MLflow lists the newest first, by milliseconds: what failed stays first, and a label follows its value.
+        earlier = (2 * position + number) * 1_000_000
+        time = iso_time(evaluated_at(evaluation.turn) - earlier).replace("+00:00", "Z")
         assessment = {
             "assessment_name": name,
             "trace_id": trace_id,
