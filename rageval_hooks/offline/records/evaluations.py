@@ -19,8 +19,8 @@ __all__ = ["is_evaluation", "read_evaluations"]
 
 
 def is_evaluation(row: Mapping[str, Any]) -> bool:
-    """Return True if a row is an evaluation. It has a turn like a record, but no id except the turn's."""
-    return holds_turn(row) and "id" not in row
+    """Return True if a row is an evaluation. It has a turn like a record, and a stage, or no id except the turn's."""
+    return holds_turn(row) and ("stage" in row or "id" not in row)
 
 
 def read_evaluations(source: RowSource) -> Iterator[tuple[int, Record | BadRow]]:

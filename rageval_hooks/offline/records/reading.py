@@ -41,6 +41,9 @@ Make = Callable[[Mapping[str, Any], str, tuple[str, ...]], Record]
 Note = Callable[[str], object]
 
 _FIRST_ITEMS = 100
+# Of the hash of a text: enough to tell two answers apart.
+_BITS = 28
+_MASK = (1 << _BITS) - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,29 +92,58 @@ def read_items(
         TurnError: a column is missing, or the file cannot be read at all.
     """
     options = ReadOptions(required=tuple(required), scores=scores, mapping=mapping, encoding=encoding, note=note)
-    known = _KnownKeys()
     with RowSource(path, encoding) as source:
+        known = _KnownKeys(numbers_runs=not _says_runs(source))
         for line, item in _with_targets(_items(source, options)):
             if isinstance(item, Record):
-                item = known.bad_if_repeated(line, item)
+                item = known.add(line, item)
             yield line, item
 
 
+def _says_runs(source: RowSource) -> bool:
+    """Return True if the rows themselves say which run they are of."""
+    first = next(iter(source.good_sample), {})
+    columns = source.columns or list(dict.fromkeys(chain.from_iterable(source.good_sample)))
+    return holds_turn(first) or is_wide(columns) or has_column("run", columns)
+
+
 class _KnownKeys:
-    """The lines of the records so far. Only a hash of each id is kept, because files have millions of rows."""
+    """The lines of the records so far. Only hashes of ids and texts are kept, because files have millions of rows.
 
-    def __init__(self) -> None:
+    Args:
+        numbers_runs: True to take a second answer to the same question under the same id for another run.
+    """
+
+    def __init__(self, *, numbers_runs: bool) -> None:
+        self._numbers_runs = numbers_runs
         self._lines: dict[int, int] = {}
+        self._runs: dict[int, int] = {}
 
-    def bad_if_repeated(self, line: int, record: Record) -> Item:
-        """Return the record; a bad row if a record before it has the same id and run."""
+    def add(self, line: int, record: Record) -> Item:
+        """Return the record, with the number of its run; a bad row if its id and run are those of a record before."""
         key = hash(record.key)
         before = self._lines.get(key)
         if before is None:
-            self._lines[key] = line
+            # One number for both: a second dictionary would double the memory.
+            self._lines[key] = line << 2 * _BITS | _text_hash(record)
             return record
-        reason = f"the id {record.id!r}, run {record.run}, is on line {before} already: give each row its own"
+        if self._numbers_runs and self._is_another_answer(before, record):
+            run = self._runs[key] = self._runs.get(key, record.run) + 1
+            return record.model_copy(update={"run": run})
+        reason = (
+            f"the id {record.id!r}, run {record.run}, is on line {before >> 2 * _BITS} already: give each row its own"
+        )
         return BadRow(line, reason, record.model_dump(mode="json", exclude_defaults=True))
+
+    def _is_another_answer(self, before: int, record: Record) -> bool:
+        """Return True if the question is the same as before, and the answer is not: a file with several systems."""
+        difference = before ^ _text_hash(record)
+        return difference >> _BITS & _MASK == 0 and difference & _MASK != 0
+
+
+def _text_hash(record: Record) -> int:
+    turn = record.turn
+    return (hash(turn.query) & _MASK) << _BITS | hash(turn.response) & _MASK
 
 
 def _with_targets(items: Items) -> Items:

@@ -23,9 +23,11 @@ _HINTS: dict[str, tuple[str, ...]] = {
 }
 _GOLDEN = _HINTS["reference"]
 # Columns with these names hold facts about an answer, whatever other hints they have.
-_NOT_TEXT = ("id", "url", "time", "date", "score", "model_name", "name", "type", "lang")
+_NOT_TEXT = ("id", "url", "time", "date", "score", "model_name", "name", "type", "lang", "length", "count")
 _MANY_WORDS = 8
-_SHELL_CHARACTERS = frozenset("[] |&;*")
+# Also those of Chinese, Arabic and Persian.
+_QUESTION_MARKS = ("?", "？", "؟")
+_SHELL_CHARACTERS = frozenset('[] |&;*"()<>$')
 
 
 @dataclass(frozen=True)
@@ -80,16 +82,30 @@ def _quoted(path: str) -> str:
 
 def _rating(field: str, candidate: Candidate) -> float:
     """Return how well a place suits a field; 0 or less if it does not."""
+    if all(map(_is_number, candidate.texts)):
+        # "Answer_Similarity" has a hint of the answer, but holds a score.
+        return -1
     return _name_rating(field, candidate.path.lower()) + _value_rating(field, candidate)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        # Half of Europe writes 0,71.
+        float(text.replace(",", "."))
+    except ValueError:
+        return False
+    return True
 
 
 def _name_rating(field: str, path: str) -> float:
     # "expected_answer" has a hint of the answer, but is the reference.
     is_golden = field != "reference" and _has_hint(path, _GOLDEN)
+    # An answer may end in a question mark.
+    is_other = field == "query" and _has_hint(path, _HINTS["response"]) and not _has_hint(path, _HINTS["query"])
     last = path.rpartition(".")[2].removesuffix("[]")
     is_no_text = last in _NOT_TEXT or path.endswith("_id")
     # True counts as 1.
-    return 3 * _has_hint(path, _HINTS[field]) - 2 * is_golden - 3 * is_no_text
+    return 3 * _has_hint(path, _HINTS[field]) - 2 * is_golden - 3 * is_no_text - 4 * is_other
 
 
 def _has_hint(path: str, hints: Iterable[str]) -> bool:
@@ -105,7 +121,7 @@ def _value_rating(field: str, candidate: Candidate) -> float:
     if candidate.is_list:
         return -3
     if field == "query":
-        asked = sum(text.rstrip().endswith("?") for text in candidate.texts)
+        asked = sum(text.rstrip().endswith(_QUESTION_MARKS) for text in candidate.texts)
         return 3 * asked / len(candidate.texts)
     # Answers are sentences, labels and categories are words.
     return 1 if words >= _MANY_WORDS / 2 else 0
@@ -138,13 +154,20 @@ def _texts(path: str, value: Any, depth: int, is_list: bool = False) -> Iterator
         return
     if isinstance(value, Mapping):
         for key, item in value.items():
-            yield from _texts(f"{path}.{_identifier(str(key))}", item, depth - 1, is_list)
+            yield from _texts(f"{_quoted_root(path)}.{_identifier(str(key))}", item, depth - 1, is_list)
     elif isinstance(value, list):
         # A list of texts is mapped by its name; parts of objects in a list need a path such as "contexts[].text".
         has_only_texts = all(map(is_text, value))
-        inner = path if has_only_texts else f"{path}[]"
+        inner = path if has_only_texts else f"{_quoted_root(path)}[]"
         for item in value[:_MOST_ITEMS]:
             yield from _texts(inner, item, depth - 1, is_list=True)
+
+
+def _quoted_root(path: str) -> str:
+    """Return a path whose first part, the column, is quoted if it is no identifier: "TEST DATA" is one column."""
+    # Parts behind the column are quoted already.
+    is_column = not any(mark in path for mark in '."[')
+    return _identifier(path) if is_column else path
 
 
 def _identifier(key: str) -> str:

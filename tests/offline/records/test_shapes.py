@@ -215,3 +215,39 @@ def test_a_file_is_read_in_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(SourceFile, "__init__", counted)
     assert len(list(read_items(path))) == 300
     assert opened == [path]
+
+
+def test_a_question_that_several_systems_answer(tmp_path: Path) -> None:
+    """Rows with the id and the question of another row, and another answer, are runs of that question."""
+    rows = [{"id": "x", "question": Q, "answer": answer, "model": "m"} for answer in (A, "In 2018.", "In 2017.")]
+    (tmp_path / "a.json").write_text(json.dumps(rows))
+    assert [(record.id, record.run) for record in read_records(tmp_path / "a.json")] == [("x", 1), ("x", 2), ("x", 3)]
+
+
+def test_a_row_that_failed_needs_no_answer(tmp_path: Path) -> None:
+    """Its error is the result. Rows of a spreadsheet without any text are none."""
+    (tmp_path / "a.jsonl").write_text('{"question": "q?", "answer": "a"}\n{"question": "r?", "error": "timed out"}\n')
+    assert [record.turn.status for record in read_records(tmp_path / "a.jsonl")] == ["ok", "error"]
+    (tmp_path / "a.csv").write_text("question,answer\nq?,a\n,\n , \nr?,b\n")
+    assert [record.turn.query for record in read_records(tmp_path / "a.csv")] == ["q?", "r?"]
+
+
+@pytest.mark.parametrize(
+    ("row", "proposed"),
+    [
+        # Scores are no answers, whatever their names.
+        ({"question": Q, "answer_similarity": 0.71, "Answer Relevancy": "0,91"}, None),
+        (
+            {"سوال": "اسکله چه زمانی افتتاح شد؟", "پاسخ": "این اسکله در سال افتتاح شد"},
+            "--map query=سوال --map response=پاسخ",
+        ),
+        ({"question": Q, "TEST DATA": {"gpt_reply": A}}, "--map response='\"TEST DATA\".gpt_reply'"),
+    ],
+    ids=["scores", "Persian", "blanks"],
+)
+def test_what_is_proposed(row: dict[str, Any], proposed: str | None, tmp_path: Path) -> None:
+    """Is a column that may hold the field, and a path that can be read."""
+    (tmp_path / "a.json").write_text(json.dumps([row]))
+    with pytest.raises(TurnError) as caught:
+        list(read_records(tmp_path / "a.json"))
+    assert str(caught.value).partition(". Try ")[2] == (proposed or "")

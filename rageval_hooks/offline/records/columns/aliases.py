@@ -21,14 +21,15 @@ def _names(text: str) -> tuple[str, ...]:
 ALIASES: dict[str, tuple[str, ...]] = {
     "query": _names(
         "query user_input question input query_text user_query user_question question_text query_str prompt "
-        "user_prompt instruction search_query request problem inputs"
+        "user_prompt instruction search_query test_question sample_question request problem inputs"
     ),
     # "answer", "output" and "result" come last: next to a column such as "prediction" they hold the golden answer.
     "response": _names(
         "response actual_output generated_answer generated_text generated_response prediction predicted_answer "
         "model_answer model_output model_response llm_answer llm_response llm_output rag_answer rag_response "
         "system_answer bot_response assistant_response final_answer completion generation generated hypothesis "
-        "pred answer output result outputs"
+        "actual_answer actual_response predicted predicted_response ai_answer ai_response chatbot_answer "
+        "chatbot_response agent_answer agent_response pred answer output result outputs"
     ),
     "passages": _names(
         "passages retrieved_contexts retrieval_context contexts retrieved_passages context retrieved_context documents "

@@ -60,7 +60,8 @@ class Csv(FileFormat):
                 yield BadRow(line, f"not CSV: {error}")
                 line = reader.line_num + 1
                 continue
-            if cells:
+            # Spreadsheets write empty rows as commas.
+            if any(map(str.strip, cells)):
                 number += 1
                 yield _row(header, cells, line, number)
             line = reader.line_num + 1

@@ -44,8 +44,8 @@ class Parquet(FileFormat):
 
 def _open(file: SourceFile) -> Any:
     try:
-        import pyarrow  # type: ignore[import-untyped]
-        import pyarrow.parquet  # type: ignore[import-untyped]
+        import pyarrow
+        import pyarrow.parquet
     except ImportError:
         raise MissingDependencyError("pyarrow", "offline", "reading Parquet") from None
     # Memory mapping reads only the needed pages, but needs the file itself.
