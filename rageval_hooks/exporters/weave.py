@@ -36,7 +36,7 @@ _CREATE = "feedback/create"
 _QUERY = "feedback/query"
 
 # An entity and a project, for example "harbour/ferry-bot".
-_PROJECT_ID = re.compile(r"[^/\s]+/[^/\s]+")
+_PROJECT_ID = re.compile(r"[^/\s]{1,100}/[^/\s]{1,100}")
 # What the name of a scorer may not have, for example the sign in "precision@5".
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]")
 
