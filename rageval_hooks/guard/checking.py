@@ -113,6 +113,7 @@ class Checker:
         """Do a check on this thread; what happens is kept in it."""
         try:
             turn = check.turn = check.evidence.turn(check.answer)
+            # The judge is asked first, since it takes longest; local metrics run meanwhile.
             local, judged = self._engine.split(self._engine.job(turn))
             if judged.metrics:
                 # The judge sees the redacted turn, local metrics the original one.

@@ -105,6 +105,7 @@ class Decider:
         """
         begun = self._begin(answer, evidence)
         if begun.check is not None:
+            # Returns at the timeout too; the verdict then is "unchecked".
             begun.check.arrival.wait()
         decision = self._decision(begun, attempt, may_regenerate)
         if _is_reported(decision, final):

@@ -63,6 +63,7 @@ class Evidence:
 
 def _captured_recording() -> Recording | None:
     """Return the recording of the turn that the calling code is in; None if no turn is being captured."""
+    # The guard is no framework, so the run around it may be of any.
     entry = shared_recorder().surrounding(None)
     return None if entry is None else entry[0]
 

@@ -97,8 +97,9 @@ class RunnableGuard(Guard, Runnable[Any, Any]):
 
     def answer_of(self, value: Any) -> str | None:
         """Return the answer in the output of a chain; None if there is nothing to check."""
+        # An agent that calls a tool is not done yet.
         if getattr(value, "tool_calls", None):
-            return None  # an agent that is not done yet
+            return None
         answer = answer_in(value, self.options.answer_keys)
         if answer is None:
             kind = f"a mapping with {sorted(map(str, value))}" if isinstance(value, Mapping) else type(value).__name__
@@ -207,7 +208,9 @@ class GuardedChain(Runnable[Any, Any]):
 
     def _guarded(self, value: Any, run_manager: CallbackManagerForChainRun, config: RunnableConfig) -> Any:
         feedback = ""
+        # A counted loop: however often an answer is blocked, the chain runs no more than this.
         for attempt in range(1, self._attempts + 1):
+            # A new one each time: an answer is checked against what its own run has retrieved.
             collector = _PassageCollector()
             output = self._chain.invoke(self._input(value, feedback), _watched(config, collector))
             answer = self._guard.answer_of(output)
@@ -281,6 +284,7 @@ class GuardedChain(Runnable[Any, Any]):
         """Return what the answer was written from: in the output, in the input, or what retrievers returned."""
         question = question_in(value, self._guard.options.question_keys)
         evidence = self._guard.evidence_in(output, question)
+        # Chains may hand the answer on alone: {"context": […], "question": "…"} goes in, and a string comes out.
         if not evidence.passages and isinstance(value, Mapping):
             evidence = self._guard.evidence_in(value, question)
         # The same list object: retrievers of a stream have not run yet.

@@ -60,6 +60,7 @@ class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ModelResponse[Any]:
         """Call the model, and check what it writes if that is the answer."""
+        # A counted loop inside one model call: the graph sees one answer, and its recursion limit is not used up.
         for attempt in range(1, self._attempts + 1):
             with self._tokens_held():
                 response = handler(request)
@@ -124,6 +125,7 @@ class GuardMiddleware(AgentMiddleware[Any, Any, Any]):
 
 def _final_answer(response: ModelResponse[Any]) -> AIMessage | None:
     """Return the message that answers the user; None if the agent goes on, or if the answer is structured."""
+    # The text of a structured answer is JSON: its keys are no words of a passage.
     if response.structured_response is not None:
         return None
     messages = [message for message in response.result if isinstance(message, AIMessage)]
