@@ -23,6 +23,25 @@ _MONTH: Final = (
     + "|".join(rf"{m}|{m.upper()}" + ("" if m == "May" else rf"|{m[:3]}(?:t(?=[. ]))?\.?(?![a-z])") for m in MONTHS)
     + r")"
 )
+# The names of months in German, French, Spanish, Italian, Portuguese and Dutch, where they are not the English ones.
+_OTHER_MONTHS: Final = (
+    "januar janvier enero gennaio janeiro januari",
+    "februar février febrero febbraio fevereiro februari",
+    "märz mars marzo março maart",
+    "april avril abril aprile",
+    "mai mayo maggio maio mei",
+    "juni juin junio giugno junho",
+    "juli juillet julio luglio julho",
+    "august août agosto augustus",
+    "september septembre septiembre settembre setembro",
+    "oktober octobre octubre ottobre outubro",
+    "november novembre noviembre novembro",
+    "dezember décembre diciembre dicembre dezembro",
+)
+_OTHER_MONTH_NUMBER: Final[Mapping[str, int]] = {
+    name: number for number, names in enumerate(_OTHER_MONTHS, 1) for name in names.split()
+}
+_OTHER_MONTH: Final = rf"(?P<month>(?i:{'|'.join(_OTHER_MONTH_NUMBER)}))(?![^\W_])"
 _DAY: Final = r"(?P<day>[0-3]?\d)(?:st|nd|rd|th)?"
 _YEAR: Final = r"(?P<year>[12]\d{3})(?!\d)"
 # In order: 2019-03-05; 2019年3月5日.
@@ -42,6 +61,8 @@ _DATES_IN_WORDS: Final = tuple(
         rf"(?<![A-Za-z]){_MONTH},? {_YEAR}",
     )
 )
+# 5. März 2019, 1er mars, 5 de marzo de 2019, 1º gennaio 2001
+_OTHER_DATE: Final = re.compile(rf"(?<!\d)(?P<day>[0-3]?\d)(?:\.|er|º)? (?:de )?{_OTHER_MONTH}(?:(?: de)? {_YEAR})?")
 # The first letters of a month: "Mar", "MAR". Most texts have none, and need not be searched for dates in words.
 _ANY_MONTH: Final = re.compile("|".join(f"{month[:3]}|{month[:3].upper()}" for month in MONTHS))
 _ORDINAL_DAYS: Final[Mapping[str, int]] = {
@@ -80,7 +101,8 @@ def find_dates(text: str) -> Iterator[tuple[int, int, Date]]:
     """Yield the dates of a text as (start, end, date), notation by notation. Overlapping matches are yielded once."""
     taken: list[Span] = []
     has_month = any(_ANY_MONTH.search(text, *piece) for piece in pieces(text))
-    for pattern in (*_DATES_IN_DIGITS, *_DATES_IN_WORDS) if has_month else _DATES_IN_DIGITS:
+    in_words = _DATES_IN_WORDS if has_month else ()
+    for pattern in (*_DATES_IN_DIGITS, _OTHER_DATE, *in_words):
         blocked = Blocked(taken)
         for found in scan(pattern, text):
             start, end = found.span()
@@ -93,11 +115,16 @@ def find_dates(text: str) -> Iterator[tuple[int, int, Date]]:
 def _date_of(parts: Mapping[str, str | None]) -> Date | None:
     """Return the date in the groups of a match; None if there is no such month or day."""
     month = parts["month"] or ""
-    number = int(month) if month.isdigit() else _MONTH_NUMBER[month[:3].casefold()]
+    number = int(month) if month.isdigit() else _month_of(month.casefold())
     day, year = _integer(parts.get("day")), _integer(parts.get("year"))
     if not _is_valid(number, 1 if day is None else day):
         return None
     return year, number, day
+
+
+def _month_of(name: str) -> int:
+    """Return the number of a month by its name in any of the languages; short forms are English."""
+    return _OTHER_MONTH_NUMBER.get(name) or _MONTH_NUMBER[name[:3]]
 
 
 def _integer(digits: str | None) -> int | None:

@@ -44,7 +44,9 @@ def factual_accuracy(analysis: TurnAnalysis, grounding_weight: float) -> Accurac
     model = ", ".join(models)
     # A share of no entities is undefined. To count it as 1 would reward answers without names.
     if not found and not missing:
-        return Accuracy(grounding, model, "no named entities in the response: semantic grounding alone")
+        language = analysis.response_language
+        why = f"language {language}: entities are found in English" if language else "no named entities in the response"
+        return Accuracy(grounding, model, f"{why}: semantic grounding alone")
     share = len(found) / (len(found) + len(missing))
     value = grounding_weight * grounding + (1 - grounding_weight) * share
     explanation = f"semantic grounding {grounding:.2f}, entity consistency {share:.2f}"
@@ -63,7 +65,7 @@ class AccuracyMetric(LocalMetric):
         ConfigurationError: the weight is outside 0..1.
     """
 
-    version: ClassVar[str] = "3"
+    version: ClassVar[str] = "4"
     requires: ClassVar[tuple[Field, ...]] = ("response", "passages")
     passages: ClassVar[PassageScope] = "prompt"
     models: ClassVar[tuple[Role, ...]] = ("embedder", "nlp")

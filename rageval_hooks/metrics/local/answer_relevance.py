@@ -19,7 +19,7 @@ class AnswerRelevance(LocalMetric):
     """
 
     name: ClassVar[str] = "answer_relevance"
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     scores: ClassVar[tuple[ScoreDefinition, ...]] = (
         ScoreDefinition(name="answer_relevance", description="probability that the response answers the query"),
     )
@@ -30,7 +30,9 @@ class AnswerRelevance(LocalMetric):
     default: ClassVar[bool] = True
 
     def evaluate(self, analysis: TurnAnalysis) -> Result:
-        """Return the probability; skipped if the query has no words."""
+        """Return the probability; skipped if the query has no words, or is not in English."""
+        if analysis.query_language:
+            return self.skip(f"language {analysis.query_language}: the model was trained on English")
         model = analysis.models.cross_encoder(wait=analysis.wait)
         # The cross-encoder cannot be stopped midway, so the deadline is checked before it.
         analysis.pause()

@@ -29,7 +29,7 @@ class ConceptCompleteness(LocalMetric):
     """
 
     name: ClassVar[str] = "concept_completeness"
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     scores: ClassVar[tuple[ScoreDefinition, ...]] = (
         ScoreDefinition(name="concept_completeness", description="share of the query's concepts in the response"),
     )
@@ -47,6 +47,8 @@ class ConceptCompleteness(LocalMetric):
 
     def evaluate(self, analysis: TurnAnalysis) -> Result:
         """Return the share; skipped if the query has no concepts, or the response no words."""
+        if analysis.query_language:
+            return self.skip(f"language {analysis.query_language}: concepts are found in English")
         # In the lexical tier a concept of function words has no vector.
         concepts = [concept for concept in analysis.concepts if not analysis.embed(concept).is_empty]
         if not concepts:

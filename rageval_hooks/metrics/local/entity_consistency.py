@@ -17,7 +17,7 @@ class EntityConsistency(LocalMetric):
     """Share of the response's named entities that the passages of the prompt have; numbers and dates by value."""
 
     name: ClassVar[str] = "entity_consistency"
-    version: ClassVar[str] = "3"
+    version: ClassVar[str] = "4"
     scores: ClassVar[tuple[ScoreDefinition, ...]] = (
         ScoreDefinition(name="entity_consistency", description="share of the response's named entities in the context"),
     )
@@ -30,7 +30,9 @@ class EntityConsistency(LocalMetric):
     about_claims: ClassVar[bool] = True
 
     def evaluate(self, analysis: TurnAnalysis) -> Result:
-        """Return the share; skipped if the response has no entities."""
+        """Return the share; skipped if the response has no entities, or is not in English."""
+        if analysis.response_language:
+            return self.skip(f"language {analysis.response_language}: named entities are found in English")
         found, missing = analysis.entity_support
         if not found and not missing:
             return self.skip("the response has no named entities")

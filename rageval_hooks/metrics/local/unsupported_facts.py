@@ -26,7 +26,7 @@ class UnsupportedFacts(LocalMetric):
     """
 
     name: ClassVar[str] = "unsupported_facts"
-    version: ClassVar[str] = "3"
+    version: ClassVar[str] = "4"
     scores: ClassVar[tuple[ScoreDefinition, ...]] = (
         ScoreDefinition(
             name="unsupported_facts",

@@ -19,6 +19,7 @@ from rageval_hooks.models.nlp import Entity
 from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.settings import LEXICAL
 from rageval_hooks.text.facts import Fact, FactIndex, entity_supported, index_facts, merge_indexes, unsupported_facts
+from rageval_hooks.text.language import other_language
 from rageval_hooks.text.limits import MAX_EMBEDDED_CHARACTERS, MAX_PASSAGE_CHARACTERS, MAX_QUERY_CHARACTERS
 from rageval_hooks.text.passages import PassageIndex
 from rageval_hooks.text.sentences import Span
@@ -117,6 +118,16 @@ class TurnAnalysis:
         # "Sorry, the documents do not mention the pier" repeats a word of the question, and claims nothing.
         known = merge_indexes([self.query_facts, *(index.facts for index in self.passage_indexes)])
         return not unsupported_facts(self.facts, known)
+
+    @cached_property
+    def query_language(self) -> str | None:
+        """The name of the query's language if it is clear and not English."""
+        return other_language(self.turn.query)
+
+    @cached_property
+    def response_language(self) -> str | None:
+        """The name of the response's language if it is clear and not English."""
+        return other_language(self.response.said)
 
     # -- words of the passages
 
@@ -340,7 +351,7 @@ class TurnAnalysis:
 
     @cached_property
     def entities(self) -> list[Entity]:
-        """The named entities of the response.
+        """The named entities of the response; none for a response that is not in English, which the pipeline reads.
 
         Raises:
             InputTooLargeError: the response has more than 300,000 characters.
@@ -348,7 +359,8 @@ class TurnAnalysis:
             OverBudgetError: the time is used up.
         """
         _check_size([self.turn.response], MAX_EMBEDDED_CHARACTERS)
-        return self.models.nlp(wait=self.wait).entities(self.response.said, self.pause)
+        nlp = self.models.nlp(wait=self.wait)
+        return [] if self.response_language else nlp.entities(self.response.said, self.pause)
 
     @cached_property
     def entity_support(self) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Literal, NamedTuple
 
 from rageval_hooks.text.dates import Date, find_ambiguous_dates, find_dates
+from rageval_hooks.text.language import language_of
 from rageval_hooks.text.limits import scan
 from rageval_hooks.text.numbers import find_numbers, is_ordinal
 from rageval_hooks.text.sentences import Span, sentence_spans
@@ -14,9 +15,13 @@ from rageval_hooks.text.words import STOP_WORDS, Blocked, Word, blank_marks, fol
 
 __all__ = ["DECADE", "TITLES", "Fact", "code_key", "find_codes", "find_facts"]
 
+# Letters of scripts with spaces between words. In 耗資1250萬元 the characters around the digits are words.
+_LETTER: Final = r"[^\W\d_\u0e00-\u0eff\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]"
+_LETTER_OR_DIGIT: Final = rf"(?:{_LETTER}|\d)"
 # "GPT-4", "B12", "COVID19" (letters, then digits) and "3M5", "747a8" (digits and letters mixed).
 _CODE: Final = re.compile(
-    r"(?<![^\W_])(?:[^\W\d_]{1,12}-?\d{1,12}[^\W_]{0,12}|\d{1,6}[^\W\d_]{1,6}\d[^\W_]{0,8})(?![^\W_])"
+    rf"(?<![^\W_])(?:{_LETTER}{{1,12}}-?\d{{1,12}}{_LETTER_OR_DIGIT}{{0,12}}"
+    rf"|\d{{1,6}}{_LETTER}{{1,6}}\d{_LETTER_OR_DIGIT}{{0,8}})(?![^\W_])"
 )
 # "GPT 4" and "GPT-4" are one code.
 _CODE_SEPARATOR: Final = re.compile(r"[\s-]")
@@ -31,6 +36,8 @@ TITLES: Final = frozenset(
 
 DECADE: Final = "decade"
 """The last form of a number that is a decade, for example "1990s"."""
+
+_CAPITALISED_NOUNS: Final = "de"
 
 # "one" is mostly a pronoun, and "zero" mostly says "none".
 _VAGUE: Final = frozenset(("0", "1"))
@@ -81,7 +88,10 @@ def find_facts(text: str, sentences: Sequence[Span] | None = None) -> list[Fact]
     facts += _codes(masked, _blocked(facts))
     facts += _numbers(text, masked, _blocked(facts))
     rest = _without(masked, facts)
-    facts += _names(rest, sentence_spans(text) if sentences is None else sentences)
+    names = _names(rest, sentence_spans(text) if sentences is None else sentences)
+    if language_of(text) == _CAPITALISED_NOUNS:
+        names = (name for name in names if any(map(str.isupper, name.text[1:])) and " " not in name.text)
+    facts += names
     return sorted(facts)
 
 

@@ -248,7 +248,7 @@ class TestOpenRagEval:
         path = tmp_path / "a.csv"
         nuggets = [
             {"text": "opened in 2019", "importance": "vital", "support": "support"},
-            {"text": "in May", "importance": "okay", "support": "none"},
+            {"text": "in May", "importance": "okay", "support": "not_support"},
         ]
         results = (
             Score(name="nuggets.all_strict", value=0.5, metadata={"nuggets": nuggets}),

@@ -144,10 +144,9 @@ def _nuggets(answer: _Answer) -> str | None:
     cell: dict[str, Any] = {"nuggetizer_scores": found}
     nuggets = _assigned_nuggets(answer)
     if nuggets:
-        supports = [nugget.get("support") for nugget in nuggets]
         cell["nuggets"] = [nugget.get("text") for nugget in nuggets]
         cell["labels"] = [nugget.get("importance") for nugget in nuggets]
-        cell["assignments"] = [_ASSIGNMENTS.get(str(support)) for support in supports]
+        cell["assignments"] = [nugget.get("support") for nugget in nuggets]
     return _json(cell)
 
 
@@ -173,9 +172,6 @@ _NUGGETS = {
     for name in ("all", "vital", "weighted", "all_strict", "vital_strict", "weighted_strict")
 }
 
-
-_ASSIGNMENTS = {"support": "support", "partial": "partial_support", "none": "not_support"}
-"""Our name of a nugget's support → theirs."""
 
 _CITATION = {"precision": "weighted_precision", "recall": "weighted_recall"}
 """The end of our name of a citation score → theirs."""

@@ -1,0 +1,93 @@
+"""The language of a text, by its script and its function words: enough to know what rules for English must not read.
+
+A detector with models would be a large dependency for one question: is this English? Function words answer it for the
+languages here, and a text without any stays undecided.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+
+__all__ = ["ENGLISH", "LANGUAGES", "language_of", "other_language"]
+
+ENGLISH: Final = "en"
+
+LANGUAGES: Final = {
+    "en": "English",
+    "de": "German",
+    "fr": "French",
+    "es": "Spanish",
+    "it": "Italian",
+    "pt": "Portuguese",
+    "nl": "Dutch",
+    "zh": "Chinese",
+    "ja": "Japanese",
+    "ko": "Korean",
+}
+"""Names of the languages that are recognised, by code."""
+
+# Words that are frequent in one language; some are words of two, and count for both.
+_FUNCTION_WORDS: Final = {
+    "en": "the of and to in is was that for it on with as are this be by from at which what who when how where an were",
+    "de": "der die das und ist war den dem des ein eine einen nicht mit auf für von zu im wurde wann wie wer auch sich "
+    "sie er es als bei nach über",
+    "fr": "le la les des du et est était un une dans pour que qui sur avec par au aux il elle ce cette ne pas quand où "
+    "été en plus",
+    "es": "el la los las de del y es era un una en por para que con se su al lo como no cuándo quién dónde más fue",
+    "it": "il lo la gli le di del della e è era un una in per che con si al alla da non quando chi dove nel sono più",
+    "pt": "o a os as de do da e é era um uma em por para que com se ao no na não quando quem onde mais foi dos das",
+    "nl": "de het een en is was van in op voor met dat die niet te zijn werd wanneer wie waar hoe ook bij aan door",
+}
+_BY_WORD: Final[dict[str, tuple[str, ...]]] = {
+    word: tuple(code for code, words in _FUNCTION_WORDS.items() if word in words.split())
+    for words in _FUNCTION_WORDS.values()
+    for word in words.split()
+}
+# "Wann", "été", "a-t-il" as three words
+_WORD: Final = re.compile(r"[^\W\d_]{1,20}")
+# One character of each script: は, 橋, 한.
+_KANA: Final = re.compile(r"[\u3040-\u30ff]")
+_HAN: Final = re.compile(r"[\u3400-\u9fff]")
+_HANGUL: Final = re.compile(r"[\uac00-\ud7af]")
+
+_LONGEST: Final = 2_000
+"""Characters that are read: a language shows in its first sentences."""
+
+_LEAST_SHARE: Final = 0.2
+"""Share of the letters that another script must have."""
+
+_MORE: Final = 2
+"""A language must have so many times as many function words as English before English rules are given up."""
+
+_LEAST_WORDS: Final = 2
+
+
+@lru_cache(maxsize=512)
+def _language(text: str) -> str | None:
+    letters = sum(map(str.isalpha, text))
+    for code, pattern in (("ja", _KANA), ("ko", _HANGUL), ("zh", _HAN)):
+        if len(pattern.findall(text)) > _LEAST_SHARE * letters:
+            return code
+    counts = dict.fromkeys(_FUNCTION_WORDS, 0)
+    for word in _WORD.findall(text):
+        for code in _BY_WORD.get(word.lower(), ()):
+            counts[code] += 1
+    best = max(counts, key=lambda code: counts[code])
+    if counts[best] < _LEAST_WORDS:
+        return None
+    if best != ENGLISH and counts[best] < _MORE * counts[ENGLISH]:
+        return None
+    return best
+
+
+def language_of(text: str) -> str | None:
+    """Return the code of a text's language, for example ``"de"``; None if it is not clear."""
+    return _language(text[:_LONGEST])
+
+
+def other_language(text: str) -> str | None:
+    """Return the name of a text's language if it is clear and not English, for example ``"German"``."""
+    code = language_of(text)
+    return None if code is None or code == ENGLISH else LANGUAGES[code]

@@ -1,0 +1,99 @@
+"""Languages other than English: dates and numbers are read, and what only English rules can read is skipped."""
+
+from __future__ import annotations
+
+import pytest
+
+from rageval_hooks import Turn, evaluate
+from rageval_hooks.score import Skipped
+from rageval_hooks.text.language import language_of
+from tests.local import make_turn
+
+TEXTS = {
+    "de": (
+        "Wann wurde die Brücke in Hamburg eröffnet?",
+        "Die Brücke in Hamburg wurde am 3. März 1974 eröffnet. Sie kostete 12,5 Millionen Mark.",
+        "Das Bauwerk wurde am 3. März 1974 eröffnet und kostete 12,5 Millionen Mark.",
+        "Die Brücke wurde am 4. April 1981 eröffnet.",
+    ),
+    "fr": (
+        "Quand le pont de Lyon a-t-il été ouvert ?",
+        "Le pont de Lyon a été ouvert le 3 mars 1974. Il a coûté 12,5 millions de francs.",
+        "Le pont a été ouvert le 3 mars 1974 et a coûté 12,5 millions de francs.",
+        "Le pont a été ouvert le 4 avril 1981.",
+    ),
+    "es": (
+        "¿Cuándo se abrió el puente de Sevilla?",
+        "El puente de Sevilla se abrió el 3 de marzo de 1974. Costó 12,5 millones de pesetas.",
+        "El puente se abrió el 3 de marzo de 1974 y costó 12,5 millones de pesetas.",
+        "El puente se abrió el 4 de abril de 1981.",
+    ),
+    "it": (
+        "Quando è stato aperto il ponte di Roma?",
+        "Il ponte di Roma è stato aperto il 3 marzo 1974 e costò 12,5 milioni di lire.",
+        "Il ponte è stato aperto il 3 marzo 1974.",
+        "Il ponte è stato aperto il 4 aprile 1981.",
+    ),
+    "pt": (
+        "Quando foi aberta a ponte do Porto?",
+        "A ponte do Porto foi aberta em 3 de março de 1974 e custou 12,5 milhões.",
+        "A ponte foi aberta em 3 de março de 1974.",
+        "A ponte foi aberta em 4 de abril de 1981.",
+    ),
+    "nl": (
+        "Wanneer werd de brug in Rotterdam geopend?",
+        "De brug in Rotterdam werd op 3 maart 1974 geopend. Hij kostte 12,5 miljoen gulden.",
+        "De brug werd op 3 maart 1974 geopend en kostte 12,5 miljoen gulden.",
+        "De brug werd op 4 april 1981 geopend.",
+    ),
+    "zh": (
+        "长江大桥什么时候开通的?",
+        "长江大桥于1974年3月3日开通，耗资1250万元。",
+        "长江大桥于1974年3月3日开通，耗资1250万元。",
+        "长江大桥于1981年4月4日开通。",
+    ),
+    "ja": (
+        "橋はいつ開通しましたか。",
+        "この橋は1974年3月3日に開通しました。費用は1250万円でした。",
+        "この橋は1974年3月3日に開通し、費用は1250万円でした。",
+        "この橋は1981年4月4日に開通しました。",
+    ),
+}
+ENGLISH_ONLY = ["answer_relevance", "concept_completeness", "entity_consistency"]
+
+
+def turn(code: str, response: str) -> Turn:
+    query, passage, *_ = TEXTS[code]
+    return make_turn(response, [passage], query)
+
+
+@pytest.mark.parametrize("code", TEXTS)
+def test_scores_are_sensible_or_skipped_with_the_language(code: str) -> None:
+    """The right answer has no unsupported fact, the wrong one has its date; rules for English do not read either."""
+    right, wrong = (
+        evaluate(turn(code, response), models="lexical", metrics=[*ENGLISH_ONLY, "unsupported_facts", "faithfulness"])
+        for response in TEXTS[code][2:]
+    )
+
+    assert right["unsupported_facts"] == 0, right.score("unsupported_facts")
+    assert wrong["unsupported_facts"] == 1, wrong.score("unsupported_facts")
+    assert right["faithfulness"] > 0.5 > wrong["faithfulness"]
+    skipped = {result.name: result.reason for result in right.results if isinstance(result, Skipped)}
+    assert sorted(skipped) == ENGLISH_ONLY
+    assert all(reason.startswith("language ") for reason in skipped.values())
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("When was the bridge opened?", "en"),
+        ("What does 'die' mean in the German language?", "en"),
+        ("Los Angeles de la Vega was born in Madrid, Spain.", None),
+        ("Acme Corp", None),
+        ("", None),
+        *((texts[0], code) for code, texts in TEXTS.items()),
+    ],
+)
+def test_a_language_is_named_only_if_it_is_clear(text: str, expected: str | None) -> None:
+    """Names and single words of another language do not make an English text foreign."""
+    assert language_of(text) == expected
