@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +12,7 @@ import typer
 from rageval_hooks.cli.ending import resumable
 
 if TYPE_CHECKING:
+    from rageval_hooks.offline.records.record import Record
     from rageval_hooks.offline.scoring import Scored
 
 __all__ = ["score"]
@@ -99,6 +101,9 @@ def score(
     max_cost: Annotated[
         float | None, typer.Option("--max-cost", min=0, metavar="USD", help="Maximum cost of the judge.")
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say about how many requests to the judge there would be, and stop.")
+    ] = False,
     restart: Annotated[
         bool, typer.Option("--restart", help="Ignore an interrupted run, and replace a finished output.")
     ] = False,
@@ -113,11 +118,16 @@ def score(
     from rageval_hooks.offline.jobs.progress import progress_bar
     from rageval_hooks.offline.records.mapping import ColumnMap
     from rageval_hooks.offline.records.source import count_rows
-    from rageval_hooks.offline.scoring import build_pipeline, required_fields, score_file
+    from rageval_hooks.offline.scoring import build_pipeline, estimate, required_fields, score_file
 
     with resumable(output[0]):
         # Errors in options are reported before the rows are counted, which takes a moment for a large file.
         pipeline = build_pipeline(metrics, models, judge, judge_options, threshold or [], concurrency)
+        required = required_fields(pipeline, named=metrics is not None)
+        if dry_run:
+            typer.echo(estimate(_records(file, context, required, mapping, encoding), pipeline).line())
+            typer.echo("dry run: nothing was asked, and nothing was written")
+            raise typer.Exit(0)
         with progress_bar("scoring", count_rows(file)) as advance:
             scored = score_file(
                 file,
@@ -130,7 +140,7 @@ def score(
                 details=details.value,
                 max_calls=max_calls,
                 max_cost=max_cost,
-                required=required_fields(pipeline, named=metrics is not None),
+                required=required,
                 restart=restart,
                 context=context,
                 mapping=ColumnMap.parse(mapping or ()),
@@ -149,6 +159,24 @@ def score(
     elif scored.broken:
         typer.echo(f"rageval-hooks: {scored.broken}. The other scores are written", err=True)
     raise typer.Exit(_status(scored))
+
+
+def _records(
+    file: Path, context: Path | None, required: tuple[str, ...], mapping: list[str] | None, encoding: str | None
+) -> Iterator[Record]:
+    """Yield the usable records of the input."""
+    from rageval_hooks.offline.records.conversations import read_conversation
+    from rageval_hooks.offline.records.mapping import ColumnMap
+    from rageval_hooks.offline.records.reading import Item, read_items
+    from rageval_hooks.offline.records.record import Record
+    from rageval_hooks.offline.records.rows import check_file
+
+    check_file(file)
+    if context is not None:
+        items: Iterator[tuple[int, Item]] = iter(read_conversation(file, context))
+    else:
+        items = read_items(file, required, mapping=ColumnMap.parse(mapping or ()), encoding=encoding)
+    return (item for _, item in items if isinstance(item, Record))
 
 
 def _status(scored: Scored) -> int:

@@ -287,6 +287,16 @@ class TestJudged:
         assert "with another input" in scoring.run(status=2).stderr
         assert "scored 2 turns" in run(*scoring.arguments, "--restart", OPENAI_API_KEY="sk-test").stdout
 
+    def test_a_dry_run(self, file: Path, server: JudgeServer) -> None:
+        """Says how many requests there would be, and makes none."""
+        scoring = Scoring(server, file, "--dry-run")
+        output = scoring.run().stdout
+
+        assert output.startswith("6 turns: about 6 requests to openai:")
+        assert "dry run: nothing was asked" in output
+        assert not server.requests
+        assert not scoring.output.exists()
+
     def test_a_budget(self, file: Path, server: JudgeServer) -> None:
         """The summary says that it is used up; every turn has its local scores."""
         server.otherwise(answer(LABELS))
