@@ -6,8 +6,8 @@ import asyncio
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,7 +17,7 @@ from rageval_hooks.budgets.errors import BudgetSpentError, BudgetUnavailableErro
 from rageval_hooks.budgets.limits import Limit, Unit, parse_limits
 from rageval_hooks.budgets.redis_store import RedisBudget
 from rageval_hooks.budgets.sqlite_store import SQLiteBudget
-from rageval_hooks.budgets.store import BudgetStore, Reserved
+from rageval_hooks.budgets.store import BudgetStore, Refusal, Reserved
 from rageval_hooks.errors import ConfigurationError, JudgeError
 from rageval_hooks.judges.base import AnyMessage, Judge, Judgement
 from rageval_hooks.judges.client.admission import Admission, Gate
@@ -35,15 +35,15 @@ _REST_SECONDS = 5.0
 """After a refusal or an error, the store is not asked for so long."""
 
 _REMEMBERED_CALLS = 50
+_MARGIN = 4.0
+"""Requests that run at the same time are counted with so many times the size of the largest recent one."""
+
 _UNKNOWN_TOKENS = 2000.0
 """Tokens of a call that does not report them, if no other call did."""
 
 
 class _LargestCall:
-    """The largest of the last calls, as an estimate for the next one.
-
-    Several calls run at the same time. A mean would let them exceed the limit together.
-    """
+    """The largest of the last calls, as an estimate for the next one."""
 
     def __init__(self) -> None:
         self._calls: dict[Unit, deque[float]] = {
@@ -60,11 +60,41 @@ class _LargestCall:
         return max(self._calls[unit], default=0.0)
 
 
+class _Lanes:
+    """Requests of one event loop: several at the same time, or one alone."""
+
+    def __init__(self) -> None:
+        self._alone = asyncio.Lock()
+        self._running = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """One of several requests."""
+        self._running += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self._running -= 1
+            if not self._running:
+                self._idle.set()
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """A request that waits until those that run have ended, and what they used is counted."""
+        async with self._alone:
+            await self._idle.wait()
+            yield
+
+
 class SharedBudget(Gate):
     """Admits requests to a judge as long as they fit into limits that processes share.
 
-    A request is counted before it is sent, with the size of the largest of the last ones, and corrected after it. Until
-    the first answer, requests of a process run one at a time. So a process exceeds a limit by one request at most.
+    A request is counted before it is sent, and corrected after it. Requests run at the same time only if each would fit
+    with four times the size of the largest recent one; otherwise, and until the first answer, they run one at a time.
+    So a process exceeds a limit by one request at most.
 
     Args:
         limits: the limits.
@@ -77,7 +107,7 @@ class SharedBudget(Gate):
         self._store = store
         self._model = model
         self._largest = _LargestCall()
-        self._first: PerLoop[asyncio.Lock] = PerLoop(asyncio.Lock)
+        self._lanes: PerLoop[_Lanes] = PerLoop(_Lanes)
         self._lock = ForkSafeLock()
         self._closed_until = 0.0
         self._closed: JudgeError | None = None
@@ -109,30 +139,55 @@ class SharedBudget(Gate):
             BudgetSpentError: the budget is used up.
             BudgetUnavailableError: the counts cannot be read.
         """
-        async with self._one_at_a_time():
-            estimate: dict[Unit, float] = {
-                "calls": 1.0,
-                "tokens": self._largest.get("tokens"),
-                "usd": self._largest.get("usd"),
-            }
-            reserved = await self._reserve(estimate)
-            admission = Admission()
-            try:
-                yield admission
-            finally:
-                used = self._amounts(admission, estimate)
-                changes: dict[Unit, float] = {unit: used[unit] - estimate[unit] for unit in estimate}
-                # Shielded: a call that is cancelled has cost something, too.
-                await asyncio.shield(self._in_thread(lambda: self._correct(reserved, changes)))
+        lanes = await self._lanes.get()
+        if not self._knows_sizes():
+            async with lanes.alone():
+                # Those that waited for the first answer go on together.
+                if not self._knows_sizes():
+                    async with self._one_request() as admission:
+                        yield admission
+                    return
+        estimate = self._estimate(_MARGIN)
+        reserved = await self._reserve(estimate)
+        if isinstance(reserved, Reserved):
+            with lanes.running():
+                async with self._counted(reserved, estimate) as admission:
+                    yield admission
+            return
+        if reserved.limit.unit == "calls":
+            raise self._refused(reserved)
+        # Several large requests might not fit, but one may.
+        async with lanes.alone(), self._one_request() as admission:
+            yield admission
 
     @asynccontextmanager
-    async def _one_at_a_time(self) -> AsyncIterator[None]:
-        """Let one request run at a time until it is known how large requests are."""
-        if self._knows_sizes():
-            yield
-            return
-        async with await self._first.get():
-            yield
+    async def _one_request(self) -> AsyncIterator[Admission]:
+        """Admit a request while no other one of this event loop runs."""
+        estimate = self._estimate(1.0)
+        reserved = await self._reserve(estimate)
+        if isinstance(reserved, Refusal):
+            raise self._refused(reserved)
+        async with self._counted(reserved, estimate) as admission:
+            yield admission
+
+    @asynccontextmanager
+    async def _counted(self, reserved: Reserved, estimate: Mapping[Unit, float]) -> AsyncIterator[Admission]:
+        """Count what a request has used in place of its estimate."""
+        admission = Admission()
+        try:
+            yield admission
+        finally:
+            used = self._amounts(admission, estimate)
+            changes: dict[Unit, float] = {unit: used[unit] - estimate[unit] for unit in estimate}
+            # Shielded: a call that is cancelled has cost something, too.
+            await asyncio.shield(self._in_thread(lambda: self._correct(reserved, changes)))
+
+    def _estimate(self, margin: float) -> dict[Unit, float]:
+        return {
+            "calls": 1.0,
+            "tokens": self._largest.get("tokens") * margin,
+            "usd": self._largest.get("usd") * margin,
+        }
 
     def _knows_sizes(self) -> bool:
         return all(limit.unit == "calls" or self._largest.get(limit.unit) for limit in self._limits)
@@ -156,7 +211,7 @@ class SharedBudget(Gate):
             reason = f"the price of {self._model} is not known, so its budget in USD cannot be kept"
             self._close(BudgetSpentError(reason), float("inf"))
 
-    async def _reserve(self, estimate: Mapping[Unit, float]) -> Reserved:
+    async def _reserve(self, estimate: Mapping[Unit, float]) -> Reserved | Refusal:
         if not self.is_open and self._closed is not None:
             self._count(self._closed)
             raise _copy(self._closed)
@@ -169,17 +224,17 @@ class SharedBudget(Gate):
             raise
         if isinstance(outcome, Reserved):
             self._note(outcome.used)
-            return outcome
-        reason = f"the judge's budget of {outcome.limit} is used up"
-        refusal = BudgetSpentError(reason)
-        self._close(refusal, min(_REST_SECONDS, outcome.resets_in))
-        self._log(
-            outcome.limit.name,
-            f"{reason}: judging stops for {_duration(outcome.resets_in)}; local scores go on",
-            outcome.resets_in,
-        )
-        self._count(refusal)
-        raise refusal
+        return outcome
+
+    def _refused(self, refusal: Refusal) -> BudgetSpentError:
+        """Return why no request is sent for a while."""
+        reason = f"the judge's budget of {refusal.limit} is used up"
+        error = BudgetSpentError(reason)
+        self._close(error, min(_REST_SECONDS, refusal.resets_in))
+        stop = f"{reason}: judging stops for {_duration(refusal.resets_in)}; local scores go on"
+        self._log(refusal.limit.name, stop, refusal.resets_in)
+        self._count(error)
+        return error
 
     def _correct(self, reserved: Reserved, changes: Mapping[Unit, float]) -> None:
         """Count what a request has used; on a thread."""

@@ -20,6 +20,7 @@ from rageval_hooks.budgets.store import Refusal, Reserved
 from rageval_hooks.judges.fake import FakeJudge
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.testing import InMemoryExporter
+from rageval_hooks.turn import Usage
 from tests.budgets.fleet import spend
 from tests.judges.server import JudgeServer, answer
 from tests.local import make_turn
@@ -93,6 +94,31 @@ def test_a_budget_in_usd_needs_a_price() -> None:
     with pytest.raises(ConfigurationError, match="the price of fake:fake is not known"):
         Pipeline.build(judge=FakeJudge(), **settings)
     Pipeline.build(judge=FakeJudge(cost=0.1), **settings)
+
+
+def test_only_the_first_request_runs_alone(tmp_path: Path) -> None:
+    """Until it is answered, it is not known how many tokens a request has. The others then run together."""
+    running, most = 0, [0]
+
+    async def wait(_: Any) -> dict[str, int]:
+        nonlocal running
+        running += 1
+        most.append(running)
+        await asyncio.sleep(0.05)
+        running -= 1
+        return {"value": 1}
+
+    async def ask_all() -> None:
+        judge = with_budget(
+            FakeJudge(wait, usage=Usage(input_tokens=10, output_tokens=10)),
+            {"tokens_per_day": 1000},
+            str(tmp_path / "budget.db"),
+        )
+        await asyncio.gather(*(judge.complete([("user", "?")], Grade) for _ in range(8)))
+
+    asyncio.run(ask_all())
+    assert most[:2] == [0, 1]
+    assert max(most[3:]) > 1
 
 
 def test_redis_needs_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
