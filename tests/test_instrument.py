@@ -239,7 +239,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "unknown metric lists what there is": ({"metrics": ["x"]}, "answer_relevance"),
     "metric that cannot be imported": ({"metrics": ["nowhere.at_all:Metric"]}, "No module named 'nowhere'"),
     "not a metric": ({"metrics": [object()]}, "is not a metric"),
-    "unknown exporter": ({"exporters": ["ote"]}, "Valid: console, jsonl, otel"),
+    "unknown exporter": ({"exporters": ["ote"]}, "Valid: console, datadog, "),
     "unknown models": ({"models": "lexcial"}, "Did you mean 'lexical'"),
     "unknown kind of model": ({"models": {"embeder": "x"}}, "embedder"),
     "no such model folder": ({"models": {"embedder": "/nowhere/at/all"}}, "no such path"),
