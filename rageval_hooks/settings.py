@@ -187,9 +187,9 @@ class Settings(BaseSettings):
             docs/metrics.md.
         cost_rate: a fixed price of 1,000 input or output tokens, in USD, for the score ``cost``. None for the known
             prices of the models, from the package genai-prices (``pip install "rageval-hooks[prices]"``).
-        inline_budget_ms: the longest that a call of the application waits for local scores, in milliseconds. Scores
-            that are ready by then are on the turn's span; the others follow as EVALUATOR spans. With 0, calls never
-            wait.
+        inline_budget_ms: the time for local scores, in milliseconds. Scores that are ready by then are on the turn's
+            span; the others follow as EVALUATOR spans. A call of the application waits for them, at most that long,
+            only if another tracer's span carries the scores or ``on_evaluation`` is set. With 0, every score is late.
         capture_content: False removes questions, passages and answers from spans and from the output of the exporters
             ``console``, ``jsonl`` and those of score APIs. True overrides
             ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT``; None follows that variable.

@@ -365,15 +365,16 @@ class Turn(Data):
 
     @property
     def is_rag(self) -> bool:
-        """True if an answer was to be written from retrieved passages. A retriever that runs alone is not RAG."""
+        """True if an answer was to be written from retrieved passages. A search alone is not RAG."""
         if self.first_half_missing and self.response:
             return True  # the first half may have retrieved something: metrics say what they lack
         if not self.has_retrieval:
             return False
         # Chains, prompts and parsers say nothing, and are recorded with spans="all" only.
         kinds = {step.kind for step in self.steps}.difference(_PLUMBING_KINDS)
-        only_retrieval = bool(kinds) and kinds.issubset(_RETRIEVAL_KINDS)
-        return bool(self.response) or self.status != "ok" or not only_retrieval
+        # A tool that is called by itself, without a model, only searches too.
+        only_searches = bool(kinds) and kinds.issubset((*_RETRIEVAL_KINDS, "tool"))
+        return bool(self.response) or self.status != "ok" or not only_searches
 
     def step_span_id(self, step: Step) -> str | None:
         """Return the id of a step's span as 16 hex digits; None if no span of the step is known.

@@ -153,6 +153,7 @@ def step(kind: str) -> Step:
         (Turn(response="a", steps=(step("retriever"), step("llm"))), True, True),
         (Turn(steps=(step("retriever"),)), True, False),
         (Turn(steps=(step("retriever"), step("reranker"), step("embedding"))), True, False),
+        (Turn(steps=(step("tool"), step("retriever"))), True, False),
         (Turn(steps=(step("retriever"), step("llm"))), True, True),
         (Turn(steps=(step("retriever"),), status="error"), True, True),
         (Turn(response="a", steps=(step("llm"), step("tool"))), False, False),

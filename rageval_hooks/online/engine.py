@@ -20,7 +20,9 @@ from rageval_hooks.models import Models, Role
 from rageval_hooks.online.job import Job, MetricSpec, create_metric, describe_metric
 from rageval_hooks.online.thresholds import Thresholds
 from rageval_hooks.privacy import PrivacyPolicy
+from rageval_hooks.runtime.executors import low_priority
 from rageval_hooks.runtime.suppression import suppress, suppressed
+from rageval_hooks.runtime.threads import give_way, giving_way
 from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped, Stage
 from rageval_hooks.settings import LEXICAL, ModelSettings
 from rageval_hooks.turn import Turn
@@ -160,6 +162,7 @@ class Engine:
         with suppressed():
             # The cheap ones first: they are certain to be ready by a deadline.
             for spec in sorted(job.metrics, key=self._cost):
+                give_way()
                 began = self.clock()
                 computed = self._compute(spec, analysis)
                 if computed is not None:
@@ -223,8 +226,15 @@ class Engine:
         self, job: Job, analysis: TurnAnalysis, stage: Stage, executor: Executor | None, on_part: OnPart | None
     ) -> Evaluation:
         """Compute the local metrics on a thread of an executor."""
-        loop = asyncio.get_running_loop()
-        part, _ = await loop.run_in_executor(executor, lambda: self.evaluate_local(job, analysis, stage))
+
+        def evaluate() -> Evaluation:
+            if stage != "background":
+                return self.evaluate_local(job, analysis, stage)[0]
+            # Late work gives way to other turns' evaluations, and to the application.
+            with low_priority("late"), giving_way():
+                return self.evaluate_local(job, analysis, stage)[0]
+
+        part = await asyncio.get_running_loop().run_in_executor(executor, evaluate)
         part = part.model_copy(update={"id": job.key})
         if on_part is not None:
             await on_part(part)

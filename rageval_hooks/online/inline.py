@@ -1,4 +1,8 @@
-"""The inline stage: evaluation starts when a turn ends, and the caller waits for it at most the inline budget."""
+"""The inline stage: evaluation starts when a turn ends, and its results are on the turn's span if they are in time.
+
+A caller waits for them only if another tracer's span is to have them, since that span ends when the call returns, or
+if ``on_evaluation`` is to be called first.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from typing import Any
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
 from rageval_hooks.runtime.executors import inline_executor, inline_threads
 from rageval_hooks.runtime.fork import reset_in_child
-from rageval_hooks.runtime.threads import Signal, new_lock
+from rageval_hooks.runtime.threads import Signal, giving_way, new_lock
 from rageval_hooks.turn import Turn
 
 __all__ = ["DONE", "Arrival", "InlineStage", "TurnSizes"]
@@ -24,6 +28,9 @@ _WEIGHT = 1 / 16
 """Weight of the newest turn in the running mean of sizes."""
 
 _here = threading.local()
+
+_all_open: set[Arrival] = set()
+"""The evaluations of this process that are in progress."""
 
 
 class Arrival:
@@ -136,13 +143,15 @@ class InlineStage:
         """Forget the parent's evaluations: their threads do not exist in the child."""
         self._open: set[Arrival] = set()
         self._sizes: dict[Arrival, int] = {}
+        _all_open.clear()
 
-    def start(self, evaluate: Callable[[float], None], size: int) -> Arrival | None:
+    def start(self, evaluate: Callable[[float], None], size: int, *, caller_waits: bool) -> Arrival | None:
         """Start an evaluation, in the caller's context but on another thread.
 
         Args:
             evaluate: evaluates a turn; gets the deadline, as a value of ``time.perf_counter()``. Must not raise.
             size: bytes of the turn.
+            caller_waits: True if the caller waits for the results, within the budget.
 
         Returns:
             None if too many evaluations wait already: a metric that ignores the deadline holds the threads.
@@ -152,9 +161,9 @@ class InlineStage:
         if waiting >= self._capacity or (waiting and self._open_bytes() + size > self._max_bytes):
             return None
         now = time.perf_counter()
-        # Behind a queue a caller would wait in vain: its scores arrive on the span all the same, or later.
+        # Behind a queue a caller would wait in vain.
         is_queued = len(_all_open) >= _MAX_WAITERS_PER_THREAD * inline_threads()
-        arrival = Arrival(now if is_queued else now + self.budget)
+        arrival = Arrival(now + self.budget if caller_waits and not is_queued else now)
         # Sets of arrivals change by single, atomic operations: a finalizer may end a turn at any moment.
         self._open.add(arrival)
         self._sizes[arrival] = size
@@ -179,16 +188,14 @@ class InlineStage:
         # A callback that flushes on this thread must not wait for the evaluation that it is part of.
         _here.evaluates = True
         try:
-            evaluate(deadline)
+            with giving_way():
+                evaluate(deadline)
         finally:
             _here.evaluates = False
             self._open.discard(arrival)
             self._sizes.pop(arrival, None)
             _all_open.discard(arrival)
             arrival.finish()
-
-
-_all_open: set[Arrival] = set()
 
 
 def _drain(timeout: float) -> bool:

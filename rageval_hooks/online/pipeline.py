@@ -67,7 +67,7 @@ class Pipeline:
         enabled: False to take no new turns.
         privacy: what may leave the process.
         holds_interrupted: False to submit a turn that waits for a person at once: it will not be resumed here.
-        computes_inline: True if a caller has something to wait for: local metrics or ``on_evaluation``.
+        computes_inline: True if turns have an inline stage: there are local metrics, or ``on_evaluation``.
     """
 
     def __init__(
@@ -180,20 +180,20 @@ class Pipeline:
         return self._selector.begin(context, enabled=self.enabled, selected=selected)
 
     def submit(
-        self, turn: Turn | Callable[[], Turn], context: TurnContext | None = None, *, caller_waits: bool = True
+        self, turn: Turn | Callable[[], Turn], context: TurnContext | None = None, *, computes_inline: bool = True
     ) -> Arrival:
         """Take a turn that has just ended, and start its evaluation. Returns at once.
 
         Args:
             turn: the turn, or a function that builds it on another thread.
             context: the turn's trace context; None for a turn that was not sampled.
-            caller_waits: False if the caller does not wait for scores. The turn then takes no inline thread.
+            computes_inline: False if the turn certainly has no local scores. It then takes no inline thread.
 
         Returns:
             What a caller may wait for, within the inline budget: see :meth:`Arrival.wait`.
         """
         self._counters.begin_turn()
-        arrival = self._stages.start(turn, context, caller_waits)
+        arrival = self._stages.start(turn, context, computes_inline)
         if is_exiting():  # the drain may be over, or may never come
             self.flush(EXIT_DRAIN.timeout)
         return arrival

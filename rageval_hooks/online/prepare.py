@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 
 from rageval_hooks.errors import InputTooLargeError, ModelUnavailableError, OverBudgetError
 from rageval_hooks.metrics.base import Metric
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models import Models
-from rageval_hooks.runtime.executors import low_priority, prepare_executor
+from rageval_hooks.runtime.executors import low_priority, model_executor, prepare_executor
 from rageval_hooks.runtime.suppression import suppressed
+from rageval_hooks.runtime.threads import giving_way, sleep
 from rageval_hooks.turn import Passage, Turn
 
 __all__ = ["Preparation", "Preparer"]
@@ -17,10 +20,16 @@ __all__ = ["Preparation", "Preparer"]
 _MAX_OPEN = 32
 """Preparations of this process that may wait or run. Beyond it turns are not prepared, which costs them time only."""
 
+_HEAD_START = 0.03
+"""Seconds from the end of a retrieval until its passages are analysed: the application sends its prompt first."""
+
 _CANCELLED = float("-inf")
 """A deadline that has always passed."""
 
 _open: set[Preparation] = set()
+
+
+_Step = Callable[[TurnAnalysis], object]
 
 
 class Preparation:
@@ -28,34 +37,45 @@ class Preparation:
 
     Args:
         analysis: an analysis of the query and the passages, without an answer.
-        steps: what to compute, in order.
+        rules: steps that take some milliseconds.
+        passes: steps that need passes of a model.
     """
 
-    def __init__(self, analysis: TurnAnalysis, steps: Sequence[Callable[[TurnAnalysis], object]]) -> None:
+    def __init__(self, analysis: TurnAnalysis, rules: Sequence[_Step], passes: Sequence[_Step]) -> None:
         self.analysis = analysis
-        self._steps = steps
+        self._rules = rules
+        self._passes = passes
+        self._begins_at = time.monotonic() + _HEAD_START
+
+    def start(self) -> None:
+        """Queue the work."""
+        _open.add(self)
+        executor = prepare_executor()
+        executor.submit(self._run, self._rules)
+        # The rules of all turns come first. They would wait behind the passes, and many scores need nothing else.
+        with low_priority("early"):
+            executor.submit(self._run_passes)
 
     def cancel(self) -> None:
         """Stop at the next passage: the turn has ended, and its own evaluation takes over."""
         self.analysis.deadline = _CANCELLED
 
-    def run(self) -> None:
-        """Compute the steps, giving way to evaluations that a caller waits for."""
+    def _run_passes(self) -> None:
         try:
-            with suppressed(), low_priority():
-                for step in self._steps:
-                    self._run(step)
-        except OverBudgetError:
-            return  # cancelled
+            with model_executor().early_series():
+                self._run(self._passes)
         finally:
             _open.discard(self)
 
-    def _run(self, step: Callable[[TurnAnalysis], object]) -> None:
-        try:
-            self.analysis.pause()
-            step(self.analysis)
-        except (InputTooLargeError, ModelUnavailableError):
-            return  # the metric that needs this will say why it is skipped
+    def _run(self, steps: Sequence[_Step]) -> None:
+        """Compute steps, giving way to evaluations of turns that have ended, and to the application."""
+        sleep(self._begins_at - time.monotonic())
+        with suppressed(), low_priority("early"), giving_way(), suppress(OverBudgetError):  # cancelled
+            for step in steps:
+                self.analysis.pause()
+                # The metric that needs what cannot be computed will say why it is skipped.
+                with suppress(InputTooLargeError, ModelUnavailableError):
+                    step(self.analysis)
 
 
 class Preparer:
@@ -68,7 +88,8 @@ class Preparer:
 
     def __init__(self, metrics: Iterable[Metric], models: Models) -> None:
         self._models = models
-        self._steps = _steps([metric for metric in metrics if not metric.asks_judge], models)
+        local = [metric for metric in metrics if not metric.asks_judge]
+        self._rules, self._passes = _steps(local, models)
 
     def start(self, query: str, texts: Iterable[str]) -> Preparation | None:
         """Analyse passages in the background. Returns None if there is nothing to prepare, or too much is waiting.
@@ -78,32 +99,33 @@ class Preparer:
             texts: the passages' texts.
         """
         # Preparation saves time but is never needed, so it is the first thing to give up under load.
-        if not self._steps or len(_open) >= _MAX_OPEN:
+        if not self._rules or len(_open) >= _MAX_OPEN:
             return None
         passages = tuple(Passage(text=text) for text in texts)
         if not passages:
             return None
         analysis = TurnAnalysis(Turn(query=query, passages=passages), self._models)
-        preparation = Preparation(analysis, self._steps)
-        _open.add(preparation)
-        prepare_executor().submit(preparation.run)
+        preparation = Preparation(analysis, self._rules, self._passes)
+        preparation.start()
         return preparation
 
 
-def _steps(metrics: Sequence[Metric], models: Models) -> list[Callable[[TurnAnalysis], object]]:
-    """Return what the local metrics will need of a query and its passages, the most expensive first."""
+def _steps(metrics: Sequence[Metric], models: Models) -> tuple[list[_Step], list[_Step]]:
+    """Return what the local metrics will need of a query and its passages: by rules, and by passes of a model."""
     roles = models.needed(role for metric in metrics for role in metric.models)
-    steps: list[Callable[[TurnAnalysis], object]] = []
+    rules: list[_Step] = []
+    passes: list[_Step] = []
     if not any("passages" in metric.requires for metric in metrics):
-        return steps
-    # Embeddings take most of the time, so they start first: a short answer leaves little of it.
-    if "embedder" in roles:
-        steps += [lambda analysis: analysis.passage_embeddings, lambda analysis: analysis.context_embedding]
-    steps.append(lambda analysis: analysis.passage_indexes)
+        return rules, passes
+    rules.append(lambda analysis: analysis.passage_indexes)
     if "nlp" in roles:
-        steps.append(lambda analysis: analysis.concepts)
+        rules.append(lambda analysis: analysis.concepts)
     if "embedder" in roles:
-        steps.append(lambda analysis: analysis.embed(analysis.turn.query))
+        passes += [
+            lambda analysis: analysis.passage_embeddings,
+            lambda analysis: analysis.context_embedding,
+            lambda analysis: analysis.embed(analysis.turn.query),
+        ]
     if {"embedder", "nlp"} <= roles:
-        steps.append(lambda analysis: analysis.embed_all(analysis.concepts))
-    return steps
+        passes.append(lambda analysis: analysis.embed_all(analysis.concepts))
+    return rules, passes

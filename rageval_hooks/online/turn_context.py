@@ -36,9 +36,11 @@ class TurnContext:
         selected: False if the turn was sampled out.
         probability: with which turns like this one are selected.
         preparations: background work on the turn's passages; a turn may have several retrievers.
+        caller_waits: True if another tracer's span is to have the scores. It ends when the caller's call returns.
     """
 
     __slots__ = (
+        "caller_waits",
         "context",
         "flags",
         "parent_span_id",
@@ -67,6 +69,7 @@ class TurnContext:
         self.selected = selected
         self.probability = probability
         self.preparations: list[Preparation] = []
+        self.caller_waits = False
 
     def span_reference(self) -> SpanReference:
         """Return the turn's own span, to which its scores belong."""

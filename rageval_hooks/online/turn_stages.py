@@ -96,11 +96,16 @@ class TurnStages:
             spool.start()
         return spool
 
-    def start(self, turn: Turn | Callable[[], Turn], context: TurnContext | None, caller_waits: bool = True) -> Arrival:
+    def start(
+        self, turn: Turn | Callable[[], Turn], context: TurnContext | None, computes_inline: bool = True
+    ) -> Arrival:
         """Start the evaluation of a turn. Returns at once, with what a caller may wait for."""
         size = self._sizes.of(turn)
-        if self._has_waiting_caller(turn, caller_waits):
-            arrival = self._inline.start(partial(self._evaluate, turn, context), size)
+        # Such a process may be terminated once the caller has its answer: it waits for the export too.
+        in_child = is_multiprocessing_child()
+        if in_child or (computes_inline and self._computes_inline(turn)):
+            waits = in_child or self._on_evaluation is not None or (context is not None and context.caller_waits)
+            arrival = self._inline.start(partial(self._evaluate, turn, context), size, caller_waits=waits)
             if arrival is not None:
                 return arrival
         if not self.delivery.submit(partial(self._evaluate, turn, context, _ON_WORKER), size):
@@ -129,11 +134,9 @@ class TurnStages:
         """Return the counters of the queues."""
         return {"export": self.delivery.stats(), "evaluate": self._dispatcher.stats()}
 
-    def _has_waiting_caller(self, turn: Turn | Callable[[], Turn], caller_waits: bool) -> bool:
-        """Return True if something is computed that a caller may wait for."""
-        if is_multiprocessing_child():
-            return True  # the process may be terminated once the caller has its answer: export before that
-        return caller_waits and self._has_inline_work and (not isinstance(turn, Turn) or self._is_evaluable(turn))
+    def _computes_inline(self, turn: Turn | Callable[[], Turn]) -> bool:
+        """Return True if a turn may have results that do not need the judge."""
+        return self._has_inline_work and (not isinstance(turn, Turn) or self._is_evaluable(turn))
 
     def _is_evaluable(self, turn: Turn) -> bool:
         return turn.is_rag or self._settings.evaluate_without_retrieval

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cache
-from typing import Any, TypeVar
+from queue import Empty
+from typing import Any, Literal, TypeVar
 
 from rageval_hooks.runtime.fork import reset_in_child
 from rageval_hooks.runtime.threads import Lock, SimpleQueue, new_lock, start_daemon_thread
@@ -53,7 +54,8 @@ class DaemonExecutor(ThreadPoolExecutor):
         super().__init__(max_workers=threads, thread_name_prefix=name)
         self._prepare = prepare
         self._jobs = SimpleQueue()
-        self._low = SimpleQueue()
+        self._waiting = {"early": SimpleQueue(), "late": SimpleQueue()}  # low priority, in this order
+        self._early_series = 0
         self._size = 0
         for index in range(threads):
             # The interpreter may be exiting, or the system may have no further threads.
@@ -62,17 +64,43 @@ class DaemonExecutor(ThreadPoolExecutor):
                 self._size += 1
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """Run ``fn`` on one of the threads. Inside :func:`low_priority` it waits for all other work."""
+        """Run ``fn`` on one of the threads. Inside :func:`low_priority` it waits for more important work."""
         future: Future[T] = Future()
         job = (future, lambda: fn(*args, **kwargs))
         if not self._size:
             _perform(*job)
-        elif getattr(_caller, "low_priority", False):
-            self._low.put(job)
+        elif priority := getattr(_caller, "low_priority", None):
+            self._waiting[priority].put(job)
             self._jobs.put(_LOW)
         else:
             self._jobs.put(job)
         return future
+
+    @property
+    def has_queue(self) -> bool:
+        """True if work waits for a thread."""
+        return not self._jobs.empty()
+
+    def is_free_within(self, timeout: float) -> bool:
+        """Return True if a thread is free within some seconds; low-priority work that waits does not count."""
+        probe = self.submit(_nothing)
+        try:
+            probe.result(timeout)
+        except TimeoutError:
+            probe.cancel()
+            return False
+        return True
+
+    @contextmanager
+    def early_series(self) -> Iterator[None]:
+        """Submit several early jobs, one after the other; late work does not come between them."""
+        self._early_series += 1
+        try:
+            with low_priority("early"):
+                yield
+        finally:
+            self._early_series -= 1
+            self._jobs.put(_CONTINUE)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Let the threads end after the work that is queued; never waits."""
@@ -84,7 +112,7 @@ class DaemonExecutor(ThreadPoolExecutor):
             self._prepare()
         owed = 0  # low-priority jobs that may run once nothing else is queued
         while True:
-            if owed and self._jobs.empty():
+            if owed and self._jobs.empty() and self._may_perform_low():
                 owed -= 1
                 self._perform_low()
                 continue
@@ -96,28 +124,45 @@ class DaemonExecutor(ThreadPoolExecutor):
             if item is _LOW:
                 owed += 1
                 continue
+            if item is _CONTINUE:
+                continue
             _perform(*item)
             del item  # or the thread would keep the last job's data alive while it waits
 
+    def _may_perform_low(self) -> bool:
+        return not self._early_series or not self._waiting["early"].empty()
+
     def _perform_low(self) -> None:
-        _perform(*self._low.get())
+        while True:
+            for queue in self._waiting.values():
+                with suppress(Empty):  # another thread may take what is there
+                    return _perform(*queue.get_nowait())
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 _STOP = object()
+_CONTINUE = object()
 _LOW = object()
-"""An entry of the queue that announces one job of the low-priority queue."""
+"""An entry of the queue that announces one job of low priority."""
 
 _caller = threading.local()
 
 
 @contextmanager
-def low_priority() -> Iterator[None]:
-    """Give way: what this thread submits to executors in this block runs after all other work."""
-    _caller.low_priority = True
+def low_priority(kind: Literal["early", "late"]) -> Iterator[None]:
+    """Give way: what this thread submits to executors in this block runs after all other work.
+
+    Args:
+        kind: ``early`` for what a turn in progress will need, ``late`` for turns that have ended, which comes last.
+    """
+    _caller.low_priority = kind
     try:
         yield
     finally:
-        _caller.low_priority = False
+        _caller.low_priority = None
 
 
 def _perform(future: Future[Any], call: Callable[[], Any]) -> None:

@@ -10,13 +10,34 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Literal, Protocol
 
-__all__ = ["Lock", "Signal", "SimpleQueue", "current_thread_id", "new_lock", "patched_by", "start_daemon_thread"]
+__all__ = [
+    "Lock",
+    "Signal",
+    "SimpleQueue",
+    "current_thread_id",
+    "give_way",
+    "giving_way",
+    "new_lock",
+    "patched_by",
+    "sleep",
+    "start_daemon_thread",
+]
 
 _POLL = 0.002
 """Seconds between two checks of a signal in a patched process."""
+
+_LONGEST_HOLD = 0.001
+_PAUSE = 0.0002
+"""Seconds that a background thread computes without a pause, and the length of the pause.
+
+A thread that waits for the interpreter's lock gets it after 5 ms, if the thread that has it does not let it go before.
+An application that streams an answer waits for the lock with every piece. A pause of no length would not do: the thread
+would take the lock again before the one that waits for it is awake.
+"""
 
 
 class Lock(Protocol):
@@ -109,3 +130,31 @@ class Signal:
                 return False
             time.sleep(min(_POLL, left))
         return True
+
+
+def sleep(seconds: float) -> None:
+    """Sleep on a thread of ours; do nothing if the time is not positive."""
+    if seconds > 0:
+        _original("time", "sleep")(seconds)
+
+
+_background = threading.local()
+
+
+@contextmanager
+def giving_way() -> Iterator[None]:
+    """Make :func:`give_way` effective on this thread: it computes for the background, next to an application."""
+    _background.since = time.perf_counter()
+    try:
+        yield
+    finally:
+        del _background.since
+
+
+def give_way() -> None:
+    """Let the application's threads run for a moment, if this is a background thread that did not for a millisecond."""
+    since = getattr(_background, "since", None)
+    if since is None or time.perf_counter() - since < _LONGEST_HOLD:
+        return
+    sleep(_PAUSE)
+    _background.since = time.perf_counter()

@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from rageval_hooks.runtime.threads import give_way
+
 __all__ = [
     "MAX_COUNTED_CHARACTERS",
     "MAX_EMBEDDED_CHARACTERS",
@@ -83,10 +85,17 @@ def scan(pattern: re.Pattern[str], text: str, start: int = 0, end: int | None = 
     A match never crosses the border of two pieces. Positions are those of the whole text.
     """
     end = len(text) if end is None else end
+    give_way()
     # Most texts are one piece. Without a generator around it, a match costs half as much.
     if end - start <= PIECE_CHARACTERS:
         return pattern.finditer(text, start, end)
-    return (found for piece in pieces(text, start, end) for found in pattern.finditer(text, *piece))
+    return _scan_pieces(pattern, text, start, end)
+
+
+def _scan_pieces(pattern: re.Pattern[str], text: str, start: int, end: int) -> Iterator[re.Match[str]]:
+    for piece in pieces(text, start, end):
+        give_way()
+        yield from pattern.finditer(text, *piece)
 
 
 def substitute(pattern: re.Pattern[str], replace: Callable[[re.Match[str]], str], text: str) -> str:

@@ -34,9 +34,10 @@ def names(exporter):
 
 
 def clean_environment() -> dict[str, str]:
-    """Return the environment without settings of OpenTelemetry, Phoenix or ours."""
+    """Return the environment without settings of OpenTelemetry and Phoenix, and with one of ours."""
     foreign = ("OTEL_", "RAGEVAL_", "PHOENIX_", "OPENINFERENCE_")
-    return {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+    return {**kept, "RAGEVAL_INLINE_BUDGET_MS": "20000"}  # as in tests/conftest.py
 
 
 def run(script: str, **environment: str) -> subprocess.CompletedProcess[str]:

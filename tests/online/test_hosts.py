@@ -76,7 +76,7 @@ def tick():
         ticks.append(1)
         gevent.sleep(0.001)
 
-handle = rageval_hooks.instrument(metrics=[slow], exporters=[])
+handle = rageval_hooks.instrument(metrics=[slow], exporters=[], on_evaluation=lambda evaluation: None)
 asking = gevent.spawn(lcel().invoke, "question")
 gevent.spawn(tick)
 asking.join(timeout=30)

@@ -1,4 +1,4 @@
-"""The request path: a call waits for local scores at most as long as its budget, and passages are prepared early."""
+"""The request path: calls wait for local scores only where they must, and passages are prepared early."""
 
 from __future__ import annotations
 
@@ -51,12 +51,27 @@ def streamed_call() -> None:
 
 
 @pytest.mark.parametrize("call", [sync_call, async_call, streamed_call])
-def test_a_metric_that_takes_forever_delays_the_call_by_the_budget_only(
+def test_a_call_does_not_wait_for_its_scores(call: Callable[[], None], gate: threading.Event) -> None:
+    """They are on the turn's span all the same: that is written once they are there, or the budget is used up."""
+    exporter = InMemoryExporter()
+    with rageval_hooks.instrument(metrics=[blocking(gate)], exporters=[exporter], inline_budget_ms=60_000) as handle:
+        call()  # would take 30 seconds
+        assert exporter.evaluations == []
+        gate.set()
+        assert handle.flush(30)
+
+    assert [(evaluation.stage, len(evaluation.scores)) for evaluation in exporter.evaluations] == [("inline", 1)]
+
+
+@pytest.mark.parametrize("call", [sync_call, async_call, streamed_call])
+def test_a_metric_that_takes_forever_delays_a_callback_by_the_budget_only(
     call: Callable[[], None], gate: threading.Event
 ) -> None:
-    """The call returns while the metric still computes; the score arrives later."""
+    """With ``on_evaluation`` a call waits for scores, but not while the metric still computes."""
     exporter = InMemoryExporter()
-    with rageval_hooks.instrument(metrics=[blocking(gate)], exporters=[exporter], inline_budget_ms=50) as handle:
+    with rageval_hooks.instrument(
+        metrics=[blocking(gate)], exporters=[exporter], inline_budget_ms=50, on_evaluation=lambda evaluation: None
+    ) as handle:
         started = time.monotonic()
         call()
         took = time.monotonic() - started
@@ -69,7 +84,7 @@ def test_a_metric_that_takes_forever_delays_the_call_by_the_budget_only(
 
 
 def test_scores_that_are_ready_in_time_are_on_the_turn() -> None:
-    """There is one evaluation, the inline one, and it was there when the call returned."""
+    """There is one evaluation, the inline one, and the callback had it when the call returned."""
     seen: list[Evaluation] = []
     exporter = InMemoryExporter()
     with rageval_hooks.instrument(metrics=["latency"], exporters=[exporter], on_evaluation=seen.append) as handle:
@@ -95,7 +110,9 @@ def test_with_a_budget_of_zero_calls_never_wait() -> None:
 
 def test_a_call_does_not_wait_behind_a_queue(gate: threading.Event) -> None:
     """With many evaluations in progress the budget is not spent on waiting in vain."""
-    with rageval_hooks.instrument(metrics=[blocking(gate)], exporters=[], inline_budget_ms=200) as handle:
+    with rageval_hooks.instrument(
+        metrics=[blocking(gate)], exporters=[], inline_budget_ms=200, on_evaluation=lambda evaluation: None
+    ) as handle:
         for _ in range(20):
             asyncio.run(asyncio.wait_for(lcel().ainvoke(QUESTION), 30))
         started = time.monotonic()

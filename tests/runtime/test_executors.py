@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from rageval_hooks.runtime.executors import DaemonExecutor, ForkSafeLock, model_executor
+from rageval_hooks.runtime.executors import DaemonExecutor, ForkSafeLock, low_priority, model_executor
 from tests.interpreter import run_script
 
 
@@ -85,3 +85,48 @@ def test_a_preparation_that_fails_does_not_lose_work() -> None:
 
     assert executor.submit(lambda: 7).result(timeout=30) == 7
     executor.shutdown()
+
+
+def test_early_work_comes_before_late_work_and_after_all_other() -> None:
+    """What a turn in progress will need comes before the scores of turns that have ended."""
+    executor = DaemonExecutor(1, "test-priorities")
+    gate = threading.Event()
+    order: list[str] = []
+    executor.submit(gate.wait, 30)
+    with low_priority("late"):
+        executor.submit(order.append, "late")
+    with low_priority("early"):
+        executor.submit(order.append, "early")
+    last = executor.submit(order.append, "normal")
+    gate.set()
+    last.result(30)
+    with low_priority("late"):
+        executor.submit(order.append, "end").result(30)
+
+    assert order == ["normal", "early", "late", "end"]
+
+
+def test_late_work_does_not_interrupt_an_early_series() -> None:
+    """A series submits one job after the other: between two of them nothing is queued."""
+    executor = DaemonExecutor(1, "test-series")
+    order: list[str] = []
+    with executor.early_series():
+        executor.submit(order.append, "early 1").result(30)
+        with low_priority("late"):
+            late = executor.submit(order.append, "late")
+        with low_priority("early"):
+            executor.submit(order.append, "early 2").result(30)
+    late.result(30)
+
+    assert order == ["early 1", "early 2", "late"]
+
+
+def test_an_executor_says_whether_it_is_free_soon() -> None:
+    """Low-priority work that waits does not count: it gives way."""
+    executor = DaemonExecutor(1, "test-free")
+    assert executor.is_free_within(30)
+    gate = threading.Event()
+    executor.submit(gate.wait, 30)
+    assert not executor.is_free_within(0.01)
+    gate.set()
+    assert executor.is_free_within(30)

@@ -49,6 +49,7 @@ def look_for_other_span(run: Run, recording: Recording, find: Find) -> None:
         if found is not None:
             recording.other_span = found
             if shares_spans(recording):
+                recording.selection.caller_waits = True
                 _name_once(found)
     if run is root or run.kind not in _STEPS or not shares_spans(recording):
         return

@@ -78,7 +78,7 @@ def _submit(recording: Recording) -> Arrival | None:
     build = _build_later(recording)
     if build is None:
         return None
-    arrival = recording.owner.submit(build, recording.selection, caller_waits=computed_inline)
+    arrival = recording.owner.submit(build, recording.selection, computes_inline=computed_inline)
     return arrival if computed_inline else None
 
 

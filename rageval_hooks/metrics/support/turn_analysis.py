@@ -16,7 +16,9 @@ from rageval_hooks.models.embedder import SHORT, Embedder
 from rageval_hooks.models.embedding import Embedding, keep_words
 from rageval_hooks.models.lexical import LexicalEmbedding
 from rageval_hooks.models.nlp import Entity
+from rageval_hooks.runtime.executors import inline_executor, model_executor
 from rageval_hooks.runtime.lazy import cached_property
+from rageval_hooks.runtime.threads import give_way
 from rageval_hooks.settings import LEXICAL
 from rageval_hooks.text.facts import Fact, FactIndex, entity_supported, index_facts, merge_indexes, unsupported_facts
 from rageval_hooks.text.language import other_language
@@ -35,6 +37,11 @@ _BATCH: Final = 16
 _MAX_UNPREPARED: Final = 1_500
 """Characters of passages that are embedded while a caller waits: about 80 ms on two cores. More were not prepared
 because the machine is busy, or because nothing retrieved them."""
+
+_MAX_QUEUE_SHARE: Final = 0.3
+_MAX_QUEUE_SHARE_OF_MANY: Final = 0.05
+"""Share of the remaining time that is spent waiting for the model thread while it works for other turns: if no further
+turn waits for this thread, and if one does."""
 
 _MAX_ONE_WINDOW: Final = 20_000
 """Characters beyond which passages certainly do not fit one window together."""
@@ -70,11 +77,13 @@ class TurnAnalysis:
         self.response = ResponseText(turn)
         self._clock = clock
         self._embeddings: dict[str, AnyEmbedding] = {}
+        self._is_model_busy = False
 
     def patient(self) -> TurnAnalysis:
         """Drop the deadline and wait for models, for work in the background. What was computed is kept."""
         self.deadline = None
         self.wait = True
+        self._is_model_busy = False
         return self
 
     def adopt(self, earlier: TurnAnalysis) -> None:
@@ -85,13 +94,14 @@ class TurnAnalysis:
             self.__dict__["concepts"] = concepts
 
     def pause(self) -> None:
-        """Stop here if the time is used up.
+        """Stop here if the time is used up; let other threads run for a moment.
 
         Raises:
             OverBudgetError: the time is used up.
         """
         if self.deadline is not None and self._clock() >= self.deadline:
             raise OverBudgetError
+        give_way()
 
     # -- the response
 
@@ -224,6 +234,8 @@ class TurnAnalysis:
         """Embed several texts of this turn, the short ones in batches."""
         embedder = self.models.embedder(wait=self.wait)
         new = [text for text in dict.fromkeys(texts) if text not in self._embeddings]
+        if new:
+            self._wait_for_model()
         short = [text for text in new if len(text) <= SHORT]
         # A batch of one text costs more than the text alone.
         if len(short) > 1 and isinstance(embedder, Embedder):
@@ -250,20 +262,43 @@ class TurnAnalysis:
             OverBudgetError: the time is used up.
         """
         _check_size(self.turn.texts(), MAX_EMBEDDED_CHARACTERS)
-        self._check_time()
+        self._check_unprepared()
         return [self._passage_embedding(passage) for passage in self.turn.passages]
 
-    def _check_time(self) -> None:
+    def _check_unprepared(self) -> None:
         """Stop if a caller waits and many passages are not embedded yet: it would wait in vain.
 
         Raises:
             OverBudgetError: the passages that were not prepared take longer than a usual inline budget.
         """
-        if self.deadline is None or not isinstance(self.models.embedder(wait=self.wait), Embedder):
+        if self.deadline is None or not self._has_model():
             return
         new = [passage.text for passage in self.turn.passages if self.models.cache.get(passage.text) is None]
         if sum(map(len, new)) > _MAX_UNPREPARED:
             raise OverBudgetError
+        if new:
+            self._wait_for_model()
+
+    def _wait_for_model(self) -> None:
+        """Stop if a caller waits and the model thread works for other turns: behind a queue it would wait in vain.
+
+        Raises:
+            OverBudgetError: the model thread is busy.
+        """
+        if self.deadline is None or not self._has_model():
+            return
+        # Asked once: every other metric that embeds would wait for the same queue.
+        if not self._is_model_busy:
+            # Other turns that wait for this thread have scores that need no model.
+            share = _MAX_QUEUE_SHARE_OF_MANY if inline_executor().has_queue else _MAX_QUEUE_SHARE
+            left = self.deadline - self._clock()
+            self._is_model_busy = not model_executor().is_free_within(share * left)
+        if self._is_model_busy:
+            raise OverBudgetError
+
+    def _has_model(self) -> bool:
+        """Return True if texts are embedded by a model, not in the lexical tier."""
+        return isinstance(self.models.embedder(wait=self.wait), Embedder)
 
     def _passage_embedding(self, passage: Passage) -> AnyEmbedding:
         cache = self.models.cache

@@ -49,7 +49,7 @@ class _Collector(Pipeline):
         self.computes_inline = True  # a turn is built, and handed over, before its call returns
 
     def submit(
-        self, turn: Turn | Callable[[], Turn], context: TurnContext | None = None, *, caller_waits: bool = True
+        self, turn: Turn | Callable[[], Turn], context: TurnContext | None = None, *, computes_inline: bool = True
     ) -> Arrival:
         """Keep a turn that has just ended."""
         captured = otel_context.get_value(_KEY, context.context) if context is not None else None

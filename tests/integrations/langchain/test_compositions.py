@@ -124,6 +124,21 @@ class TestChains:
         assert not turn.is_rag
         assert captured.handle.stats()["evaluated"] == 0
 
+    def test_a_search_tool_on_its_own_is_no_turn_that_is_evaluated(self, captured: Captured) -> None:
+        """What a tool returns to the application's own code is not an answer."""
+
+        @tool
+        def search(query: str) -> str:
+            """Search."""
+            return "\n".join(document.page_content for document in retriever().invoke(query))
+
+        search.invoke(QUESTION)
+
+        turn = captured.turn
+        assert ids(turn) == ["d1", "d2"]
+        assert turn.response == ""
+        assert captured.handle.stats()["evaluated"] == 0
+
     def test_a_retrieval_without_results_is_a_turn(self, captured: Captured) -> None:
         """A turn counts as RAG even if its retriever found nothing."""
         lcel("I do not know.", documents=[]).invoke(QUESTION)

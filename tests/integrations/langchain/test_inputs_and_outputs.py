@@ -63,6 +63,11 @@ OUTPUTS: dict[str, tuple[Any, str]] = {
     "result": ({"query": "When?", "result": "In 2019."}, "In 2019."),
     "the only string": ({"reply": "In 2019.", "documents": FACTS}, "In 2019."),
     "a message in a mapping": ({"response": AIMessage("In 2019.")}, "In 2019."),
+    "blocks next to other texts": (
+        {"rewritten": "opening year", "answer": [{"type": "text", "text": "In 2019."}]},
+        "In 2019.",
+    ),
+    "blocks under another key": ({"reply": [{"type": "text", "text": "In 2019."}], "hits": 2}, "In 2019."),
     "agent state": (
         {"messages": [HumanMessage("When?"), AIMessage("In 2019.")]},
         "In 2019.",

@@ -17,7 +17,14 @@ from rageval_hooks.integrations.langchain.payloads.documents import (
     passage_from,
     passages_of,
 )
-from rageval_hooks.integrations.langchain.payloads.rendering import as_json, as_text, content_text, role_of, tool_text
+from rageval_hooks.integrations.langchain.payloads.rendering import (
+    as_json,
+    as_text,
+    content_text,
+    is_content,
+    role_of,
+    tool_text,
+)
 from rageval_hooks.integrations.langchain.payloads.states import fields_by_name, fields_of, is_structured_answer
 
 __all__ = [
@@ -34,6 +41,7 @@ __all__ = [
     "document_lists",
     "fields_by_name",
     "fields_of",
+    "is_content",
     "is_message",
     "is_structured_answer",
     "new_document_lists",

@@ -9,11 +9,11 @@ from langchain_core.documents import Document
 from langchain_core.messages import BaseMessage
 from langchain_core.prompt_values import PromptValue
 
-from rageval_hooks.integrations.capture.values import is_a
+from rageval_hooks.integrations.capture.values import is_a, or_else
 from rageval_hooks.integrations.langchain.payloads.copying import DocumentSnapshot
 from rageval_hooks.runtime.jsonable import json_text
 
-__all__ = ["as_json", "as_text", "content_text", "role_of", "tool_text"]
+__all__ = ["as_json", "as_text", "content_text", "is_content", "role_of", "tool_text"]
 
 # LangChain's names of message types, and the roles of model APIs. Chunks of a stream are named after their class.
 _ROLES = {"human": "user", "ai": "assistant", "AIMessageChunk": "assistant", "HumanMessageChunk": "user"}
@@ -38,6 +38,15 @@ def _block_text(block: Any) -> str:
     """Return the text of a block: a string, or {"type": "text", "text": "…"}. Images and tool calls have no text."""
     text = block.get("text") if is_a(block, Mapping) else block
     return str.__str__(text) if is_a(text, str) else ""
+
+
+@or_else(False)
+def is_content(value: Any) -> bool:
+    """Return True if a value is the content of a message as blocks, with some text."""
+    # [{"type": "reasoning", "summary": []}, {"type": "text", "text": "It opened in 1869."}]
+    if not isinstance(value, (list, tuple)) or not content_text(value):
+        return False
+    return all(isinstance(block, Mapping) and isinstance(block.get("type"), str) for block in value)
 
 
 def tool_text(output: Any) -> str:

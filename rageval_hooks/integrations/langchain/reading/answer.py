@@ -13,7 +13,13 @@ from langchain_core.messages import AIMessage, BaseMessage
 
 from rageval_hooks.integrations.capture.authorship import carries
 from rageval_hooks.integrations.capture.values import is_a, or_else
-from rageval_hooks.integrations.langchain.payloads import as_json, content_text, fields_by_name, is_structured_answer
+from rageval_hooks.integrations.langchain.payloads import (
+    as_json,
+    content_text,
+    fields_by_name,
+    is_content,
+    is_structured_answer,
+)
 from rageval_hooks.integrations.langchain.reading.question import MESSAGE_KEYS, query_of, strings_in
 from rageval_hooks.integrations.langchain.reading.replies import new_reply
 
@@ -45,6 +51,8 @@ def answer_of(value: Any, given: Any = None, written: Sequence[str] = (), stream
         return content_text(value.content)
     if isinstance(value, Mapping):
         return _answer_in_mapping(value, given, written, streamed)
+    if is_content(value):
+        return content_text(value)
     if isinstance(value, (list, tuple)):
         return new_reply(value, given, given, written)
     if is_structured_answer(value):
@@ -84,7 +92,7 @@ def _under_answer_key(fields: Mapping[Any, Any], given: Any, is_answer: Callable
 
 def _is_certain_answer(key: str, item: Any) -> bool:
     """Return True if the value under an answer key is certainly an answer. An object may be a verdict about one."""
-    if is_a(item, (str, BaseMessage)):
+    if is_a(item, (str, BaseMessage)) or is_content(item):
         return True
     return key == "answer" and bool(is_structured_answer(item))
 
@@ -164,7 +172,7 @@ def _answer_under_other_key(
 def _new_strings(fields: Mapping[Any, Any], given: Any) -> list[str]:
     """Return the texts of a mapping that were not in the input already."""
     passed_through = {"", query_of(given), *strings_in(fields_by_name(given))}
-    items = [item for item in fields.values() if is_a(item, (str, AIMessage))]
+    items = [item for item in fields.values() if is_a(item, (str, AIMessage)) or is_content(item)]
     texts = [str(answer_of(item)) for item in items]
     return [text for text in texts if text not in passed_through]
 

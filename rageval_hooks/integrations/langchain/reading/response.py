@@ -80,6 +80,9 @@ def response_of(
         # The state of a waiting graph may have the answer of an earlier turn.
         is_of_this_turn = any(carries(returned, text) for text in _written_texts(models))
         return returned if is_of_this_turn else ""
+    # A search tool that the application calls by itself returns passages. No model wrote anything.
+    if root.kind == "tool" and not models:
+        return ""
     # A chain that returns an empty text has answered nothing, whatever its models wrote on the way.
     if returned or is_a(root.output, (str, BaseMessage)):
         return returned
