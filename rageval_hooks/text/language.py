@@ -30,14 +30,16 @@ LANGUAGES: Final = {
 
 # Words that are frequent in one language; some are words of two, and count for both.
 _FUNCTION_WORDS: Final = {
-    "en": "the of and to in is was that for it on with as are this be by from at which what who when how where an were",
+    "en": "the of and to in is was that for it on with as are this be by from at which what who when how where an were "
+    "do does did you your can could should would have has had not or if they their there he she his her we i me my "
+    "but about into than then more no so will may also",
     "de": "der die das und ist war den dem des ein eine einen nicht mit auf für von zu im wurde wann wie wer auch sich "
     "sie er es als bei nach über",
     "fr": "le la les des du et est était un une dans pour que qui sur avec par au aux il elle ce cette ne pas quand où "
     "été en plus",
     "es": "el la los las de del y es era un una en por para que con se su al lo como no cuándo quién dónde más fue",
     "it": "il lo la gli le di del della e è era un una in per che con si al alla da non quando chi dove nel sono più",
-    "pt": "o a os as de do da e é era um uma em por para que com se ao no na não quando quem onde mais foi dos das",
+    "pt": "o os de da e é era um uma em por para que com se ao na não quando quem onde mais foi dos das",
     "nl": "de het een en is was van in op voor met dat die niet te zijn werd wanneer wie waar hoe ook bij aan door",
 }
 _BY_WORD: Final[dict[str, tuple[str, ...]]] = {
