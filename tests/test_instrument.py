@@ -348,10 +348,12 @@ def test_the_public_names() -> None:
         "UnknownNameError",
         "Usage",
         "__version__",
+        "ascore_dataset",
         "evaluate",
         "evaluate_conversation",
         "instrument",
         "metric",
+        "score_dataset",
         "start_turn",
     ]
 

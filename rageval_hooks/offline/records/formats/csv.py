@@ -20,7 +20,7 @@ from rageval_hooks.offline.records.rows import BadRow, Row
 __all__ = ["Csv", "check_header"]
 
 # "=1+1", "@SUM(A1)", and texts that are escaped already, such as "'=1+1"; also with the wide signs of East Asia
-_FORMULA = re.compile("'*[=+\\-@\t\r＝＋－＠]")
+_FORMULA = re.compile("\\A'*[=+\\-@\t\r＝＋－＠]")
 # -0.25, +3e-7
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 _DELIMITERS = ",;\t|"
