@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["scored_frame"]
 
+_TURN_COLUMNS = ("id", "query", "response", "passages", "reference")
+
 
 def scored_frame(dataset: Dataset) -> pandas.DataFrame:
     """Return the rows with their scores.
@@ -72,16 +74,17 @@ def _frame_class() -> Any:
 
 
 def _turn_columns(records: Sequence[Record | None]) -> dict[str, list[Any]]:
-    turns = [None if record is None else record.turn for record in records]
-    columns: dict[str, list[Any]] = {
-        "id": [None if record is None else record.id for record in records],
-        "query": [turn and turn.query for turn in turns],
-        "response": [turn and turn.response for turn in turns],
-        "passages": [turn and [passage.text for passage in turn.passages] for turn in turns],
-    }
-    if any(turn is not None and turn.reference is not None for turn in turns):
-        columns["reference"] = [turn and turn.reference for turn in turns]
-    return columns
+    rows = [_turn_row(record) if record is not None else {} for record in records]
+    columns = {name: [row.get(name) for row in rows] for name in _TURN_COLUMNS}
+    has_references = any(reference is not None for reference in columns["reference"])
+    return columns if has_references else {name: columns[name] for name in _TURN_COLUMNS if name != "reference"}
+
+
+def _turn_row(record: Record) -> dict[str, Any]:
+    turn = record.turn
+    passages = [passage.text for passage in turn.passages]
+    values = (record.id, turn.query, turn.response, passages, turn.reference)
+    return dict(zip(_TURN_COLUMNS, values, strict=True))
 
 
 def _score_columns(records: Sequence[Record | None]) -> tuple[dict[str, list[Any]], dict[str, str]]:

@@ -1,4 +1,4 @@
-"""Scoring a dataset in memory, on a thread of its own, so that it also works where an event loop runs already."""
+"""Scoring a dataset in memory, on a separate thread, so that it works in a notebook, which has a running event loop."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A worker process: computes local metrics for the records that it reads, until its input ends.
 
-The parent starts it as a program of its own and not by ``multiprocessing``, which would import the user's script again
+The parent starts it as a separate program and not by ``multiprocessing``, which would import the user's script again
 or copy a process with threads.
 """
 

@@ -198,7 +198,7 @@ class _Worker:
     async def close(self) -> None:
         if self._process.stdin is not None:
             self._process.stdin.close()
-        # A worker that computes would go on to the end of its task; nobody waits for it after an error.
+        # A worker that computes would go on to the end of its task; after an error, its result is not needed.
         if self._waiting and self._process.returncode is None:
             self._process.kill()
         try:
