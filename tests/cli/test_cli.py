@@ -13,7 +13,7 @@ import pytest
 
 import rageval_hooks
 from tests.exporters.test_providers import Collector, collector  # noqa: F401 - a fixture
-from tests.judges.server import JudgeServer, answer
+from tests.judges.server import JudgeServer, answer, nonce_of
 from tests.offline.scored import record, write
 from tests.online.test_judge_stage import LABELS
 
@@ -142,7 +142,8 @@ class TestDemo:
     def test_answers_are_judged_on_request(self) -> None:
         """The scores of TRACe are next to the local ones, also in the spans."""
         with JudgeServer() as server:
-            server.otherwise(answer(LABELS))
+            # The application's model is on the same server; only a judge is asked for a nonce.
+            server.otherwise(lambda asked: answer(LABELS if nonce_of(asked.prompt) else {"answer": "55 minutes"}))
             output = run(
                 "demo",
                 "--json",

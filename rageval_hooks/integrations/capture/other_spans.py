@@ -45,20 +45,29 @@ def look_for_other_span(run: Run, recording: Recording, find: Find) -> None:
     """
     root = recording.root
     if root.framework is run.framework and (recording.other_span is None or run is root):
-        found = _valid(find(root, recording))
-        if found is not None:
-            recording.other_span = found
-            if shares_spans(recording):
-                recording.selection.caller_waits = True
-                _name_once(found)
-    if run is root or run.kind not in _STEPS or not shares_spans(recording):
+        _look_for_root(recording, find)
+    if run is not root and run.kind in _STEPS and shares_spans(recording):
+        _look_for_step(run, recording, find)
+
+
+def _look_for_root(recording: Recording, find: Find) -> None:
+    found = _valid(find(recording.root, recording))
+    if found is None:
         return
-    found = _valid(find(run, recording))
-    if found is not None:
-        context = found.get_span_context()
-        run.details = {**(run.details or {}), "span_id": f"{context.span_id:016x}"}
-        recording.other_context = recording.other_context or context
+    recording.other_span = found
+    if shares_spans(recording):
+        recording.selection.caller_waits = True
         _name_once(found)
+
+
+def _look_for_step(run: Run, recording: Recording, find: Find) -> None:
+    found = _valid(find(run, recording))
+    if found is None:
+        return
+    context = found.get_span_context()
+    run.details = {**(run.details or {}), "span_id": f"{context.span_id:016x}"}
+    recording.other_context = recording.other_context or context
+    _name_once(found)
 
 
 def _valid(span: Span | None) -> Span | None:

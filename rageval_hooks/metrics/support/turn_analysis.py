@@ -233,18 +233,25 @@ class TurnAnalysis:
     def embed_all(self, texts: Sequence[str]) -> None:
         """Embed several texts of this turn, the short ones in batches."""
         embedder = self.models.embedder(wait=self.wait)
-        new = [text for text in dict.fromkeys(texts) if text not in self._embeddings]
+        new = self._new(texts)
         if new:
             self._wait_for_model()
-        short = [text for text in new if len(text) <= SHORT]
-        # A batch of one text costs more than the text alone.
-        if len(short) > 1 and isinstance(embedder, Embedder):
-            for start in range(0, len(short), _BATCH):
-                batch = short[start : start + _BATCH]
-                self._embeddings.update(zip(batch, embedder.embed_short(batch, self.pause), strict=True))
-        left = [text for text in new if text not in self._embeddings]
-        for text in left:
+        if isinstance(embedder, Embedder):
+            self._embed_short(embedder, [text for text in new if len(text) <= SHORT])
+        for text in self._new(new):
             self._embeddings[text] = embedder.embed(text, self.pause)
+
+    def _new(self, texts: Iterable[str]) -> list[str]:
+        """Return the texts that are not embedded, each once."""
+        return [text for text in dict.fromkeys(texts) if text not in self._embeddings]
+
+    def _embed_short(self, embedder: Embedder, texts: Sequence[str]) -> None:
+        # A batch of one text costs more than the text alone.
+        if len(texts) < 2:
+            return
+        for start in range(0, len(texts), _BATCH):
+            batch = texts[start : start + _BATCH]
+            self._embeddings.update(zip(batch, embedder.embed_short(batch, self.pause), strict=True))
 
     @cached_property
     def response_embedding(self) -> AnyEmbedding:

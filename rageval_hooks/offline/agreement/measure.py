@@ -242,15 +242,13 @@ def _threshold(part: Scored, definition: ScoreDefinition, data: Labelled) -> tup
     """Return the threshold that the score's labels follow; without labels, the best one on these rows."""
     passing = [score.value for _, score in part if score.label == "pass"]
     failing = [score.value for _, score in part if score.label == "fail"]
-    if passing or failing:
-        default = definition.default_threshold(part[0][1])
-        if default is not None and _agrees(default, passing, failing, definition):
-            return default, False
-        higher = definition.direction == "higher"
-        if passing:
-            return (min(passing) if higher else max(passing)), False
+    default = definition.default_threshold(part[0][1])
+    if (passing or failing) and default is not None and _agrees(default, passing, failing, definition):
+        return default, False
+    if passing:
+        return (min(passing) if definition.direction == "higher" else max(passing)), False
     best, _ = best_threshold([data], 0.01 if definition.high is not None else 1.0)
-    return (best if definition.direction == "higher" else -best), True
+    return _oriented(best, definition), True
 
 
 def _agrees(threshold: float, passing: Sequence[float], failing: Sequence[float], definition: ScoreDefinition) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -123,12 +124,14 @@ def _check_columns(rows: Sequence[object], required: Sequence[str], columns: Col
     if not sample:
         return
     fields = [take_fields(row, columns) for row in sample]
-    missing = [name for name in required if not any(name in found.values for found in fields)]
-    if missing:
-        used = {column for found in fields for column in found.columns.values()}
-        suggestion = suggest_columns(missing, sample, used)
-        hint = f". Try mapping={suggestion}" if suggestion else f". mapping={{{missing[0]!r}: COLUMN}} names one"
-        raise missing_column(missing[0], list(dict.fromkeys(name for row in sample for name in row)), hint)
+    present = set(chain.from_iterable(found.values for found in fields))
+    missing = [name for name in required if name not in present]
+    if not missing:
+        return
+    used = set(chain.from_iterable(found.columns.values() for found in fields))
+    suggestion = suggest_columns(missing, sample, used)
+    hint = f". Try mapping={suggestion}" if suggestion else f". mapping={{{missing[0]!r}: COLUMN}} names one"
+    raise missing_column(missing[0], list(dict.fromkeys(chain.from_iterable(sample))), hint)
 
 
 def _is_ours(row: Mapping[str, Any]) -> bool:
