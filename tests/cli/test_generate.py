@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_cli import COMMAND, run
-from tests.judges.server import Gate, JudgeServer, Received, Reply, held
+from tests.judges.server import Gate, JudgeServer, Received, Reply, held, nonce_of
 from tests.offline.pdf import pdf
 from tests.offline.testsets.test_generation import FACTS, is_draft, passage, writer
 
@@ -88,7 +88,8 @@ def test_a_killed_run_is_resumed(documents: Path, tmp_path: Path) -> None:
         before = len(server.requests)
         server.otherwise(writer())
         done = run(*arguments, **environment(server))
-        requests = [request.content for request in server.requests]
+        # Each request has a nonce of its own.
+        requests = [request.content.replace(nonce_of(request.prompt).encode(), b"") for request in server.requests]
 
     assert done.stderr == f"going on from {output}.partial.jsonl\n"
     assert before == 4

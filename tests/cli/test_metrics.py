@@ -56,6 +56,7 @@ class TestTheList:
         [facts] = found["unsupported_facts"]
 
         assert {name for name, thresholds in found.items() if thresholds} == {
+            "faithfulness",
             "groundedness",
             "unsupported_facts",
             "context_relevance",
