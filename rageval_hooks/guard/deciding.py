@@ -18,7 +18,7 @@ from rageval_hooks.guard.span import GuardSpans, SpanPlace
 from rageval_hooks.guard.verdict import verdict_of
 from rageval_hooks.metrics.support.running import MISSING
 from rageval_hooks.runtime.executors import ForkSafeLock, deferred_executor
-from rageval_hooks.runtime.rate_limited_logs import RateLimitedLogger
+from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.text.declining import says_nothing
 from rageval_hooks.text.words import weighed_words
 

@@ -22,7 +22,7 @@ from rageval_hooks.guard.decision import GuardDecision
 from rageval_hooks.guard.evidence import Evidence, passages_under, read_passages
 from rageval_hooks.guard.guard import Guard
 from rageval_hooks.guard.streams import GuardedStream
-from rageval_hooks.runtime.rate_limited_logs import RateLimitedLogger
+from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.turn import Passage
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from rageval_hooks.integrations.capture.runs import Recording
 from rageval_hooks.integrations.capture.trace_context import span_reference
 from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
-from rageval_hooks.runtime.rate_limited_logs import RateLimitedLogger
+from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.turn import Turn
 
 __all__ = ["GuardSpans", "SpanPlace"]

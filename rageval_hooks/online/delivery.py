@@ -11,7 +11,7 @@ from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.online.counters import Counters
 from rageval_hooks.online.exporter_pool import shared_exporters
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
-from rageval_hooks.runtime.rate_limited_logs import RateLimitedLogger
+from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.runtime.time_limit import within
 from rageval_hooks.runtime.worker import Lane, Worker
 from rageval_hooks.score import Evaluation

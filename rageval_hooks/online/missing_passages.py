@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from rageval_hooks.online.counters import Counters
-from rageval_hooks.runtime.rate_limited_logs import RateLimitedLogger
+from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.turn import Turn
 
 __all__ = ["MissingPassages", "reason_without_passages"]

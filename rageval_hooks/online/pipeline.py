@@ -24,7 +24,7 @@ from rageval_hooks.online.turn_context import TurnContext, TurnSelector
 from rageval_hooks.online.turn_stages import OnEvaluation, TurnStages
 from rageval_hooks.privacy import PrivacyPolicy, Redact
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN, is_exiting
-from rageval_hooks.runtime.rate_limited_logs import RateLimitedLogger
+from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.runtime.time_limit import remaining
 from rageval_hooks.runtime.worker import Worker, shared_worker
 from rageval_hooks.score import Evaluation

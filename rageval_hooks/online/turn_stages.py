@@ -21,7 +21,7 @@ from rageval_hooks.online.spool import Confirmation, SpoolDispatcher, SpoolOptio
 from rageval_hooks.online.turn_context import TurnContext
 from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.runtime.at_exit import is_multiprocessing_child
-from rageval_hooks.runtime.rate_limited_logs import RateLimitedLogger
+from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.runtime.suppression import suppressed
 from rageval_hooks.runtime.time_limit import remaining
 from rageval_hooks.runtime.worker import Worker

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.messages import Message, ToolCall
 from rageval_hooks.privacy.redactor import PatternRedactor
-from rageval_hooks.runtime.log_redaction import LOG_REDACTION
+from rageval_hooks.runtime.logs import LOG_REDACTION
 from rageval_hooks.score import Failed, Score, Skipped, Target
 from rageval_hooks.settings import Settings
 from rageval_hooks.turn import ErrorInfo, Passage, SpanReference, Step, Timing, Turn, Usage

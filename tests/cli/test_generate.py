@@ -88,7 +88,7 @@ def test_a_killed_run_is_resumed(documents: Path, tmp_path: Path) -> None:
         before = len(server.requests)
         server.otherwise(writer())
         done = run(*arguments, **environment(server))
-        # Each request has a nonce of its own.
+        # Each request has another nonce.
         requests = [request.content.replace(nonce_of(request.prompt).encode(), b"") for request in server.requests]
 
     assert done.stderr == f"going on from {output}.partial.jsonl\n"

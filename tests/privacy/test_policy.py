@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from rageval_hooks import ConfigurationError, Evaluation, Passage, Turn, evaluate, metric
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.privacy import PrivacyPolicy
-from rageval_hooks.runtime.rate_limited_logs import RateLimitedLogger
+from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.testing import FakeJudge, InMemoryExporter
 from rageval_hooks.turn import ErrorInfo, Message, Step
 from tests.metrics.good_judge import by_schema

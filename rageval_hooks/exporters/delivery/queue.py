@@ -33,8 +33,8 @@ from rageval_hooks.exporters.delivery.destination import (
 from rageval_hooks.exporters.delivery.item import Item
 from rageval_hooks.runtime.fork import reset_in_child
 from rageval_hooks.runtime.ids import RANDOM
+from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.runtime.process_totals import PROCESS_TOTALS
-from rageval_hooks.runtime.rate_limited_logs import RateLimitedLogger
 from rageval_hooks.runtime.suppression import quiet_context
 
 __all__ = ["DeliveryQueue"]

@@ -10,7 +10,7 @@ from rageval_hooks.integrations.capture.ended_runs import EndedRuns
 from rageval_hooks.integrations.capture.runs import Entry, Recording, Run
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.fork import reset_in_child
-from rageval_hooks.runtime.rate_limited_logs import RateLimitedLogger
+from rageval_hooks.runtime.logs import RateLimitedLogger
 
 __all__ = ["RunTable"]
 

@@ -19,7 +19,7 @@ from rageval_hooks.integrations.capture.runs import Recording, Run
 from rageval_hooks.integrations.llama_index.framework import FRAMEWORK
 from rageval_hooks.integrations.llama_index.other_tracers import find_span
 from rageval_hooks.integrations.llama_index.payloads import Streamed, is_generator, streamed_in
-from rageval_hooks.runtime.rate_limited_logs import RateLimitedLogger
+from rageval_hooks.runtime.logs import RateLimitedLogger
 
 __all__ = [
     "StreamKey",

@@ -23,7 +23,7 @@ from rageval_hooks.judges.prompts.instructions import INSTRUCTIONS_VERSION
 from rageval_hooks.judges.prompts.schema import schema_json
 from rageval_hooks.runtime.executors import ForkSafeLock
 from rageval_hooks.runtime.jsonable import plain_mapping
-from rageval_hooks.runtime.rate_limited_logs import RateLimitedLogger
+from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.turn import Message
 
 __all__ = ["CachedAnswer", "JudgeCache", "cache_key"]

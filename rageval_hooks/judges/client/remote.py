@@ -28,7 +28,7 @@ from rageval_hooks.judges.client.redaction import Redactor
 from rageval_hooks.runtime.clock import Clock
 from rageval_hooks.runtime.event_loops import PerLoop
 from rageval_hooks.runtime.executors import ForkSafeLock
-from rageval_hooks.runtime.rate_limited_logs import RateLimitedLogger
+from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.turn import Usage
 
 if TYPE_CHECKING:

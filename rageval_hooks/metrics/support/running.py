@@ -15,7 +15,7 @@ from rageval_hooks.errors import (
 )
 from rageval_hooks.metrics.base import Field, JudgeMetric, LocalMetric, Metric, Results
 from rageval_hooks.metrics.support.definition import ScoreDefinition
-from rageval_hooks.runtime.rate_limited_logs import RateLimitedLogger
+from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.score import Failed, Result, Score, Skipped
 from rageval_hooks.text.limits import MAX_PASSAGES, MAX_RESPONSE_CHARACTERS
 from rageval_hooks.turn import Passage, Turn

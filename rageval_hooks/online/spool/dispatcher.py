@@ -23,8 +23,8 @@ from rageval_hooks.online.spool.tally import Tally
 from rageval_hooks.online.spool.thread import Command, SpoolThread
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
 from rageval_hooks.runtime.fork import reset_in_child
+from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.runtime.process_totals import PROCESS_TOTALS
-from rageval_hooks.runtime.rate_limited_logs import RateLimitedLogger
 from rageval_hooks.runtime.suppression import suppress
 from rageval_hooks.runtime.threads import Signal
 from rageval_hooks.runtime.time_limit import remaining

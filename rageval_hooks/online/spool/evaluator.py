@@ -15,7 +15,7 @@ from rageval_hooks.online.spool.pauses import Pause
 from rageval_hooks.online.spool.store import StoredJob
 from rageval_hooks.online.spool.tally import Tally
 from rageval_hooks.online.spool.thread import Command, SpoolThread
-from rageval_hooks.runtime.rate_limited_logs import RateLimitedLogger
+from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.score import Evaluation, Failed, Result, Skipped
 
 __all__ = ["Attempt", "Deliver", "SpoolEvaluator"]

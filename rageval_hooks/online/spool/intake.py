@@ -16,8 +16,8 @@ from rageval_hooks.online.spool.tally import Tally
 from rageval_hooks.online.spool.thread import Command, SpoolThread
 from rageval_hooks.runtime.executors import ForkSafeLock
 from rageval_hooks.runtime.fork import reset_in_child
+from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.runtime.process_totals import PROCESS_TOTALS
-from rageval_hooks.runtime.rate_limited_logs import RateLimitedLogger
 from rageval_hooks.runtime.worker import Lane, Worker
 
 __all__ = ["SpoolIntake"]

@@ -6,7 +6,7 @@ import logging
 import time
 
 from rageval_hooks.runtime.executors import ForkSafeLock
-from rageval_hooks.runtime.log_redaction import LOG_REDACTION
+from rageval_hooks.runtime.logs.redaction import LOG_REDACTION
 
 __all__ = ["RateLimitedLogger"]
 
