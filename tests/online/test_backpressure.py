@@ -46,7 +46,7 @@ def test_the_counters_of_turns_add_up_at_any_moment() -> None:
         for _ in range(150):
             context = pipeline.begin(Context())
             if context.selected:
-                pipeline.submit(chosen.choice(makers)(), context, caller_waits=chosen.random() < 0.5)
+                pipeline.submit(chosen.choice(makers)(), context, computes_inline=chosen.random() < 0.5)
 
     def watch() -> None:
         while not finished.is_set():

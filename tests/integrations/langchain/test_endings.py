@@ -137,7 +137,6 @@ def test_a_handler_that_fails_does_not_reach_the_application(
 
     assert captured.handle.flush(10)
     assert captured.handle.stats()["internal_errors"] == 3
-    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [
-        "rageval-hooks: a turn could not be built from what was recorded: RuntimeError"
-    ]
+    [line] = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert line.startswith("rageval-hooks: a turn could not be built from what was recorded: RuntimeError")
     captured.handle.pipeline._counters.reset_after_fork()

@@ -428,8 +428,8 @@ def test_a_second_half_is_sampled_out_if_the_first_was() -> None:
         assert handle.flush(10)
         stats = handle.stats()
 
-    assert stats["turns"] + stats["sampled_out"] == 40
-    assert 0 < stats["turns"] < 40
+    assert stats["turns"] == 40
+    assert 0 < stats["sampled_out"] < 40
     assert {(evaluation.turn.query, evaluation.turn.response) for evaluation in exporter.evaluations} == {
         (QUESTION, ANSWER)
     }
