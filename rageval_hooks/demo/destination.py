@@ -128,7 +128,7 @@ def _connect(place: OtlpPlace, provider: TracerProvider) -> WatchedExporter:
 
 
 def _headers(headers: Mapping[str, str]) -> dict[str, str] | None:
-    """Return the headers; None, which means those of the variables, if there are none."""
+    """Return the headers; None to use those of the variables."""
     return dict(headers) or None
 
 

@@ -97,7 +97,7 @@ class HeldStream:
 
     def ending(self, text: str) -> Any:
         """Return the chunk that ends a blocked stream, in the form of the chunks that are held back."""
-        # After sentences that were shown, the fallback is a paragraph of its own.
+        # After sentences that were shown, the fallback is a separate paragraph.
         text = f"\n\n{text}" if self.released else text
         chunk = next(chunk for chunk, held in self._chunks if held)
         return bare_chunk(chunk, self._keys, text)

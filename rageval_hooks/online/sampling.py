@@ -32,7 +32,7 @@ class TraceSampler:
 
     Args:
         rate: the share, and the probability with which a trace is kept, 0..1.
-        salt: a secret, so that nobody can choose a trace id that is kept; ``""`` for none.
+        salt: a secret, so that a client cannot choose a trace id that is kept; ``""`` for none.
     """
 
     def __init__(self, rate: float, salt: str = "") -> None:

@@ -24,7 +24,7 @@ class WordSequence:
     """The keys of a text's words in order. It depends on the text only, so it can be cached.
 
     Attributes:
-        keys: the keys; a contracted "not" is a word of its own.
+        keys: the keys; a contracted "not" is a separate word.
         sentences: per word, the number of its sentence.
         capitals: per word, True if it begins with a capital.
     """

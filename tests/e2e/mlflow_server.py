@@ -23,7 +23,7 @@ _START = 240.0
 def mlflow_command() -> str | None:
     """Return the command of the server: ``MLFLOW_COMMAND``, or that of the environment next to the tests', or None.
 
-    MLflow has an environment of its own, because it brings a hundred packages in versions that it chooses.
+    MLflow has a separate environment, because it brings a hundred packages in versions that it chooses.
     """
     beside = Path(f"{sys.prefix}-mlflow") / "bin" / "mlflow"
     return os.environ.get("MLFLOW_COMMAND") or (str(beside) if beside.exists() else shutil.which("mlflow"))

@@ -14,7 +14,7 @@ from rageval_hooks.exporters.weave import WeaveExporter
 from tests.exporters.recording import Recorded, RecordingServer, Reply, recording_server
 from tests.exporters.scored_turns import RESULTS, SPAN, evaluation
 
-# Recorded from weave 0.54.0: RemoteHTTPTraceServer.feedback_create with the parameters of its own client.
+# Recorded from weave 0.54.0: RemoteHTTPTraceServer.feedback_create with the parameters that its client sends.
 RECORDED = {
     "project_id": "harbour/ferry-bot",
     "weave_ref": f"weave:///harbour/ferry-bot/call/{SPAN}",

@@ -145,7 +145,7 @@ class Always(dict[str, PostError]):
 
 
 def test_items_whose_target_never_arrives_are_lost_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
-    """Of a server without a queue of its own; a log line says so."""
+    """Of a server without a queue; a log line says so."""
     destination = OneByOne()
     destination.errors = Always(a=TargetsMissingError(frozenset({"t"})))
     queue = DeliveryQueue("Test", lambda: destination)

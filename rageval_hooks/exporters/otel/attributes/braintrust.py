@@ -1,4 +1,4 @@
-"""Attributes that Braintrust turns into scores of its own, on the span of an evaluation."""
+"""Attributes on the span of an evaluation that Braintrust turns into scores."""
 
 from __future__ import annotations
 
