@@ -135,8 +135,11 @@ class Signal:
 def sleep(seconds: float) -> None:
     """Sleep on a thread of ours; do nothing if the time is not positive."""
     if seconds > 0:
-        _original("time", "sleep")(seconds)
+        (_sleep if patched_by() is None else _original("time", "sleep"))(seconds)
 
+
+# Taken once: a test of the application may replace `time.sleep`, and count its calls.
+_sleep = time.sleep
 
 _background = threading.local()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -17,7 +16,7 @@ from rageval_hooks.runtime.at_exit import EXIT_DRAIN, is_multiprocessing_child
 from rageval_hooks.runtime.executors import DaemonExecutor
 from rageval_hooks.runtime.fork import reset_in_child
 from rageval_hooks.runtime.process_totals import PROCESS_TOTALS
-from rageval_hooks.runtime.threads import Signal, current_thread_id, new_lock, start_daemon_thread
+from rageval_hooks.runtime.threads import Signal, current_thread_id, new_lock, sleep, start_daemon_thread
 
 __all__ = ["Lane", "Worker", "shared_worker"]
 
@@ -286,7 +285,7 @@ class Worker:
             found = True
             self._perform(lane, work, size)
             if not self._flushes and self._pending < _MANY:
-                time.sleep(_PAUSE)
+                sleep(_PAUSE)
 
     def _perform(self, lane: Lane, work: Work, size: int) -> None:
         try:

@@ -10,6 +10,7 @@ from contextvars import ContextVar
 import pytest
 
 from rageval_hooks.runtime.executors import DaemonExecutor
+from rageval_hooks.runtime.threads import sleep
 from rageval_hooks.runtime.worker import Lane, Worker
 
 
@@ -208,3 +209,12 @@ class TestDaemonExecutor:
             return await asyncio.to_thread(lambda: threading.current_thread().name)
 
         assert asyncio.run(main()) == "test-pool-0"
+
+
+def test_pauses_are_not_seen_by_an_application_that_replaces_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LangGraph's tests replace ``time.sleep`` and count its calls."""
+    calls: list[float] = []
+    monkeypatch.setattr("time.sleep", calls.append)
+    sleep(0.001)
+
+    assert calls == []
