@@ -29,8 +29,9 @@ _EARLY_SHARE = 0.8
 """Share of the time that the stages before the last may take together: a judge that hangs must not keep finished
 turns from being exported."""
 
-_GRACE = 0.05
-"""Seconds that a step may take longer than it was told before it is left behind."""
+_GRACE = 0.5
+"""Seconds that a step may take longer than it was told before it is left behind: on a busy machine a thread may run
+late, and the step's own message says more than ours."""
 
 
 class ExitDrain:

@@ -148,3 +148,15 @@ for number in range(20):
     turns = [span for span in collector.spans if span.name == "rag RunnableSequence"]
     late = [span for span in collector.spans if span.name == "evaluate latency"]
     assert len(turns) == len(late) == 21
+
+
+@pytest.mark.parametrize("variable", ["OTEL_ATTRIBUTE_COUNT_LIMIT", "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT"])
+def test_our_own_provider_keeps_the_limit_of_attributes(collector: Collector, variable: str) -> None:
+    """As the SDK's provider does; without the limit there are more."""
+    application = 'rageval_hooks.instrument(metrics=["latency"])\nlcel().invoke("When?")'
+    run(application, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url)
+    assert min(len(span.attributes) for span in collector.spans) > 12
+    collector.requests.clear()
+    run(application, **{"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, variable: "12"})
+
+    assert {len(span.attributes) for span in collector.spans} == {12}
