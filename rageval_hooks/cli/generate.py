@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rageval_hooks.cli.ending import resumable
+from rageval_hooks.cli.output import resumable
 
 __all__ = ["generate"]
 

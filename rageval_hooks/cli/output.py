@@ -1,10 +1,11 @@
-"""The outputs of commands: files that are complete or absent, messages, and progress on a terminal."""
+"""The outputs of commands: complete files, messages, progress on a terminal, and what an interrupted command prints."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,19 @@ if TYPE_CHECKING:
     from rageval_hooks.offline.records.record import Record
     from rageval_hooks.offline.report import BertScore
 
-__all__ = ["check_output", "is_same_file", "load_encoder", "print_columns", "say", "watch_records", "write_file"]
+__all__ = [
+    "check_output",
+    "is_same_file",
+    "load_encoder",
+    "print_columns",
+    "resumable",
+    "say",
+    "watch_records",
+    "write_file",
+]
+
+# As shells report a process that SIGINT ended: 128 + 2.
+_INTERRUPTED = 130
 
 
 def say(line: str) -> None:
@@ -82,6 +95,30 @@ def watch_records(records: Iterable[Record], path: Path) -> Iterator[Record]:
         for record in records:
             advance(1)
             yield record
+
+
+@contextmanager
+def resumable(output: Path) -> Iterator[None]:
+    """Print one line if the work was interrupted, or if a file cannot be read or written.
+
+    Args:
+        output: the first output; the journal of what is done is next to it.
+
+    Raises:
+        typer.Exit: with status 130 after an interruption, 2 after an error.
+    """
+    # An application may change the current directory.
+    there = output.absolute()
+    try:
+        yield
+    except KeyboardInterrupt:
+        from rageval_hooks.offline.jobs.journal import interruption
+
+        typer.echo(interruption(output, there), err=True)
+        raise typer.Exit(_INTERRUPTED) from None
+    except OSError as error:
+        typer.echo(f"rageval-hooks: {error}", err=True)
+        raise typer.Exit(2) from None
 
 
 def load_encoder(model: str | None, layer: int | None) -> BertScore | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rageval_hooks.cli.ending import resumable
+from rageval_hooks.cli.output import resumable
 
 if TYPE_CHECKING:
     from rageval_hooks.offline.records.record import Record

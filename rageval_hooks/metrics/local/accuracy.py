@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.metrics.base import Field, LocalMetric, PassageScope
-from rageval_hooks.metrics.local.entity_notes import missing_entities
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
+from rageval_hooks.metrics.support.unseen import missing_entities
 from rageval_hooks.models import Role
 from rageval_hooks.score import Result
 

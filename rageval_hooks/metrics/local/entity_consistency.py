@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from rageval_hooks.metrics.base import Field, LocalMetric, PassageScope, ScoreDefinition
-from rageval_hooks.metrics.local.entity_notes import missing_entities
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
+from rageval_hooks.metrics.support.unseen import missing_entities
 from rageval_hooks.models import Role
 from rageval_hooks.score import Result
 

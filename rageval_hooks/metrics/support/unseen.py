@@ -1,4 +1,4 @@
-"""Support that exists only in passages that were retrieved and not put into the prompt."""
+"""How explanations name what the prompt's passages lack, and the unseen passages that have it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Final
 from rageval_hooks.metrics.support.grounding import groundedness
 from rageval_hooks.metrics.support.index_cache import cached_index
 from rageval_hooks.metrics.support.response_text import ResponseText
+from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
+from rageval_hooks.text.facts import entity_supported
 from rageval_hooks.text.sentences import Span
 from rageval_hooks.turn import Passage, Turn
 
-__all__ = ["not_in_prompt", "passage_name", "unseen_support"]
+__all__ = ["missing_entities", "not_in_prompt", "passage_name", "unseen_support"]
 
 _SUPPORTED: Final = 0.75
 """The threshold of groundedness in the lexical tier: the comparison is by words, so that it costs no model."""
@@ -40,6 +42,27 @@ def unseen_support(turn: Turn, response: ResponseText) -> dict[Span, tuple[str, 
         for sentence in found.sentences
         if sentence.score >= _SUPPORTED
     }
+
+
+def missing_entities(analysis: TurnAnalysis) -> str:
+    """Return the entities that no passage of the prompt has, and the unseen passages that have them.
+
+    Returns:
+        Such as "not in the context: Paris, 2017; only in a passage that was not in the prompt (doc-3): 2017". Empty if
+        the passages have all entities.
+    """
+    _, missing = analysis.entity_support
+    if not missing:
+        return ""
+    lines = [f"not in the context: {', '.join(missing)}"]
+    kinds = {entity.text: entity.kind for entity in analysis.entities}
+    for position in analysis.unseen_positions:
+        facts = analysis.passage_indexes[position].facts
+        found = [text for text in missing if entity_supported(text, kinds[text], facts)]
+        if found:
+            name = passage_name(analysis.turn, position)
+            lines.append(f"only in a passage that was not in the prompt ({name}): {', '.join(found)}")
+    return "; ".join(lines)
 
 
 def not_in_prompt(passages: Sequence[Passage], prompt_passages: Sequence[Passage]) -> str:

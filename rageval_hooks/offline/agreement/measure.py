@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -240,23 +241,29 @@ def _as_share(data: Labelled, definition: ScoreDefinition) -> Labelled:
 
 def _threshold(part: Scored, definition: ScoreDefinition, data: Labelled) -> tuple[float, bool]:
     """Return the threshold that the score's labels follow; without labels, the best one on these rows."""
-    passing = [score.value for _, score in part if score.label == "pass"]
-    failing = [score.value for _, score in part if score.label == "fail"]
+    # Oriented values: higher is better for all scores.
+    passing = _oriented_values(part, "pass", definition)
+    failing = _oriented_values(part, "fail", definition)
     default = definition.default_threshold(part[0][1])
-    if (passing or failing) and default is not None and _agrees(default, passing, failing, definition):
+    has_labels = bool(passing or failing)
+    if has_labels and default is not None and _separates(_oriented(default, definition), passing, failing):
         return default, False
     if passing:
-        return (min(passing) if definition.direction == "higher" else max(passing)), False
-    best, _ = best_threshold([data], 0.01 if definition.high is not None else 1.0)
+        return _oriented(min(passing), definition), False
+    # A score without an upper bound is a number such as tokens, where hundredths mean nothing.
+    step = 1.0 if definition.high is None else 0.01
+    best, _ = best_threshold([data], step)
     return _oriented(best, definition), True
 
 
-def _agrees(threshold: float, passing: Sequence[float], failing: Sequence[float], definition: ScoreDefinition) -> bool:
+def _oriented_values(part: Scored, label: str, definition: ScoreDefinition) -> list[float]:
+    return [_oriented(score.value, definition) for _, score in part if score.label == label]
+
+
+def _separates(threshold: float, passing: Iterable[float], failing: Iterable[float]) -> bool:
     """Return True if the labels follow this threshold."""
-    bound = _oriented(threshold, definition) - 1e-9
-    return all(_oriented(value, definition) >= bound for value in passing) and all(
-        _oriented(value, definition) < bound for value in failing
-    )
+    bound = threshold - 1e-9
+    return min(passing, default=math.inf) >= bound > max(failing, default=-math.inf)
 
 
 def unusable(bad: Sequence[str], most: int = 3) -> Iterator[str]:

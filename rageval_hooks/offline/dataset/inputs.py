@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -120,18 +120,28 @@ def _check_columns(rows: Sequence[object], required: Sequence[str], columns: Col
     Raises:
         TurnError: one has none; the message has the mapping that would do.
     """
+    # Our own rows have their fields under our names, so they need no columns.
     sample = [row for row in rows[:_SAMPLE] if isinstance(row, Mapping) and not _is_ours(row)]
     if not sample:
         return
-    fields = [take_fields(row, columns) for row in sample]
-    present = set(chain.from_iterable(found.values for found in fields))
+    present: set[str] = set()
+    used: set[str] = set()
+    for row in sample:
+        found = take_fields(row, columns)
+        present.update(found.values)
+        used.update(found.columns.values())
     missing = [name for name in required if name not in present]
-    if not missing:
-        return
-    used = set(chain.from_iterable(found.columns.values() for found in fields))
+    if missing:
+        given = list(dict.fromkeys(chain.from_iterable(sample)))
+        raise missing_column(missing[0], given, _mapping_hint(missing, sample, used))
+
+
+def _mapping_hint(missing: Sequence[str], sample: Sequence[Mapping[str, Any]], used: Collection[str]) -> str:
+    """Return the end of the message for missing columns: a mapping that would do, or how to write one."""
     suggestion = suggest_columns(missing, sample, used)
-    hint = f". Try mapping={suggestion}" if suggestion else f". mapping={{{missing[0]!r}: COLUMN}} names one"
-    raise missing_column(missing[0], list(dict.fromkeys(chain.from_iterable(sample))), hint)
+    if suggestion:
+        return f". Try mapping={suggestion}"
+    return f". mapping={{{missing[0]!r}: COLUMN}} names one"
 
 
 def _is_ours(row: Mapping[str, Any]) -> bool:

@@ -16,6 +16,7 @@ from rageval_hooks.offline.scoring.detail import Details, with_details
 from rageval_hooks.offline.scoring.outages import Outages, is_answer, is_outage
 from rageval_hooks.offline.scoring.summary import Counts
 from rageval_hooks.offline.scoring.worker_pool import WorkerPool, usual_workers, worker_setup
+from rageval_hooks.online.job import Job
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.executors import DaemonExecutor
 from rageval_hooks.score import Evaluation, Failed, Result, Score
@@ -152,6 +153,20 @@ class ScoringRun:
         wanted = [metric.name for metric in self._pipeline.metrics]
         job = self._engine.job(record.turn, set(wanted) - results.keys())
 
+        await self._evaluate(index, record, job, results)
+        computed = list(chain.from_iterable(results[name] for name in wanted))
+        detailed = [with_details(result, self._details) for result in computed]
+        done = record.model_copy(update={"results": (*self._others(record), *detailed)})
+        # Results from the journal say nothing about whether the judge works now.
+        asked = self._judge_metrics.intersection(job.names)
+        outage = self._outages.add(index, done, [result for result in computed if result.metric in asked])
+        if outage is not None:
+            raise self._unavailable(outage)
+        advance(1)
+
+    async def _evaluate(self, index: int, record: Record, job: Job, results: dict[str, tuple[Result, ...]]) -> None:
+        """Compute a job's metrics, by a worker where it can, and add their results."""
+
         async def keep(part: Evaluation) -> None:
             for name in part.durations:
                 found = tuple(result for result in part.results if result.metric == name)
@@ -165,15 +180,6 @@ class ScoringRun:
         if remote:
             work.append(self._score_remotely(record, remote, results))
         await asyncio.gather(*work)
-        computed = list(chain.from_iterable(results[name] for name in wanted))
-        detailed = [with_details(result, self._details) for result in computed]
-        done = record.model_copy(update={"results": (*self._others(record), *detailed)})
-        # Results from the journal say nothing about whether the judge works now.
-        asked = self._judge_metrics.intersection(job.names)
-        outage = self._outages.add(index, done, [result for result in computed if result.metric in asked])
-        if outage is not None:
-            raise self._unavailable(outage)
-        advance(1)
 
     async def _score_remotely(
         self, record: Record, names: Collection[str], results: dict[str, tuple[Result, ...]]

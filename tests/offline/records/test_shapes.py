@@ -225,7 +225,7 @@ def test_a_question_that_several_systems_answer(tmp_path: Path) -> None:
 
 
 def test_a_row_that_failed_needs_no_answer(tmp_path: Path) -> None:
-    """Its error is the result. Rows of a spreadsheet without any text are none."""
+    """A row with an error needs no answer. Empty rows of a spreadsheet are skipped."""
     (tmp_path / "a.jsonl").write_text('{"question": "q?", "answer": "a"}\n{"question": "r?", "error": "timed out"}\n')
     assert [record.turn.status for record in read_records(tmp_path / "a.jsonl")] == ["ok", "error"]
     (tmp_path / "a.csv").write_text("question,answer\nq?,a\n,\n , \nr?,b\n")

@@ -64,7 +64,7 @@ def test_a_worker_that_dies_is_an_error_and_the_run_is_resumed(path: Path) -> No
 
 @pytest.mark.parametrize(("details", "kept"), [("none", False), ("failed", False), ("all", True)])
 def test_details(path: Path, details: Any, kept: bool) -> None:
-    """Explanations and evidence can be left out of the file; scores and reasons stay."""
+    """The option `details` removes explanations and evidence from the file; scores and reasons stay."""
     output = path.parent / "out.jsonl"
     score_file(path, [output], pipeline(None, ("groundedness", "latency")), details=details)
     groundedness, latency = next(read_records(output)).results
