@@ -188,7 +188,7 @@ def instrument(
         if not frameworks:
             _logger.info(
                 "rageval-hooks: no supported framework is installed, so only start_turn() makes turns; to capture a "
-                "framework, install one of: %s",
+                "framework, install one of: %s [RAGEVAL-103]",
                 ", ".join(missing),
             )
         if pipeline.enabled:
@@ -201,7 +201,8 @@ def instrument(
         previous, _current, _current_arguments = _current, Instrumentation(pipeline, frameworks), given
         if previous is not None and previous.active:
             _logger.info(
-                "rageval-hooks: instrument() was called again with other settings; they replace the first ones"
+                "rageval-hooks: instrument() was called again with other settings; they replace the first ones "
+                "[RAGEVAL-104]"
             )
             previous.active = False
         return _current
@@ -214,7 +215,7 @@ def _attach(name: str, integration: ModuleType, pipeline: Pipeline) -> bool:
     except ConfigurationError:
         raise
     except Exception as error:
-        _logger.warning("rageval-hooks: %s is not instrumented: %s: %s", name, type(error).__name__, error)
+        _warn_not_instrumented(name, f"{type(error).__name__}: {error}")
         return False
     return True
 
@@ -269,18 +270,21 @@ def _integrations() -> tuple[dict[str, ModuleType], list[str]]:
         except MissingDependencyError as error:
             # Usually the framework is not installed. If it is, its version is too old for us.
             if _is_installed(error.package):
-                _logger.warning("rageval-hooks: %s is not instrumented: %s", info.name, error)
+                _warn_not_instrumented(info.name, str(error))
             missing.append(error.package)
             continue
         except Exception as error:
             # For example a new version of the framework, without a name that we import. The application must start.
-            reason = f"{type(error).__name__}: {error}"
-            _logger.warning("rageval-hooks: %s is not instrumented: %s", info.name, reason)
+            _warn_not_instrumented(info.name, f"{type(error).__name__}: {error}")
             continue
         # `capture` is what integrations share.
         if hasattr(module, "attach"):
             found[info.name] = module
     return found, missing
+
+
+def _warn_not_instrumented(framework: str, reason: str) -> None:
+    _logger.warning("rageval-hooks: %s is not instrumented: %s [RAGEVAL-105]", framework, reason)
 
 
 def _is_installed(requirement: str) -> bool:

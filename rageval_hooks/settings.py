@@ -433,4 +433,8 @@ def _warn_of_strange_variables() -> None:
             name = variable.upper().removeprefix(prefix).split("__")[0].lower()
             if name not in Settings.model_fields:
                 valid = ", ".join(prefix + field.upper() for field in Settings.model_fields)
-                _logger.warning("environment variable %s is not a setting of rageval-hooks. Valid: %s", variable, valid)
+                _logger.warning(
+                    "environment variable %s is not a setting of rageval-hooks. Valid: %s [RAGEVAL-108]",
+                    variable,
+                    valid,
+                )

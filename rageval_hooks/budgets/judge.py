@@ -261,7 +261,7 @@ class SharedBudget(Gate):
         if logged == kind and time.monotonic() < until:
             return
         self._logged = (kind, time.monotonic() + seconds)
-        _logger.warning("rageval-hooks: %s", message)
+        _logger.warning("rageval-hooks: %s [RAGEVAL-304]", message)
 
     async def _in_thread(self, call: Callable[[], R]) -> R:
         # Neither a lock of the file nor the network may stop the event loop.

@@ -128,7 +128,7 @@ def _genai_shows(environment: Mapping[str, str]) -> bool:
     # An unknown value hides: a typing error must not publish what the user meant to keep.
     if value not in _GENAI_HIDDEN:
         _logger.warning(
-            "rageval-hooks: %s=%r is not known; content is kept off spans. Valid: %s",
+            "rageval-hooks: %s=%r is not known; content is kept off spans. Valid: %s [RAGEVAL-115]",
             _GENAI_SWITCH,
             value,
             "NO_CONTENT, SPAN_ONLY, EVENT_ONLY, SPAN_AND_EVENT, true, false",

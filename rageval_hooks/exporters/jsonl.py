@@ -73,7 +73,10 @@ class JsonlExporter(Exporter):
         lost, self._lost = self._lost, 0
         if lost:
             _logger.warning(
-                "rageval-hooks: %d evaluations could not be written to %s: %s", lost, self.path, self._reason
+                "rageval-hooks: %d evaluations could not be written to %s: %s [RAGEVAL-508]",
+                lost,
+                self.path,
+                self._reason,
             )
         return not lost
 

@@ -75,7 +75,7 @@ def header_variable(text: str, *, warn_as: str | None = None) -> dict[str, str]:
         if equals and name.strip():
             headers[unquote(name).strip().lower()] = unquote(value).strip()
         elif part.strip() and warn_as:  # it may be a key, so the message gives its place only
-            _logger.warning("rageval-hooks: %s: part %d is not of the form name=value", warn_as, number)
+            _logger.warning("rageval-hooks: %s: part %d is not of the form name=value [RAGEVAL-114]", warn_as, number)
     return headers
 
 

@@ -205,16 +205,19 @@ class Decider:
             self._counts.update(("decisions", decision.verdict, decision.action))
         if decision.verdict == "unchecked":
             effect = "blocked" if decision.blocked else "passed"
-            message = "a guard could not check an answer, which is %s: %s"
-            if _NO_PASSAGES in decision.reason:
-                message += "; call instrument(), or give the guard the passages: docs/guides/guard.md says how"
-            _limited_log.warn(decision.reason, message, effect, decision.reason)
+            reason = decision.reason
+            if _NO_PASSAGES in reason:
+                reason += "; call instrument(), or give the guard the passages: docs/guides/guard.md says how"
+            _limited_log.warn(
+                decision.reason, "a guard could not check an answer, which is %s: %s [RAGEVAL-701]", effect, reason
+            )
         if self.options.on_decision is None:
             return
         try:
             self.options.on_decision(decision)
         except Exception as error:
-            _limited_log.warn("on_decision", "on_decision of a guard raised %s", type(error).__name__, error=error)
+            kind = type(error).__name__
+            _limited_log.warn("on_decision", "on_decision of a guard raised %s [RAGEVAL-702]", kind, error=error)
 
 
 def _is_reported(decision: GuardDecision, final: bool) -> bool:

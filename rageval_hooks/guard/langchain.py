@@ -104,7 +104,9 @@ class RunnableGuard(Guard, Runnable[Any, Any]):
         if answer is None:
             kind = f"a mapping with {sorted(map(str, value))}" if isinstance(value, Mapping) else type(value).__name__
             _limited_log.warn(
-                "no answer", "a guard found no answer in %s, which passes unchecked: set answer_keys", kind
+                "no answer",
+                "a guard found no answer in %s, which passes unchecked: set answer_keys [RAGEVAL-703]",
+                kind,
             )
         return answer
 

@@ -102,7 +102,7 @@ class GuardSpans:
             privacy = self._privacy_of(place.recording)
             self._write(_redacted(decision, privacy), privacy.turn(turn or Turn()), place)
         except Exception as error:
-            _limited_log.warn("guard span", "the span of a guard could not be written", error=error)
+            _limited_log.warn("guard span", "the span of a guard could not be written [RAGEVAL-704]", error=error)
 
     def _write(self, decision: GuardDecision, turn: Turn, place: SpanPlace) -> None:
         tracer = self._writer_of(place.recording).tracer()

@@ -61,7 +61,8 @@ class Delivery:
         """
         if self._worker.submit(self._lane, deliver, size):
             return True
-        self._log.warn("full", "%d turns wait for their export: newer ones are dropped", self._lane.pending)
+        waiting = self._lane.pending
+        self._log.warn("full", "%d turns wait for their export: newer ones are dropped [RAGEVAL-202]", waiting)
         return False
 
     def annotate(self, evaluation: Evaluation) -> None:
@@ -73,7 +74,8 @@ class Delivery:
                 exporter.annotate(evaluation)
             except Exception as error:
                 self._counters.add("export_errors")
-                self._log.warn(f"annotate {exporter.name}", "the exporter %s failed", exporter.name, error=error)
+                kind = f"annotate {exporter.name}"
+                self._log.warn(kind, "the exporter %s failed [RAGEVAL-207]", exporter.name, error=error)
 
     def export(self, evaluation: Evaluation) -> None:
         """Hand an evaluation to every exporter; on the background thread."""
@@ -85,7 +87,9 @@ class Delivery:
             # One exporter that fails must not keep the others from their evaluation.
             except (Exception, SystemExit) as error:
                 self._counters.add("export_errors")
-                self._log.warn(f"export {exporter.name}", "the exporter %s failed", exporter.name, error=error)
+                self._log.warn(
+                    f"export {exporter.name}", "the exporter %s failed [RAGEVAL-206]", exporter.name, error=error
+                )
 
     def flush(self, timeout: float) -> bool:
         """Flush the exporters. Returns False if one of them could not deliver everything in time."""
@@ -127,7 +131,6 @@ class Delivery:
             return within(lambda: getattr(exporter, method)(timeout) is not False, wait)
         except Exception as error:
             self._counters.add("internal_errors")
-            self._log.warn(
-                f"{method} {exporter.name}", "the exporter %s failed to %s", exporter.name, method, error=error
-            )
+            kind = f"{method} {exporter.name}"
+            self._log.warn(kind, "the exporter %s failed to %s [RAGEVAL-208]", exporter.name, method, error=error)
             return False

@@ -99,7 +99,7 @@ class ThreadDispatcher:
             # Counted before cancelling: afterwards nothing is pending.
             undone = self._lane.pending
             self._counters.add("undone", undone)
-            _logger.warning("rageval-hooks: shut down with %d turns not fully evaluated", undone)
+            _logger.warning("rageval-hooks: shut down with %d turns not fully evaluated [RAGEVAL-603]", undone)
             cancel_tasks(self._worker, self._running, end - time.monotonic())
         return done
 
@@ -138,4 +138,4 @@ def cancel_tasks(worker: Worker, running: Collection[asyncio.Task[Any]], timeout
     try:
         worker.call(cancel).result(max(_CANCEL_SECONDS, timeout))
     except Exception:
-        _logger.warning("rageval-hooks: background jobs did not end when they were cancelled")
+        _logger.warning("rageval-hooks: background jobs did not end when they were cancelled [RAGEVAL-604]")

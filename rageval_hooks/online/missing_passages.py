@@ -71,7 +71,7 @@ class MissingPassages:
         likely = max(counts, key=counts.__getitem__)
         self._log.warn(
             "answers without passages",
-            "%s no passages to evaluate with (most often because %s): see %s",
+            "%s no passages to evaluate with (most often because %s): see %s [RAGEVAL-209]",
             "1 answer has" if total == 1 else f"{total} answers have",
             _REASONS[likely],
             _PAGE,

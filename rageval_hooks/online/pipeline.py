@@ -223,7 +223,7 @@ class Pipeline:
     def failed(self, what: str, error: BaseException) -> None:
         """Count and log an exception of our own that must not reach the application."""
         self._counters.add("internal_errors")
-        self._log.warn(what, "%s: %s", what, type(error).__name__, error=error)
+        self._log.warn(what, "%s: %s [RAGEVAL-216]", what, type(error).__name__, error=error)
 
     # -- lifecycle
 

@@ -205,7 +205,7 @@ class TurnStages:
         self._counters.add("deferred_metrics", len(rest.metrics))
         if not self._dispatcher.submit(rest, analysis=analysis):
             waiting = self._dispatcher.stats()["pending"]
-            self._log.warn("full", "%d turns wait for evaluation: newer ones are dropped", waiting)
+            self._log.warn("full", "%d turns wait for evaluation: newer ones are dropped [RAGEVAL-201]", waiting)
             self._drop(rest, f"the queue is full: {waiting} turns wait for evaluation")
 
     def _drop(self, job: Job, reason: str) -> None:
@@ -236,11 +236,11 @@ class TurnStages:
                 self._on_evaluation(evaluation)
         except Exception as error:
             self._counters.add("callback_errors")
-            self._log.warn("on_evaluation", "on_evaluation raised", error=error)
+            self._log.warn("on_evaluation", "on_evaluation raised [RAGEVAL-205]", error=error)
 
     def _failed(self, what: str, error: BaseException) -> None:
         self._counters.add("internal_errors")
-        self._log.warn(what, "%s: %s", what, type(error).__name__, error=error)
+        self._log.warn(what, "%s: %s [RAGEVAL-215]", what, type(error).__name__, error=error)
 
 
 def _adopt_preparations(analysis: TurnAnalysis, context: TurnContext) -> None:

@@ -121,7 +121,9 @@ class PrivacyPolicy:
         # Once, and not by a logger that redacts: that would call the same function.
         if not self._warned:
             self._warned = True
-            _logger.warning("rageval-hooks: redact %s %s: texts are replaced as a whole", what, kind.__name__)
+            _logger.warning(
+                "rageval-hooks: redact %s %s: texts are replaced as a whole [RAGEVAL-213]", what, kind.__name__
+            )
 
     def turn(self, turn: Turn, *, for_judge: bool = False) -> Turn:
         """Return a turn as it may leave; one that this policy has returned before is returned unchanged.

@@ -115,10 +115,10 @@ class ExitDrain:
                 done = within(partial(step, share), share + _GRACE) is not False and done
             except TimeoutError:
                 done = False
-                _logger.warning("rageval-hooks: the exit does not wait for %s any longer", _name_of(step))
+                _logger.warning("rageval-hooks: the exit does not wait for %s any longer [RAGEVAL-607]", _name_of(step))
             except Exception:
                 done = False
-                _logger.warning("rageval-hooks: a step of the shutdown at exit failed", exc_info=True)
+                _logger.warning("rageval-hooks: a step of the shutdown at exit failed [RAGEVAL-608]", exc_info=True)
         return done
 
 

@@ -42,7 +42,9 @@ def _call(name: str, function: Callback) -> None:
     try:
         function()
     except Exception:
-        _logger.warning("rageval-hooks: what should happen after the import of %s failed", name, exc_info=True)
+        _logger.warning(
+            "rageval-hooks: what should happen after the import of %s failed [RAGEVAL-116]", name, exc_info=True
+        )
 
 
 class _Finder(MetaPathFinder):

@@ -179,7 +179,7 @@ class Worker:
         if self.flush(timeout):
             return True
         _logger.warning(
-            "rageval-hooks: the interpreter exits with %d background jobs undone after %.1f seconds",
+            "rageval-hooks: the interpreter exits with %d background jobs undone after %.1f seconds [RAGEVAL-601]",
             self._pending,
             timeout,
         )
@@ -228,7 +228,8 @@ class Worker:
         try:
             loop.run_until_complete(asyncio.wait_for(self._run_all(), EXIT_DRAIN.timeout))
         except Exception:
-            _logger.warning("rageval-hooks: %d background jobs are undone at exit", self._pending, exc_info=True)
+            undone = self._pending
+            _logger.warning("rageval-hooks: %d background jobs are undone at exit [RAGEVAL-602]", undone, exc_info=True)
         finally:
             self._loop = None
             self._wake_sent = False
@@ -310,7 +311,7 @@ class Worker:
 
     def _failed(self, lane: Lane) -> None:
         lane.failed += 1
-        _logger.exception("rageval-hooks: a background job (%s) failed", lane.name)
+        _logger.exception("rageval-hooks: a background job (%s) failed [RAGEVAL-214]", lane.name)
 
     def _finished(self, lane: Lane, size: int) -> None:
         with self._lock:

@@ -78,7 +78,11 @@ def _instrument(settings: dict[str, Any]) -> None:
         instrument(**settings)
     except RagevalError as error:
         # Messages may have several lines; a log line is easier to find.
-        _logger.warning("rageval-hooks: answers are not evaluated: %s", " ".join(str(error).split()))
+        _warn_not_evaluated(" ".join(str(error).split()))
     except Exception as error:
-        _logger.warning("rageval-hooks: answers are not evaluated: %s: %s", type(error).__name__, error)
+        _warn_not_evaluated(f"{type(error).__name__}: {error}")
         _logger.debug("rageval-hooks: where it failed", exc_info=True)
+
+
+def _warn_not_evaluated(reason: str) -> None:
+    _logger.warning("rageval-hooks: answers are not evaluated: %s [RAGEVAL-106]", reason)

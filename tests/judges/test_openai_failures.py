@@ -90,7 +90,10 @@ def test_each_failure_has_its_kind_and_reason(
     assert judge.stats()["failed"] == {kind.kind: 1}
     [record] = [record for record in caplog.records if record.name.startswith("rageval_hooks")]
     assert record.levelno == logging.WARNING
-    assert record.getMessage() == f"rageval-hooks: the judge openai:judge-model: {kind.kind}: {found.message}"
+    assert (
+        record.getMessage()
+        == f"rageval-hooks: the judge openai:judge-model: {kind.kind}: {found.message} [RAGEVAL-301]"
+    )
 
 
 def test_the_models_own_words_of_refusal_are_a_detail(server: JudgeServer) -> None:

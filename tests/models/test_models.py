@@ -115,7 +115,7 @@ def test_metrics_whose_model_cannot_be_had_are_skipped(
             assert result.name in ("cost", "latency") or result.reason.startswith(f"{role}: {reason}")
     [line] = logged(caplog)
     assert line.startswith(f"rageval-hooks: {role}: {reason}")
-    assert line.endswith("Metrics that need it are skipped.")
+    assert line.endswith("Metrics that need it are skipped. [RAGEVAL-203]")
 
 
 def skipped(evaluation: Evaluation) -> set[str]:

@@ -175,7 +175,7 @@ def test_a_function_that_fails_hides_the_text(redact: Any, caplog: pytest.LogCap
 
     assert (found.query, found.id, found.steps[0].name) == ("__REDACTED__", "t1", "search")
     [message] = caplog.messages
-    assert message.endswith(": texts are replaced as a whole")
+    assert message.endswith(": texts are replaced as a whole [RAGEVAL-213]")
     assert MAIL not in caplog.text
 
 

@@ -85,7 +85,7 @@ def test_an_encoding_that_cannot_be_had_is_logged_once(
 
     assert no_encodings == ["o200k_base"]
     [record] = [record for record in caplog.records if "tokenizer" in record.getMessage()]
-    assert record.getMessage().endswith("Tokens are estimated from the number of characters.")
+    assert record.getMessage().endswith("Tokens are estimated from the number of characters. [RAGEVAL-203]")
 
 
 SCRIPT = """

@@ -156,5 +156,7 @@ class ScoreApiExporter(Exporter):
         try:
             return self.connect()
         except MissingDependencyError as error:
-            _logger.warning("rageval-hooks: spans go to %s, but its scores cannot: %s", self.backend, error)
+            _logger.warning(
+                "rageval-hooks: spans go to %s, but its scores cannot: %s [RAGEVAL-507]", self.backend, error
+            )
             raise DestinationAbsentError from None

@@ -122,7 +122,7 @@ class DeliveryQueue:
                 self._counts["dropped"] += amount
                 PROCESS_TOTALS.add_dropped(self.name, amount)
                 why = "it was shut down" if self._closed else f"{self._queued} are waiting"
-                self._limited_log.warn("dropped", "scores for %s are dropped: %s", self.name, why)
+                self._limited_log.warn("dropped", "scores for %s are dropped: %s [RAGEVAL-505]", self.name, why)
                 return
             self._queued += amount
             self._waiting += parcels
@@ -176,7 +176,9 @@ class DeliveryQueue:
             self._counts["lost"] += lost
             complete = self._nothing_undelivered()
         if lost:
-            _logger.warning("rageval-hooks: %d scores could not be posted to %s in time and are lost", lost, self.name)
+            _logger.warning(
+                "rageval-hooks: %d scores could not be posted to %s in time and are lost [RAGEVAL-605]", lost, self.name
+            )
         return complete
 
     def _nothing_undelivered(self) -> bool:
@@ -246,7 +248,7 @@ class DeliveryQueue:
         except Exception as error:
             # Only our own messages are known to hold no key.
             why = error if isinstance(error, RagevalError) else type(error).__name__
-            self._limited_log.warn("internal", "scores could not be posted to %s: %s", self.name, why)
+            self._limited_log.warn("internal", "scores could not be posted to %s: %s [RAGEVAL-506]", self.name, why)
             self._settle("lost", count_items(parcels))
 
     def _forget_everything(self, ask_again: float) -> None:
@@ -295,7 +297,9 @@ class DeliveryQueue:
             return
         body = parcels[0].bodies[0]
         name = next((body[field] for field in _NAME_FIELDS if field in body), None)
-        self._limited_log.warn("rejected", "%s does not accept the score %s: it %s", self.name, name, error)
+        self._limited_log.warn(
+            "rejected", "%s does not accept the score %s: it %s [RAGEVAL-501]", self.name, name, error
+        )
         self._settle("rejected", 1)
 
     def _wait_for_targets(self, destination: Destination, parcels: list[Parcel]) -> None:
@@ -312,7 +316,7 @@ class DeliveryQueue:
         self._limited_log.warn(
             "late",
             "after %.0f seconds %s does not have the spans of %d scores. Are the spans sent elsewhere, or sampled out "
-            "on their way?",
+            "on their way? [RAGEVAL-502]",
             now - late[0].queued_at,
             self.name,
             count_items(late),
@@ -322,7 +326,9 @@ class DeliveryQueue:
     def _give_up(self, parcels: list[Parcel]) -> None:
         """Count items whose targets did not arrive; the server has no queue for them."""
         amount = count_items(parcels)
-        self._limited_log.warn("missing", "%d scores are lost: %s does not have their spans", amount, self.name)
+        self._limited_log.warn(
+            "missing", "%d scores are lost: %s does not have their spans [RAGEVAL-503]", amount, self.name
+        )
         self._settle("lost", amount)
 
     def _pause(self, destination: Destination, parcels: list[Parcel], error: UnavailableError) -> None:
@@ -340,7 +346,9 @@ class DeliveryQueue:
             self._failures += 1
             self._counts["errors"] += 1
             self._waiting += young
-        self._limited_log.warn("server", "%r %s. Scores wait; the spans have them too", destination, error)
+        self._limited_log.warn(
+            "server", "%r %s. Scores wait; the spans have them too [RAGEVAL-504]", destination, error
+        )
         if old:
             self._settle("lost", count_items(old))
 

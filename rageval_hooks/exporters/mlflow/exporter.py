@@ -93,7 +93,7 @@ class MlflowExporter(ScoreApiExporter):
         if place is None:
             _logger.warning(
                 "rageval-hooks: it is not known where the MLflow server is; scores go to %s. Set MLFLOW_TRACKING_URI "
-                "to its address",
+                "to its address [RAGEVAL-110]",
                 DEFAULT_URL,
             )
         return MlflowServer(place or MlflowPlace(url=DEFAULT_URL))
@@ -143,7 +143,9 @@ class MlflowAutoExporter(MlflowExporter):
         answer = is_mlflow(place.url)
         if not answer:
             raise DestinationAbsentError(math.inf if answer is False else _ASK_AGAIN)
-        _logger.info("rageval-hooks: scores go to the MLflow at %s as assessments, too", safe_url(place.url))
+        _logger.info(
+            "rageval-hooks: scores go to the MLflow at %s as assessments, too [RAGEVAL-113]", safe_url(place.url)
+        )
         return MlflowServer(place)
 
     def _place(self) -> MlflowPlace | None:

@@ -146,7 +146,7 @@ class OtelExporter(Exporter):
             _logger.warning(
                 "rageval-hooks: no OpenTelemetry TracerProvider is set and no OTEL_EXPORTER_OTLP_ENDPOINT; evaluations "
                 'are printed. To send traces: pip install "rageval-hooks[otlp]" and set OTEL_EXPORTER_OTLP_ENDPOINT, '
-                "for example http://localhost:4318"
+                "for example http://localhost:4318 [RAGEVAL-101]"
             )
         return self._console
 

@@ -130,7 +130,9 @@ class Signal(ABC, Generic[Provider]):
         lost = own.give_up()
         self._final_stats = own.stats()
         if lost:
-            _logger.warning("rageval-hooks: %d %s could not be delivered in time and are lost", lost, self.what)
+            _logger.warning(
+                "rageval-hooks: %d %s could not be delivered in time and are lost [RAGEVAL-606]", lost, self.what
+            )
         return in_time and self._delivered_everything(own)
 
     def stats(self) -> Mapping[str, int]:

@@ -95,7 +95,7 @@ class PhoenixExporter(ScoreApiExporter):
         if not places:
             _logger.warning(
                 "rageval-hooks: it is not known where the Phoenix server is; scores go to %s. Set "
-                "RAGEVAL_PHOENIX_ENDPOINT to its address",
+                "RAGEVAL_PHOENIX_ENDPOINT to its address [RAGEVAL-109]",
                 DEFAULT_PLACE,
             )
         return self._server((places or [DEFAULT_PLACE])[0])
@@ -135,7 +135,7 @@ class PhoenixAutoExporter(PhoenixExporter):
             self._told = True
             _logger.info(
                 "rageval-hooks: it is not known where the spans go. If it is a Phoenix, set RAGEVAL_PHOENIX_ENDPOINT "
-                "to its address: scores are then annotations, too"
+                "to its address: scores are then annotations, too [RAGEVAL-111]"
             )
         return False
 
@@ -147,6 +147,8 @@ class PhoenixAutoExporter(PhoenixExporter):
             answers.append(is_phoenix(place))
             if answers[-1]:
                 server = self._server(place)
-                _logger.info("rageval-hooks: scores go to the Phoenix at %s as annotations, too", safe_url(place))
+                _logger.info(
+                    "rageval-hooks: scores go to the Phoenix at %s as annotations, too [RAGEVAL-112]", safe_url(place)
+                )
                 return server
         raise DestinationAbsentError(_ASK_AGAIN if None in answers else math.inf)

@@ -79,4 +79,4 @@ def _name_once(span: Span) -> None:
     scope = getattr(getattr(span, "instrumentation_scope", None), "name", None)
     if scope and scope not in _named:
         _named.add(scope)
-        _logger.info("rageval-hooks: %s makes spans, so the scores are added to those", scope)
+        _logger.info("rageval-hooks: %s makes spans, so the scores are added to those [RAGEVAL-107]", scope)

@@ -201,7 +201,7 @@ class Recorder(RunTable):
         if recording.dropped == 1:
             self._limited_log.warn(
                 "dropped runs",
-                "a turn has more than %d runs; the later ones are not recorded",
+                "a turn has more than %d runs; the later ones are not recorded [RAGEVAL-210]",
                 self.max_runs,
             )
 

@@ -159,7 +159,7 @@ class RunTable:
                 self.given_up += 1
                 self._limited_log.warn(
                     "given up",
-                    "the run %r never ended and is abandoned (%d open runs, %d s old)",
+                    "the run %r never ended and is abandoned (%d open runs, %d s old) [RAGEVAL-211]",
                     oldest.root.name,
                     len(self._open) + 1,
                     (now - oldest.root.started_at) // 1_000_000_000,

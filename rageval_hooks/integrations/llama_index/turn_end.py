@@ -140,4 +140,6 @@ def log_failure(run_id: Hashable, error: BaseException) -> None:
     if recording is not None:
         recording.owner.failed("a span or an event of LlamaIndex could not be recorded", error)
     else:
-        _limited_log.warn("after the end", "an event after the end of a LlamaIndex turn failed", error=error)
+        _limited_log.warn(
+            "after the end", "an event after the end of a LlamaIndex turn failed [RAGEVAL-212]", error=error
+        )

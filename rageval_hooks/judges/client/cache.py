@@ -149,12 +149,17 @@ class JudgeCache:
         except sqlite3.OperationalError as error:
             # Locked for too long, disk full or no permission: the next use may succeed.
             self._count("errors")
-            self._limited_log.warn("cache", "the judge's cache %s cannot be used now: %s", self.path, error)
+            self._limited_log.warn(
+                "cache", "the judge's cache %s cannot be used now: %s [RAGEVAL-302]", self.path, error
+            )
         except Exception as error:
             self._damaged = True
             self._count("errors")
             self._limited_log.warn(
-                "damaged", "the judge's cache %s is damaged and not used: %s. Delete the file", self.path, error
+                "damaged",
+                "the judge's cache %s is damaged and not used: %s. Delete the file [RAGEVAL-303]",
+                self.path,
+                error,
             )
         return None
 

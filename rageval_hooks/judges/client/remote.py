@@ -305,7 +305,7 @@ class RemoteJudge(Judge):
     def _failed(self, failure: JudgeError) -> None:
         with self._lock:
             self._failures[failure.kind] += 1
-        self._limited_log.warn(failure.kind, "the judge %s: %s: %s", self, failure.kind, failure.message)
+        self._limited_log.warn(failure.kind, "the judge %s: %s: %s [RAGEVAL-301]", self, failure.kind, failure.message)
 
 
 def _modes_from(structured: Mode | None, modes: tuple[Mode, ...]) -> tuple[Mode, ...]:

@@ -184,5 +184,5 @@ def _in_range(result: Result, definition: ScoreDefinition | None) -> Result:
 
 def _failure(metric: Metric, error: BaseException) -> Failed:
     kind = f"{type(metric).__qualname__} {metric.name} {metric.source}"
-    _limited_log.warn(kind, "the metric %s failed", metric.name, error=error)
+    _limited_log.warn(kind, "the metric %s failed [RAGEVAL-204]", metric.name, error=error)
     return metric.fail(error)

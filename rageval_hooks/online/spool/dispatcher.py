@@ -322,7 +322,9 @@ class SpoolDispatcher:
         except Exception as error:
             # Without the message: it may quote the turn.
             kind = type(error).__name__
-            self._log.warn("attempt", "the job %s of the spool cannot be read, and is removed: %s", stored.key, kind)
+            self._log.warn(
+                "attempt", "the job %s of the spool cannot be read, and is removed: %s [RAGEVAL-406]", stored.key, kind
+            )
             self._tally.add(unreadable=1)
             self._in_flight.discard(stored.id)
             self._thread.post(Command(lambda file: file.finish([stored.id])))

@@ -114,7 +114,9 @@ class SpoolEvaluator:
         is_given_up = stored.deliveries >= _MOST_DELIVERIES
         if is_given_up:
             self._tally.add(undelivered=1)
-            self._log.warn("undelivered", "scores of the spool could not be delivered for hours and are given up")
+            self._log.warn(
+                "undelivered", "scores of the spool could not be delivered for hours and are given up [RAGEVAL-405]"
+            )
             attempt.has_exported = True
         for result in stored.results:
             evaluation = Evaluation.model_validate({**json.loads(result.text), "turn": job.turn})
@@ -130,7 +132,9 @@ class SpoolEvaluator:
         if any(map(_is_waiting, part.results)):
             attempt.waits = True
             if self.judge_pause.begin():
-                self._log.warn("judge", "the judge cannot be asked now: turns wait in %s", self._thread.file.path)
+                self._log.warn(
+                    "judge", "the judge cannot be asked now: turns wait in %s [RAGEVAL-404]", self._thread.file.path
+                )
             return
         if any(map(_is_of_judge, part.results)):
             self.judge_pause.end()

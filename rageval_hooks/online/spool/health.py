@@ -60,7 +60,7 @@ class SpoolHealth:
         self._logged.add(kind)
         _logger.warning(
             "rageval-hooks: the spool %s is %s (%s): jobs are evaluated from memory and end with the process. To "
-            "repair: %s",
+            "repair: %s [RAGEVAL-401]",
             self._path,
             kind,
             error,
@@ -72,7 +72,7 @@ class SpoolHealth:
         self._rest_until = 0.0
         if self._logged:
             self._logged.clear()
-            _logger.warning("rageval-hooks: the spool %s works again", self._path)
+            _logger.warning("rageval-hooks: the spool %s works again [RAGEVAL-402]", self._path)
 
 
 def kind_of(error: Exception) -> str:

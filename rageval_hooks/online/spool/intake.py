@@ -113,7 +113,7 @@ class SpoolIntake:
             return
         self._leave_buffer(new, "refused")
         reason = f"the spool is full: {self._options.max_bytes / 2**20:g} MB"
-        self._log.warn("full", "%s (%s); newer turns are not judged", reason, self._options.path)
+        self._log.warn("full", "%s (%s); newer turns are not judged [RAGEVAL-403]", reason, self._options.path)
         self._refuse(job, "spool_full", reason)
 
     def _evaluate_from_memory(self, job: Job, analysis: TurnAnalysis | None, new: NewJob) -> None:

@@ -186,4 +186,4 @@ def _call(function: Callable[[Any], object], argument: object) -> None:
     try:
         function(argument)
     except Exception:  # the thread must continue
-        _logger.warning("rageval-hooks: an error in the spool's thread", exc_info=True)
+        _logger.warning("rageval-hooks: an error in the spool's thread [RAGEVAL-407]", exc_info=True)

@@ -124,7 +124,7 @@ class BackgroundValue(Generic[T]):
             if self._logged:
                 return
             self._logged = True
-        _logger.warning("rageval-hooks: %s: %s. %s", self.role, reason.rstrip("."), self._otherwise)
+        _logger.warning("rageval-hooks: %s: %s. %s [RAGEVAL-203]", self.role, reason.rstrip("."), self._otherwise)
 
     def reset_after_fork(self) -> None:
         """Load again in the child if the load has not finished: its thread exists only in the parent."""

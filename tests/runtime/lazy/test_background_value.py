@@ -138,7 +138,9 @@ def test_a_failed_load_is_not_repeated(
 
     assert value.state == "failed"
     assert load.calls == 1
-    assert lines(caplog, value) == [f"rageval-hooks: {value.role}: {reason}. Metrics that need it are skipped."]
+    assert lines(caplog, value) == [
+        f"rageval-hooks: {value.role}: {reason}. Metrics that need it are skipped. [RAGEVAL-203]"
+    ]
 
 
 def test_a_load_past_its_deadline_counts_as_failed(load: Load, caplog: pytest.LogCaptureFixture) -> None:
@@ -193,7 +195,7 @@ def test_the_log_says_what_happens_instead(load: Load, caplog: pytest.LogCapture
     join(value)
 
     [line] = lines(caplog, value)
-    assert line.endswith("broken. Tokens are estimated.")
+    assert line.endswith("broken. Tokens are estimated. [RAGEVAL-203]")
 
 
 def test_a_thread_that_cannot_be_started_is_a_failed_load(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,7 +100,7 @@ def connect(signal: OtlpSignal) -> Connection | None:
     except ImportError as error:
         _logger.warning(
             "rageval-hooks: an OTLP endpoint is set, but its exporter is not installed (%s): "
-            'pip install "rageval-hooks[otlp]"',
+            'pip install "rageval-hooks[otlp]" [RAGEVAL-102]',
             error,
         )
         return None
