@@ -47,6 +47,14 @@ def generate(
             help="factual, paraphrased, multi-part, keyword, reasoning, yes-no, scenario; several take turns.",
         ),
     ] = None,
+    multi_hop: Annotated[
+        float,
+        typer.Option("--multi-hop", metavar="SHARE", help="Share of questions that need two chunks, such as 0.2."),
+    ] = 0.0,
+    unanswerable: Annotated[
+        float,
+        typer.Option("--unanswerable", metavar="SHARE", help="Share of questions that the documents do not answer."),
+    ] = 0.0,
     seed: Annotated[int, typer.Option("--seed", help="Another one chooses other chunks.")] = 0,
     concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Chunks at a time.")] = 4,
     max_calls: Annotated[int | None, typer.Option("--max-calls", min=1, help="Requests to the judge, at most.")] = None,
@@ -76,6 +84,8 @@ def generate(
         limit=limit,
         per_chunk=per_chunk,
         styles=tuple(style or ()),
+        multi_hop=multi_hop,
+        unanswerable=unanswerable,
         seed=seed,
         concurrency=concurrency,
         max_calls=max_calls,

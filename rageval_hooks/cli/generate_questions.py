@@ -20,11 +20,15 @@ from rageval_hooks.offline.jobs.progress import progress_bar
 from rageval_hooks.offline.records.writers import check_output
 from rageval_hooks.offline.testsets import (
     Chunk,
+    ChunkIndex,
     Generated,
+    Mix,
+    Place,
     Plan,
     chunks_of,
     chunks_of_store,
     generate,
+    places_of,
     plan_of,
     read_documents,
     resolve_styles,
@@ -60,6 +64,8 @@ class GenerateOptions:
     limit: int | None = None
     per_chunk: int = 1
     styles: tuple[str, ...] = ()
+    multi_hop: float = 0.0
+    unanswerable: float = 0.0
     seed: int = 0
     concurrency: int = 4
     max_calls: int | None = None
@@ -91,20 +97,25 @@ def generate_questions(options: GenerateOptions, say: Say, warn: Say) -> int:
     # Absolute paths: importing a store may change the current directory.
     outputs = [output.absolute() for output in options.outputs]
     styles = resolve_styles(options.styles)
+    mix = Mix(multi_hop=options.multi_hop, unanswerable=options.unanswerable)
     judge = _judge(options)
-    chunks, all_read = _chunks(options, say, warn)
+    found, all_read = _collection(options, warn)
+    index = ChunkIndex(found if mix != Mix() else [])
+    chunks = _chosen(found, options, say)
+    places = places_of(chunks, styles=styles, per_chunk=options.per_chunk, mix=mix, index=index, seed=options.seed)
+    _warn_about_links(places, mix, warn)
     journal_file = journal_path(outputs[0])
     if options.dry_run:
-        _say_plan(_finished_or_partial(outputs, judge, options), chunks, styles, judge, options, say)
+        _say_plan(_finished_or_partial(outputs, judge, options), places, judge, say)
         return 0
     # Answers of a finished test set are reused if only the number of questions changes.
-    reused = _reopen(outputs, judge, chunks, styles, options)
+    reused = _reopen(outputs, judge, places, options)
     with KeyedJournal(journal_file, work_of(judge), restart=options.restart) as journal:
         if reused:
             warn(f"reusing the answers of the finished {options.outputs[0]}")
         elif len(journal):
             warn(f"going on from {journal_path(options.outputs[0])}")
-        result = _generate(options, styles, judge, chunks, journal)
+        result = _generate(options, judge, places, index, journal)
         if not result.questions:
             raise ConfigurationError("\n".join(["no question was accepted:", *result.lines()]))
         for output in outputs:
@@ -120,8 +131,8 @@ def generate_questions(options: GenerateOptions, say: Say, warn: Say) -> int:
     return 0 if result.complete and all_read else 1
 
 
-def _chunks(options: GenerateOptions, say: Say, warn: Say) -> tuple[list[Chunk], bool]:
-    """Return the chunks to ask about, and whether every source could be read.
+def _collection(options: GenerateOptions, warn: Say) -> tuple[list[Chunk], bool]:
+    """Return all chunks of the sources, and whether every source could be read.
 
     Raises:
         ConfigurationError: no source has a chunk.
@@ -140,12 +151,28 @@ def _chunks(options: GenerateOptions, say: Say, warn: Say) -> tuple[list[Chunk],
             f"{counted(len(shared), 'chunk id')}, such as {min(shared)!r}, with several texts each: these chunks "
             "are named document:id, and run finds them by their text"
         )
-    chunks = unique_chunks(chunks)
-    documents, found = len({chunk.document for chunk in chunks}), len(chunks)
-    if options.limit is not None and options.limit < found:
-        chunks = spread(chunks, options.limit, options.seed)
-    say(f"{len(chunks)} of {counted(found, 'chunk')} of {counted(documents, 'document')}")
-    return chunks, not problems
+    return unique_chunks(chunks), not problems
+
+
+def _chosen(found: list[Chunk], options: GenerateOptions, say: Say) -> list[Chunk]:
+    """Return the chunks to ask about."""
+    documents = len({chunk.document for chunk in found})
+    chunks = found
+    if options.limit is not None and options.limit < len(found):
+        chunks = spread(found, options.limit, options.seed)
+    say(f"{len(chunks)} of {counted(len(found), 'chunk')} of {counted(documents, 'document')}")
+    return chunks
+
+
+def _warn_about_links(places: list[Place], mix: Mix, warn: Say) -> None:
+    """Say if fewer multi-hop questions than wanted are possible."""
+    wanted = sum(kind == "multi-hop" for _, kind in zip(places, mix.kinds(), strict=False))
+    possible = sum(place.kind == "multi-hop" for place in places)
+    if possible < wanted:
+        warn(
+            f"multi-hop questions about {possible} of {counted(wanted, 'chunk')}: the others share no rare word or "
+            "name with another chunk, and get plain questions"
+        )
 
 
 def _finished_or_partial(outputs: list[Path], judge: Judge, options: GenerateOptions) -> Path:
@@ -166,9 +193,7 @@ def _finished_or_partial(outputs: list[Path], judge: Judge, options: GenerateOpt
     return done_path(outputs[0])
 
 
-def _reopen(
-    outputs: list[Path], judge: Judge, chunks: list[Chunk], styles: tuple[str, ...], options: GenerateOptions
-) -> bool:
+def _reopen(outputs: list[Path], judge: Judge, places: list[Place], options: GenerateOptions) -> bool:
     """Reopen the journal of a finished test set, if there is one, and return True.
 
     Raises:
@@ -179,7 +204,7 @@ def _reopen(
     if found == partial:
         return False
     with KeyedJournal(found, work_of(judge)) as journal:
-        dropped = plan_of(chunks, journal, styles=styles, per_chunk=options.per_chunk).dropped
+        dropped = plan_of(places, journal).dropped
     if dropped:
         raise ConfigurationError(
             f"{options.outputs[0]} is a finished test set, of which the questions about {counted(dropped, 'chunk')} "
@@ -189,17 +214,10 @@ def _reopen(
     return True
 
 
-def _say_plan(
-    journal_file: Path,
-    chunks: list[Chunk],
-    styles: tuple[str, ...],
-    judge: Judge,
-    options: GenerateOptions,
-    say: Say,
-) -> None:
+def _say_plan(journal_file: Path, places: list[Place], judge: Judge, say: Say) -> None:
     """Say how many requests there would be."""
     with KeyedJournal(journal_file, work_of(judge)) as journal:
-        plan = plan_of(chunks, journal, styles=styles, per_chunk=options.per_chunk)
+        plan = plan_of(places, journal)
     say(f"{counted(plan.calls, 'request')} to {judge}, about {plan.tokens:,} input tokens{_price(plan, judge)}")
     say("dry run: nothing was asked, and nothing was written")
 
@@ -247,24 +265,19 @@ def _is_object(source: str) -> bool:
 
 
 def _generate(
-    options: GenerateOptions,
-    styles: tuple[str, ...],
-    judge: Judge,
-    chunks: list[Chunk],
-    journal: KeyedJournal,
+    options: GenerateOptions, judge: Judge, places: list[Place], index: ChunkIndex, journal: KeyedJournal
 ) -> Generated:
     spent = Spent.model_validate(journal[journal.last]["spent"]) if journal.last is not None else None
     budget = Budget(options.max_calls, options.max_cost, spent)
 
     async def work() -> Generated:
-        with progress_bar("generate", len(chunks)) as advance:
+        with progress_bar("generate", len(places)) as advance:
             async with judge:
                 return await generate(
-                    chunks,
+                    places,
                     judge,
                     journal,
-                    styles=styles,
-                    per_chunk=options.per_chunk,
+                    index=index,
                     concurrency=options.concurrency,
                     budget=budget,
                     advance=advance,

@@ -95,6 +95,7 @@ class Nuggets(JudgeMetric):
     requires: ClassVar[tuple[Field, ...]] = ("query", "passages", "response")
     passages: ClassVar[PassageScope] = "prompt"
     family: ClassVar[str] = "generation"
+    answerable_only: ClassVar[bool] = True
     source: ClassVar[str] = "AutoNuggetizer (arXiv 2411.09607); seed 004"
     calls: ClassVar[str] = "2 to 10, and those of umbrela, shared"
 

@@ -57,6 +57,7 @@ class Ranking(JudgeMetric):
     scores: ClassVar[tuple[ScoreDefinition, ...]] = _definitions((1, 3, 5))
     requires: ClassVar[tuple[Field, ...]] = ("query", "passages")
     family: ClassVar[str] = "retrieval"
+    answerable_only: ClassVar[bool] = True
     source: ClassVar[str] = "seed 004; arXiv 2406.06519 for the grades"
     calls: ClassVar[str] = "those of umbrela, shared"
 

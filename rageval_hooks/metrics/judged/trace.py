@@ -95,6 +95,7 @@ class Trace(JudgeMetric):
     requires: ClassVar[tuple[Field, ...]] = ("query", "passages", "response")
     passages: ClassVar[PassageScope] = "prompt"
     family: ClassVar[str] = "judge"
+    answerable_only: ClassVar[bool] = True
     source: ClassVar[str] = "RAGBench (arXiv 2407.11005); seeds 000 and 002"
     calls: ClassVar[str] = "1"
     default: ClassVar[bool] = True

@@ -96,6 +96,7 @@ class Umbrela(JudgeMetric):
     )
     requires: ClassVar[tuple[Field, ...]] = ("query", "passages")
     family: ClassVar[str] = "retrieval"
+    answerable_only: ClassVar[bool] = True
     source: ClassVar[str] = "UMBRELA (arXiv 2406.06519); seed 004"
     calls: ClassVar[str] = "1 per 20 passages; per_passage=True: 1 each"
 

@@ -26,6 +26,7 @@ class AnswerRelevance(LocalMetric):
     requires: ClassVar[tuple[Field, ...]] = ("query", "response")
     models: ClassVar[tuple[Role, ...]] = ("cross_encoder",)
     family: ClassVar[str] = "local"
+    answerable_only: ClassVar[bool] = True
     source: ClassVar[str] = "seed 001; cross-encoder/ms-marco-MiniLM-L-6-v2"
     default: ClassVar[bool] = True
 

@@ -36,6 +36,7 @@ class ConceptCompleteness(LocalMetric):
     requires: ClassVar[tuple[Field, ...]] = ("query", "response")
     models: ClassVar[tuple[Role, ...]] = ("embedder", "nlp")
     family: ClassVar[str] = "local"
+    answerable_only: ClassVar[bool] = True
     source: ClassVar[str] = "seed 001; en_core_web_sm, all-MiniLM-L6-v2"
     default: ClassVar[bool] = True
     about_claims: ClassVar[bool] = True

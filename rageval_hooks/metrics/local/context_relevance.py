@@ -41,6 +41,7 @@ class ContextRelevance(LocalMetric):
     requires: ClassVar[tuple[Field, ...]] = ("query", "passages")
     models: ClassVar[tuple[Role, ...]] = ("embedder",)
     family: ClassVar[str] = "local"
+    answerable_only: ClassVar[bool] = True
     source: ClassVar[str] = "ours; all-MiniLM-L6-v2"
     default: ClassVar[bool] = True
 

@@ -35,6 +35,8 @@ def record_of(question: GoldenQuestion, run: int, app: App, asked: Asked, starte
         target=question.chunk_id,
         target_text=question.chunk,
         document=question.document,
+        more_targets=question.more_chunks,
+        answerable=question.answerable,
     )
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from rageval_hooks.offline.answerability import is_refusal
 from rageval_hooks.offline.records.record import Record
 
 __all__ = ["RunSummary", "summarize"]
@@ -24,6 +25,8 @@ class RunSummary:
         found: answered questions whose target passage was retrieved.
         missed: answered questions whose target passage was not retrieved.
         unknown: answered questions with a target that cannot be looked for.
+        declined: answered questions marked as unanswerable whose answer is a refusal, by rules.
+        not_declined: those whose answer claims something.
         without_passages: answers for which no passage was seen.
         resumed: records that existed when the run began.
     """
@@ -34,6 +37,8 @@ class RunSummary:
     found: int = 0
     missed: int = 0
     unknown: int = 0
+    declined: int = 0
+    not_declined: int = 0
     without_passages: int = 0
     resumed: int = 0
 
@@ -54,8 +59,15 @@ class RunSummary:
             return
         if not record.turn.passages:
             self.without_passages += 1
-        if record.target is not None or record.target_text is not None:
+        if not record.answerable:
+            self._add_unanswerable(record)
+        elif record.has_target:
             self._add_target(record)
+
+    def _add_unanswerable(self, record: Record) -> None:
+        refused = is_refusal(record.turn.response)
+        self.declined += refused is True
+        self.not_declined += refused is False
 
     def _add_target(self, record: Record) -> None:
         if record.rank is not None:
@@ -76,6 +88,8 @@ class RunSummary:
                 f"for {self.unknown} of them the rank of the chunk is unknown: no retrieved passage has an id of the "
                 "test set, and the test set has no text of the chunk in a column 'chunk'"
             )
+        if unanswerable := self.declined + self.not_declined:
+            yield f"the application declined {self.declined} of {unanswerable} questions marked as unanswerable"
         for kind, number in self.failed.most_common():
             yield f"  {number} failed: {kind}"
         if self.first_error is not None:

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from rageval_hooks.errors import TurnError
 from rageval_hooks.offline.records.cells import (
+    answerable_in,
     citations_in,
     error_in,
     is_missing,
@@ -81,6 +82,7 @@ def record_from_fields(fields: Fields, name: str, *, table: bool) -> Record:
             rank=rank,
             missed=missed,
             document=text_in(fields.get("document"), "document") or None,
+            answerable=answerable_in(fields.get("answerable"), fields.columns.get("answerable", "")),
         )
     except ValidationError as problem:
         raise TurnError(explain(problem)) from None

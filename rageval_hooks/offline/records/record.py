@@ -12,7 +12,15 @@ from rageval_hooks.runtime.jsonable import Data, Text
 from rageval_hooks.score import Result, Score, is_about_turn
 from rageval_hooks.turn import Turn
 
-__all__ = ["Record", "holds_turn"]
+__all__ = ["Record", "Target", "holds_turn"]
+
+
+class Target(Data):
+    """A passage that an answer needs, known by its id, its text or both."""
+
+    id: Text | None = None
+    text: Text | None = None
+    document: Text | None = None
 
 
 class Record(Data):
@@ -27,9 +35,11 @@ class Record(Data):
         results: results of metrics, in their order.
         target: id of the passage that holds the answer, if the test set has one.
         target_text: text of that passage.
-        rank: its position among the retrieved passages, from 1.
-        missed: True if it is known not to be among them. Without a rank, False means that the rank is unknown.
+        more_targets: further passages that the answer to a multi-hop question needs.
+        rank: position of the target among the retrieved passages, from 1; of several targets, that of the last one.
+        missed: True if a target is known not to be among them. Without a rank, False means that the rank is unknown.
         document: source document of the question.
+        answerable: False if the documents do not answer the question, so that a refusal is the right answer.
     """
 
     id: Text
@@ -38,9 +48,11 @@ class Record(Data):
     results: tuple[Result, ...] = ()
     target: Text | None = None
     target_text: Text | None = None
+    more_targets: tuple[Target, ...] = ()
     rank: int | None = Field(default=None, ge=1)
     missed: bool = False
     document: Text | None = None
+    answerable: bool = True
 
     @property
     def key(self) -> tuple[str, int]:
@@ -52,15 +64,29 @@ class Record(Data):
         """True if the passage that holds the answer is known, by its id or its text."""
         return self.target is not None or self.target_text is not None
 
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """All passages that the answer needs."""
+        first = (Target(id=self.target, text=self.target_text),) if self.has_target else ()
+        return (*first, *self.more_targets)
+
     def to_json(self) -> str:
         """Return the record as a line of JSON, in which turn and results lack the fields with default values."""
-        head = self.model_dump_json(exclude={"turn", "results"})
+        # Most questions have one target and an answer: their lines do not say so.
+        usual = {
+            name for name, default in (("more_targets", ()), ("answerable", True)) if getattr(self, name) == default
+        }
+        head = self.model_dump_json(exclude={"turn", "results", *usual})
         results = ",".join(map(_result_json, self.results))
         return f'{head[:-1]},"turn":{_turn_json(self.turn)},"results":[{results}]}}'
 
     def scores(self) -> Iterator[Score]:
         """Yield the scores of the whole turn."""
         return (result for result in self.results if isinstance(result, Score) and is_about_turn(result))
+
+
+_SPECIAL: dict[str, object] = {"more_targets": (), "answerable": True}
+"""Fields that few records use, with their defaults."""
 
 
 def _turn_json(turn: Turn) -> str:

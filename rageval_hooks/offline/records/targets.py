@@ -5,14 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from pydantic import ValidationError
+
 from rageval_hooks.errors import TurnError
 from rageval_hooks.offline.records.cells import is_missing, unpacked
-from rageval_hooks.offline.records.record import Record
+from rageval_hooks.offline.records.record import Record, Target
 from rageval_hooks.runtime.narrowing import text_or_empty
 from rageval_hooks.text.words import fold
 from rageval_hooks.turn import Passage
 
-__all__ = ["TargetIds", "place_target", "rank_in", "target_rank", "target_text_in"]
+__all__ = [
+    "TargetIds",
+    "have_texts",
+    "more_targets_in",
+    "place_target",
+    "rank_in",
+    "rank_of_all",
+    "target_rank",
+    "target_text_in",
+]
 
 # Names of the id in the metadata of vector stores and of test sets.
 _METADATA_IDS = ("chunk_id", "id", "_id", "node_id", "passage_id", "doc_id")
@@ -58,12 +69,40 @@ def place_target(record: Record, ids: TargetIds) -> Record:
     is_placed = record.rank is not None or record.missed
     if is_placed or not (record.has_target and record.turn.passages):
         return record
-    rank = target_rank(record.target, record.target_text, record.turn.passages)
+    rank = rank_of_all(record)
     if rank is not None:
         return record.model_copy(update={"rank": rank})
     # Text can always be compared. An id that no store knows says nothing.
-    can_be_found = record.target_text is not None or ids.comparable
+    can_be_found = ids.comparable or have_texts(record)
     return record.model_copy(update={"missed": True}) if can_be_found else record
+
+
+def rank_of_all(record: Record) -> int | None:
+    """Return the rank up to which every target of a record was retrieved; None if one of them was not."""
+    ranks = [target_rank(target.id, target.text, record.turn.passages) for target in record.targets]
+    found = [rank for rank in ranks if rank is not None]
+    # A multi-hop question needs all of its passages.
+    return max(found) if found and len(found) == len(ranks) else None
+
+
+def have_texts(record: Record) -> bool:
+    """Return True if the texts of all targets are known, so that a target that is not found was not retrieved."""
+    return record.has_target and all(target.text is not None for target in record.targets)
+
+
+def more_targets_in(value: Any) -> tuple[Target, ...]:
+    """Return the further targets of a multi-hop question, from the column ``more_chunks`` of a test set.
+
+    Raises:
+        TurnError: the value is not a list of objects with ``id``, ``text`` or both.
+    """
+    value = unpacked(value)
+    if is_missing(value):
+        return ()
+    try:
+        return tuple(Target.model_validate(item) for item in value)
+    except (TypeError, ValidationError):
+        raise TurnError("more_chunks must be a list of objects with id, text and document") from None
 
 
 def target_rank(target: str | None, text: str | None, passages: Sequence[Passage]) -> int | None:

@@ -248,6 +248,7 @@ def _file_report(
         scores=tuple(_score_row(file, name, lower, how) for name in names),
         ranks=rank_table(file.ranks, file.unranked),
         unranked=file.unranked,
+        unanswerable=file.unanswerable,
         documents=_documents(file, [name for name in names if name in file.values]),
         similarity=compare_answers(file, how, scorer) if file.runs > 1 else (),
         worst_by=ordering,

@@ -13,7 +13,7 @@ from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.metrics.base import REGISTRY, Direction, Metric, ScoreDefinition
 from rageval_hooks.offline.report.derived import DERIVED, DERIVED_GROUP
 
-__all__ = ["define_score", "direction_of", "group_of", "is_worse", "metric_of"]
+__all__ = ["define_score", "direction_of", "group_of", "is_worse", "metric_of", "needs_answer"]
 
 # A score without a definition is better when lower if its name has one of these words, such as "my_latency_ms".
 _LOWER_WORDS = ("hallucination", "latency", "tokens", "cost", "unsupported", "rmse", "error", "duration")
@@ -64,6 +64,12 @@ def metric_of(name: str) -> str | None:
     """Return the name of the built-in metric that makes a score, or None."""
     found = _builtin().get(name)
     return found[0] if found else None
+
+
+def needs_answer(metric: str | None) -> bool:
+    """Return True if a metric says nothing useful about a question that the documents do not answer."""
+    found = REGISTRY.builtin().get(metric or "") or _installed(metric)
+    return found is not None and found.answerable_only
 
 
 def is_worse(change: float, direction: Direction) -> bool:

@@ -1,4 +1,4 @@
-"""Scores that a report derives from a record itself: whether the question was answered, and the rank of its target.
+"""Scores that a report derives from a record itself: whether it was answered rightly, and the rank of its target.
 
 They are scores like any other: in means with intervals, comparisons, gates and plots.
 """
@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rageval_hooks.metrics.support.definition import ScoreDefinition
+from rageval_hooks.offline.answerability import is_refusal
 from rageval_hooks.offline.records.record import Record
-from rageval_hooks.offline.records.targets import target_rank
+from rageval_hooks.offline.records.targets import have_texts, rank_of_all
 from rageval_hooks.score import Score
 
 __all__ = [
     "ANSWERED",
+    "DECLINED",
     "DERIVED",
     "DERIVED_GROUP",
     "HITS",
@@ -25,6 +27,9 @@ __all__ = [
 ]
 
 ANSWERED = "answered"
+
+# For questions that the documents do not answer, for which "answered" would reward a wrong answer.
+DECLINED = "declined"
 
 # The metric that says whether a response attempts an answer: 1 if it does.
 NO_ANSWER = "no_answer"
@@ -45,6 +50,11 @@ DERIVED: dict[str, ScoreDefinition] = {
             headline=1,
         ),
         ScoreDefinition(
+            name=DECLINED,
+            description="of the questions marked as unanswerable: 1 if the system declined; 0 if it answered or failed",
+            binary=True,
+        ),
+        ScoreDefinition(
             name="rank",
             description="rank of the target passage, where it was retrieved",
             direction="lower",
@@ -62,16 +72,25 @@ DERIVED: dict[str, ScoreDefinition] = {
 
 
 def answered_score(record: Record) -> Score | None:
-    """Return 1 for an answer, 0 for a refusal or a failed turn, and None where nothing tells.
+    """Return ``answered``: 1 for an answer, 0 for a refusal or a failed turn; None where nothing tells.
 
-    A failed question counts as unanswered, whatever metrics were computed for it.
+    For a question that is marked as unanswerable, return ``declined`` instead: 1 for a refusal, 0 for an answer or a
+    failed turn. A failed turn counts as 0 whatever metrics were computed for it.
     """
+    name = ANSWERED if record.answerable else DECLINED
     if record.turn.status != "ok":
-        return Score(name=ANSWERED, value=0.0, metric=NO_ANSWER)
+        return Score(name=name, value=0.0, metric=NO_ANSWER)
     for score in record.scores():
         if score.name == NO_ANSWER:
-            return score.model_copy(update={"name": ANSWERED, "metric": NO_ANSWER})
-    return None
+            value = score.value if record.answerable else 1 - score.value
+            return score.model_copy(update={"name": name, "value": value, "metric": NO_ANSWER})
+    return None if record.answerable else _declined_by_rules(record.turn.response)
+
+
+def _declined_by_rules(response: str) -> Score | None:
+    """Return ``declined`` without a judge; None for a response in a language whose refusals are not known."""
+    refused = is_refusal(response)
+    return None if refused is None else Score(name=DECLINED, value=float(refused), metric=NO_ANSWER)
 
 
 def rank_status(record: Record) -> tuple[bool, int | None]:
@@ -82,11 +101,11 @@ def rank_status(record: Record) -> tuple[bool, int | None]:
     """
     if record.rank is not None or record.missed:
         return True, record.rank
-    rank = target_rank(record.target, record.target_text, record.turn.passages)
+    rank = rank_of_all(record)
     if rank is not None:
         return True, rank
     # A text that no passage contains was not retrieved.
-    return record.target_text is not None and bool(record.turn.passages), None
+    return have_texts(record) and bool(record.turn.passages), None
 
 
 def rank_scores(rank: int | None) -> Iterator[Score]:

@@ -124,6 +124,7 @@ class ShownTurn(Data):
         evidence: sentence by sentence.
         passages: what was retrieved, in its order.
         trace_id: the turn's trace, if it has one.
+        answerable: False if a refusal is the right answer.
     """
 
     id: str
@@ -141,6 +142,7 @@ class ShownTurn(Data):
     evidence: tuple[Evidence, ...] = ()
     passages: tuple[ShownPassage, ...] = ()
     trace_id: str | None = None
+    answerable: bool = True
 
 
 def check_trace_url(url: str | None) -> None:
@@ -185,6 +187,7 @@ def show_turn(record: Record, name: str | None = None) -> ShownTurn:
         evidence=tuple(_evidence(scores, turn)),
         passages=tuple(_passages(record)),
         trace_id=turn.span.trace_id if turn.span else None,
+        answerable=record.answerable,
     )
 
 
@@ -306,9 +309,9 @@ def _quote(index: Any, text: Any, turn: Turn) -> Quote | None:
 
 
 def _passages(record: Record) -> Iterator[ShownPassage]:
-    target = _target_position(record)
+    targets = _target_positions(record)
     for rank, passage in enumerate(record.turn.passages, 1):
-        yield _show_passage(passage, rank, is_target=rank == target)
+        yield _show_passage(passage, rank, is_target=rank in targets)
 
 
 def _show_passage(passage: Passage, rank: int, *, is_target: bool) -> ShownPassage:
@@ -322,10 +325,12 @@ def _show_passage(passage: Passage, rank: int, *, is_target: bool) -> ShownPassa
     )
 
 
-def _target_position(record: Record) -> int | None:
-    if record.rank is not None:
-        return record.rank
-    return target_rank(record.target, record.target_text, record.turn.passages)
+def _target_positions(record: Record) -> set[int]:
+    """Return the ranks of the passages that the answer needs, as far as they were retrieved."""
+    # A rank that the file states needs no id and no text of the target.
+    stated = set() if record.rank is None else {record.rank}
+    found = (target_rank(target.id, target.text, record.turn.passages) for target in record.targets)
+    return stated | {rank for rank in found if rank is not None}
 
 
 def _number(value: Any) -> float:

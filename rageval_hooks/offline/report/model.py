@@ -144,6 +144,7 @@ class FileReport(Data):
         scores: in the order of the file, then derived ones.
         ranks: of the target passages; None if none is known.
         unranked: turns with a target whose rank is unknown.
+        unanswerable: answers to questions that are marked as unanswerable.
         documents: per source document.
         similarity: how similar the answers to one question are; empty without repeats.
         worst_by: the score by which turns are the worst.
@@ -161,6 +162,7 @@ class FileReport(Data):
     scores: tuple[ScoreRow, ...]
     ranks: Ranks | None
     unranked: int = 0
+    unanswerable: int = 0
     documents: tuple[DocumentRow, ...]
     similarity: tuple[Similarity, ...] = ()
     worst_by: str | None

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rageval_hooks.errors import ConfigurationError, UnknownNameError
+from rageval_hooks.offline.answerability import UNANSWERABLE
 from rageval_hooks.offline.records.files import BadRow, read_records
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.rows import check_file
 from rageval_hooks.offline.records.targets import TargetIds
-from rageval_hooks.offline.report.definitions import define_score, direction_of, metric_of
-from rageval_hooks.offline.report.derived import ANSWERED, NO_ANSWER, answered_score, rank_scores, rank_status
+from rageval_hooks.offline.report.definitions import define_score, direction_of, metric_of, needs_answer
+from rageval_hooks.offline.report.derived import ANSWERED, DECLINED, NO_ANSWER, answered_score, rank_scores, rank_status
 from rageval_hooks.offline.report.record_store import RecordStore
 from rageval_hooks.offline.report.score_values import ScoreValues, as_numpy, out_of_range
 from rageval_hooks.score import Failed, Result, Score, Skipped, is_about_turn
@@ -55,6 +56,7 @@ class FileTally:
         failed: likewise.
         errors: turns that failed, by type of error.
         ranks: how many target passages have which rank; None for a target that was missed.
+        unanswerable: turns whose question is marked as unanswerable.
         unranked: turns with a target whose rank is unknown.
         documents: names of the source documents, each with its number.
         bad: number of rows that could not be used.
@@ -71,11 +73,13 @@ class FileTally:
         self.failed: dict[str, Counter[str]] = {}
         self.errors: Counter[str] = Counter()
         self.ranks: Counter[int | None] = Counter()
+        self.unanswerable = 0
         self.unranked = 0
         self.documents: dict[str, int] = {}
         self.bad = 0
         self.bad_rows: list[str] = []
         self.store = RecordStore()
+        self._failed_unanswerable = 0
         self._query_hashes = array("q")
         self._questions = array("q")
         self._document_numbers = array("q")
@@ -94,11 +98,13 @@ class FileTally:
         row = len(self.store)
         self.store.add(record)
         self._add_question(record)
+        self.unanswerable += not record.answerable
         if record.turn.status != "ok":
+            self._failed_unanswerable += not record.answerable
             self._add_failure(record.turn, row)
         for result in record.results:
-            if _counts(result, record.turn):
-                self._add_result(result, row)
+            if _counts(result, record):
+                self._add_result(_as_counted(result, record), row)
         self._add_derived(record, row)
 
     def add_bad(self, bad: BadRow) -> None:
@@ -121,6 +127,10 @@ class FileTally:
             del self.values[NO_ANSWER]
         elif not self._knows_answers():
             self._derived.pop(ANSWERED, None)
+        # Nothing tells a refusal from an answer in some languages: failures alone would say 0%.
+        declined = self._derived.get(DECLINED)
+        if declined is not None and len(declined.rows) == self._failed_unanswerable < self.unanswerable:
+            del self._derived[DECLINED]
         for name, values in self._derived.items():
             self.values.setdefault(name, values)
 
@@ -331,12 +341,20 @@ def _short_name(index: int, parts: Sequence[tuple[str, ...]]) -> str | None:
     return None
 
 
-def _counts(result: Result, turn: Turn) -> bool:
+def _counts(result: Result, record: Record) -> bool:
     """Return True if a result of a record enters its scores."""
-    # A failed turn is unanswered, whatever its metric returned: the derived score says so.
-    if result.name == NO_ANSWER and turn.status != "ok":
+    # The derived scores say whether a failed or unanswerable turn was answered, and whether that was right.
+    is_derived = record.turn.status != "ok" or not record.answerable
+    if result.name == NO_ANSWER and is_derived:
         return False
     return is_about_turn(result)
+
+
+def _as_counted(result: Result, record: Record) -> Result:
+    """Return a result, or that it is skipped where no answer is right: a file may have been scored without the mark."""
+    if record.answerable or not isinstance(result, Score) or not needs_answer(result.metric or metric_of(result.name)):
+        return result
+    return Skipped(name=result.name, reason=UNANSWERABLE)
 
 
 def _add_value(table: dict[str, ScoreValues], score: Score, row: int) -> None:

@@ -59,7 +59,8 @@ def estimate(records: Iterable[Record], pipeline: Pipeline) -> Estimate:
     turns = calls = tokens = 0
     for record in records:
         turns += 1
-        wanted = plan_calls(judged, TurnSize(passages=len(record.turn.passages))).calls if judged else 0
+        asked = [metric for metric in judged if record.answerable or not metric.answerable_only]
+        wanted = plan_calls(asked, TurnSize(passages=len(record.turn.passages))).calls if asked else 0
         calls += wanted
         tokens += wanted * (_PROMPT_TOKENS + _characters(record.turn) // _CHARACTERS_PER_TOKEN)
     judge = str(pipeline.judge) if judged else None

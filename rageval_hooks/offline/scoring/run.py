@@ -15,6 +15,7 @@ from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.scoring.detail import Details, with_details
 from rageval_hooks.offline.scoring.outages import Outages, is_answer, is_outage
 from rageval_hooks.offline.scoring.summary import Counts
+from rageval_hooks.offline.scoring.unanswerable import skipped_metrics
 from rageval_hooks.offline.scoring.worker_pool import WorkerPool, usual_workers, worker_setup
 from rageval_hooks.online.job import Job
 from rageval_hooks.online.pipeline import Pipeline
@@ -150,6 +151,7 @@ class ScoringRun:
     async def _score(self, index: int, record: Record, advance: Advance) -> None:
         # What an interrupted run has paid for is in the journal, metric by metric.
         results: dict[str, tuple[Result, ...]] = self._journal.parts(index)
+        results.update(skipped_metrics(record, self._pipeline.metrics))
         wanted = [metric.name for metric in self._pipeline.metrics]
         job = self._engine.job(record.turn, set(wanted) - results.keys())
 

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import IO
 
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.scoring.detail import with_details
 from rageval_hooks.offline.scoring.summary import Counts
+from rageval_hooks.offline.scoring.unanswerable import skipped_metrics
 from rageval_hooks.offline.scoring.worker_protocol import Reply, Task, WorkerSetup
 from rageval_hooks.online.engine import Engine
 from rageval_hooks.online.job import create_metric
 from rageval_hooks.online.thresholds import Thresholds
+from rageval_hooks.score import Result, Skipped
 
 __all__ = ["main"]
 
@@ -51,8 +54,8 @@ class _Scorer:
         from rageval_hooks.models import Models
 
         self._setup = setup
-        metrics = [create_metric(spec) for spec in setup.metrics]
-        self._engine = Engine(metrics, Models(setup.models), thresholds=Thresholds(setup.thresholds))
+        self._metrics = [create_metric(spec) for spec in setup.metrics]
+        self._engine = Engine(self._metrics, Models(setup.models), thresholds=Thresholds(setup.thresholds))
 
     def lines(self, records: Iterable[Record]) -> list[str]:
         """Return the reply to a task, line by line."""
@@ -64,10 +67,20 @@ class _Scorer:
     def _scored(self, record: Record, counts: Counts) -> str:
         analysis = self._engine.analyze(record.turn)
         analysis.patient()
-        evaluation, _ = self._engine.evaluate_local(self._engine.job(record.turn), analysis)
+        skipped = skipped_metrics(record, self._metrics)
+        wanted = [metric.name for metric in self._metrics if metric.name not in skipped]
+        evaluation, _ = self._engine.evaluate_local(self._engine.job(record.turn, wanted), analysis)
         replaced = self._setup.replaced
         others = [result for result in record.results if replaced.isdisjoint((result.metric, result.name))]
-        computed = [with_details(result, self._setup.details) for result in evaluation.results]
+        # Skipped ones are at their metric's place, as without workers.
+        found = evaluation.results if not skipped else self._in_order(evaluation.results, skipped)
+        computed = [with_details(result, self._setup.details) for result in found]
         results = (*others, *computed)
         counts.add(results)
         return record.model_copy(update={"results": results}).to_json()
+
+    def _in_order(self, computed: Iterable[Result], skipped: Mapping[str, tuple[Skipped, ...]]) -> tuple[Result, ...]:
+        by_metric: dict[str | None, tuple[Result, ...]] = dict(skipped.items())
+        for result in computed:
+            by_metric[result.metric] = (*by_metric.get(result.metric, ()), result)
+        return tuple(chain.from_iterable(by_metric.get(metric.name, ()) for metric in self._metrics))

@@ -3,6 +3,8 @@
 from rageval_hooks.offline.testsets.chunks import Chunk, chunks_of, shared_ids, spread, unique_chunks
 from rageval_hooks.offline.testsets.documents import read_documents
 from rageval_hooks.offline.testsets.generation import Generated, Plan, generate, plan_of, work_of
+from rageval_hooks.offline.testsets.linking import ChunkIndex
+from rageval_hooks.offline.testsets.places import Mix, Place, places_of
 from rageval_hooks.offline.testsets.stores import chunks_of_store
 from rageval_hooks.offline.testsets.styles import STYLES, resolve_styles
 from rageval_hooks.offline.testsets.testset import GoldenQuestion, read_questions, write_questions
@@ -10,12 +12,16 @@ from rageval_hooks.offline.testsets.testset import GoldenQuestion, read_question
 __all__ = [
     "STYLES",
     "Chunk",
+    "ChunkIndex",
     "Generated",
     "GoldenQuestion",
+    "Mix",
+    "Place",
     "Plan",
     "chunks_of",
     "chunks_of_store",
     "generate",
+    "places_of",
     "plan_of",
     "read_documents",
     "read_questions",

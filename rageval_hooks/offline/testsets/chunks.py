@@ -14,7 +14,7 @@ from rageval_hooks.runtime.jsonable import Data, Text
 from rageval_hooks.text.sentences import sentence_spans
 from rageval_hooks.text.words import words
 
-__all__ = ["Chunk", "chunks_of", "cut", "shared_ids", "spread", "unique_chunks"]
+__all__ = ["Chunk", "chunks_of", "cut", "shared_ids", "spread", "spread_order", "unique_chunks"]
 
 # A text with fewer words is a caption or a page number.
 _LEAST_WORDS = 5
@@ -180,6 +180,15 @@ def spread(chunks: Sequence[Chunk], limit: int, seed: int) -> list[Chunk]:
     Returns:
         The chosen ones in the order in which they were given.
     """
+    chosen = {chunk.id for chunk in spread_order(chunks, seed)[:limit]}
+    return [chunk for chunk in chunks if chunk.id in chosen]
+
+
+def spread_order(chunks: Sequence[Chunk], seed: int) -> list[Chunk]:
+    """Return the chunks in the order in which a growing limit adds them: one of each document, then a second of each.
+
+    The order of some chunks is the same among more of them, so that a larger limit keeps what a smaller one chose.
+    """
 
     def lot(name: str) -> bytes:
         return blake2b(f"{seed}/{name}".encode(), digest_size=8).digest()
@@ -189,7 +198,5 @@ def spread(chunks: Sequence[Chunk], limit: int, seed: int) -> list[Chunk]:
         documents.setdefault(chunk.document, []).append(chunk)
     # A hash of seed and id is a random order that stays when documents are added.
     drawn = [sorted(documents[name], key=lambda chunk: lot(chunk.id)) for name in sorted(documents, key=lot)]
-    # One chunk of each document, then a second of each, and so on: long documents do not dominate.
-    rounds = filter(None, chain.from_iterable(zip_longest(*drawn)))
-    chosen = {chunk.id for chunk in islice(rounds, limit)}
-    return [chunk for chunk in chunks if chunk.id in chosen]
+    # By rounds, so that long documents do not dominate.
+    return list(filter(None, chain.from_iterable(zip_longest(*drawn))))

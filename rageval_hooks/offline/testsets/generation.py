@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from typing import Any
 
 from rageval_hooks.errors import JudgeError, JudgeRejectedError
@@ -14,7 +13,16 @@ from rageval_hooks.offline.jobs.budget import Budget, BudgetedJudge, BudgetSpent
 from rageval_hooks.offline.jobs.keyed_journal import KeyedJournal
 from rageval_hooks.offline.jobs.progress import Advance
 from rageval_hooks.offline.jobs.workers import work_together
+from rageval_hooks.offline.records.record import Target
 from rageval_hooks.offline.testsets.chunks import Chunk
+from rageval_hooks.offline.testsets.linked_questions import (
+    draft_multi_hop,
+    draft_unanswerable,
+    look_at_multi_hop,
+    look_at_unanswerable,
+)
+from rageval_hooks.offline.testsets.linking import ChunkIndex
+from rageval_hooks.offline.testsets.places import Place
 from rageval_hooks.offline.testsets.questions import PROMPTS_VERSION, REASONS, draft, second_look
 from rageval_hooks.offline.testsets.testset import GoldenQuestion, question_id
 from rageval_hooks.text.wording import counted
@@ -27,6 +35,10 @@ _PROMPT_TOKENS = 450
 """Approximate tokens of a request without the chunk."""
 
 _CHARACTERS_PER_TOKEN = 4
+
+# Chunks that are shown to the judge for the second look at unanswerable questions: those of the author, and the ones
+# of the whole collection that are most similar to each question.
+_NEAREST = 4
 
 
 @dataclass
@@ -56,6 +68,9 @@ class Generated:
         """Yield what the user is told, line by line."""
         count = sum(self.rejected.values())
         yield f"{counted(len(self.questions), 'question')}, {count} rejected{':' if count else ''}"
+        kinds = Counter(question.style for question in self.questions)
+        if special := [f"{kinds[kind]} {kind}" for kind in ("multi-hop", "unanswerable") if kinds[kind]]:
+            yield f"  {', '.join(special)}"
         for reason, text in REASONS.items():
             if self.rejected[reason]:
                 yield f"  {self.rejected[reason]} {text}"
@@ -80,24 +95,21 @@ class Plan:
     dropped: int
 
 
-def plan_of(chunks: Sequence[Chunk], journal: KeyedJournal, *, styles: Sequence[str], per_chunk: int) -> Plan:
-    """Return what is left to do for some chunks.
+def plan_of(places: Sequence[Place], journal: KeyedJournal) -> Plan:
+    """Return what is left to do.
 
     Args:
-        chunks: what the questions are about.
+        places: what is asked about which chunks.
         journal: what is done.
-        styles: as :func:`generate` takes them.
-        per_chunk: questions about each chunk.
     """
-    places = _places(chunks, styles, per_chunk)
     calls = tokens = 0
     for place in places:
         # Two requests per chunk: one writes the questions, one checks them.
         waiting = (place.draft not in journal) + (place.look not in journal)
         calls += waiting
-        tokens += waiting * (_PROMPT_TOKENS + len(place.chunk.text) // _CHARACTERS_PER_TOKEN)
-    wanted = {place.look for place in places}
-    dropped = sum(key.startswith("look/") and key not in wanted for key in journal.keys())  # noqa: SIM118 - not a mapping
+        tokens += waiting * (_PROMPT_TOKENS + place.characters // _CHARACTERS_PER_TOKEN)
+    wanted = {place.draft for place in places}
+    dropped = sum(key.startswith("draft/") and key not in wanted for key in journal.keys())  # noqa: SIM118 - not a mapping
     return Plan(calls, tokens, dropped)
 
 
@@ -107,12 +119,11 @@ def work_of(judge: Judge) -> dict[str, Any]:
 
 
 async def generate(
-    chunks: Sequence[Chunk],
+    places: Sequence[Place],
     judge: Judge,
     journal: KeyedJournal,
     *,
-    styles: Sequence[str] = ("factual",),
-    per_chunk: int = 1,
+    index: ChunkIndex | None = None,
     concurrency: int = 4,
     budget: Budget | None = None,
     advance: Advance = lambda _: None,
@@ -122,11 +133,11 @@ async def generate(
     Each answer of the judge is in the journal at once: nothing is asked twice, even after interruptions.
 
     Args:
-        chunks: what the questions are about.
-        judge: who writes them, and checks them.
+        places: what is asked about which chunks; see ``places_of``.
+        judge: who writes the questions, and checks them.
         journal: of this work; it is kept.
-        styles: taken in turn.
-        per_chunk: questions about each chunk.
+        index: of all chunks of the documents, among which answers to unanswerable questions are looked for; of the
+            chunks in ``places`` by default.
         concurrency: chunks at a time.
         budget: how much the judge may use.
         advance: called when a chunk is done.
@@ -134,8 +145,7 @@ async def generate(
     Raises:
         JudgeRejectedError: the judge rejects every request: its key, model or address is wrong.
     """
-    work = _Work(BudgetedJudge(judge, budget or Budget()), journal, advance)
-    places = _places(chunks, styles, per_chunk)
+    work = _Work(BudgetedJudge(judge, budget or Budget()), journal, advance, index or _index_of(places))
     # A chunk is done once its questions were checked.
     resumed = sum(place.look in journal for place in places)
     waiting = iter(places)
@@ -150,45 +160,31 @@ async def generate(
     return result
 
 
-def _places(chunks: Sequence[Chunk], styles: Sequence[str], per_chunk: int) -> list[_Place]:
-    return [_Place(chunk, _styles(styles, index, per_chunk)) for index, chunk in enumerate(chunks)]
-
-
-def _styles(styles: Sequence[str], index: int, per_chunk: int) -> tuple[str, ...]:
-    return tuple(styles[(index * per_chunk + number) % len(styles)] for number in range(per_chunk))
-
-
-class _Place:
-    """A chunk, the styles of its questions, and the keys of its answers in the journal."""
-
-    def __init__(self, chunk: Chunk, styles: tuple[str, ...]) -> None:
-        self.chunk = chunk
-        self.styles = styles
-        # Ids of a store stay when a text changes, but the questions are about the text.
-        text = blake2b(chunk.text.encode(), digest_size=8).hexdigest()
-        name = f"{chunk.id}/{text}/{'+'.join(styles)}"
-        self.draft = f"draft/{name}"
-        self.look = f"look/{name}"
+def _index_of(places: Sequence[Place]) -> ChunkIndex:
+    # Only unanswerable questions are compared with all chunks.
+    is_needed = any(place.kind == "unanswerable" for place in places)
+    return ChunkIndex([place.chunk for place in places] if is_needed else [])
 
 
 class _Work:
     """Processes one chunk at a time, and counts failures."""
 
-    def __init__(self, judge: BudgetedJudge, journal: KeyedJournal, advance: Advance) -> None:
+    def __init__(self, judge: BudgetedJudge, journal: KeyedJournal, advance: Advance, index: ChunkIndex) -> None:
         self.judge = judge
+        self.index = index
         self.journal = journal
         self.advance = advance
         self.failures: Counter[str] = Counter()
         self.undone = 0
 
-    async def do(self, place: _Place) -> None:
+    async def do(self, place: Place) -> None:
         try:
             # Both answers are paid for, so each is kept as soon as it exists.
             if place.draft not in self.journal:
-                self._keep(place.draft, "pairs", await draft(self.judge, place.chunk, place.styles))
+                self._keep(place.draft, "pairs", await self._draft(place))
             if place.look not in self.journal:
                 pairs = self.journal[place.draft]["pairs"]
-                self._keep(place.look, "reasons", await second_look(self.judge, place.chunk, pairs))
+                self._keep(place.look, "reasons", await self._look(place, pairs))
         except BudgetSpentError:
             self.undone += 1
         except JudgeError as error:
@@ -197,6 +193,30 @@ class _Work:
                 raise
             self.failures[error.message] += 1
         self.advance(1)
+
+    async def _draft(self, place: Place) -> list[dict[str, str]]:
+        if place.kind == "multi-hop":
+            return await draft_multi_hop(self.judge, place.chunks, len(place.styles))
+        if place.kind == "unanswerable":
+            return await draft_unanswerable(self.judge, place.chunks, len(place.styles))
+        return await draft(self.judge, place.chunk, place.styles)
+
+    async def _look(self, place: Place, pairs: Sequence[Mapping[str, str]]) -> list[str | None]:
+        # The judge wrote no question, so that there is nothing to check.
+        if not pairs:
+            return []
+        if place.kind == "multi-hop":
+            return await look_at_multi_hop(self.judge, place.chunks, pairs)
+        if place.kind == "unanswerable":
+            return await look_at_unanswerable(self.judge, self._candidates(place, pairs), pairs)
+        return await second_look(self.judge, place.chunk, pairs)
+
+    def _candidates(self, place: Place, pairs: Sequence[Mapping[str, str]]) -> list[Chunk]:
+        """Return the chunks in which an answer to the questions would be: the author saw only a few of them."""
+        found = {chunk.id: chunk for chunk in place.chunks}
+        for pair in pairs:
+            found |= {chunk.id: chunk for chunk in self.index.nearest(pair["question"], _NEAREST)}
+        return list(found.values())
 
     def _keep(self, key: str, name: str, found: Any) -> None:
         self.journal.append(key, {name: found, "spent": self.judge.budget.spent.model_dump()})
@@ -207,7 +227,7 @@ def _is_about_the_judge(error: JudgeError) -> bool:
     return isinstance(error, JudgeRejectedError) and error.details.get("status") not in (400, 422)
 
 
-def _collect(places: Sequence[_Place], journal: KeyedJournal, result: Generated) -> None:
+def _collect(places: Sequence[Place], journal: KeyedJournal, result: Generated) -> None:
     seen: set[str] = set()
     for place in places:
         if place.look not in journal:
@@ -223,10 +243,20 @@ def _collect(places: Sequence[_Place], journal: KeyedJournal, result: Generated)
                 result.rejected[reason] += 1
                 continue
             seen.add(asked)
-            result.questions.append(_question(pair, place.chunk))
+            result.questions.append(_question(pair, place))
 
 
-def _question(pair: dict[str, str], chunk: Chunk) -> GoldenQuestion:
+def _question(pair: dict[str, str], place: Place) -> GoldenQuestion:
+    chunk = place.chunk
+    # An unanswerable question has neither an answer nor a chunk that should be retrieved.
+    if place.kind == "unanswerable":
+        return GoldenQuestion(
+            id=question_id(pair["question"], None),
+            question=pair["question"],
+            document=chunk.document,
+            style=pair["style"],
+            answerable=False,
+        )
     return GoldenQuestion(
         id=question_id(pair["question"], chunk.id),
         question=pair["question"],
@@ -235,4 +265,5 @@ def _question(pair: dict[str, str], chunk: Chunk) -> GoldenQuestion:
         document=chunk.document,
         style=pair["style"],
         chunk=chunk.text,
+        more_chunks=tuple(Target(id=other.id, text=other.text, document=other.document) for other in place.others),
     )

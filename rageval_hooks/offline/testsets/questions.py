@@ -36,6 +36,9 @@ REASONS = {
     "unsupported": "with a reference answer that the chunk does not support",
     "unjudged": "passed over in the second look",
     "duplicate": "asked before",
+    "single": "multi-hop, but answered by one of its two chunks alone",
+    "answerable": "meant to be unanswerable, but answered by a chunk",
+    "off topic": "meant to be unanswerable, but not about the documents",
 }
 """Why a question is rejected."""
 

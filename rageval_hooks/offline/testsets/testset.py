@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
 from itertools import chain
@@ -12,18 +13,18 @@ from pydantic import ValidationError
 
 from rageval_hooks.errors import ConfigurationError, TurnError
 from rageval_hooks.offline.distinct import distinct
-from rageval_hooks.offline.records.cells import is_missing, query_in, reference_in, run_in, text_in
+from rageval_hooks.offline.records.cells import answerable_in, is_missing, query_in, reference_in, run_in, text_in
 from rageval_hooks.offline.records.columns import Fields, canonical, missing_column, take_fields
 from rageval_hooks.offline.records.files import atomic_file
 from rageval_hooks.offline.records.from_columns import explain
 from rageval_hooks.offline.records.mapping import ColumnMap
 from rageval_hooks.offline.records.nesting import unnested
 from rageval_hooks.offline.records.passages import passages_in
-from rageval_hooks.offline.records.record import Record, holds_turn
+from rageval_hooks.offline.records.record import Record, Target, holds_turn
 from rageval_hooks.offline.records.rows import BadRow, Row
 from rageval_hooks.offline.records.source import RowSource
 from rageval_hooks.offline.records.suggestions import suggest_map
-from rageval_hooks.offline.records.targets import target_text_in
+from rageval_hooks.offline.records.targets import more_targets_in, target_text_in
 from rageval_hooks.offline.records.writers import check_output
 from rageval_hooks.runtime.jsonable import Data, Text
 from rageval_hooks.runtime.narrowing import text_or_none
@@ -37,6 +38,10 @@ _GOLDEN = frozenset({"answer", "answers", "output", "outputs", "completion"})
 """Columns that hold an answer. In a test set it is the golden one."""
 
 
+_SPECIAL = ("answerable", "more_chunks")
+"""Further columns of a table, if a question of the test set is unanswerable or multi-hop."""
+
+
 class GoldenQuestion(Data):
     """One question of a test set.
 
@@ -48,6 +53,8 @@ class GoldenQuestion(Data):
         document: source document of the chunk.
         style: how the question is asked.
         chunk: text of the chunk.
+        more_chunks: the further chunks that the answer to a multi-hop question needs.
+        answerable: False if the documents do not answer the question, so that a refusal is the right answer.
     """
 
     id: Text
@@ -57,6 +64,8 @@ class GoldenQuestion(Data):
     document: Text | None = None
     style: Text | None = None
     chunk: Text | None = None
+    more_chunks: tuple[Target, ...] = ()
+    answerable: bool = True
 
     def row(self) -> dict[str, Any]:
         """Return the question by the column names of a file, without what is not known."""
@@ -68,6 +77,8 @@ class GoldenQuestion(Data):
             "document": self.document,
             "style": self.style,
             "chunk": self.chunk,
+            "answerable": None if self.answerable else False,
+            "more_chunks": [chunk.model_dump(exclude_none=True) for chunk in self.more_chunks] or None,
         }
         return {name: value for name, value in fields.items() if value is not None}
 
@@ -164,6 +175,8 @@ def _of_row(row: Mapping[str, Any], table: bool, mapping: ColumnMap | None) -> t
         document=text_in(fields.get("document"), "document") or None,
         style=_style(fields.rest),
         chunk=target_text_in(fields.get("target_text")) or _only_passage(fields, table),
+        more_chunks=more_targets_in(fields.rest.get("more_chunks")),
+        answerable=answerable_in(fields.get("answerable"), fields.columns.get("answerable", "")),
     )
     return question, run_in(fields.get("run"))
 
@@ -180,6 +193,8 @@ def _of_record(record: Record) -> GoldenQuestion:
         document=record.document,
         style=_style(turn.metadata),
         chunk=record.target_text,
+        more_chunks=record.more_targets,
+        answerable=record.answerable,
     )
 
 
@@ -219,5 +234,19 @@ def write_questions(path: Path, questions: Iterable[GoldenQuestion]) -> None:
         OSError: the file cannot be written.
     """
     output_format = check_output(path)
+    rows = [question.row() for question in questions]
+    special = [name for name in _SPECIAL if any(name in row for row in rows)]
+    if output_format.has_columns:
+        rows = [_cells(row, special) for row in rows]
     with atomic_file(path) as file:
-        output_format.write(file, (question.row() for question in questions), COLUMNS)
+        output_format.write(file, rows, (*COLUMNS, *special))
+
+
+def _cells(row: dict[str, Any], special: Iterable[str]) -> dict[str, Any]:
+    """Return a row with the special columns as a table has them: a word for each question, and lists as JSON."""
+    cells = dict(row)
+    if "answerable" in special:
+        cells["answerable"] = "false" if row.get("answerable") is False else "true"
+    if "more_chunks" in row:
+        cells["more_chunks"] = json.dumps(row["more_chunks"], ensure_ascii=False)
+    return cells

@@ -2,6 +2,7 @@
 
 from rageval_hooks.offline.records.cells.chat import chat_text
 from rageval_hooks.offline.records.cells.fields import (
+    answerable_in,
     citations_in,
     error_in,
     metadata_in,
@@ -16,6 +17,7 @@ from rageval_hooks.offline.records.cells.lookup import field_of, first_key, firs
 from rageval_hooks.offline.records.cells.packed import unpacked
 
 __all__ = [
+    "answerable_in",
     "chat_text",
     "citations_in",
     "error_in",

@@ -14,6 +14,7 @@ from rageval_hooks.runtime.jsonable import plain_mapping, plain_value
 from rageval_hooks.runtime.narrowing import mapping_or_empty, mappings_in, text_or_empty
 
 __all__ = [
+    "answerable_in",
     "citations_in",
     "error_in",
     "metadata_in",
@@ -153,6 +154,32 @@ def _reference_text(item: Any) -> Any:
     if not isinstance(item, Mapping):
         return item
     return item.get("text") or item.get("answer")
+
+
+_YES, _NO = frozenset({"true", "1", "yes", "y"}), frozenset({"false", "0", "no", "n"})
+# SQuAD 2 names its column "is_impossible".
+_NEGATIVE_NAMES = ("unanswerable", "impossible")
+
+
+def answerable_in(value: Any, column: str) -> bool:
+    """Return False if a cell says that the documents do not answer the question; True without a value.
+
+    Args:
+        value: a boolean, 0 or 1, or a word such as ``no``.
+        column: name of its column; in ``unanswerable`` and ``is_impossible`` the value means the opposite.
+
+    Raises:
+        TurnError: the value is neither yes nor no.
+    """
+    if is_missing(value):
+        return True
+    # 1.0 is how tables with missing values hold a whole number.
+    word = str(value).strip().lower().removesuffix(".0")
+    if word not in _YES | _NO:
+        raise TurnError(f"{column or 'answerable'} is {value!r}: it must be true or false")
+    says_yes = word in _YES
+    is_negative = any(name in column.lower() for name in _NEGATIVE_NAMES)
+    return says_yes != is_negative
 
 
 def run_in(value: Any) -> int:

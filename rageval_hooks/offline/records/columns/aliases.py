@@ -55,6 +55,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
     ),
     "rank": _names("rank target_rank ranks"),
     "document": ("document",),
+    "answerable": _names("answerable is_answerable unanswerable is_unanswerable is_impossible"),
     "error": _names("error exception error_message"),
 }
 """Field of a record → the names of its column, the preferred one first.

@@ -66,6 +66,7 @@ def _about(record: Record) -> dict[str, Any]:
         "rank": record.rank,
         "missed": record.missed or None,
         "document": record.document,
+        "answerable": None if record.answerable else False,
         "error": None if error is None else f"{error.type}: {error.message}",
     }
 

@@ -12,7 +12,7 @@ __all__ = ["FIXED", "LABEL", "OPTIONAL", "PROBABILITY", "REASON", "SUFFIXES", "i
 FIXED = ("id", "run", "query", "response")
 """The first columns."""
 
-OPTIONAL = ("reference", "target", "rank", "missed", "document", "error")
+OPTIONAL = ("reference", "target", "rank", "missed", "document", "answerable", "error")
 """The next columns, each if a record of the file has a value for it."""
 
 LABEL = ".label"

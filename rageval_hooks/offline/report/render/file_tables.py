@@ -89,6 +89,11 @@ def _score_notes(file: FileReport) -> Iterator[str]:
         yield f"Up to {file.runs} answers to each question: intervals are over questions."
     if any(row.sampled for row in file.scores):
         yield "Scores of sampled turns are weighted by 1 / probability."
+    if file.unanswerable:
+        yield (
+            f"{file.unanswerable} of {file.records} answers are to questions marked as unanswerable, where a refusal is"
+            " right: `declined` is about these, `answered` about the others. Scores that need an answer skip them."
+        )
     yield from _maker_notes(file)
     if file.errors:
         errors = ", ".join(f"{number} {kind}" for kind, number in file.errors.items())

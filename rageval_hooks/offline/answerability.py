@@ -1,0 +1,26 @@
+"""Questions that the documents do not answer: a refusal is the right response to them."""
+
+from __future__ import annotations
+
+from rageval_hooks.text.declining import says_nothing
+from rageval_hooks.text.language import language_of
+
+__all__ = ["UNANSWERABLE", "is_refusal"]
+
+UNANSWERABLE = "the question is marked as unanswerable"
+"""Why metrics that need an answer are skipped."""
+
+# Languages whose refusals the rules know.
+_WITH_RULES = frozenset({"en", "de", "fr", "es", "it"})
+
+
+def is_refusal(response: str) -> bool | None:
+    """Return True if a response claims nothing, by rules; None if the rules do not know its language.
+
+    An empty response is a refusal here: it claims nothing.
+    """
+    if not response.strip() or says_nothing(response):
+        return True
+    language = language_of(response)
+    # A text of few words has no clear language; an answer such as "18 minutes" is one.
+    return False if language is None or language in _WITH_RULES else None

@@ -1,0 +1,157 @@
+"""What is asked about which chunks: the kind, the styles and the keys in the journal of each request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from itertools import chain
+from typing import Literal
+
+from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.offline.testsets.chunks import Chunk, spread_order
+from rageval_hooks.offline.testsets.linking import ChunkIndex
+
+__all__ = ["Kind", "Mix", "Place", "places_of"]
+
+Kind = Literal["plain", "multi-hop", "unanswerable"]
+
+# Chunks that the author of an unanswerable question sees next to its own: they show what the collection does answer.
+_NEIGHBORS = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mix:
+    """The shares of special questions in a test set; the others are about one chunk each.
+
+    Attributes:
+        multi_hop: questions that only two chunks together answer.
+        unanswerable: questions that the documents do not answer.
+
+    Raises:
+        ConfigurationError: a share is not between 0 and 1, or both together are more than 1.
+    """
+
+    multi_hop: float = 0.0
+    unanswerable: float = 0.0
+
+    def __post_init__(self) -> None:
+        for option, share in (("--multi-hop", self.multi_hop), ("--unanswerable", self.unanswerable)):
+            if not 0 <= share <= 1:
+                raise ConfigurationError(f"{option} is {share:g}: it must be a share between 0 and 1, such as 0.2")
+        if self.multi_hop + self.unanswerable > 1:
+            raise ConfigurationError(
+                f"--multi-hop {self.multi_hop:g} and --unanswerable {self.unanswerable:g} are more than 1 together"
+            )
+
+    def kinds(self) -> Iterator[Kind]:
+        """Yield the kinds of questions without end, such that each beginning has the shares as exactly as possible."""
+        plain = 1 - self.multi_hop - self.unanswerable
+        shares: dict[Kind, float] = {"plain": plain, "multi-hop": self.multi_hop, "unanswerable": self.unanswerable}
+        # By kind: by how much it is behind its share.
+        behind = dict.fromkeys(shares, 0.0)
+        while True:
+            for kind, share in shares.items():
+                behind[kind] += share
+            # Of equals, the special kinds come first: short test sets should have them, too.
+            due = max(reversed(behind), key=behind.__getitem__)
+            behind[due] -= 1
+            yield due
+
+
+@dataclass(frozen=True)
+class Place:
+    """One chunk with the questions about it.
+
+    Attributes:
+        kind: what kind of questions.
+        chunk: the chunk.
+        styles: of each question.
+        others: the second chunk of multi-hop questions; for unanswerable ones, chunks of the same subject.
+        collection: hash of all chunks, for questions that none of them may answer.
+    """
+
+    kind: Kind
+    chunk: Chunk
+    styles: tuple[str, ...]
+    others: tuple[Chunk, ...] = ()
+    collection: str = ""
+
+    @property
+    def chunks(self) -> tuple[Chunk, ...]:
+        """All chunks that the author of the questions sees."""
+        return (self.chunk, *self.others)
+
+    @property
+    def characters(self) -> int:
+        """Length of all texts together."""
+        return sum(len(chunk.text) for chunk in self.chunks)
+
+    @cached_property
+    def draft(self) -> str:
+        """Key of the questions in the journal."""
+        return f"draft/{self._name}"
+
+    @cached_property
+    def look(self) -> str:
+        """Key of the second look in the journal."""
+        # A document that is added later may answer the question.
+        return "/".join(filter(None, ("look", self._name, self.collection)))
+
+    @cached_property
+    def _name(self) -> str:
+        # Ids of a store stay when a text changes, but the questions are about the text.
+        ends = chain.from_iterable((other.id, _hash(other)) for other in self.others)
+        return "/".join((self.chunk.id, _hash(self.chunk), "+".join(self.styles), *ends))
+
+
+def _hash(chunk: Chunk) -> str:
+    return blake2b(chunk.text.encode(), digest_size=8).hexdigest()
+
+
+def places_of(
+    chunks: Sequence[Chunk],
+    *,
+    styles: Sequence[str] = ("factual",),
+    per_chunk: int = 1,
+    mix: Mix | None = None,
+    index: ChunkIndex | None = None,
+    seed: int = 0,
+) -> list[Place]:
+    """Return what is to be asked.
+
+    Chunks keep their kind when a larger limit adds others. A chunk to which no other is linked gets plain questions
+    instead of multi-hop ones.
+
+    Args:
+        chunks: what the questions are about.
+        styles: of plain questions, taken in turn.
+        per_chunk: questions about each chunk.
+        mix: shares of multi-hop and unanswerable questions.
+        index: of all chunks of the documents; of ``chunks`` by default.
+        seed: that chose the chunks.
+    """
+    if mix is None or mix == Mix():
+        return [Place("plain", chunk, _styles(styles, number, per_chunk)) for number, chunk in enumerate(chunks)]
+    index = index or ChunkIndex(chunks)
+    # Kinds follow the order in which a growing limit adds chunks.
+    order = spread_order(chunks, seed)
+    kinds = dict(zip((chunk.id for chunk in order), mix.kinds(), strict=False))
+    return [
+        _place(kinds[chunk.id], chunk, _styles(styles, number, per_chunk), index) for number, chunk in enumerate(chunks)
+    ]
+
+
+def _place(kind: Kind, chunk: Chunk, styles: tuple[str, ...], index: ChunkIndex) -> Place:
+    if kind == "multi-hop":
+        others = tuple(index.linked(chunk))
+        return Place(kind, chunk, (kind,) * len(styles), others) if others else Place("plain", chunk, styles)
+    if kind == "unanswerable":
+        others = tuple(index.linked(chunk, _NEIGHBORS))
+        return Place(kind, chunk, (kind,) * len(styles), others, index.digest)
+    return Place("plain", chunk, styles)
+
+
+def _styles(styles: Sequence[str], index: int, per_chunk: int) -> tuple[str, ...]:
+    return tuple(styles[(index * per_chunk + number) % len(styles)] for number in range(per_chunk))
