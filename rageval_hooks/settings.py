@@ -29,7 +29,17 @@ from rageval_hooks.runtime.jsonable import Data
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-__all__ = ["EVERY", "FORMULA", "LEXICAL", "MINILM", "ONNX_FILE", "ModelSettings", "Settings", "SpanSelection"]
+__all__ = [
+    "EVERY",
+    "FORMULA",
+    "LEXICAL",
+    "MINILM",
+    "ONNX_FILE",
+    "ModelSettings",
+    "Settings",
+    "SpanSelection",
+    "unknown_variables",
+]
 
 _logger = logging.getLogger(__name__)
 
@@ -425,16 +435,19 @@ def _valid(place: tuple[int | str, ...], settings: type[BaseSettings]) -> str | 
     return settings.model_fields[name].description
 
 
+def unknown_variables() -> list[str]:
+    """Return the environment variables that begin with ``RAGEVAL_`` and are not settings."""
+    prefix = "RAGEVAL_"
+    ours = [variable for variable in os.environ if variable.upper().startswith(prefix)]
+    # The first part of a nested name, for example MODELS in RAGEVAL_MODELS__EMBEDDER.
+    names = {variable: variable.upper().removeprefix(prefix).split("__")[0].lower() for variable in ours}
+    return [variable for variable, name in names.items() if name not in Settings.model_fields]
+
+
 @cache
 def _warn_of_strange_variables() -> None:
-    prefix = "RAGEVAL_"
-    for variable in os.environ:
-        if variable.upper().startswith(prefix):
-            name = variable.upper().removeprefix(prefix).split("__")[0].lower()
-            if name not in Settings.model_fields:
-                valid = ", ".join(prefix + field.upper() for field in Settings.model_fields)
-                _logger.warning(
-                    "environment variable %s is not a setting of rageval-hooks. Valid: %s [RAGEVAL-108]",
-                    variable,
-                    valid,
-                )
+    valid = ", ".join(f"RAGEVAL_{field.upper()}" for field in Settings.model_fields)
+    for variable in unknown_variables():
+        _logger.warning(
+            "environment variable %s is not a setting of rageval-hooks. Valid: %s [RAGEVAL-108]", variable, valid
+        )

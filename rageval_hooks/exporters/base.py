@@ -79,6 +79,16 @@ class Exporter(ABC):
         """
         return True
 
+    def stores(self, evaluation: Evaluation) -> bool | None:
+        """Ask the backend whether it has the results of an evaluation; ``rageval-hooks doctor`` does.
+
+        May wait for the network. Override this where the backend can be asked.
+
+        Returns:
+            None if the backend cannot be asked.
+        """
+        return None
+
     def stats(self) -> Mapping[str, int]:
         """Return the exporter's counters, for ``Instrumentation.stats()``; empty if it counts nothing."""
         return {}

@@ -80,6 +80,14 @@ class JsonlExporter(Exporter):
             )
         return not lost
 
+    def stores(self, evaluation: Evaluation) -> bool:
+        """Return True if the file has a line about the turn's trace."""
+        span = evaluation.turn.span
+        if span is None:
+            return False
+        with open(self.path, encoding="utf-8") as file:
+            return any(span.trace_id in line for line in file)
+
     def _open(self) -> FileIO:
         return open(self.path, "a+b", buffering=0, opener=open_private)
 

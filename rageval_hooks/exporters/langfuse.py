@@ -175,6 +175,18 @@ class LangfuseApi:
             self._send(route, bodies[0])
             self._takes_lists = False
 
+    def has(self, item: Item) -> bool:
+        """Return True if the server lists a score."""
+        # Servers before 3.179 have the second path only.
+        for path in ("api/public/v3/scores", "api/public/v2/scores"):
+            answer = self._http.request("GET", path, params={"traceId": item.target, "limit": "100"})
+            if answer.status != 404:
+                break
+        if not answer.ok:
+            raise self._http.refusal(answer)
+        found = answer.json() or {}
+        return any(score.get("id") == item.body["id"] for score in found.get("data", ()))
+
     def close(self) -> None:
         """Close the connections."""
         self._http.close()

@@ -206,6 +206,15 @@ class LangsmithApi:
             bodies = [{**body, "session_id": self._project_id} for body in bodies]
         self._posts.post_all(bodies)
 
+    def has(self, item: Item) -> bool:
+        """Return True if the server shows a feedback."""
+        answer = self._http.request("GET", f"{_ROUTE}/{item.body['id']}")
+        if answer.status == 404:
+            return False
+        if not answer.ok:
+            raise self._http.refusal(answer)
+        return True
+
     def close(self) -> None:
         """Close the connections."""
         self._http.close()

@@ -12,7 +12,7 @@ from typing import TypeVar
 from rageval_hooks.errors import ModelUnavailableError
 from rageval_hooks.settings import looks_like_path
 
-__all__ = ["hub_file", "load_pretrained", "on_this_machine", "packaged_minilm"]
+__all__ = ["hub_file", "hub_is_offline", "load_pretrained", "missing_files", "on_this_machine", "packaged_minilm"]
 
 T = TypeVar("T")
 
@@ -59,6 +59,20 @@ def on_this_machine(role: str, name: str) -> bool:
     return is_packaged or _cached_folder(name) is not None
 
 
+def missing_files(role: str, name: str) -> list[str]:
+    """Return what a model's folder on this machine lacks, for example after a download that was interrupted."""
+    if role == "nlp" or (name in _MINILM_NAMES and find_spec(_MINILM_PACKAGE) is not None):
+        return []
+    is_path = looks_like_path(name) or os.path.isdir(name)
+    folder = os.path.expanduser(name) if is_path else _cached_folder(name)
+    if folder is None:
+        return []
+    missing = [] if os.path.isfile(os.path.join(folder, "config.json")) else ["config.json"]
+    # For example model.safetensors, pytorch_model.bin, or onnx/model.onnx.
+    has_weights = any(next(Path(folder).rglob(f"*{suffix}"), None) for suffix in (".safetensors", ".bin", ".onnx"))
+    return missing if has_weights else [*missing, "the file of its weights"]
+
+
 def hub_file(name: str, file: str, download: bool) -> str | None:
     """Return the path of one file of a model in the hub cache; None if it is missing and may not be downloaded.
 
@@ -72,7 +86,7 @@ def hub_file(name: str, file: str, download: bool) -> str | None:
     found = try_to_load_from_cache(name, file)
     if isinstance(found, str):
         return found
-    return hf_hub_download(name, file) if download and not _offline() else None
+    return hf_hub_download(name, file) if download and not hub_is_offline() else None
 
 
 def load_pretrained(role: str, name: str, download: bool, load: Callable[[str, bool], T]) -> T:
@@ -101,7 +115,7 @@ def load_pretrained(role: str, name: str, download: bool, load: Callable[[str, b
         except Exception as error:
             # An interrupted download. It can be completed below.
             trouble = f" as a whole ({_brief(error)})"
-    if not download or _offline():
+    if not download or hub_is_offline():
         reason = f"{name} is not on this machine{trouble} and may not be downloaded"
         raise ModelUnavailableError(role, f"{reason}. {_advice(role, name)}")
     try:
@@ -174,7 +188,8 @@ def _reach_hub(name: str) -> None:
     HfApi().model_info(name, timeout=_HUB_TIMEOUT)
 
 
-def _offline() -> bool:
+def hub_is_offline() -> bool:
+    """Return True if a variable of the hub's client forbids downloads."""
     values = [os.environ.get(name, "").lower() for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")]
     # The words that huggingface_hub takes for true.
     return not {"1", "true", "yes", "on"}.isdisjoint(values)

@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from rageval_hooks.errors import ExportError
+from rageval_hooks.exporters.delivery.item import Item
 
 __all__ = [
     "Destination",
     "DestinationAbsentError",
     "PostError",
     "RejectedError",
+    "Searchable",
     "TargetsMissingError",
     "UnavailableError",
     "post_each",
@@ -54,6 +56,18 @@ class Destination(Protocol):
 
     def close(self) -> None:
         """Close the connections."""
+
+
+@runtime_checkable
+class Searchable(Protocol):
+    """A score API that can be asked for what it has."""
+
+    def has(self, item: Item) -> bool:
+        """Return True if the server shows an item that was posted.
+
+        Raises:
+            UnavailableError: the server cannot be asked.
+        """
 
 
 class DestinationAbsentError(ExportError):

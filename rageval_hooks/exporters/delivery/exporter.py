@@ -12,7 +12,7 @@ from opentelemetry import trace
 from rageval_hooks.errors import ConfigurationError, MissingDependencyError
 from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.exporters.content import ContentPolicy
-from rageval_hooks.exporters.delivery.destination import Destination, DestinationAbsentError
+from rageval_hooks.exporters.delivery.destination import Destination, DestinationAbsentError, Searchable
 from rageval_hooks.exporters.delivery.http import require_httpx
 from rageval_hooks.exporters.delivery.item import Item
 from rageval_hooks.exporters.delivery.queue import DeliveryQueue
@@ -140,6 +140,18 @@ class ScoreApiExporter(Exporter):
     def shutdown(self, timeout: float) -> bool:
         """Deliver what is queued and close the connections."""
         return self.queue.close(timeout)
+
+    def stores(self, evaluation: Evaluation) -> bool | None:
+        """Ask the server for the first item of an evaluation."""
+        span = evaluation.turn.span
+        items = [] if span is None else list(self.items(evaluation, span))
+        if not items:
+            return None
+        server = self.connect()
+        try:
+            return server.has(items[0]) if isinstance(server, Searchable) else None
+        finally:
+            server.close()
 
     def stats(self) -> Mapping[str, int]:
         """Return the counters, in scores.

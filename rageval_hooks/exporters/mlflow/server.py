@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from rageval_hooks.exporters.delivery import Answer, HttpApi, TargetsMissingError, UnavailableError
+from rageval_hooks.exporters.delivery import Answer, HttpApi, Item, TargetsMissingError, UnavailableError
 from rageval_hooks.exporters.delivery.parallel import ParallelPosts
 from rageval_hooks.exporters.mlflow.assessments import ID_KEY
 from rageval_hooks.exporters.mlflow.connection import MlflowPlace, tls
@@ -77,6 +77,13 @@ class MlflowServer:
             self._unsure.discard(body["id"])
         if not answer.ok:
             raise self._error(answer, body["trace_id"])
+
+    def has(self, item: Item) -> bool:
+        """Return True if the server lists an assessment of a trace."""
+        try:
+            return item.body["id"] in self._stored_ids(item.body["trace_id"])
+        except TargetsMissingError:
+            return False
 
     def experiment_id(self, name: str) -> str:
         """Return the id of the experiment with this name; a missing one is created.

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from pydantic import SecretStr
 
-from rageval_hooks.exporters.delivery import HttpApi, TargetsMissingError
+from rageval_hooks.exporters.delivery import HttpApi, Item, TargetsMissingError
 from rageval_hooks.exporters.otlp_places import header_variable
 from rageval_hooks.exporters.phoenix.configs import AnnotationConfigs
 
@@ -90,6 +90,18 @@ class PhoenixServer:
         if answer.status == 404 and missing:
             raise TargetsMissingError(frozenset(missing))
         raise self._http.refusal(answer)
+
+    def has(self, item: Item) -> bool:
+        """Return True if the server shows an annotation of a span."""
+        path = f"v1/projects/{quote(self._project, safe='')}/span_annotations"
+        answer = self._http.request("GET", path, params={"span_ids": str(item.body["span_id"]), "limit": "100"})
+        # 404: the project is made when its first span arrives.
+        if answer.status == 404:
+            return False
+        if not answer.ok:
+            raise self._http.refusal(answer)
+        found = answer.json() or {}
+        return any(annotation.get("name") == item.body["name"] for annotation in found.get("data", ()))
 
     def _register_configs(self, names: Iterable[str]) -> None:
         """Register the configs of new scores. They only add colours, so a failure is not worth a warning."""

@@ -1,0 +1,162 @@
+"""Exporters: a marked trace with one score is sent, and looked for where the backend can be asked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import ClassVar, Final
+
+from rageval_hooks.cli.operations.doctor.base import Check, Finding, note, ok, problem, warning
+from rageval_hooks.cli.operations.doctor.recording_log import RecordedLog, recorded_log
+from rageval_hooks.cli.operations.doctor.setup import Setup
+from rageval_hooks.errors import ConfigurationError, MissingDependencyError
+from rageval_hooks.exporters.base import REGISTRY, Exporter
+from rageval_hooks.exporters.delivery import DestinationAbsentError, ScoreApiExporter
+from rageval_hooks.exporters.otlp_places import otlp_places
+from rageval_hooks.runtime.ids import RandomIds
+from rageval_hooks.runtime.time_limit import remaining, within
+from rageval_hooks.runtime.urls import safe_url
+from rageval_hooks.score import Evaluation, Score
+from rageval_hooks.turn import Passage, SpanReference, Timing, Turn
+
+__all__ = ["ExporterCheck"]
+
+_PAUSE: Final = 0.25
+_FAILED: Final = ("rejected", "lost", "dropped", "errors", "queued")
+"""Counters of exporters that are above 0 when something was not delivered."""
+
+
+class ExporterCheck(Check):
+    """Sends one evaluation through each exporter, as an application does."""
+
+    name: ClassVar[str] = "exporters"
+    order: ClassVar[int] = 50
+
+    def seconds(self, setup: Setup) -> float:
+        """Return the time for each exporter to deliver, to be asked, and to end."""
+        return 3 * setup.options.seconds * max(1, len(setup.settings.exporters)) + 10
+
+    def run(self, setup: Setup) -> Iterator[Finding]:
+        """Yield what became of the evaluation, exporter by exporter."""
+        made: dict[str, Exporter] = {}
+        for name in setup.settings.exporters:
+            try:
+                made[name] = REGISTRY.create(name, lambda kind: kind.from_settings(setup.settings, None))
+            except (ConfigurationError, MissingDependencyError) as error:
+                yield problem(f"{name}: {error}", "set or install what the message names")
+        evaluation = marked_evaluation()
+        # Spans go first: servers take a score only for a span that they have.
+        for name in sorted(made, key=lambda name: not made[name].traces):
+            yield _examine(name, made[name], evaluation, setup)
+
+
+def _examine(name: str, exporter: Exporter, evaluation: Evaluation, setup: Setup) -> Finding:
+    if isinstance(exporter, ScoreApiExporter) and not exporter.applies():
+        return note(f"{name}: not in use, because spans do not go to {exporter.backend}")
+    if name == "console":
+        return ok("console: prints to standard error")
+    if exporter.traces and not otlp_places():
+        return warning(
+            f"{name}: the environment names no OTLP endpoint. Without a TracerProvider of the application, evaluations "
+            "are printed",
+            "set OTEL_EXPORTER_OTLP_ENDPOINT, or set a provider in code before instrument()",
+        )
+    if not setup.options.sends:
+        return note(f"{name}: nothing sent (--no-send)")
+    with recorded_log() as log:
+        return _send(name, exporter, evaluation, setup.options.seconds, log)
+
+
+def _send(name: str, exporter: Exporter, evaluation: Evaluation, seconds: float, log: RecordedLog) -> Finding:
+    try:
+        exporter.export(evaluation)
+        finished = within(lambda: exporter.flush(seconds), seconds + 1)
+        found = _look(exporter, evaluation, seconds)
+    except DestinationAbsentError:
+        return note(f"{name}: not in use, because the server that gets the spans is another one")
+    except TimeoutError:
+        finished, found = False, None
+    except Exception as error:
+        return problem(f"{name}: {log.last or f'{type(error).__name__}: {error}'}", _advice(name))
+    finally:
+        _end(exporter)
+    return _outcome(name, exporter, finished, found, log)
+
+
+def _outcome(name: str, exporter: Exporter, finished: bool, found: bool | None, log: RecordedLog) -> Finding:
+    where = _where(exporter)
+    if found:
+        return ok(f"{name}: a marked trace was sent{where} and found again")
+    if isinstance(exporter, ScoreApiExporter) and _server_is_unknown(exporter):
+        advice = f"nothing, if no {exporter.backend} gets the spans; else name its address: see docs/backends.md"
+        return warning(f"{name}: the server that gets the spans does not say whether it is {exporter.backend}", advice)
+    undelivered = _undelivered(exporter)
+    if undelivered or not finished:
+        # The log has the server's words; the counters have only numbers.
+        reason = log.last or undelivered or "no answer in time"
+        return problem(f"{name}: the marked trace was not delivered{where}: {reason}", _advice(name))
+    if found is False:
+        advice = "the backend may take longer: look for 'rageval-hooks doctor' there, or give a longer --timeout"
+        return problem(f"{name}: the marked score was taken{where}, but is not shown there", advice)
+    return ok(f"{name}: sent{where}; it cannot be asked for what it has")
+
+
+def _server_is_unknown(exporter: ScoreApiExporter) -> bool:
+    """Return True for an automatic exporter that waits for a server to say what it is."""
+    return exporter.automatic and not any(exporter.stats().values())
+
+
+def _undelivered(exporter: Exporter) -> str:
+    """Return the counters of what was not delivered, for example "2 lost"; empty without any."""
+    counts = exporter.stats().items()
+    return ", ".join(f"{amount} {kind}" for kind, amount in counts if amount and kind.endswith(_FAILED))
+
+
+def _look(exporter: Exporter, evaluation: Evaluation, seconds: float) -> bool | None:
+    """Ask the backend again and again, until it has the score or the time is over."""
+    end = time.monotonic() + seconds
+    while True:
+        found = within(lambda: exporter.stores(evaluation), max(1.0, remaining(end)))
+        if found is not False or time.monotonic() > end:
+            return found
+        time.sleep(_PAUSE)
+
+
+def _end(exporter: Exporter) -> None:
+    """Close the exporter without waiting: what was not delivered until now is reported as such."""
+    try:
+        within(lambda: exporter.shutdown(0.5), 2.0)
+    except Exception:
+        return
+
+
+def _where(exporter: Exporter) -> str:
+    if isinstance(exporter, ScoreApiExporter):
+        return f" to {exporter.backend}"
+    if exporter.traces:
+        return f" to {', '.join(dict.fromkeys(safe_url(place.url) for place in otlp_places()))}"
+    return ""
+
+
+def _advice(name: str) -> str:
+    if name == "otel":
+        return "check OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_PROTOCOL and OTEL_EXPORTER_OTLP_HEADERS"
+    return f"check the server, its address and the key that the exporter {name} uses: see docs/backends.md"
+
+
+def marked_evaluation() -> Evaluation:
+    """Return an evaluation that people recognise in a backend: a turn with one passage and one score."""
+    ids = RandomIds()
+    span = SpanReference(trace_id=f"{ids.generate_trace_id():032x}", span_id=f"{ids.generate_span_id():016x}")
+    now = time.time_ns()
+    turn = Turn(
+        name="rageval-hooks doctor",
+        query="Is this trace stored?",
+        passages=(Passage(text="This trace was sent by the command rageval-hooks doctor."),),
+        response="Yes.",
+        timing=Timing(started_at=now - 1_000_000, ended_at=now),
+        span=span,
+        metadata={"rageval.doctor": True},
+    )
+    score = Score(name="rageval_doctor", value=1.0, explanation="a test of the connection")
+    return Evaluation(turn=turn, results=(score,))

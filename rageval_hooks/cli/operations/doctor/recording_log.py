@@ -1,0 +1,42 @@
+"""What the library logs while something is tried: the reasons of failures that the exporters only count."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = ["RecordedLog", "recorded_log"]
+
+_PREFIX = "rageval-hooks: "
+
+
+class RecordedLog(logging.Handler):
+    """Keeps the warnings."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a line."""
+        self._lines.append(record.getMessage().removeprefix(_PREFIX))
+
+    @property
+    def last(self) -> str:
+        """The last line; empty without one."""
+        return self._lines[-1] if self._lines else ""
+
+
+@contextmanager
+def recorded_log() -> Iterator[RecordedLog]:
+    """Record what our package and the OpenTelemetry SDK log while the block runs."""
+    loggers = [logging.getLogger(name) for name in ("rageval_hooks", "opentelemetry")]
+    log = RecordedLog()
+    for logger in loggers:
+        logger.addHandler(log)
+    try:
+        yield log
+    finally:
+        for logger in loggers:
+            logger.removeHandler(log)

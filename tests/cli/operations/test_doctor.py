@@ -1,0 +1,243 @@
+"""``rageval-hooks doctor``: what it finds, what it advises, and its exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from rageval_hooks.cli import app
+from tests.cli.test_cli import run as run_command
+from tests.exporters.collector import http_collector
+from tests.judges.server import JudgeServer, Reply, answer, error, hang_up, raw, silent
+
+SECRET = "sk-very-secret-key-1234"
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nothing is set but the key, and no file is left behind."""
+    for name in list(os.environ):
+        if name.startswith(("RAGEVAL_", "OTEL_", "OPENAI_", "PHOENIX_", "MLFLOW_", "LANGFUSE_", "LANGSMITH_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def server() -> Iterator[JudgeServer]:
+    with JudgeServer() as server:
+        yield server
+
+
+def doctor(*arguments: str, status: int, **settings: str) -> dict[str, list[dict[str, str]]]:
+    """Return the findings by check."""
+    settings = {"models": "lexical", "metrics": "groundedness", "exporters": "console", **settings}
+    given = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+    done = CliRunner().invoke(app, ["doctor", "--json", "--timeout", "5", *given, *arguments])
+    assert done.exit_code == status, done.output
+    assert SECRET not in done.output
+    return {section["check"]: section["findings"] for section in json.loads(done.stdout)["sections"]}
+
+
+def problems(findings: list[dict[str, str]]) -> list[dict[str, str]]:
+    return [finding for finding in findings if finding["status"] == "problem"]
+
+
+def messages(findings: list[dict[str, str]]) -> str:
+    return "\n".join(f"{finding['status']}: {finding['message']}" for finding in findings)
+
+
+def with_judge(server: JudgeServer, *arguments: str, status: int, url: str = "") -> list[dict[str, str]]:
+    options = f"base_url={url or server.url}"
+    found = doctor(*arguments, status=status, judge="openai:judge-model", metrics="trace", judge_options=options)
+    return found["judge"]
+
+
+def test_a_good_setup_has_exit_status_0() -> None:
+    found = doctor(status=0)
+
+    assert list(found) == ["versions", "settings", "models", "judge", "exporters", "clock", "a turn"]
+    assert "ok: can run: groundedness" in messages(found["models"])
+
+
+def test_the_judge_is_asked_once(server: JudgeServer) -> None:
+    server.otherwise(answer({"number": 7}))
+
+    [finding] = with_judge(server, status=0)
+
+    assert finding["status"] == "ok"
+    assert "judge-model-2026-01-01 answered" in finding["message"]
+    assert [request.method for request in server.requests].count("POST") == 1
+
+
+@pytest.mark.parametrize(
+    ("reply", "message", "advice"),
+    [
+        (error(401), "the API key was not accepted", "OPENAI_API_KEY"),
+        (error(404), "no such model or URL", "model's name"),
+        (error(429), "too many requests", "wait"),
+        (raw("I am a page"), "invalid_answer", "structured=json_object"),
+        (hang_up(), "no connection", "base_url"),
+    ],
+    ids=["key", "model", "rate limit", "bad JSON", "connection"],
+)
+def test_a_failure_of_the_judge_is_explained(server: JudgeServer, reply: Reply, message: str, advice: str) -> None:
+    """In words, with what to do, after a single request where a repetition would not help."""
+    server.otherwise(reply)
+
+    [finding] = problems(with_judge(server, status=1))
+
+    assert message in finding["message"]
+    assert advice in finding["advice"]
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("http://no-such-host.invalid/v1", "is not known"),
+        ("https://127.0.0.1:{port}/v1", "no TLS connection"),
+    ],
+    ids=["DNS", "TLS"],
+)
+def test_a_server_that_is_not_there_is_explained(server: JudgeServer, url: str, message: str) -> None:
+    port = server.url.split(":")[2].partition("/")[0]
+
+    [finding] = problems(with_judge(server, status=1, url=url.format(port=port)))
+
+    assert message in finding["message"]
+    assert finding["advice"]
+
+
+def test_a_judge_that_hangs_costs_a_bounded_time(server: JudgeServer) -> None:
+    server.otherwise(silent())
+
+    [finding] = problems(with_judge(server, "--timeout", "0.5", status=1))
+
+    assert finding["message"] == "openai:judge-model: no answer within 0.5 seconds"
+
+
+def test_the_judge_need_not_be_asked(server: JudgeServer) -> None:
+    [finding] = with_judge(server, "--no-judge", status=0)
+
+    assert finding["message"] == "openai:judge-model: not asked (--no-judge)"
+    assert [request for request in server.requests if request.method == "POST"] == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "message", "advice"),
+    [
+        ({"sample_rate": "3"}, "sample_rate: Input should be less than", "correct"),
+        ({"jsonl_path": "a.jsonl"}, "jsonl is not in exporters", "add jsonl"),
+        ({"judge_budget": "calls_per_day=3"}, "judge_budget: set without a judge", "set judge"),
+        ({"metrics": "trace"}, "trace needs a judge", "correct"),
+        ({"phoenix_endpoint": "http://user:hunter22@localhost:1"}, "no exporter uses it", "add phoenix"),
+    ],
+)
+def test_settings_that_contradict_each_other(settings: dict[str, str], message: str, advice: str) -> None:
+    found = doctor(status=1, **settings)
+
+    [finding] = problems(found["settings"])
+    assert message in finding["message"]
+    assert advice in finding["advice"]
+    assert "hunter22" not in json.dumps(found)
+
+
+def test_an_unknown_variable_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAGEVAL_SAMPEL_RATE", "0.1")
+
+    [finding] = problems(doctor(status=1)["settings"])
+
+    assert "RAGEVAL_SAMPEL_RATE" in finding["message"]
+    assert finding["advice"] == "did you mean RAGEVAL_SAMPLE_RATE?"
+
+
+def test_a_model_that_a_named_metric_needs_is_missing(tmp_path: Path) -> None:
+    """A folder without its files, as after an interrupted copy."""
+    (tmp_path / "config.json").write_text("{}")
+    models = json.dumps({"embedder": str(tmp_path), "nlp": "lexical", "download": False})
+
+    [finding] = problems(doctor(status=1, models=models)["models"])
+
+    assert "lacks the file of its weights" in finding["message"]
+    assert "groundedness" in finding["message"]
+
+
+def test_a_file_is_written_and_read(tmp_path: Path) -> None:
+    path = tmp_path / "scores.jsonl"
+
+    [finding] = doctor(status=0, exporters="jsonl", jsonl_path=str(path))["exporters"]
+
+    assert finding["message"] == "jsonl: a marked trace was sent and found again"
+    assert "rageval_doctor" in path.read_text()
+
+
+def test_an_exporter_without_its_key_is_a_problem() -> None:
+    [finding] = problems(doctor(status=1, exporters="console,langfuse")["exporters"])
+
+    assert "LANGFUSE_PUBLIC_KEY" in finding["message"]
+
+
+def test_spans_are_sent_to_the_collector(tmp_path: Path) -> None:
+    """In a process of its own, as a user runs it: plain text in a pipe, and the span on the wire."""
+    with http_collector() as collector:
+        settings = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "RAGEVAL_MODELS": "lexical"}
+        said = run_command("doctor", **settings).stdout
+        names = [span.name for span in collector.spans]
+
+    assert f"otel: sent to {collector.url}; it cannot be asked for what it has" in said
+    assert "no problems" in said
+    assert "\x1b" not in said
+    assert "rag rageval-hooks doctor" in names
+
+
+def test_a_clock_that_is_wrong_is_found(server: JudgeServer) -> None:
+    """Against the Date header of the judge's server."""
+    server.otherwise(Reply(status=404, headers={"Date": "Tue, 01 Jan 2030 00:00:00 GMT"}))
+
+    found = doctor("--no-judge", status=1, judge="openai:m", metrics="trace", judge_options=f"base_url={server.url}")
+
+    [finding] = problems(found["clock"])
+    assert "behind" in finding["message"]
+    assert "synchronise" in finding["advice"]
+
+
+def test_what_would_happen_to_a_turn(server: JudgeServer) -> None:
+    found = doctor(
+        "--no-judge",
+        status=0,
+        metrics="groundedness,trace",
+        judge="openai:m",
+        judge_options=f"base_url={server.url}",
+        sample_rate="0.5",
+        judge_sample_rate="0.1",
+        redact="true",
+        capture_content="false",
+    )
+
+    lines = messages(found["a turn"])
+    assert "0.5 of turns are evaluated, chosen by the trace id" in lines
+    assert "inline, within 100 ms, the rest later: groundedness" in lines
+    assert "judged later, from this process's memory: trace (0.1 of turns)" in lines
+    assert "goes to: console" in lines
+    assert "redaction is on" in lines
+    assert "not on spans or in exports: inputs" in lines
+
+
+def test_a_check_that_raises_does_not_end_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rageval_hooks.cli.operations.doctor.checks.clock import ClockCheck
+
+    def fail(*_: Any) -> Any:
+        raise RuntimeError("unexpected")
+
+    monkeypatch.setattr(ClockCheck, "run", fail)
+
+    found = doctor(status=1)
+
+    assert "RuntimeError: unexpected" in messages(found["clock"])
+    assert found["a turn"]
