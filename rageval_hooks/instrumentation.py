@@ -12,6 +12,7 @@ from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rageval_hooks.errors import ConfigurationError, MissingDependencyError
+from rageval_hooks.runtime.files.stats_file import StatsFile
 from rageval_hooks.runtime.threads import patched_by
 
 if TYPE_CHECKING:
@@ -47,6 +48,10 @@ class Instrumentation:
         self.frameworks = tuple(frameworks)
         self.active = True
         self._closed = False
+        self._stats_file: StatsFile | None = None
+        settings = pipeline.settings
+        if pipeline.enabled and settings.stats_file is not None:
+            self._stats_file = StatsFile(settings.stats_file, self.stats)
 
     def flush(self, timeout: float = 30.0) -> bool:
         """Wait until every turn so far is evaluated and delivered.
@@ -78,6 +83,7 @@ class Instrumentation:
         from rageval_hooks.integrations.capture.held_turns import held_turns
 
         self._closed, self.active = True, False
+        self.end_stats_file()
         _detach(self)
         timeout = self.pipeline.settings.drain_timeout if timeout is None else timeout
         deadline = time.monotonic() + timeout
@@ -91,6 +97,11 @@ class Instrumentation:
 
         recorder = shared_recorder()
         return {**self.pipeline.stats(), "open_runs": len(recorder), "given_up": recorder.given_up}
+
+    def end_stats_file(self) -> None:
+        """Write and keep no more file of counters."""
+        if self._stats_file is not None:
+            self._stats_file.stop()
 
     def __enter__(self) -> Instrumentation:
         """Return the handle itself."""
@@ -205,6 +216,7 @@ def instrument(
                 "[RAGEVAL-104]"
             )
             previous.active = False
+            previous.end_stats_file()
         return _current
 
 

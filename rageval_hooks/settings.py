@@ -231,6 +231,9 @@ class Settings(BaseSettings):
             traces say so.
         spool_lease: seconds after which another process takes over the jobs of a process that died.
         drain_timeout: the longest that the process exit may take for pending work, in seconds.
+        stats_file: a file that gets the counters of ``stats()`` every second, for ``rageval-hooks top``; None for no
+            file. ``{pid}`` in it stands for the process id, for servers with several workers. Only its owner can read
+            it.
         jsonl_path: where the exporter ``jsonl`` writes.
         phoenix_endpoint: base URL of a Phoenix server; by default the server that receives the spans.
     """
@@ -289,6 +292,9 @@ class Settings(BaseSettings):
     spool_max_mb: Number = Field(default=512.0, ge=1, allow_inf_nan=False, description="MiB, 1 or more")
     spool_lease: Number = Field(default=30.0, ge=0.5, allow_inf_nan=False, description="seconds, 0.5 or more")
     drain_timeout: Number = Field(default=10.0, ge=0, allow_inf_nan=False, description="seconds, 0 or more")
+    stats_file: str | None = Field(
+        default=None, min_length=1, description="a path, such as /run/app/rageval-{pid}.json"
+    )
     jsonl_path: str = Field(default="rageval.jsonl", description="a path")
     phoenix_endpoint: SecretStr | None = Field(default=None, description="a URL, such as http://localhost:6006")
 

@@ -13,7 +13,7 @@ from rageval_hooks.cli.demo import demo
 from rageval_hooks.cli.generate import generate
 from rageval_hooks.cli.metrics import metrics
 from rageval_hooks.cli.models import models
-from rageval_hooks.cli.operations import doctor
+from rageval_hooks.cli.operations import doctor, top
 from rageval_hooks.cli.plot import plot
 from rageval_hooks.cli.report import report
 from rageval_hooks.cli.run import run
@@ -62,6 +62,7 @@ app.command()(report)
 app.command()(plot)
 app.command()(agreement)
 app.command()(doctor)
+app.command()(top)
 
 
 def main() -> None:

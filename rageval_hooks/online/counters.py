@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import Any
 
 from rageval_hooks.runtime.executors import ForkSafeLock
 from rageval_hooks.runtime.fork import reset_in_child
 from rageval_hooks.runtime.process_totals import PROCESS_TOTALS
-from rageval_hooks.score import Evaluation
+from rageval_hooks.score import Evaluation, Result, Score, is_about_turn
 
 __all__ = ["DROPPED", "Counters"]
 
@@ -37,6 +38,52 @@ failed with an error of ours."""
 
 _BY_CAUSE = "dropped."
 
+_MOST_SCORES = 200
+
+
+@dataclass(slots=True)
+class ScoreTotals:
+    """What became of one score over all turns.
+
+    Attributes:
+        count: turns with a value.
+        total: the sum of the values.
+        last: the latest value; None before the first.
+        labelled_fail: turns with the label ``fail``.
+        skipped: turns for which it was skipped.
+        failed: turns for which it failed.
+    """
+
+    count: int = 0
+    total: float = 0.0
+    last: float | None = None
+    labelled_fail: int = 0
+    skipped: int = 0
+    failed: int = 0
+
+    def add(self, result: Result) -> None:
+        """Add one result."""
+        if isinstance(result, Score):
+            self.count += 1
+            self.total += result.value
+            self.last = result.value
+            self.labelled_fail += result.label == "fail"
+        elif result.status == "skipped":
+            self.skipped += 1
+        else:
+            self.failed += 1
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the totals with the mean of the values, for ``stats()``."""
+        return {
+            "count": self.count,
+            "mean": self.total / self.count if self.count else None,
+            "last": self.last,
+            "labelled_fail": self.labelled_fail,
+            "skipped": self.skipped,
+            "failed": self.failed,
+        }
+
 
 class Counters:
     """Counts events by name. Safe to use from any thread.
@@ -53,6 +100,7 @@ class Counters:
     def reset_after_fork(self) -> None:
         """Start from zero: a child counts its own turns."""
         self._counts: Counter[str] = Counter()
+        self._scores: dict[str, ScoreTotals] = {}
 
     def add(self, name: str, amount: int = 1) -> None:
         """Count events, here and for the process."""
@@ -97,7 +145,20 @@ class Counters:
         """Count the results of an evaluation by status, and return it."""
         for result in evaluation.results:
             self.add(result.status)
+        with self._lock.lock:
+            for result in filter(is_about_turn, evaluation.results):
+                self._note(result)
         return evaluation
+
+    def _note(self, result: Result) -> None:
+        """Add a result about a turn to the totals of its score; the lock is held."""
+        totals = self._scores.get(result.name)
+        if totals is None:
+            # A metric of the user's might make up names without end.
+            if len(self._scores) >= _MOST_SCORES:
+                return
+            totals = self._scores[result.name] = ScoreTotals()
+        totals.add(result)
 
     def __getitem__(self, name: str) -> int:
         """Return how many events of a name were counted."""
@@ -109,4 +170,5 @@ class Counters:
         with self._lock.lock:
             counts = {name: self._counts[name] for name in _NAMES}
             causes = {cause: self._counts[_BY_CAUSE + cause] for cause in DROPPED}
-        return {**counts, "dropped_by_cause": causes}
+            scores = {name: totals.as_data() for name, totals in self._scores.items()}
+        return {**counts, "dropped_by_cause": causes, "scores": scores}

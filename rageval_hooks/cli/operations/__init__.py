@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from rageval_hooks.cli.operations.doctor import doctor
+from rageval_hooks.cli.operations.top import top
 
-__all__ = ["doctor"]
+__all__ = ["doctor", "top"]

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any
 
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.runtime.private_files import open_private
+from rageval_hooks.runtime.files.private import open_private
 
 if TYPE_CHECKING:
     from typing import Self

@@ -47,12 +47,19 @@ class ExporterCheck(Check):
         evaluation = marked_evaluation()
         # Spans go first: servers take a score only for a span that they have.
         for name in sorted(made, key=lambda name: not made[name].traces):
-            yield _examine(name, made[name], evaluation, setup)
+            if not _is_idle(made[name]):
+                yield _examine(name, made[name], evaluation, setup)
+        idle = [name for name, exporter in made.items() if _is_idle(exporter)]
+        if idle:
+            yield note(f"not in use, because spans do not go there: {', '.join(idle)}")
+
+
+def _is_idle(exporter: Exporter) -> bool:
+    """Return True for an exporter that is on by default, and whose backend gets no spans."""
+    return isinstance(exporter, ScoreApiExporter) and not exporter.applies()
 
 
 def _examine(name: str, exporter: Exporter, evaluation: Evaluation, setup: Setup) -> Finding:
-    if isinstance(exporter, ScoreApiExporter) and not exporter.applies():
-        return note(f"{name}: not in use, because spans do not go to {exporter.backend}")
     if name == "console":
         return ok("console: prints to standard error")
     if exporter.traces and not otlp_places():

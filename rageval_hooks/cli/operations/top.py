@@ -1,0 +1,158 @@
+"""``rageval-hooks top``: watch the scores and queues of running processes, from the files that they write."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from glob import escape, glob
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Group, RenderableType
+    from rich.table import Table
+
+__all__ = ["top"]
+
+_STALE: Final = 10.0
+"""Seconds after which a file's process has probably ended."""
+
+_OUTCOMES: Final = ("evaluated", "in_progress", "sampled_out", "unsampled_traces", "without_retrieval", "dropped")
+_FAULTS: Final = ("failed", "export_errors", "callback_errors", "internal_errors")
+
+
+def top(
+    files: Annotated[
+        list[str] | None, typer.Argument(metavar="FILE", help="Files of stats_file. Default: RAGEVAL_STATS_FILE.")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Print one screen and stop.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what the files have as JSON, and stop.")] = False,
+    interval: Annotated[float, typer.Option("--interval", min=0.2, help="Seconds between two screens.")] = 1.0,
+) -> None:
+    """Watch the scores, queues, judge and exporters of running processes.
+
+    A process writes its counters if the setting stats_file is set, for example to "/run/app/rageval-{pid}.json".
+    Exit status 2 if there is no such file.
+    """
+    from rageval_hooks.cli.streams import for_stream
+
+    if as_json:
+        typer.echo(for_stream(json.dumps(_read(_paths(files)), indent=2, ensure_ascii=False), "json", sys.stdout))
+    elif once:
+        from rageval_hooks.exporters.console import make_console
+
+        make_console(sys.stdout).print(_screen(_read(_paths(files)), {}))
+    else:
+        _watch(files, interval)
+
+
+def _watch(files: list[str] | None, interval: float) -> None:
+    from rich.live import Live
+
+    before: dict[int, tuple[float, int]] = {}
+    with Live(auto_refresh=False, screen=True) as live:
+        try:
+            while True:
+                processes = _read(_paths(files))
+                live.update(_screen(processes, before), refresh=True)
+                before = {found["pid"]: (found["written_at"], found["stats"]["turns"]) for found in processes}
+                time.sleep(interval)
+        except KeyboardInterrupt:  # the usual way to leave
+            return
+
+
+def _paths(files: list[str] | None) -> list[Path]:
+    """Return the files; ``{pid}`` in a name stands for any process."""
+    from rageval_hooks.errors import ConfigurationError
+    from rageval_hooks.runtime.files.stats_file import PID
+    from rageval_hooks.settings import Settings
+
+    setting = Settings.build().stats_file
+    names = files or ([setting] if setting else [])
+    if not names:
+        raise ConfigurationError("no FILE is given and RAGEVAL_STATS_FILE is not set: start the application with it")
+    patterns = [escape(str(Path(name).expanduser())).replace(escape(PID), "*") for name in names]
+    found = sorted(path for pattern in patterns for path in glob(pattern))
+    if not found:
+        raise ConfigurationError(f"{', '.join(names)}: no process writes this file now")
+    return [Path(path) for path in found]
+
+
+def _read(paths: Iterable[Path]) -> list[dict[str, Any]]:
+    """Return what the files have; one that has just been removed is skipped."""
+    from rageval_hooks.errors import ConfigurationError
+
+    processes = []
+    for path in paths:
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            processes.append({"pid": content["pid"], "written_at": content["written_at"], "stats": content["stats"]})
+        except FileNotFoundError:
+            continue
+        except (ValueError, KeyError, TypeError):
+            raise ConfigurationError(f"{path} is not a file of the setting stats_file") from None
+    return processes
+
+
+def _screen(processes: list[dict[str, Any]], before: Mapping[int, tuple[float, int]]) -> Group:
+    from rich.console import Group
+
+    return Group(*(part for found in processes for part in _of_process(found, before.get(found["pid"]))))
+
+
+def _of_process(found: dict[str, Any], before: tuple[float, int] | None) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    stats = found["stats"]
+    yield Text(_heading(found, before), style="bold")
+    yield Text("turns   " + _counts(stats, _OUTCOMES))
+    yield Text("faults  " + _counts(stats, _FAULTS), style="red" if any(stats[name] for name in _FAULTS) else "")
+    for name, queue in stats["queues"].items():
+        yield Text(f"queue   {name}: {queue['pending']} waiting, {queue['dropped']} dropped")
+    if stats["judge"]:
+        yield Text("judge   " + _numbers(stats["judge"]))
+    for name, counts in stats["exporters"].items():
+        yield Text(f"export  {name}: {_numbers(counts)}")
+    if stats["models"]:
+        yield Text("models  " + ", ".join(f"{role} {state}" for role, state in stats["models"].items()))
+    if stats["scores"]:
+        yield _scores(stats["scores"])
+    yield Text("")
+
+
+def _heading(found: dict[str, Any], before: tuple[float, int] | None) -> str:
+    heading = f"process {found['pid']}: {found['stats']['turns']} turns"
+    if before is not None and found["written_at"] > before[0]:
+        rate = (found["stats"]["turns"] - before[1]) / (found["written_at"] - before[0])
+        heading += f", {rate:.1f} per second"
+    age = time.time() - found["written_at"]
+    return f"{heading}; not updated for {age:.0f} s" if age > _STALE else heading
+
+
+def _counts(stats: Mapping[str, Any], names: Iterable[str]) -> str:
+    return ", ".join(f"{stats[name]} {name.replace('_', ' ')}" for name in names)
+
+
+def _numbers(counts: Mapping[str, Any]) -> str:
+    """Return the numbers of a mapping that are not 0; texts and nested counts are in the JSON."""
+    numbers = {name: value for name, value in counts.items() if isinstance(value, int | float) and value}
+    return ", ".join(f"{value:.6g} {name}" for name, value in numbers.items()) or "nothing yet"
+
+
+def _scores(scores: Mapping[str, Mapping[str, Any]]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in ("score", "mean", "last", "count", "fail", "skipped", "failed"):
+        table.add_column(column, justify="left" if column == "score" else "right")
+    for name, found in sorted(scores.items()):
+        values = ["-" if found[key] is None else f"{found[key]:.3g}" for key in ("mean", "last")]
+        counts = [str(found[key]) for key in ("count", "labelled_fail", "skipped", "failed")]
+        # A custom metric may have any name.
+        table.add_row(Text(name), *values, *counts)
+    return table

@@ -1,0 +1,142 @@
+"""``rageval-hooks top``: the counters of running processes, and the file that they write."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import rageval_hooks
+from rageval_hooks.cli import app
+from rageval_hooks.runtime.files.stats_file import StatsFile
+from rageval_hooks.testing import InMemoryExporter
+
+
+class Reads:
+    """Reads counters, and lets a test wait until a version of the file is complete."""
+
+    def __init__(self, read: Any) -> None:
+        self._read = read
+        self._count = threading.Semaphore(0)
+
+    def __call__(self) -> Any:
+        self._count.release()
+        return self._read()
+
+    def wait(self) -> None:
+        """Wait until a read after the next one: what the next one returns is written by then."""
+        while self._count.acquire(blocking=False):
+            pass
+        for _ in range(2):
+            assert self._count.acquire(timeout=30)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Iterator[Path]:
+    """The file of a process that has evaluated a turn."""
+    path = tmp_path / "stats.json"
+    metrics = ["groundedness", "latency", "answer_relevance"]
+    with rageval_hooks.instrument(metrics=metrics, models="lexical", exporters=[InMemoryExporter()]) as handle:
+        with rageval_hooks.start_turn("When was the pier opened?") as turn:
+            turn.add_passages(["The pier was opened in 2019."])
+            turn.respond("It was opened in 2019.")
+        assert handle.flush(30)
+        reads = Reads(handle.stats)
+        file = StatsFile(str(path), reads, interval=0.01)
+        reads.wait()
+        yield path
+        file.stop()
+
+
+def top(*arguments: str, status: int = 0) -> str:
+    done = CliRunner().invoke(app, ["top", *arguments])
+    assert done.exit_code == status, done.output
+    return done.stdout
+
+
+def test_one_screen_has_turns_queues_and_scores(path: Path) -> None:
+    lines = top("--once", str(path)).splitlines()
+
+    assert lines[0].startswith(f"process {os.getpid()}: 1 turns")
+    assert any(line.startswith("turns   1 evaluated") for line in lines)
+    assert any(line.startswith("queue   export: 0 waiting") for line in lines)
+    [row] = [line.split() for line in lines if line.startswith("groundedness")]
+    assert row[3] == "1"
+
+
+def test_as_json_it_is_what_stats_returns(path: Path) -> None:
+    [found] = json.loads(top("--json", str(path)))
+
+    assert found["pid"] == os.getpid()
+    assert found["stats"]["turns"] == found["stats"]["evaluated"] == 1
+    scores = found["stats"]["scores"]
+    assert scores["latency"]["count"] == 1
+    assert scores["latency"]["mean"] == scores["latency"]["last"] > 0
+
+
+def test_the_setting_names_the_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``{pid}`` stands for every process."""
+    monkeypatch.setenv("RAGEVAL_STATS_FILE", str(path.with_name("st{pid}.json")))
+
+    assert f"process {os.getpid()}" in top("--once")
+
+
+def test_without_a_file_it_says_what_to_do(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["top", "--once", str(tmp_path / "no.json")])
+
+    assert "no process writes this file now" in str(done.exception)
+
+
+def test_a_process_writes_its_file_until_it_shuts_down(tmp_path: Path) -> None:
+    """Only its owner can read the file. A forked child has one, too, and an end without shutdown removes it."""
+    program = """
+import os, sys, time
+import rageval_hooks
+from rageval_hooks.testing import InMemoryExporter
+
+def files():
+    return sorted(os.listdir(sys.argv[1]))
+
+def wait_for(name):
+    end = time.monotonic() + 60
+    while name not in files() and time.monotonic() < end:
+        time.sleep(0.02)
+    assert name in files(), files()
+
+path = sys.argv[1] + "/{pid}.json"
+handle = rageval_hooks.instrument(metrics=["latency"], exporters=[InMemoryExporter()], stats_file=path)
+wait_for(f"{os.getpid()}.json")
+print(oct(os.stat(f"{sys.argv[1]}/{os.getpid()}.json").st_mode & 0o777))
+child = os.fork()
+if not child:
+    wait_for(f"{os.getpid()}.json")
+    handle.shutdown()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=150
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "0o600\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_cannot_be_written_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    reads = Reads(dict)
+    file = StatsFile(str(tmp_path / "missing" / "stats.json"), reads, interval=0.01)
+    reads.wait()
+    reads.wait()
+    file.stop()
+
+    [line] = [message for message in caplog.messages if "stats_file" in message]
+    assert line.endswith("[RAGEVAL-217]")
