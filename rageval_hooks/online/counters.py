@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,9 +32,9 @@ _NAMES = (
 )
 
 
-DROPPED = ("queue_full", "not_built", "failed")
-"""Why a turn was dropped: a queue had no room for it, it could not be built from what was recorded, or its evaluation
-failed with an error of ours."""
+DROPPED = ("queue_full", "not_ended", "not_built", "failed")
+"""Why a turn was dropped: a queue had no room for it; it did not end, for example because its stream was neither read
+nor closed; it could not be built from what was recorded; or its evaluation failed with an error of ours."""
 
 _BY_CAUSE = "dropped."
 
@@ -101,6 +101,7 @@ class Counters:
         """Start from zero: a child counts its own turns."""
         self._counts: Counter[str] = Counter()
         self._scores: dict[str, ScoreTotals] = {}
+        self._unnoted: deque[str] = deque()
 
     def add(self, name: str, amount: int = 1) -> None:
         """Count events, here and for the process."""
@@ -141,6 +142,19 @@ class Counters:
             self._counts["dropped"] += 1
             self._counts[_BY_CAUSE + cause] += 1
 
+    def drop_unbegun(self, cause: str) -> None:
+        """Count a turn that was dropped before it was submitted. Takes no lock: a finalizer may call this."""
+        self._unnoted.append(cause)
+
+    def _note_drops(self) -> None:
+        """Count what :meth:`drop_unbegun` was given; under the lock."""
+        while self._unnoted:
+            cause = self._unnoted.popleft()
+            self._counts["turns"] += 1
+            self._counts["dropped"] += 1
+            self._counts[_BY_CAUSE + cause] += 1
+            PROCESS_TOTALS.add("turns")
+
     def counted(self, evaluation: Evaluation) -> Evaluation:
         """Count the results of an evaluation by status, and return it."""
         for result in evaluation.results:
@@ -163,11 +177,13 @@ class Counters:
     def __getitem__(self, name: str) -> int:
         """Return how many events of a name were counted."""
         with self._lock.lock:
+            self._note_drops()
             return self._counts[name]
 
     def snapshot(self) -> dict[str, Any]:
         """Return all counts of one moment, zeros included."""
         with self._lock.lock:
+            self._note_drops()
             counts = {name: self._counts[name] for name in _NAMES}
             causes = {cause: self._counts[_BY_CAUSE + cause] for cause in DROPPED}
             scores = {name: totals.as_data() for name, totals in self._scores.items()}

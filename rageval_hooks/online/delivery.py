@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal
 
 from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.online.counters import Counters
 from rageval_hooks.online.exporter_pool import shared_exporters
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
 from rageval_hooks.runtime.logs import RateLimitedLogger
-from rageval_hooks.runtime.time_limit import within
+from rageval_hooks.runtime.time_limit import remaining, within
 from rageval_hooks.runtime.worker import Lane, Worker
 from rageval_hooks.score import Evaluation
 
@@ -26,6 +27,13 @@ _FLUSH_INTERVAL = 2.0
 
 _GRACE = 0.1
 """Seconds that an exporter gets to shut down when no time is left."""
+
+
+_LOST = ("lost", "rejected", "dropped")
+"""Ends of the names under which exporters count what they could not deliver."""
+
+FlushReader = Literal["application", "spool"]
+"""Who flushes the exporters: the application, or the spool, which keeps jobs until their results are delivered."""
 
 
 class Delivery:
@@ -45,6 +53,8 @@ class Delivery:
         self._counters = counters
         self._lane = Lane("export", _CAPACITY, max_bytes)
         self._log = RateLimitedLogger(_logger)
+        self._failed_exports = 0
+        self._losses_seen: Counter[FlushReader] = Counter()
 
     @property
     def flush_interval(self) -> float:
@@ -87,17 +97,44 @@ class Delivery:
             # One exporter that fails must not keep the others from their evaluation.
             except (Exception, SystemExit) as error:
                 self._counters.add("export_errors")
+                self._failed_exports += 1
                 self._log.warn(
                     f"export {exporter.name}", "the exporter %s failed [RAGEVAL-206]", exporter.name, error=error
                 )
 
-    def flush(self, timeout: float) -> bool:
-        """Flush the exporters. Returns False if one of them could not deliver everything in time."""
+    def flush(self, timeout: float, reader: FlushReader = "application") -> bool:
+        """Flush the exporters.
+
+        Args:
+            timeout: seconds, for all together.
+            reader: who flushes. An exporter says only once that something was lost, and each reader has to learn of it.
+
+        Returns:
+            False if an exporter was not done in time, or if since the reader's last flush an export has failed or
+            something was lost.
+        """
         end = time.monotonic() + timeout
         done = True
         for exporter in self._exporters:
-            done = self._finish(exporter, "flush", end - time.monotonic()) and done
-        return done
+            left = remaining(end)
+            if self._finish(exporter, "flush", left):
+                continue
+            done = False
+            if left:
+                self._log.warn(
+                    f"flush {exporter.name}",
+                    "the exporter %s has not delivered everything within %.1f seconds [RAGEVAL-218]",
+                    exporter.name,
+                    left,
+                )
+        losses = self._losses()
+        seen, self._losses_seen[reader] = self._losses_seen[reader], losses
+        return done and losses <= seen
+
+    def _losses(self) -> int:
+        """Return how much was not delivered and never will be: evaluations, and what exporters have counted."""
+        counted = [count for stats in self.exporter_stats().values() for count in _losses_in(stats)]
+        return self._failed_exports + self._lane.failed + sum(counted)
 
     def shutdown(self, timeout: float, owner: Any) -> bool:
         """Shut down the exporters that no other pipeline uses. Returns False if one of them could not finish in time.
@@ -134,3 +171,8 @@ class Delivery:
             kind = f"{method} {exporter.name}"
             self._log.warn(kind, "the exporter %s failed to %s [RAGEVAL-208]", exporter.name, method, error=error)
             return False
+
+
+def _losses_in(stats: Mapping[str, int]) -> Iterable[int]:
+    # Also "log_events_lost" of the exporter otel.
+    return (count for name, count in stats.items() if name.endswith(_LOST))

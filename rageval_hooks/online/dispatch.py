@@ -31,13 +31,14 @@ class Dispatcher(Protocol):
     A dispatcher is bounded: it refuses jobs when it is full, and counts them. None of its methods raises.
     """
 
-    def submit(self, job: Job, *, analysis: TurnAnalysis | None = None) -> bool:
+    def submit(self, job: Job, *, analysis: TurnAnalysis | None = None, in_memory: bool = False) -> bool:
         """Take a job without blocking.
 
         Args:
             job: the turn and its metrics.
             analysis: what this process has already computed for the turn. A dispatcher that evaluates jobs in another
                 process ignores it.
+            in_memory: True for a job that only this process can evaluate, with its analysis.
 
         Returns:
             False if the job was dropped.
@@ -82,7 +83,7 @@ class ThreadDispatcher:
         self._closed = False
         self._counters = counters
 
-    def submit(self, job: Job, *, analysis: TurnAnalysis | None = None) -> bool:
+    def submit(self, job: Job, *, analysis: TurnAnalysis | None = None, in_memory: bool = False) -> bool:
         """Queue a job. Returns False, and counts, if the queue is full."""
         return self._worker.submit(self._lane, partial(self._evaluate, job, analysis), job.turn.size)
 

@@ -114,9 +114,14 @@ class TurnSizes:
     def __init__(self) -> None:
         self._mean = 0.0
 
+    @property
+    def typical(self) -> int:
+        """The mean so far, in bytes."""
+        return int(self._mean)
+
     def of(self, turn: Turn | Callable[[], Turn]) -> int:
         """Return the bytes of a turn; the mean so far for a function that builds one."""
-        return turn.size if isinstance(turn, Turn) else int(self._mean)
+        return turn.size if isinstance(turn, Turn) else self.typical
 
     def note(self, size: int) -> None:
         """Learn from a turn that was built."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from rageval_hooks.online.build import resolve_parts
 from rageval_hooks.online.counters import Counters
 from rageval_hooks.online.engine import Engine
 from rageval_hooks.online.exporter_pool import shared_exporters
-from rageval_hooks.online.inline import Arrival
+from rageval_hooks.online.inline import DONE, Arrival
 from rageval_hooks.online.prepare import Preparer
 from rageval_hooks.online.sampling import MetricSampler
 from rageval_hooks.online.thresholds import Thresholds
@@ -192,11 +193,25 @@ class Pipeline:
         Returns:
             What a caller may wait for, within the inline budget: see :meth:`Arrival.wait`.
         """
+        if sys.is_finalizing():  # after the exit handlers: there are no threads any more, and no exporters
+            return DONE
         self._counters.begin_turn()
         arrival = self._stages.start(turn, context, computes_inline)
         if is_exiting():  # the drain may be over, or may never come
             self.flush(EXIT_DRAIN.timeout)
         return arrival
+
+    @property
+    def typical_size(self) -> int:
+        """About how many bytes a turn has that is not built yet."""
+        return self._stages.typical_size
+
+    def drop(self, cause: str) -> None:
+        """Count a turn that is not submitted, by one of the causes in :data:`rageval_hooks.online.counters.DROPPED`.
+
+        Safe in a finalizer: it takes no lock.
+        """
+        self._counters.drop_unbegun(cause)
 
     def prepare(self, context: TurnContext, query: str, texts: Iterable[str]) -> None:
         """Analyse passages in the background while the model writes; the turn's own evaluation uses the results.

@@ -84,12 +84,13 @@ class TurnStages:
         self._inline = InlineStage(settings.inline_budget_ms / 1e3, settings.queue_size, self._max_bytes)
         self.delivery = Delivery(exporters, worker, counters, self._max_bytes)
         self._dispatcher = self._make_dispatcher()
+        self._failed_jobs_seen = 0
 
     def _make_dispatcher(self) -> Dispatcher:
         settings, engine, worker = self._settings, self._engine, self._worker
         if settings.dispatch == "thread":
             return ThreadDispatcher(engine, worker, self._arrive, settings.queue_size, self._max_bytes, self._counters)
-        confirmation = Confirmation(self.delivery.flush, self.delivery.flush_interval)
+        confirmation = Confirmation(partial(self.delivery.flush, reader="spool"), self.delivery.flush_interval)
         options = SpoolOptions.of(settings)
         spool = SpoolDispatcher(engine, worker, self._arrive, self._drop, confirmation, options, self._counters)
         if settings.enabled:
@@ -112,19 +113,32 @@ class TurnStages:
             self._counters.drop_turn("queue_full")
         return DONE
 
+    @property
+    def typical_size(self) -> int:
+        """About how many bytes a turn has that is not built yet."""
+        return self._sizes.typical
+
     def flush(self, timeout: float) -> bool:
         """Wait until everything is evaluated and delivered. Returns False if it was not, or not in time."""
         end = time.monotonic() + timeout
         done = self._inline.flush(timeout)
         done = self._dispatcher.flush(remaining(end)) and done
-        return self.delivery.flush(remaining(end)) and done
+        done = self.delivery.flush(remaining(end)) and done
+        return not self._has_new_failures() and done
 
     def stop(self, timeout: float) -> bool:
         """Flush, then cancel what is not evaluated in time. Returns False if something was not done."""
         end = time.monotonic() + timeout
         done = self._inline.flush(timeout)
         done = self._dispatcher.shutdown(remaining(end)) and done
-        return self.delivery.flush(remaining(end)) and done
+        done = self.delivery.flush(remaining(end)) and done
+        return not self._has_new_failures() and done
+
+    def _has_new_failures(self) -> bool:
+        """Return True if since the last flush a job has failed with an error of ours: its scores are missing."""
+        failed = self._dispatcher.stats()["failed"]
+        seen, self._failed_jobs_seen = self._failed_jobs_seen, failed
+        return failed > seen
 
     def spool_stats(self) -> dict[str, int] | None:
         """Return the counters of the spool; None without one."""
@@ -203,10 +217,19 @@ class TurnStages:
         if rest is None:
             return
         self._counters.add("deferred_metrics", len(rest.metrics))
-        if not self._dispatcher.submit(rest, analysis=analysis):
-            waiting = self._dispatcher.stats()["pending"]
-            self._log.warn("full", "%d turns wait for evaluation: newer ones are dropped [RAGEVAL-201]", waiting)
-            self._drop(rest, f"the queue is full: {waiting} turns wait for evaluation")
+        for job, in_memory in self._parts(rest):
+            if not self._dispatcher.submit(job, analysis=analysis, in_memory=in_memory):
+                waiting = self._dispatcher.stats()["pending"]
+                self._log.warn("full", "%d turns wait for evaluation: newer ones are dropped [RAGEVAL-201]", waiting)
+                self._drop(job, f"the queue is full: {waiting} turns wait for evaluation")
+
+    def _parts(self, job: Job) -> list[tuple[Job, bool]]:
+        """Return the jobs to dispatch for the rest of a turn's metrics, and whether each has to stay in memory."""
+        if self._settings.dispatch == "thread" or not self._privacy.active:
+            return [(job, False)]
+        # A spool gets redacted texts only, and local scores are computed on the original ones.
+        local, judged = self._engine.split(job)
+        return [(part, part is local) for part in (local, judged) if part.metrics]
 
     def _drop(self, job: Job, reason: str) -> None:
         """Show on the trace why metrics are missing; on the background thread."""
@@ -225,7 +248,8 @@ class TurnStages:
 
     def _export_late(self, evaluation: Evaluation) -> None:
         """Export results of a job, whose turn was prepared for a judge."""
-        turn = self._privacy.without_citations(evaluation.turn)
+        # A job of another process may come from the spool as that process has stored it, with other settings.
+        turn = self._privacy.without_citations(self._privacy.turn(evaluation.turn, for_judge=True))
         self.delivery.export(evaluation if turn is evaluation.turn else evaluation.model_copy(update={"turn": turn}))
 
     def _notify(self, evaluation: Evaluation) -> None:

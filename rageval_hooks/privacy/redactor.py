@@ -8,7 +8,7 @@ from functools import partial
 
 from rageval_hooks.privacy.numbers import is_card, is_iban, is_ip_address
 from rageval_hooks.privacy.presidio import presidio_patterns
-from rageval_hooks.privacy.secrets import SECRETS
+from rageval_hooks.privacy.secrets import mask_secrets
 
 __all__ = ["PatternRedactor"]
 
@@ -55,8 +55,7 @@ class PatternRedactor:
     def __call__(self, text: str) -> str:
         """Return a text without what was recognised."""
         # The order matters: a password in a URL looks like an e-mail address, and an IBAN holds a card's digits.
-        for pattern, replacement in SECRETS:
-            text = pattern.sub(replacement.format(mask="<SECRET>"), text)
+        text = mask_secrets(text, "<SECRET>")
         if "@" in text:
             text = _EMAIL.sub("<EMAIL_ADDRESS>", text)
         text = _IBAN.sub(_iban, text)

@@ -1,17 +1,17 @@
-"""Patterns of keys, tokens and passwords."""
+"""Patterns of keys, tokens and passwords: the one list for texts of users and for messages of servers."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
-__all__ = ["SECRETS", "Substitution"]
+__all__ = ["mask_secrets"]
 
-Substitution = tuple[re.Pattern[str], str]
+_Substitution = tuple[re.Pattern[str], str]
 """A pattern, and what replaces it; ``{mask}`` stands for the mask."""
 
 # Every quantifier is bounded, so that the time grows linearly with the text.
-SECRETS: Sequence[Substitution] = (
+_SECRETS: Sequence[_Substitution] = (
     # -----BEGIN RSA PRIVATE KEY----- … -----END RSA PRIVATE KEY-----
     (
         re.compile(r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----[^-]{0,20000}(?:-----END [A-Z ]{0,30}PRIVATE KEY-----)?"),
@@ -47,3 +47,29 @@ SECRETS: Sequence[Substitution] = (
     # https://user:password@host
     (re.compile(r"(?<=://)[^/@\s]{1,1000}@"), "{mask}@"),
 )
+
+# A server's message about a refused key quotes it after such a word. In a text of a user, the words are often harmless:
+# "bearer bonds", "the key: a word".
+_IN_MESSAGES: Sequence[_Substitution] = (
+    # Bearer abcdef
+    (re.compile(r"(?i)\b(bearer|basic)\s{1,8}[^\s\"',;]+"), r"\1 {mask}"),
+    # key: abcdef, "token": abcdef
+    (
+        re.compile(r"(?i)\b([\w-]{0,40}(?:key|token|secret|password|signature))(\"?\s{0,8}[=:]\s{0,8}\"?)[^\s\"'&,;]+"),
+        r"\1\2{mask}",
+    ),
+)
+
+
+def mask_secrets(text: str, mask: str, *, is_message: bool = False) -> str:
+    """Return a text without what looks like a key, a token or a password.
+
+    Args:
+        text: the text.
+        mask: what replaces a secret.
+        is_message: True for a server's message, where any word after "Bearer" or "key:" counts as a secret.
+    """
+    patterns = [*_SECRETS, *_IN_MESSAGES] if is_message else _SECRETS
+    for pattern, replacement in patterns:
+        text = pattern.sub(replacement.format(mask=mask), text)
+    return text

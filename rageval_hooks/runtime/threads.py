@@ -79,6 +79,9 @@ def start_daemon_thread(target: Callable[[], object], name: str) -> None:
     Raises:
         RuntimeError: no thread can be started, for example because the interpreter is exiting.
     """
+    # Python 3.11 would start it and wait forever for its first step, which never comes.
+    if sys.is_finalizing():
+        raise RuntimeError("the interpreter is exiting")
     if patched_by() == "gevent":
         _original("_thread", "start_new_thread")(target, ())
     else:

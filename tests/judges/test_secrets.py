@@ -142,6 +142,8 @@ def test_a_wrong_url_is_not_repeated_in_the_message() -> None:
         ("Authorization: Bearer abc.def.ghi", "Authorization: Bearer ***"),
         ('{"api_key": "topsecret", "x": 1}', '{"api_key": "***", "x": 1}'),
         ("GET http://u:p@host/v1?api-key=topsecret&x=1", "GET http://***@host/v1?api-key=***&x=1"),
+        ("key glpat-abcdefgh12345678 refused", "key *** refused"),
+        ("AKIAABCDEFGHIJKLMNOP is not allowed", "*** is not allowed"),
         ("my own pass phrase", "my *** phrase"),
         ("a\n b\t c", "a b c"),
         ("skeleton risk-assessment max_tokens: 5", "skeleton risk-assessment max_tokens: 5"),

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
+from langchain_core.callbacks import CallbackManagerForRetrieverRun
+from langchain_core.documents import Document
+from langchain_core.retrievers import BaseRetriever
+from langchain_core.runnables import RunnableGenerator
 from opentelemetry.context import Context
 
 from rageval_hooks import Turn
+from rageval_hooks.integrations.capture import deferred
+from rageval_hooks.integrations.langchain import CallbackHandler
 from rageval_hooks.judges.fake import FakeJudge
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.testing import InMemoryExporter
@@ -22,6 +30,15 @@ def adds_up(stats: dict[str, Any]) -> bool:
     """Return True if each turn is counted under exactly one outcome, and each drop under one cause."""
     by_cause = sum(stats["dropped_by_cause"].values())
     return stats["turns"] == sum(stats[name] for name in _OUTCOMES) and stats["dropped"] == by_cause
+
+
+class LongPassages(BaseRetriever):
+    """Returns one passage of some length."""
+
+    size: int
+
+    def _get_relevant_documents(self, query: str, *, run_manager: CallbackManagerForRetrieverRun) -> list[Document]:
+        return [Document(page_content="word " * (self.size // 5))]
 
 
 def rag_turn(size: int = 10) -> Turn:
@@ -71,6 +88,49 @@ def test_the_counters_of_turns_add_up_at_any_moment() -> None:
     assert stats["turns"] == 600
     assert stats["in_progress"] == 0
     assert min(stats["evaluated"], stats["without_retrieval"], stats["dropped_by_cause"]["not_built"]) > 0
+
+
+def streaming_chain(size: int) -> Any:
+    """A chain that streams an answer about one long passage."""
+    return LongPassages(size=size) | RunnableGenerator(_answer)
+
+
+def _answer(passages: Iterator[Any]) -> Iterator[str]:
+    list(passages)
+    yield from ("The ", "answer.")
+
+
+def test_turns_whose_streams_are_left_open_are_bounded_by_bytes(caplog: pytest.LogCaptureFixture) -> None:
+    """The oldest are abandoned, and counted with their cause; a log line says why."""
+    handler = CallbackHandler(metrics=[], exporters=[InMemoryExporter()], queue_max_mb=1)
+    streams = [streaming_chain(600_000).stream(f"{n}", {"callbacks": [handler]}) for n in range(4)]
+    for stream in streams:
+        next(stream)
+    for stream in streams:
+        list(stream)
+    handler.flush(30)
+    stats = handler.stats()
+
+    assert adds_up(stats)
+    assert (stats["turns"], stats["evaluated"], stats["dropped_by_cause"]["not_ended"]) == (4, 1, 3)
+    assert "turns wait for their streams, with more than 1 MiB" in caplog.text
+
+
+def test_deferred_work_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn whose stream was abandoned while too much waits for the threads is counted as dropped."""
+    gate = threading.Event()
+    handler = CallbackHandler(metrics=[], exporters=[InMemoryExporter()])
+    monkeypatch.setattr(deferred, "_MOST_PENDING", 1)
+    blocking = deferred.hand_over(gate.wait, 30)
+    stream = streaming_chain(10).stream("question", {"callbacks": [handler]})
+    next(stream)
+    stream.close()
+    stats = handler.stats()
+    gate.set()
+    blocking.result(30)
+
+    assert adds_up(stats)
+    assert (stats["turns"], stats["dropped_by_cause"]["queue_full"]) == (1, 1)
 
 
 def test_a_queue_is_bounded_by_bytes() -> None:

@@ -114,6 +114,21 @@ finally:
 
         assert "question" in questions(evaluations)
 
+    def test_a_stream_that_is_open_when_the_interpreter_ends(self, tmp_path: Path) -> None:
+        """The interpreter closes it last, when no thread works any more: the process ends all the same."""
+        evaluations, errors = run(
+            """
+rageval_hooks.instrument(metrics=["latency"])
+stream = lcel().stream("question")
+next(stream)
+""",
+            tmp_path,
+            timeout=60,
+        )
+
+        assert evaluations == []
+        assert errors == ""
+
     def test_turns_that_end_while_the_interpreter_goes_down(self, tmp_path: Path) -> None:
         """Neither an exception nor a hang."""
         evaluations, errors = run(

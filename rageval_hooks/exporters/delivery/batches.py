@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from rageval_hooks.exporters.delivery.item import Item
+from rageval_hooks.runtime.sizes import size_of
 
 __all__ = [
     "BATCH",
@@ -16,6 +17,7 @@ __all__ = [
     "batches",
     "by_age",
     "by_target",
+    "count_bytes",
     "count_items",
     "halves",
     "pack",
@@ -38,18 +40,27 @@ class Parcel:
         route: the kind of request.
         target: the id that the items are about.
         bodies: as the API expects them.
+        sizes: about how many bytes each of them takes in memory.
         queued_at: when they came, on the monotonic clock.
         due: when they are to be posted next.
         tried_at: when they were posted last.
         attempts: how often their target was missing.
     """
 
-    __slots__ = ("attempts", "bodies", "due", "queued_at", "route", "target", "tried_at")
+    __slots__ = ("attempts", "bodies", "due", "queued_at", "route", "sizes", "target", "tried_at")
 
-    def __init__(self, route: str, target: str, bodies: Sequence[Mapping[str, Any]], queued_at: float) -> None:
+    def __init__(
+        self,
+        route: str,
+        target: str,
+        bodies: Sequence[Mapping[str, Any]],
+        queued_at: float,
+        sizes: Sequence[int] | None = None,
+    ) -> None:
         self.route = route
         self.target = target
         self.bodies = bodies
+        self.sizes = list(map(size_of, bodies)) if sizes is None else sizes
         self.queued_at = queued_at
         self.due = _tick_after(queued_at + _TICK)
         self.tried_at = -math.inf
@@ -72,6 +83,11 @@ def pack(items: Iterable[Item], now: float) -> list[Parcel]:
 def count_items(parcels: Iterable[Parcel]) -> int:
     """Return the number of items."""
     return sum(len(parcel.bodies) for parcel in parcels)
+
+
+def count_bytes(parcels: Iterable[Parcel]) -> int:
+    """Return about how many bytes the items take in memory."""
+    return sum(sum(parcel.sizes) for parcel in parcels)
 
 
 def all_bodies(parcels: Iterable[Parcel]) -> list[Mapping[str, Any]]:
@@ -119,7 +135,7 @@ def without_first(parcels: Iterable[Parcel], amount: int) -> list[Parcel]:
     for parcel in parcels:
         taken = min(amount, len(parcel.bodies))
         amount -= taken
-        parcel.bodies = parcel.bodies[taken:]
+        parcel.bodies, parcel.sizes = parcel.bodies[taken:], parcel.sizes[taken:]
         if parcel.bodies:
             rest.append(parcel)
     return rest
@@ -132,8 +148,10 @@ def halves(parcels: list[Parcel]) -> tuple[list[Parcel], list[Parcel]]:
     # One parcel with several items: its items are separated.
     [parcel] = parcels
     middle = len(parcel.bodies) // 2
-    first = Parcel(parcel.route, parcel.target, parcel.bodies[:middle], parcel.queued_at)
-    second = Parcel(parcel.route, parcel.target, parcel.bodies[middle:], parcel.queued_at)
+    first, second = (
+        Parcel(parcel.route, parcel.target, parcel.bodies[part], parcel.queued_at, parcel.sizes[part])
+        for part in (slice(middle), slice(middle, None))
+    )
     return [first], [second]
 
 

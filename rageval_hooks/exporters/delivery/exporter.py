@@ -75,7 +75,13 @@ class ScoreApiExporter(Exporter):
     @classmethod
     def from_settings(cls, settings: Settings, tracer_provider: TracerProvider | None) -> Self:
         """Make the exporter from the plain settings. Credentials come from the variables of the backend's own SDK."""
-        return cls(capture_content=settings.capture_content, spans=settings.spans, tracer_provider=tracer_provider)
+        made = cls(capture_content=settings.capture_content, spans=settings.spans, tracer_provider=tracer_provider)
+        return made.bounded(settings)
+
+    def bounded(self, settings: Settings) -> Self:
+        """Return the exporter, whose queue has the size of the settings."""
+        self.queue.max_bytes = settings.queue_max_mb * 2**20
+        return self
 
     @abstractmethod
     def items(self, evaluation: Evaluation, span: SpanReference) -> Iterable[Item]:
@@ -156,11 +162,11 @@ class ScoreApiExporter(Exporter):
     def stats(self) -> Mapping[str, int]:
         """Return the counters, in scores.
 
-        ``queued``: waiting for their spans or for the server; ``delivered``: stored; ``handed_over``: left to the
-        server's own queue, because their spans had not arrived; ``rejected``: not accepted by the server; ``dropped``:
-        the queue was full; ``lost``: the server could not be reached for too long or at exit, or never got their
-        spans; ``unplaced``: scores that no known span can carry; ``errors``: requests that failed. Empty for an
-        automatic exporter whose backend is not in use.
+        ``queued``, ``queued_bytes``: waiting for their spans or for the server; ``delivered``: stored; ``handed_over``:
+        left to the server's own queue, because their spans had not arrived; ``rejected``: not accepted by the server;
+        ``dropped``: the queue was full, of these ``dropped_by_size`` by their size; ``lost``: the server could not be
+        reached for too long or at exit, or never got their spans; ``unplaced``: scores that no known span can carry;
+        ``errors``: requests that failed. Empty for an automatic exporter whose backend is not in use.
         """
         return self.queue.stats() if self._used or not self.automatic else {}
 

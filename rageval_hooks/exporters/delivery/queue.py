@@ -18,6 +18,7 @@ from rageval_hooks.exporters.delivery.batches import (
     batches,
     by_age,
     by_target,
+    count_bytes,
     count_items,
     halves,
     pack,
@@ -44,6 +45,8 @@ _logger = logging.getLogger(__name__)
 _CAPACITY = 20_000
 """Items that may wait, at about 1 KiB each."""
 
+_MAX_BYTES = 128 * 2**20
+
 _KEPT = 600.0
 """Seconds that items are kept for a server that cannot be reached."""
 
@@ -59,7 +62,7 @@ _CLOSING_PAUSES = (0.1, 0.2, 0.3)
 _NAME_FIELDS = ("name", "key", "label")
 """Where score APIs have a score's name."""
 
-_COUNTERS = ("delivered", "handed_over", "rejected", "dropped", "lost", "unplaced", "errors")
+_COUNTERS = ("delivered", "handed_over", "rejected", "dropped", "dropped_by_size", "lost", "unplaced", "errors")
 _UNDELIVERED = ("rejected", "dropped", "lost")
 
 
@@ -74,11 +77,20 @@ class DeliveryQueue:
         name: the backend's name, for log lines, the thread and metrics.
         connect: returns the destination, or raises DestinationAbsentError. Called on the queue's own thread.
         capacity: items that may wait. Beyond it the newest are dropped and counted.
+        max_bytes: their size. The items of one call are always taken by an empty queue, whatever their size.
     """
 
-    def __init__(self, name: str, connect: Callable[[], Destination], *, capacity: int = _CAPACITY) -> None:
+    def __init__(
+        self,
+        name: str,
+        connect: Callable[[], Destination],
+        *,
+        capacity: int = _CAPACITY,
+        max_bytes: float = _MAX_BYTES,
+    ) -> None:
         self.name = name
         self.capacity = capacity
+        self.max_bytes = max_bytes
         self._connect = connect
         self._patience = _PATIENCE + _schedule_delay()
         self.reset_after_fork()
@@ -89,6 +101,7 @@ class DeliveryQueue:
         self._changed = threading.Condition()
         self._waiting: list[Parcel] = []
         self._queued = 0
+        self._queued_bytes = 0
         self._counts: Counter[str] = Counter()
         self._thread: threading.Thread | None = None
         self._destination: Destination | None = None
@@ -112,24 +125,32 @@ class DeliveryQueue:
         """Queue items. Never waits for the network."""
         now = time.monotonic()
         parcels = pack(items, now)
-        amount = count_items(parcels)
+        amount, size = count_items(parcels), count_bytes(parcels)
         with self._changed:
             # Without a server nothing is kept: the queue would fill for nothing.
             if not amount or now < self._absent_until:
                 return
             # The newest are dropped, since the oldest are closest to delivery.
-            if self._closed or self._queued + amount > self.capacity:
-                self._counts["dropped"] += amount
-                PROCESS_TOTALS.add_dropped(self.name, amount)
-                why = "it was shut down" if self._closed else f"{self._queued} are waiting"
-                self._limited_log.warn("dropped", "scores for %s are dropped: %s [RAGEVAL-505]", self.name, why)
+            is_too_large = self._queued > 0 and self._queued_bytes + size > self.max_bytes
+            if self._closed or is_too_large or self._queued + amount > self.capacity:
+                self._drop(amount, by_size=is_too_large)
                 return
             self._queued += amount
+            self._queued_bytes += size
             self._waiting += parcels
             # From the first item on: metrics do not list the queues of backends that are not in use.
             PROCESS_TOTALS.watch(self)
             self._start()
             self._changed.notify_all()
+
+    def _drop(self, amount: int, *, by_size: bool) -> None:
+        """Count items that are not taken; under the lock."""
+        self._counts["dropped"] += amount
+        self._counts["dropped_by_size"] += amount if by_size else 0
+        PROCESS_TOTALS.add_dropped(self.name, amount)
+        waiting = f"{self._queued} are waiting, {self._queued_bytes / 2**20:.1f} MiB"
+        why = "it was shut down" if self._closed else waiting
+        self._limited_log.warn("dropped", "scores for %s are dropped: %s [RAGEVAL-505]", self.name, why)
 
     def count(self, name: str, amount: int) -> None:
         """Add to a counter."""
@@ -139,7 +160,8 @@ class DeliveryQueue:
     def stats(self) -> dict[str, int]:
         """Return the counters: items, and requests for ``errors``."""
         with self._changed:
-            return {"queued": self._queued, **{name: self._counts[name] for name in _COUNTERS}}
+            counts = {name: self._counts[name] for name in _COUNTERS}
+            return {"queued": self._queued, "queued_bytes": self._queued_bytes, **counts}
 
     def flush(self, timeout: float) -> bool:
         """Deliver what is queued, with shorter pauses between attempts.
@@ -172,7 +194,7 @@ class DeliveryQueue:
         if thread is not None:
             thread.join(timeout)
         with self._changed:
-            lost, self._queued = self._queued, 0
+            lost, self._queued, self._queued_bytes = self._queued, 0, 0
             self._counts["lost"] += lost
             complete = self._nothing_undelivered()
         if lost:
@@ -249,13 +271,13 @@ class DeliveryQueue:
             # Only our own messages are known to hold no key.
             why = error if isinstance(error, RagevalError) else type(error).__name__
             self._limited_log.warn("internal", "scores could not be posted to %s: %s [RAGEVAL-506]", self.name, why)
-            self._settle("lost", count_items(parcels))
+            self._settle("lost", parcels)
 
     def _forget_everything(self, ask_again: float) -> None:
         with self._changed:
             self._absent_until = time.monotonic() + ask_again
             self._waiting.clear()
-            self._queued = 0
+            self._queued = self._queued_bytes = 0
             self._changed.notify_all()
 
     def _post(self, destination: Destination, parcels: list[Parcel], *, confirmed: bool) -> None:
@@ -265,12 +287,13 @@ class DeliveryQueue:
         except PostError as error:
             if error.taken:
                 self._failures = 0
-                self._settle(outcome, error.taken)
+                size = count_bytes(parcels)
                 parcels = without_first(parcels, error.taken)
+                self._count_settled(outcome, error.taken, size - count_bytes(parcels))
             self._handle(destination, parcels, error, confirmed=confirmed)
         else:
             self._failures = 0
-            self._settle(outcome, count_items(parcels))
+            self._settle(outcome, parcels)
 
     def _handle(self, destination: Destination, parcels: list[Parcel], error: PostError, *, confirmed: bool) -> None:
         """Settle items that were not posted, or let them wait."""
@@ -300,7 +323,7 @@ class DeliveryQueue:
         self._limited_log.warn(
             "rejected", "%s does not accept the score %s: it %s [RAGEVAL-501]", self.name, name, error
         )
-        self._settle("rejected", 1)
+        self._settle("rejected", parcels)
 
     def _wait_for_targets(self, destination: Destination, parcels: list[Parcel]) -> None:
         now = time.monotonic()
@@ -329,7 +352,7 @@ class DeliveryQueue:
         self._limited_log.warn(
             "missing", "%d scores are lost: %s does not have their spans [RAGEVAL-503]", amount, self.name
         )
-        self._settle("lost", amount)
+        self._settle("lost", parcels)
 
     def _pause(self, destination: Destination, parcels: list[Parcel], error: UnavailableError) -> None:
         """Put parcels back until the server is better. Those that have waited for too long are lost."""
@@ -350,12 +373,18 @@ class DeliveryQueue:
             "server", "%r %s. Scores wait; the spans have them too [RAGEVAL-504]", destination, error
         )
         if old:
-            self._settle("lost", count_items(old))
+            self._settle("lost", old)
 
-    def _settle(self, outcome: str, amount: int) -> None:
+    def _settle(self, outcome: str, parcels: list[Parcel]) -> None:
+        """Count what became of parcels."""
+        self._count_settled(outcome, count_items(parcels), count_bytes(parcels))
+
+    def _count_settled(self, outcome: str, amount: int, size: int) -> None:
         with self._changed:
+            # After `close` an answer may still come for items that were counted as lost.
             amount = min(self._queued, amount)
             self._queued -= amount
+            self._queued_bytes = max(0, self._queued_bytes - size)
             self._counts[outcome] += amount
             if self._queued == 0:
                 self._changed.notify_all()

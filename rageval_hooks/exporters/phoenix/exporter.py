@@ -72,12 +72,13 @@ class PhoenixExporter(ScoreApiExporter):
     @classmethod
     def from_settings(cls, settings: Settings, tracer_provider: TracerProvider | None) -> Self:
         """Make the exporter from the plain settings."""
-        return cls(
+        made = cls(
             settings.phoenix_endpoint,
             capture_content=settings.capture_content,
             spans=settings.spans,
             tracer_provider=tracer_provider,
         )
+        return made.bounded(settings)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(map(safe_url, self._places()))})"

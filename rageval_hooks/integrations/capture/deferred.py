@@ -31,9 +31,12 @@ __all__ = [
     "submit",
 ]
 
-_pending: set[Future[Any]] = set()
-"""Futures of work that has not finished. Only added to and discarded from, which is atomic: :func:`hand_over` may be
-called by the garbage collector, when this very thread could hold a lock."""
+_MOST_PENDING = 2048
+_MOST_PENDING_BYTES = 128 * 2**20
+
+_pending: dict[Future[Any], int] = {}
+"""Futures of work that has not finished, with its size in bytes. Only added to and removed from, which is atomic:
+:func:`hand_over` may be called by the garbage collector, when this very thread could hold a lock."""
 
 running_loop: Callable[[], AbstractEventLoop | None] = _get_running_loop
 """Return the event loop that runs on the calling thread; None without a running loop.
@@ -72,19 +75,38 @@ def submit(pipeline: Pipeline, turn: Turn, context: TurnContext) -> Arrival:
     return arrival
 
 
-def hand_over(function: Callable[..., Any], *args: Any) -> Future[Any]:
+def hand_over(
+    function: Callable[..., Any], *args: Any, size: int = 0, on_full: Callable[[], object] = lambda: None
+) -> Future[Any]:
     """Call a function soon, on another thread but in a copy of this context; :func:`settle` waits for it.
 
-    Safe to call from a finalizer after :func:`prepare`: it takes no locks and sets no context variables.
+    Safe to call from a finalizer after :func:`prepare`: it takes no locks and sets no context variables. If too much
+    waits already, the function is not called.
+
+    Args:
+        function: the work.
+        args: its arguments.
+        size: about how many bytes they take in memory.
+        on_full: called instead, on this thread. It must be safe in a finalizer, too.
     """
     future: Future[Any] = Future()
     if sys.is_finalizing():  # the threads are gone
         future.set_result(None)
         return future
     prepare()
-    _pending.add(future)
+    if not _has_room(size):
+        on_full()
+        future.set_result(None)
+        return future
+    _pending[future] = size
     deferred_executor().submit(_call, future, copy_context(), function, args)
     return future
+
+
+def _has_room(size: int) -> bool:
+    # A copy: another thread, or a finalizer on this one, may change the dictionary.
+    sizes = list(_pending.values())
+    return not sizes or (len(sizes) < _MOST_PENDING and sum(sizes) + size <= _MOST_PENDING_BYTES)
 
 
 def _call(future: Future[Any], context: Context, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
@@ -97,7 +119,7 @@ def _call(future: Future[Any], context: Context, function: Callable[..., Any], a
         future.set_result(result)
     finally:
         _this_thread.handed_over = False
-        _pending.discard(future)
+        _pending.pop(future, None)
 
 
 _this_thread = threading.local()

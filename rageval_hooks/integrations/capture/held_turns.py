@@ -29,12 +29,14 @@ class HeldTurn:
         thread: the id of the conversation.
         places: where in the graph it waits.
         since: when it began to wait, in nanoseconds since the epoch.
+        size: about how many bytes it keeps in memory.
     """
 
     recording: Recording
     thread: str
     places: frozenset[str]
     since: int
+    size: int
 
     def submit(self) -> None:
         """Submit it as a turn without an answer: it was not resumed."""
@@ -46,7 +48,8 @@ class HeldTurns:
     """The first halves of this process. Safe to use from any thread, but not from finalizers: it takes a lock.
 
     Args:
-        max_turns: first halves that are held; beyond that number the oldest is submitted.
+        max_turns: first halves that are held; beyond that number, or beyond the size ``queue_max_mb`` of the settings,
+            the oldest are submitted.
         max_age: seconds for which a first half is held. It is submitted when the next turn ends after that.
         clock: nanoseconds since the epoch.
     """
@@ -72,11 +75,17 @@ class HeldTurns:
 
     def hold(self, recording: Recording, thread: str, places: frozenset[str]) -> None:
         """Keep the first half of a turn until it is resumed or is too old."""
-        held = HeldTurn(recording=recording, thread=thread, places=places, since=self.clock())
+        held = HeldTurn(recording=recording, thread=thread, places=places, since=self.clock(), size=recording.size)
+        most_bytes = recording.owner.settings.queue_max_mb * 2**20
+        too_many = []
         with self._lock:
             self._held.append(held)
-            too_many = [self._held.pop(0) for _ in range(len(self._held) - self.max_turns)]
+            while len(self._held) > 1 and self._is_too_much(most_bytes):
+                too_many.append(self._held.pop(0))
         _submit_all(too_many)
+
+    def _is_too_much(self, most_bytes: float) -> bool:
+        return len(self._held) > self.max_turns or sum(held.size for held in self._held) > most_bytes
 
     def take(self, thread: str, places: frozenset[str], name: str) -> HeldTurn | None:
         """Return the first half that a turn resumes, which is then no longer held.

@@ -50,6 +50,7 @@ class RunTable:
         self._limited_log = RateLimitedLogger(_logger)
         self._table: dict[Hashable, Entry] = {}
         self._open: dict[Hashable, Recording] = {}
+        self._held: dict[Hashable, int] = {}
         self.knows = self._table.__contains__
         reset_in_child(self)
 
@@ -57,6 +58,7 @@ class RunTable:
         """Forget all runs: they go on in the parent process."""
         self._table.clear()
         self._open.clear()
+        self._held.clear()
         self.ended.clear()
 
     def __len__(self) -> int:
@@ -105,6 +107,9 @@ class RunTable:
             run.ended_at = self.clock()
             if run.kind in _FINDERS and error is None:
                 _prepare(recording, run)
+                # Its reader may leave a stream open for long, and with it the passages.
+                if recording.streamed and run is not recording.root:
+                    self._hold(recording, run.size)
         return self._close(recording) if run is recording.root else None
 
     def _end_unrecorded(self, recording: Recording, run_id: Hashable, error: BaseException | None) -> Recording | None:
@@ -121,6 +126,30 @@ class RunTable:
         self._table.pop(run_id, None)
         return None
 
+    def hold(self, root: Run) -> None:
+        """Note that a root's call has ended, and that its turn waits for the end of a stream."""
+        recording = self._open.get(root.id)
+        if recording is not None:
+            self._hold(recording, recording.size)
+
+    def _hold(self, recording: Recording, size: int) -> None:
+        """Count what a turn keeps in memory while its answer is streamed. The oldest are abandoned if it is too much.
+
+        Args:
+            recording: the turn.
+            size: further bytes.
+        """
+        self._held[recording.root.id] = self._held.get(recording.root.id, 0) + size
+        most = recording.owner.settings.queue_max_mb * 2**20
+        # Copies: other threads change the dictionary.
+        while len(held := dict(self._held)) > 1 and sum(held.values()) > most:
+            oldest = self._open.get(next(iter(held)))
+            self._held.pop(next(iter(held)), None)
+            if oldest is not None:
+                self._give_up(oldest, f"{len(held)} turns wait for their streams, with more than {most / 2**20:g} MiB")
+        if recording.closed:  # another thread has just ended the root
+            self._held.pop(recording.root.id, None)
+
     def forget(self, owner: Pipeline) -> None:
         """Remove all runs whose turns a pipeline would receive: it accepts no more."""
         for recording in list(self._open.values()):
@@ -130,6 +159,7 @@ class RunTable:
     def _close(self, recording: Recording) -> Recording | None:
         if self._open.pop(recording.root.id, None) is None:
             return None  # another handler has closed it
+        self._held.pop(recording.root.id, None)
         # Before the ids are copied: a run that another thread adds now removes itself again.
         recording.closed = True
         ids = list(recording.ids)
@@ -155,15 +185,18 @@ class RunTable:
                 return
             if len(self._open) < self.max_open and now - oldest.root.started_at <= self.max_age_ns:
                 return
-            if self._close(oldest) is not None:
-                self.given_up += 1
-                self._limited_log.warn(
-                    "given up",
-                    "the run %r never ended and is abandoned (%d open runs, %d s old) [RAGEVAL-211]",
-                    oldest.root.name,
-                    len(self._open) + 1,
-                    (now - oldest.root.started_at) // 1_000_000_000,
-                )
+            age = (now - oldest.root.started_at) // 1_000_000_000
+            self._give_up(oldest, f"{len(self._open)} open runs, {age} s old")
+
+    def _give_up(self, recording: Recording, why: str) -> None:
+        """Abandon a root that has not ended."""
+        if self._close(recording) is None:
+            return
+        self.given_up += 1
+        recording.owner.drop("not_ended")
+        self._limited_log.warn(
+            "given up", "the run %r never ended and is abandoned (%s) [RAGEVAL-211]", recording.root.name, why
+        )
 
 
 def _prepare(recording: Recording, run: Run) -> None:

@@ -10,6 +10,7 @@ from opentelemetry.trace import Span, SpanContext
 
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.online.turn_context import TurnContext
+from rageval_hooks.runtime.sizes import size_of
 from rageval_hooks.turn import Turn
 
 __all__ = ["Entry", "Framework", "Recording", "Run"]
@@ -99,6 +100,11 @@ class Run:
         """The framework's id of the run, as text."""
         return str(self.id) if self.framework is None else self.framework.text_id(self.id)
 
+    @property
+    def size(self) -> int:
+        """About how many bytes its values take in memory."""
+        return size_of((self.input, self.output, self.metadata, self.tokens))
+
     def ancestors(self) -> Iterator[Run]:
         """Yield the enclosing runs, the nearest first."""
         run = self.parent
@@ -134,6 +140,11 @@ class Recording:
         self.closed = False
         self.other_span: Span | None = None
         self.other_context: SpanContext | None = None
+
+    @property
+    def size(self) -> int:
+        """About how many bytes its runs keep in memory."""
+        return sum(run.size for run in self.runs)
 
     @property
     def streamed(self) -> bool:

@@ -38,12 +38,22 @@ def end(run_id: UUID, output: Any, error: BaseException | None) -> Arrival | Non
     recording = _recorder.end(key, output, error)
     if recording is None or _is_state_update(recording):
         return None
-    if deferred.closes_generator():
-        deferred.hand_over(_finish, recording)
+    if deferred.closes_generator() or _is_left_early(recording):
+        pipeline = recording.owner
+        deferred.hand_over(_finish, recording, size=pipeline.typical_size, on_full=partial(pipeline.drop, "queue_full"))
         return None
     submitted = _finish(recording)
     # The caller of a cancelled call does not wait for scores.
     return None if isinstance(error, (asyncio.CancelledError, GeneratorExit)) else submitted
+
+
+def _is_left_early(recording: Recording) -> bool:
+    """Return True if a stream has ended before the runs inside it: its reader has left it.
+
+    LangChain swallows the GeneratorExit of most streams, so :func:`deferred.closes_generator` does not see that the
+    garbage collector may be closing this one.
+    """
+    return recording.streamed and any(run.ended_at is None for run in recording.runs)
 
 
 def _is_state_update(recording: Recording) -> bool:
@@ -113,4 +123,5 @@ def _build(recording: Recording) -> Turn | None:
         return turn_of(recording)
     except Exception as error:
         recording.owner.failed("a turn could not be built from what was recorded", error)
+        recording.owner.drop("not_built")
         return None

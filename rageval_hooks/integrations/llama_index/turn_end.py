@@ -96,6 +96,8 @@ def end_root_span(root: Run, result: Any) -> None:
     streams.span_ended = True
     if streams.turn_is_over:
         end(root.id, root.output, root.error)
+    else:
+        _recorder.hold(root)
 
 
 def finish_stream(run: Run, key: StreamKey, error: BaseException | None) -> None:
@@ -130,6 +132,7 @@ def _submit(recording: Recording) -> None:
         turn = turn_of(recording)
     except Exception as error:
         pipeline.failed("a turn could not be built from what was recorded", error)
+        pipeline.drop("not_built")
         return
     deferred.submit(pipeline, turn, recording.selection)
 

@@ -22,6 +22,7 @@ from rageval_hooks.judges.base import Mode
 from rageval_hooks.judges.prompts.instructions import INSTRUCTIONS_VERSION
 from rageval_hooks.judges.prompts.schema import schema_json
 from rageval_hooks.runtime.executors import ForkSafeLock
+from rageval_hooks.runtime.fork import delay_forks
 from rageval_hooks.runtime.jsonable import plain_mapping
 from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.turn import Message
@@ -35,6 +36,7 @@ T = TypeVar("T")
 _FORMAT = 1
 _BUSY_TIMEOUT = 2.0
 _BUSY_PAUSE = 0.02
+_REST_SECONDS = 10.0
 # The sum over all sizes reads the whole table.
 _PRUNE_EVERY = 64
 _SCHEMA = (
@@ -91,7 +93,8 @@ def cache_key(
 class JudgeCache:
     """A file of answers. It holds neither prompts nor keys, but answers may quote texts: only its owner can read it.
 
-    Errors never reach the caller. A damaged file is reported once and not used any more.
+    Errors never reach the caller. A damaged file is reported once and not used any more. A file that cannot be used now
+    (disk full, no permission, locked) is reported once, until it works again, and tried again after some seconds.
 
     Args:
         path: the file. It is created, with its directory, if it does not exist.
@@ -105,6 +108,8 @@ class JudgeCache:
         self._counts: Counter[str] = Counter()
         self._ready = False
         self._damaged = False
+        self._is_failing = False
+        self._rest_until = 0.0
         self._limited_log = RateLimitedLogger(_logger)
 
     async def get(self, key: str) -> CachedAnswer | None:
@@ -141,17 +146,15 @@ class JudgeCache:
         return await asyncio.get_running_loop().run_in_executor(None, self._try, work)
 
     def _try(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
-        if self._damaged:
+        if self._damaged or time.monotonic() < self._rest_until:
             return None
         try:
-            with self._connection() as database:
-                return work(database)
-        except sqlite3.OperationalError as error:
-            # Locked for too long, disk full or no permission: the next use may succeed.
-            self._count("errors")
-            self._limited_log.warn(
-                "cache", "the judge's cache %s cannot be used now: %s [RAGEVAL-302]", self.path, error
-            )
+            # A connection must not cross a fork: SQLite would believe that the child holds the parent's locks.
+            with delay_forks(), self._connection() as database:
+                found = work(database)
+        except (sqlite3.OperationalError, OSError) as error:
+            self._failed(error)
+            return None
         except Exception as error:
             self._damaged = True
             self._count("errors")
@@ -161,11 +164,23 @@ class JudgeCache:
                 self.path,
                 error,
             )
-        return None
+            return None
+        if time.monotonic() >= self._rest_until:
+            self._is_failing = False
+        return found
+
+    def _failed(self, error: Exception) -> None:
+        """Note that the file is locked, the disk is full or a permission is missing: a later use may succeed."""
+        self._count("errors")
+        # Each attempt may take as long as SQLite waits for a lock, and the judge's caller waits for it.
+        self._rest_until = time.monotonic() + _REST_SECONDS
+        if not self._is_failing:
+            self._is_failing = True
+            _logger.warning("rageval-hooks: the judge's cache %s cannot be used now: %s [RAGEVAL-302]", self.path, error)
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
-        # One connection per use: cheap compared to a judge's call, and safe in threads and forks.
+        # One connection per use: cheap compared to a judge's call, and safe in threads.
         self._make_file()
         database = sqlite3.connect(self.path, timeout=_BUSY_TIMEOUT, isolation_level=None)
         try:
@@ -202,8 +217,7 @@ class JudgeCache:
         row = database.execute("SELECT answer FROM answers WHERE key = ?", (key,)).fetchone()
         if row is None:
             return None
-        # For pruning by last use.
-        database.execute("UPDATE answers SET used = ? WHERE key = ?", (time.time(), key))
+        self._note_use(database, key)
         fields = json.loads(row[0])
         return CachedAnswer(
             value=str(fields["value"]),
@@ -211,6 +225,13 @@ class JudgeCache:
             response_id=fields.get("response_id"),
             mode=cast(Mode, fields["mode"]),
         )
+
+    def _note_use(self, database: sqlite3.Connection, key: str) -> None:
+        """Note when an answer was used last, for pruning. An answer that was found counts, also on a full disk."""
+        try:
+            database.execute("UPDATE answers SET used = ? WHERE key = ?", (time.time(), key))
+        except sqlite3.OperationalError as error:
+            self._failed(error)
 
     def _write(self, database: sqlite3.Connection, key: str, answer: CachedAnswer) -> None:
         text = json.dumps(

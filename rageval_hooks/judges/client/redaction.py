@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from itertools import takewhile
 
+from rageval_hooks.privacy.secrets import mask_secrets
 from rageval_hooks.runtime.jsonable import clean_text
 from rageval_hooks.text.formatting import shown
 
@@ -19,21 +20,6 @@ _SHORTEST_QUOTE = 12
 # Looking for quotations takes a scan of the prompt for each word of the message.
 _LONGEST_PROMPT = 200_000
 _WORD_START = re.compile(r"\b\w")
-
-# Every quantifier is bounded, so that the time grows linearly with the message.
-_PATTERNS = (
-    # sk-proj-abcdef12345, hf_abcdef12345, AIzaabcdef12345
-    (re.compile(r"\b(?:(?:sk|pk|rk|gsk|xai|hf)[-_]|AIza)[A-Za-z0-9_*-]{8,}"), _MASK),
-    # Bearer abcdef12345
-    (re.compile(r"(?i)\b(bearer|basic)\s{1,8}[^\s\"',;]+"), rf"\1 {_MASK}"),
-    # api-key=abcdef12345, "client_secret": "abcdef12345"
-    (
-        re.compile(r"(?i)\b([\w-]{0,40}(?:key|token|secret|password|signature))(\"?\s{0,8}[=:]\s{0,8}\"?)[^\s\"'&,;]+"),
-        rf"\1\2{_MASK}",
-    ),
-    # https://user:password@host
-    (re.compile(r"(?<=://)[^/@\s]{1,1000}@"), f"{_MASK}@"),
-)
 
 
 class Redactor:
@@ -64,8 +50,7 @@ class Redactor:
         for secret in self._secrets:
             text = text.replace(secret, _MASK)
         text = text[: longest * 20]
-        for pattern, replacement in _PATTERNS:
-            text = pattern.sub(replacement, text)
+        text = mask_secrets(text, _MASK, is_message=True)
         text = " ".join(text.split())
         if prompt:
             text = _without_quotations(text[: longest * 5], " ".join(prompt.split()))

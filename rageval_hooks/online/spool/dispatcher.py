@@ -117,7 +117,7 @@ class SpoolDispatcher:
 
     def reset_after_fork(self) -> None:
         """Forget what the parent has in memory: the parent finishes it."""
-        self._in_flight: set[int] = set()
+        self._in_flight: dict[int, int] = {}
         self._running: set[asyncio.Task[None]] = set()
         self._evaluator.judge_pause.end()
         self._takes_jobs = not self._intake.closed
@@ -138,9 +138,11 @@ class SpoolDispatcher:
         self._thread.start()
         self._thread.wake()
 
-    def submit(self, job: Job, *, analysis: TurnAnalysis | None = None) -> bool:
-        """Queue a job for the file. Returns False, and counts, if too much waits for the file."""
+    def submit(self, job: Job, *, analysis: TurnAnalysis | None = None, in_memory: bool = False) -> bool:
+        """Queue a job for the file, or for memory. Returns False, and counts, if too much waits."""
         EXIT_DRAIN.register()
+        if in_memory:
+            return self._memory.submit(job, analysis=analysis)
         return self._intake.add(job, analysis)
 
     def flush(self, timeout: float) -> bool:
@@ -244,19 +246,22 @@ class SpoolDispatcher:
         """Claim as many jobs as there is room for."""
         self._count_file(file)
         free = _CONCURRENT - len(self._in_flight)
-        if not self._takes_jobs or free <= 0:
+        # A copy, because jobs end on the background thread meanwhile.
+        free_bytes = self._options.memory_bytes - sum(list(self._in_flight.values()))
+        if not self._takes_jobs or free <= 0 or free_bytes <= 0:
             return []
-        jobs = file.claim(free, waiting=False)
+        jobs = file.claim(free, waiting=False, max_bytes=free_bytes)
         if not self._evaluator.can_judge:
             return jobs
         # After a pause, one job finds out whether the judge works again.
         free = 1 if self._evaluator.judge_pause.is_trial else free - len(jobs)
-        return jobs + file.claim(max(0, free), waiting=True)
+        free_bytes -= sum(len(job.text) for job in jobs)
+        return jobs + file.claim(max(0, free), waiting=True, max_bytes=free_bytes)
 
     def take(self, jobs: list[StoredJob]) -> None:
         """Start to evaluate jobs."""
         for job in jobs:
-            self._in_flight.add(job.id)
+            self._in_flight[job.id] = len(job.text)
             if not self._worker.submit(self._lane, partial(self._evaluate, job)):
                 self._give_back(job, waiting=False)
 
@@ -301,8 +306,9 @@ class SpoolDispatcher:
         self._thread.post(command)
 
     def _give_back(self, stored: StoredJob, *, waiting: bool) -> None:
-        self._in_flight.discard(stored.id)
-        self._thread.post(Command(lambda file: file.release(stored.id, waiting=waiting)))
+        self._in_flight.pop(stored.id, None)
+        # Kept until it worked: a job that is not given back would stay ours, and would not be claimed again.
+        self._thread.post(Command(lambda file: file.release(stored.id, waiting=waiting), is_kept=True))
 
     # -- on the background thread
 
@@ -326,14 +332,14 @@ class SpoolDispatcher:
                 "attempt", "the job %s of the spool cannot be read, and is removed: %s [RAGEVAL-406]", stored.key, kind
             )
             self._tally.add(unreadable=1)
-            self._in_flight.discard(stored.id)
-            self._thread.post(Command(lambda file: file.finish([stored.id])))
+            self._in_flight.pop(stored.id, None)
+            self._thread.post(Command(lambda file: file.finish([stored.id]), is_kept=True))
             return
         if attempt.is_lost or not attempt.has_exported:
             self._give_back(stored, waiting=attempt.waits)
             return
         self._confirmation.add([Exported(stored.id, attempt.waits)])
-        self._in_flight.discard(stored.id)
+        self._in_flight.pop(stored.id, None)
         self._thread.wake()
 
 

@@ -19,6 +19,7 @@ _REST_SECONDS = 10.0
 
 _ADVICE = {
     "full": "free some space on the disk",
+    "failing": "look for a quota, a limit on the size of files, or a defect of the disk",
     "damaged": "move the file away, together with its -wal and -shm files; the jobs in it are not evaluated",
     "other version": "finish its jobs with the version that wrote it, or set another spool_path",
     "not writable": "make its directory writable for this process, or set another spool_path",
@@ -67,10 +68,10 @@ class SpoolHealth:
             _ADVICE[kind],
         )
 
-    def worked(self) -> None:
-        """Note that the file was used."""
+    def worked(self, *, has_written: bool) -> None:
+        """Note that the file was used. A full disk can still be read, so only writing shows that it works again."""
         self._rest_until = 0.0
-        if self._logged:
+        if self._logged and has_written:
             self._logged.clear()
             _logger.warning("rageval-hooks: the spool %s works again [RAGEVAL-402]", self._path)
 
@@ -82,6 +83,8 @@ def kind_of(error: Exception) -> str:
     text = str(error).lower()
     if "full" in text or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
         return "full"
+    if "disk i/o error" in text:
+        return "failing"
     if "locked" in text or "busy" in text:
         return "locked"
     if isinstance(error, OSError) or "readonly" in text or "unable to open" in text:

@@ -58,7 +58,7 @@ class SpoolIntake:
         self._drop = drop
         self._options = options
         self._tally = tally
-        self._refusals = Lane("refused", options.memory_jobs)
+        self._refusals = Lane("refused", options.memory_jobs, options.memory_bytes)
         self._log = RateLimitedLogger(_logger)
         self._lock = ForkSafeLock()
         self.closed = False
@@ -129,4 +129,4 @@ class SpoolIntake:
     def _refuse(self, job: Job, cause: str, reason: str) -> None:
         self._count_dropped(cause)
         # Exporters are used on the background thread only.
-        self._worker.submit(self._refusals, partial(self._drop, job, reason))
+        self._worker.submit(self._refusals, partial(self._drop, job, reason), job.turn.size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sqlite3
 import time
@@ -13,7 +14,7 @@ from typing import NamedTuple
 
 __all__ = ["Added", "NewJob", "OtherVersionError", "SpoolFile", "StoredJob", "StoredResult"]
 
-_VERSION = 1
+_VERSION = 2
 _BUSY_SECONDS = 2.0
 """How long SQLite waits for another process. Short, because a fork of this process waits as long."""
 
@@ -30,6 +31,7 @@ CREATE TABLE IF NOT EXISTS jobs (
     origin TEXT NOT NULL,
     owner TEXT,
     lease REAL,
+    lease_seconds REAL,
     waiting INTEGER NOT NULL DEFAULT 0,
     takeovers INTEGER NOT NULL DEFAULT 0,
     deliveries INTEGER NOT NULL DEFAULT 0
@@ -43,12 +45,13 @@ CREATE TABLE IF NOT EXISTS results (
     delivered INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (id, part)
 ) WITHOUT ROWID;
-PRAGMA user_version = 1;
+PRAGMA user_version = 2;
 COMMIT;
 """
 # A lease is a time on the monotonic clock, which is the same for all processes of a host and never jumps. After a
-# reboot it starts again, and an old lease may lie far ahead: such a lease does not count.
-_FREE = "(owner IS NULL OR lease <= :now OR lease > :now + :longest)"
+# reboot it starts again, and an old lease may lie further ahead than any lease of its owner: it does not count. The
+# owner's own length is stored, because processes with different settings may share the file.
+_FREE = "(owner IS NULL OR lease <= :now OR lease > :now + lease_seconds)"
 
 
 class OtherVersionError(sqlite3.DatabaseError):
@@ -129,6 +132,7 @@ class SpoolFile:
     Attributes:
         process: identifies this process in the file.
         is_open: True inside of a session.
+        has_written: True if the latest session has changed something on the disk.
     """
 
     def __init__(self, path: Path, max_bytes: int, lease: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -137,6 +141,7 @@ class SpoolFile:
         self.lease = lease
         self.process = uuid.uuid4().hex
         self.is_open = False
+        self.has_written = False
         self._clock = clock
         self._database: sqlite3.Connection | None = None
         self._renewed = 0.0
@@ -153,6 +158,7 @@ class SpoolFile:
         """
         self._create()
         self.is_open = True
+        self.has_written = False
         try:
             self._database = sqlite3.connect(
                 self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
@@ -176,6 +182,7 @@ class SpoolFile:
         try:
             yield
             self._run("COMMIT")
+            self.has_written = self._connection.total_changes > 0
         except BaseException:
             if self._connection.in_transaction:
                 self._run("ROLLBACK")
@@ -234,16 +241,16 @@ class SpoolFile:
         self._run("INSERT INTO texts VALUES (?, ?)", (cursor.lastrowid, job.text))
         return Added(stored=True, is_new=True)
 
-    def claim(self, limit: int, *, waiting: bool) -> list[StoredJob]:
+    def claim(self, limit: int, *, waiting: bool, max_bytes: float = math.inf) -> list[StoredJob]:
         """Claim jobs that no living process has. Jobs whose process died come last.
 
         Args:
             limit: how many, at most.
+            max_bytes: no further job is claimed once the claimed ones have this size.
             waiting: claim jobs that wait for the judge; False for the others.
         """
         values = {
             "now": self._clock(),
-            "longest": self.lease,
             "me": self.process,
             "waiting": int(waiting),
             "limit": limit,
@@ -253,13 +260,19 @@ class SpoolFile:
             "ORDER BY takeovers, id LIMIT :limit",
             values,
         ).fetchall()
-        return [self._claim_one(job_id, values["now"]) for (job_id,) in ids]
+        claimed: list[StoredJob] = []
+        for (job_id,) in ids:
+            if sum(len(job.text) for job in claimed) >= max_bytes:
+                break
+            claimed.append(self._claim_one(job_id, values["now"]))
+        return claimed
 
     def _claim_one(self, job_id: int, now: object) -> StoredJob:
         # An owner that is still there has not released the job: its process died, or stood still for a whole lease.
         self._run(
-            "UPDATE jobs SET takeovers = takeovers + (owner IS NOT NULL), owner = ?, lease = ? + ? WHERE id = ?",
-            (self.process, now, self.lease, job_id),
+            "UPDATE jobs SET takeovers = takeovers + (owner IS NOT NULL), owner = ?, lease = ? + ?, lease_seconds = ? "
+            "WHERE id = ?",
+            (self.process, now, self.lease, self.lease, job_id),
         )
         key, text, takeovers, deliveries = self._run(
             "SELECT key, job, takeovers, deliveries FROM jobs JOIN texts USING (id) WHERE id = ?", (job_id,)

@@ -38,11 +38,13 @@ class Command(Generic[T]):
         apply: does it, inside of a transaction.
         done: receives the result once it is on the disk.
         failed: receives the reason why it is not.
+        is_kept: True to apply it later if the file cannot be used now.
     """
 
     apply: Callable[[SpoolFile], T]
     done: Callable[[T], object] = lambda _: None
     failed: Callable[[Exception], object] = lambda _: None
+    is_kept: bool = False
 
 
 class SpoolOwner(Protocol):
@@ -80,6 +82,7 @@ class SpoolThread:
         self.file = self._make_file()
         self.health = SpoolHealth(self.file.path)
         self._commands = SimpleQueue()
+        self._kept: list[Command[Any]] = []
         self._lock = new_lock()
         self._started = False
         self._stopped = False
@@ -147,6 +150,7 @@ class SpoolThread:
         if self.health.rests:
             self._fail(commands, self.health.error)
             return
+        commands, self._kept = [*self._kept, *commands], []
         end = time.monotonic() + _LONGEST_SESSION
         try:
             with delay_forks(), self.file.session():
@@ -162,7 +166,7 @@ class SpoolThread:
             self.health.failed(error)
             self._fail(commands, error)
         else:
-            self.health.worked()
+            self.health.worked(has_written=self.file.has_written)
 
     def _transact(self, commands: list[Command[Any]]) -> bool:
         """Apply commands and claim jobs in one transaction. Returns True if jobs were claimed."""
@@ -179,6 +183,8 @@ class SpoolThread:
 
     def _fail(self, commands: list[Command[Any]], error: Exception) -> None:
         for command in commands:
+            if command.is_kept:
+                self._kept.append(command)
             _call(command.failed, error)
 
 

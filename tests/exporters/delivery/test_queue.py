@@ -80,6 +80,23 @@ def test_a_full_queue_drops_the_newest_and_counts_them() -> None:
     queue.close(1)
 
 
+def test_a_queue_is_bounded_by_bytes() -> None:
+    """What does not fit is dropped and counted by cause; an empty queue takes anything, and is empty in the end."""
+    destination = Scripted()
+    queue = DeliveryQueue("Test", lambda: destination, max_bytes=10_000)
+    queue.put([item("a" * 20_000)])
+    queue.put([item("b")])
+    waiting = queue.stats()
+
+    assert waiting["queued_bytes"] > 20_000
+    assert (waiting["queued"], waiting["dropped"], waiting["dropped_by_size"]) == (1, 1, 1)
+    assert not queue.flush(10)
+    assert queue.stats()["queued_bytes"] == 0
+    queue.put([item("b")])
+    assert queue.flush(10)
+    queue.close(1)
+
+
 def test_a_rejected_item_is_counted_and_not_sent_again() -> None:
     """The flush is not true."""
     destination = Scripted(RejectedError("answers 422"))

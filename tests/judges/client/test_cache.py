@@ -20,6 +20,8 @@ from rageval_hooks.errors import JudgeAnswerError, JudgeTruncatedError
 from rageval_hooks.judges.client.cache import CachedAnswer, JudgeCache, cache_key
 from rageval_hooks.judges.openai import OpenAIJudge
 from rageval_hooks.turn import Message, Usage
+from tests.disk import limited_file_size
+from tests.interpreter import run_script
 from tests.judges.helpers import GOOD, KEY, PROMPT, Grade, ask, failure, judge_of
 from tests.judges.server import MODEL, Gate, JudgeServer, answer, held
 
@@ -334,3 +336,48 @@ def test_the_key_is_the_same_in_every_process() -> None:
         identity={"model": "m"}, messages=(Message(role="user", content="é"),), schema=Grade, parameters={"a": 1}
     )
     assert key == "05d00bd54b8b8fa112eee03b8e941931e54b17ca3678c0b6bb10bcc13a08e1b9"
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc to see open files")
+def test_a_fork_waits_until_the_file_is_closed(path: Path) -> None:
+    """SQLite keeps what it knows of locks in memory, which would be wrong in a child."""
+    script = """
+import asyncio, os, sqlite3, sys, threading, time
+from pathlib import Path
+from rageval_hooks.judges.client.cache import CachedAnswer, JudgeCache
+path = Path(sys.argv[1])
+cache, answer = JudgeCache(path), CachedAnswer(value="{}", model="m", response_id=None, mode="json_schema")
+asyncio.run(cache.put("a", answer))
+def times_open():
+    return sum(os.path.realpath(f"/proc/self/fd/{fd}") == str(path) for fd in os.listdir("/proc/self/fd"))
+locker = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+locker.execute("BEGIN IMMEDIATE")
+threading.Thread(target=lambda: asyncio.run(cache.put("b", answer))).start()
+while times_open() < 2:
+    time.sleep(0.001)
+threading.Timer(0.3, locker.close).start()
+child = os.fork()
+if child == 0:
+    os._exit(times_open())
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), cache.stats()["writes"])
+"""
+    assert run_script(script, path.resolve()).split() == ["0", "2"]
+
+
+def test_a_full_disk_costs_the_cache_only(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Said once and counted; what is in the file is still found, and the cache works again when there is space."""
+    cache = JudgeCache(path)
+    asyncio.run(cache.put("small", kept()))
+    with limited_file_size(300_000):
+        asyncio.run(cache.put("large", kept("x" * 500_000)))
+        asyncio.run(cache.put("large", kept("x" * 500_000)))
+        errors = cache.stats()["errors"]
+        in_file = asyncio.run(JudgeCache(path).get("small"))
+    cache._rest_until = 0.0  # ten seconds later
+    asyncio.run(cache.put("large", kept("x" * 500_000)))
+
+    assert errors == 1  # the second attempt did not use the file
+    assert in_file == kept()
+    assert asyncio.run(cache.get("large")) == kept("x" * 500_000)
+    [message] = caplog.messages
+    assert "cannot be used now" in message

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
 import stat
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from rageval_hooks.judges.fake import FakeJudge
 from rageval_hooks.metrics import JudgeMetric, ScoreDefinition
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.testing import InMemoryExporter
+from tests.disk import limited_file_size
 from tests.local import make_turn
 from tests.online.test_processes import questions, run
 
@@ -141,6 +144,32 @@ def test_scores_go_into_the_same_trace_after_a_restart(tmp_path: Path) -> None:
     assert score.parent.span_id == context.span_id
 
 
+def test_processes_with_different_leases(tmp_path: Path) -> None:
+    """A process takes no job over that another one holds for longer than its own leases last."""
+    gate = threading.Event()
+
+    async def wait(_: Any) -> dict[str, float]:
+        await asyncio.get_running_loop().run_in_executor(None, gate.wait, 60)
+        return {"value": 0.5}
+
+    slow, other = InMemoryExporter(), InMemoryExporter()
+    first = make_pipeline(tmp_path / "spool.db", wait, slow, spool_lease=600)
+    first.submit(turns(1)[0])
+    while first.stats()["spool"]["evaluating"] == 0:
+        first.flush(0.05)
+    second = make_pipeline(tmp_path / "spool.db", lambda _: {"value": 0.25}, other, spool_lease=1)
+    second.submit(turns(1)[0].model_copy(update={"query": "another question"}))
+    while not late(other):
+        second.flush(0.05)
+    gate.set()
+    assert first.flush(30)
+    for pipeline in (first, second):
+        pipeline.shutdown(10)
+
+    assert [evaluation["graded"] for evaluation in late(slow)] == [0.5]
+    assert [evaluation["graded"] for evaluation in late(other)] == [0.25]
+
+
 def _not_writable(path: Path) -> None:
     path.parent.write_text("not a directory")
 
@@ -234,3 +263,24 @@ while handle.stats()["spool"]["in_file"] or not handle.flush(0.5):
     assert sorted(set(questions(evaluations, "background"))) == sorted(expected)
     assert len(ids) == len(expected)
     assert "Traceback" not in errors
+
+
+def test_a_disk_that_is_full_for_a_while(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Turns are judged from memory; the reason is said once."""
+    exporter = InMemoryExporter()
+    pipeline = make_pipeline(tmp_path / "spool.db", lambda _: {"value": 0.5}, exporter)
+    first, *others = [turn.model_copy(update={"response": "word " * 60_000}) for turn in turns(4)]
+    with limited_file_size(200_000):
+        pipeline.submit(first)
+        assert pipeline.flush(30)
+        full = pipeline.stats()["spool"]
+    for turn in others:
+        pipeline.submit(turn)
+    assert pipeline.flush(60)
+    pipeline.shutdown(10)
+
+    assert [evaluation["graded"] for evaluation in late(exporter)] == [0.5] * 4
+    assert (full["in_memory"], full["stored"]) == (1, 0)
+    lines = [message for message in caplog.messages if "the spool" in message]
+    assert len(lines) == 1
+    assert "is failing (disk I/O error)" in lines[0]

@@ -11,6 +11,7 @@ from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, LogRecordExp
 from rageval_hooks.exporters.otel.own_providers.otlp import LOGS, Connection, connect
 from rageval_hooks.exporters.otel.own_providers.provider import OwnProvider, queue_size
 from rageval_hooks.exporters.otel.own_providers.tally import Tally
+from rageval_hooks.runtime.sizes import size_of
 
 __all__ = ["own_logger_provider"]
 
@@ -37,7 +38,7 @@ class _CountedProcessor(BatchLogRecordProcessor):
 
     def on_emit(self, log_record: ReadWriteLogRecord) -> None:
         # Our own limit, because the SDK's queue drops its oldest events and does not say so.
-        if self._tally.accept():
+        if self._tally.accept(size_of(dict(log_record.log_record.attributes or {}))):
             super().on_emit(log_record)
 
 

@@ -12,6 +12,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from rageval_hooks.exporters.otel.own_providers.otlp import TRACES, Connection, connect
 from rageval_hooks.exporters.otel.own_providers.provider import OwnProvider, queue_size
 from rageval_hooks.exporters.otel.own_providers.tally import Tally
+from rageval_hooks.runtime.sizes import size_of
 
 __all__ = ["own_tracer_provider"]
 
@@ -47,7 +48,7 @@ class _CountedProcessor(BatchSpanProcessor):
         if span.context is None or not span.context.trace_flags.sampled:
             return
         # Our own limit, because the SDK's queue drops its oldest spans and does not say so.
-        if self._tally.accept():
+        if self._tally.accept(size_of(dict(span.attributes or {}))):
             super().on_end(span)
 
 

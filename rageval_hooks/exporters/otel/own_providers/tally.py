@@ -20,7 +20,9 @@ __all__ = ["Fate", "LastResponse", "Tally"]
 
 Fate = Literal["delivered", "rejected", "lost"]
 
-_COUNTED = ("delivered", "rejected", "lost", "dropped")
+_COUNTED = ("delivered", "rejected", "lost", "dropped", "dropped_by_size")
+
+_MAX_BYTES = 128 * 2**20
 
 
 class LastResponse:
@@ -74,11 +76,13 @@ class Tally:
     Args:
         name: what is counted.
         capacity: items that may wait.
+        max_bytes: their size. One item is always taken, whatever its size.
     """
 
-    def __init__(self, name: str, capacity: int) -> None:
+    def __init__(self, name: str, capacity: int, max_bytes: int = _MAX_BYTES) -> None:
         self.name = name
         self.capacity = capacity
+        self.max_bytes = max_bytes
         self.reset_after_fork()
         reset_in_child(self)
         PROCESS_TOTALS.watch(self)
@@ -88,19 +92,27 @@ class Tally:
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()
         self._queued = 0
+        self._queued_bytes = 0.0
 
     @property
     def pending(self) -> int:
         """How many items wait."""
         return self._queued
 
-    def accept(self) -> bool:
-        """Count an item as queued. Returns False, and counts it as dropped, if the queue is full."""
+    def accept(self, size: int = 0) -> bool:
+        """Count an item as queued. Returns False, and counts it as dropped, if the queue is full.
+
+        Args:
+            size: about how many bytes it takes in memory.
+        """
         with self._lock:
-            if self._queued < self.capacity:
+            is_too_large = self._queued > 0 and self._queued_bytes + size > self.max_bytes
+            if self._queued < self.capacity and not is_too_large:
                 self._queued += 1
+                self._queued_bytes += size
                 return True
             self._counts["dropped"] += 1
+            self._counts["dropped_by_size"] += self._queued < self.capacity
         PROCESS_TOTALS.add_dropped(self.name)
         return False
 
@@ -126,13 +138,15 @@ class Tally:
         with self._lock:
             # After `give_up` an answer may still come for items that were counted as lost.
             amount = min(amount, self._queued)
+            # The sizes of single items are not kept: those that leave count with the mean.
+            self._queued_bytes -= self._queued_bytes * amount / max(1, self._queued)
             self._queued -= amount
             self._counts[fate] += amount
 
     def give_up(self) -> int:
         """Count everything that still waits as lost; returns how much that was."""
         with self._lock:
-            lost, self._queued = self._queued, 0
+            lost, self._queued, self._queued_bytes = self._queued, 0, 0.0
             self._counts["lost"] += lost
         return lost
 
