@@ -176,7 +176,9 @@ class JudgeCache:
         self._rest_until = time.monotonic() + _REST_SECONDS
         if not self._is_failing:
             self._is_failing = True
-            _logger.warning("rageval-hooks: the judge's cache %s cannot be used now: %s [RAGEVAL-302]", self.path, error)
+            _logger.warning(
+                "rageval-hooks: the judge's cache %s cannot be used now: %s [RAGEVAL-302]", self.path, error
+            )
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rageval_hooks import metric
+from rageval_hooks import Score, metric
 from rageval_hooks.testing import InMemoryExporter
 from tests.online.spool.test_spool import Graded, late, make_pipeline, turns, unreachable
 
@@ -33,7 +33,7 @@ def test_late_local_scores_are_computed_on_the_original_texts(tmp_path: Path) ->
     pipeline.shutdown(10)
 
     scores = [result for evaluation in late(exporter) for result in evaluation.results]
-    assert [score.value for score in scores] == [1.0] * 100
+    assert [result.value for result in scores if isinstance(result, Score)] == [1.0] * 100
     assert {evaluation.turn.response for evaluation in late(exporter)} == {"The number is <NUMBER>."}
     assert stats["stored"] == 100
     assert b"4711" not in content
