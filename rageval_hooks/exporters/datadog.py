@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Unpack
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.exporters.delivery import HttpApi, Item, ScoreApiExporter
-from rageval_hooks.exporters.delivery.placing import evaluated_at, place_results, score_details
-from rageval_hooks.exporters.main_results import ScoreSelection
+from rageval_hooks.exporters.delivery import (
+    DeliveryOptions,
+    HttpApi,
+    HttpDestination,
+    Item,
+    ScoreApiExporter,
+    as_secret,
+    reveal,
+    variable,
+)
+from rageval_hooks.exporters.delivery.placing import evaluated_at, score_details
 from rageval_hooks.exporters.otlp_places import OtlpPlace, otlp_places, resource_attributes
-from rageval_hooks.score import Evaluation, Score
-from rageval_hooks.settings import SpanSelection
+from rageval_hooks.score import Evaluation
 from rageval_hooks.turn import SpanReference
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import TracerProvider
 
 __all__ = ["DatadogAutoExporter", "DatadogExporter"]
 
@@ -51,11 +54,7 @@ class DatadogExporter(ScoreApiExporter):
         url: the base URL of the intake, in place of the site; by default ``DD_LLMOBS_OVERRIDE_ORIGIN``.
         api_key: by default ``DD_API_KEY``, or the header ``dd-api-key`` with which the spans are sent.
         ml_app: the application's name; by default ``DD_LLMOBS_ML_APP``, else the service of the spans' resource.
-        capture_content: see :class:`rageval_hooks.settings.Settings`.
-        spans: which steps become spans; scores of passages can be placed only where their retriever has one.
-        scores: ``main`` for the scores of quality about the turn; ``all`` for latency, tokens, cost, passages and
-            sentences too.
-        tracer_provider: where the spans go; the application's global one by default.
+        options: see :class:`rageval_hooks.exporters.delivery.ScoreApiExporter`.
 
     Raises:
         ConfigurationError: there is neither a key nor an agent.
@@ -72,15 +71,11 @@ class DatadogExporter(ScoreApiExporter):
         *,
         api_key: str | SecretStr | None = None,
         ml_app: str | None = None,
-        capture_content: bool | None = None,
-        spans: SpanSelection = "auto",
-        scores: ScoreSelection = "main",
-        tracer_provider: TracerProvider | None = None,
+        **options: Unpack[DeliveryOptions],
     ) -> None:
-        super().__init__(capture_content=capture_content, spans=spans, scores=scores, tracer_provider=tracer_provider)
-        self._url = url or os.environ.get("DD_LLMOBS_OVERRIDE_ORIGIN", "").strip()
-        given = api_key.get_secret_value() if isinstance(api_key, SecretStr) else api_key
-        self._api_key = SecretStr(given or os.environ.get(_KEY, "").strip())
+        super().__init__(**options)
+        self._url = url or variable("DD_LLMOBS_OVERRIDE_ORIGIN")
+        self._api_key = as_secret(api_key, _KEY)
         self._ml_app = ml_app
         if not self.automatic and not self._key() and agent_url() is None:
             raise ConfigurationError(f"the exporter 'datadog' needs a key or an agent: set {_KEY} or DD_AGENT_HOST")
@@ -88,16 +83,10 @@ class DatadogExporter(ScoreApiExporter):
     def items(self, evaluation: Evaluation, span: SpanReference) -> Iterator[Item]:
         """Yield the evaluations of a stage."""
         ml_app = self._ml_app or application_name(self.provider)
-        for placed in place_results(evaluation, span, self.spans, self.scores):
-            score = placed.result
-            if not isinstance(score, Score):
-                continue
-            if placed.span_id is None:
-                self.queue.count("unplaced", 1)
-                continue
+        for score, span_id in self.placed_scores(evaluation, span):
             body: dict[str, Any] = {
                 "event_kind": "evaluation",
-                "join_on": {"span": {"span_id": _decimal(placed.span_id), "trace_id": _decimal(span.trace_id)}},
+                "join_on": {"span": {"span_id": _decimal(span_id), "trace_id": _decimal(span.trace_id)}},
                 "label": _label(score.name),
                 "metric_type": "score",
                 # Part of what identifies an evaluation: a repeat has the same.
@@ -113,7 +102,7 @@ class DatadogExporter(ScoreApiExporter):
                 body["assessment"] = score.label
             if score.explanation:
                 body["reasoning"] = score.explanation
-            yield Item(route=_PATH, target=placed.span_id, body=body)
+            yield Item(route=_PATH, target=span_id, body=body)
 
     def connect(self) -> DatadogApi:
         """Return the intake or the agent."""
@@ -134,13 +123,13 @@ class DatadogExporter(ScoreApiExporter):
         return OtlpPlace(url=f"https://otlp.{site}/v1/traces", headers=headers, page=f"https://app.{site}/llm/traces")
 
     def _key(self) -> str:
-        if key := self._api_key.get_secret_value():
+        if key := reveal(self._api_key):
             return key
         place = datadog_place(self.provider)
         return "" if place is None else place.headers.get(_KEY_HEADER, "")
 
     def _site(self) -> str:
-        if site := os.environ.get("DD_SITE", "").strip():
+        if site := variable("DD_SITE"):
             return site
         place = datadog_place(self.provider)
         return (None if place is None else _site_of(place)) or _DEFAULT_SITE
@@ -157,7 +146,7 @@ class DatadogAutoExporter(DatadogExporter):
         return datadog_place(self.provider) is not None
 
 
-class DatadogApi:
+class DatadogApi(HttpDestination):
     """The intake of evaluation metrics.
 
     Args:
@@ -165,15 +154,10 @@ class DatadogApi:
         key: the API key; None for the agent, which has its own.
     """
 
-    own_queue: ClassVar[bool] = False
-
     def __init__(self, url: str, key: str | None) -> None:
         headers = {"x-datadog-evp-subdomain": "api"} if key is None else {_KEY_HEADER: key}
         self._path = _AGENT_PATH if key is None else _PATH
-        self._http = HttpApi(url, backend="Datadog", credentials=_KEY, extra="datadog", headers=headers)
-
-    def __repr__(self) -> str:
-        return f"Datadog({self._http.shown_url!r})"
+        super().__init__(HttpApi(url, backend="Datadog", credentials=_KEY, extra="datadog", headers=headers))
 
     def post(self, route: str, bodies: Sequence[Mapping[str, Any]], *, confirmed: bool) -> None:
         """Send evaluations. They may come before their spans: Datadog joins them later.
@@ -186,10 +170,6 @@ class DatadogApi:
         answer = self._http.request("POST", self._path, body={"data": data})
         if not answer.ok:
             raise self._http.refusal(answer)
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._http.close()
 
 
 def datadog_place(provider: object) -> OtlpPlace | None:
@@ -207,28 +187,30 @@ def agent_url() -> str | None:
     Raises:
         ConfigurationError: it is a Unix socket.
     """
-    url = os.environ.get("DD_TRACE_AGENT_URL", "").strip()
+    url = variable("DD_TRACE_AGENT_URL")
     if url.startswith("unix:"):
         raise ConfigurationError("the exporter 'datadog' speaks HTTP: set DD_AGENT_HOST instead of a Unix socket")
     if url:
         return url
-    host = os.environ.get("DD_AGENT_HOST", "").strip()
-    port = os.environ.get("DD_TRACE_AGENT_PORT", "").strip() or _AGENT_PORT
-    return f"http://{host}:{port}" if host else None
+    host = variable("DD_AGENT_HOST")
+    if not host:
+        return None
+    port = variable("DD_TRACE_AGENT_PORT") or _AGENT_PORT
+    return f"http://{host}:{port}"
 
 
 def application_name(provider: object) -> str:
     """Return the name under which Datadog lists the application: for spans of OTLP, their service."""
-    if name := os.environ.get("DD_LLMOBS_ML_APP", "").strip():
+    if name := variable("DD_LLMOBS_ML_APP"):
         return name
     service = str(resource_attributes(provider).get("service.name", ""))
     if service and not service.startswith("unknown_service"):
         return service
-    return os.environ.get("DD_SERVICE") or "unnamed-ml-app"
+    return variable("DD_SERVICE") or "unnamed-ml-app"
 
 
 def _is_agentless() -> bool:
-    return os.environ.get("DD_LLMOBS_AGENTLESS_ENABLED", "").strip().lower() not in ("0", "false")
+    return variable("DD_LLMOBS_AGENTLESS_ENABLED").lower() not in ("0", "false")
 
 
 def _site_of(place: OtlpPlace) -> str | None:

@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 from pydantic import SecretStr
 
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.exporters.delivery import HttpApi, Item, RejectedError, ScoreApiExporter, basic_auth, post_each
-from rageval_hooks.exporters.delivery.placing import (
-    PlacedResult,
-    evaluated_at,
-    iso_time,
-    place_results,
-    score_details,
+from rageval_hooks.exporters.delivery import (
+    DeliveryOptions,
+    HttpApi,
+    HttpDestination,
+    Item,
+    RejectedError,
+    ScoreApiExporter,
+    as_secret,
+    basic_auth,
+    post_each,
+    reveal,
+    variable,
 )
-from rageval_hooks.exporters.main_results import ScoreSelection
+from rageval_hooks.exporters.delivery.placing import PlacedScore, evaluated_at, iso_time, score_details
 from rageval_hooks.exporters.otlp_places import OtlpPlace, otlp_places, resource_attributes
 from rageval_hooks.exporters.score_ids import score_id
 from rageval_hooks.runtime.urls import safe_url
-from rageval_hooks.score import Evaluation, Score
-from rageval_hooks.settings import SpanSelection
+from rageval_hooks.score import Evaluation
 from rageval_hooks.turn import SpanReference
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import TracerProvider
 
 __all__ = ["LangfuseAutoExporter", "LangfuseExporter"]
 
@@ -52,11 +52,7 @@ class LangfuseExporter(ScoreApiExporter):
         base_url: by default ``LANGFUSE_BASE_URL`` or ``LANGFUSE_HOST``, else where the spans go, else Langfuse's cloud.
         public_key: by default ``LANGFUSE_PUBLIC_KEY``.
         secret_key: by default ``LANGFUSE_SECRET_KEY``.
-        capture_content: see :class:`rageval_hooks.settings.Settings`.
-        spans: which steps become spans; scores of passages can be placed only where their retriever has one.
-        scores: ``main`` for the scores of quality about the turn; ``all`` for latency, tokens, cost, passages and
-            sentences too.
-        tracer_provider: where the spans go; the application's global one by default.
+        options: see :class:`rageval_hooks.exporters.delivery.ScoreApiExporter`.
 
     Raises:
         ConfigurationError: a key is missing.
@@ -73,16 +69,13 @@ class LangfuseExporter(ScoreApiExporter):
         *,
         public_key: str | None = None,
         secret_key: str | SecretStr | None = None,
-        capture_content: bool | None = None,
-        spans: SpanSelection = "auto",
-        scores: ScoreSelection = "main",
-        tracer_provider: TracerProvider | None = None,
+        **options: Unpack[DeliveryOptions],
     ) -> None:
-        super().__init__(capture_content=capture_content, spans=spans, scores=scores, tracer_provider=tracer_provider)
-        self._base_url = None if base_url is None else SecretStr(base_url)  # it may hold a password
-        self._public_key = public_key or os.environ.get("LANGFUSE_PUBLIC_KEY", "").strip()
-        given = secret_key.get_secret_value() if isinstance(secret_key, SecretStr) else secret_key
-        self._secret_key = SecretStr(given or os.environ.get("LANGFUSE_SECRET_KEY", "").strip())
+        super().__init__(**options)
+        # The URL may hold a password.
+        self._base_url = as_secret(base_url)
+        self._public_key = public_key or variable("LANGFUSE_PUBLIC_KEY")
+        self._secret_key = as_secret(secret_key, "LANGFUSE_SECRET_KEY")
         if not self.automatic and not self._has_keys:
             raise ConfigurationError(f"the exporter 'langfuse' needs the keys of a project: set {_KEYS}")
 
@@ -90,13 +83,8 @@ class LangfuseExporter(ScoreApiExporter):
         """Yield the scores of a stage."""
         timestamp = iso_time(evaluated_at(evaluation.turn))
         environment = environment_of_spans(self.provider)
-        for placed in place_results(evaluation, span, self.spans, self.scores):
-            if not isinstance(placed.result, Score):
-                continue
-            if placed.span_id is None:
-                self.queue.count("unplaced", 1)
-                continue
-            body = _body(placed, placed.result, span)
+        for placed in self.placed_scores(evaluation, span):
+            body = _body(placed, span)
             # Langfuse replaces a score that comes with the same id and time, so a repeat must keep both.
             body["timestamp"] = timestamp
             if environment is not None:
@@ -115,14 +103,13 @@ class LangfuseExporter(ScoreApiExporter):
 
     @property
     def _has_keys(self) -> bool:
-        return bool(self._public_key and self._secret_key.get_secret_value())
+        return bool(self._public_key and reveal(self._secret_key))
 
     def _login(self) -> str:
-        return basic_auth(self._public_key, self._secret_key.get_secret_value())
+        return basic_auth(self._public_key, reveal(self._secret_key))
 
     def _address(self) -> str:
-        given = None if self._base_url is None else self._base_url.get_secret_value()
-        named = given or os.environ.get("LANGFUSE_BASE_URL") or os.environ.get("LANGFUSE_HOST")
+        named = reveal(self._base_url) or variable("LANGFUSE_BASE_URL", "LANGFUSE_HOST")
         return (named or langfuse_of_spans(self.provider) or _CLOUD).strip().rstrip("/")
 
 
@@ -137,7 +124,7 @@ class LangfuseAutoExporter(LangfuseExporter):
         return self._has_keys and langfuse_of_spans(self.provider) is not None
 
 
-class LangfuseApi:
+class LangfuseApi(HttpDestination):
     """Langfuse's scores API.
 
     Args:
@@ -145,15 +132,10 @@ class LangfuseApi:
         login: the header ``Authorization``.
     """
 
-    own_queue: ClassVar[bool] = False
-
     def __init__(self, url: str, login: str) -> None:
         headers = {"authorization": login}
-        self._http = HttpApi(url, backend="Langfuse", credentials=_KEYS, extra="langfuse", headers=headers)
+        super().__init__(HttpApi(url, backend="Langfuse", credentials=_KEYS, extra="langfuse", headers=headers))
         self._takes_lists = True
-
-    def __repr__(self) -> str:
-        return f"Langfuse({self._http.shown_url!r})"
 
     def post(self, route: str, bodies: Sequence[Mapping[str, Any]], *, confirmed: bool) -> None:
         """Send scores. They may come before their traces; one with a known id replaces the first.
@@ -187,10 +169,6 @@ class LangfuseApi:
         found = answer.json() or {}
         return any(score.get("id") == item.body["id"] for score in found.get("data", ()))
 
-    def close(self) -> None:
-        """Close the connections."""
-        self._http.close()
-
     def _send(self, route: str, body: Any) -> None:
         answer = self._http.request("POST", route, body=body)
         # 207: some scores of the list were accepted. Ids are stable, so the rest is found by sending parts again.
@@ -212,14 +190,15 @@ def langfuse_of_spans(provider: object) -> str | None:
 
 def environment_of_spans(provider: object) -> str | None:
     """Return the environment that Langfuse gives the spans, so that scores are in the same; None for the default."""
-    names = [os.environ.get("LANGFUSE_TRACING_ENVIRONMENT", "").strip()]
+    names = [variable("LANGFUSE_TRACING_ENVIRONMENT")]
     attributes = resource_attributes(provider)
     names += [str(attributes.get(name, "")) for name in _ENVIRONMENT_ATTRIBUTES]
     name = next(filter(None, names), "")
     return name if _ENVIRONMENT.fullmatch(name) else None
 
 
-def _body(placed: PlacedResult, score: Score, span: SpanReference) -> dict[str, Any]:
+def _body(placed: PlacedScore, span: SpanReference) -> dict[str, Any]:
+    score = placed.score
     body: dict[str, Any] = {
         "id": str(score_id(span, score)),
         "traceId": span.trace_id,

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Unpack
 from urllib.parse import urlsplit
 from uuid import UUID
 
 from pydantic import SecretStr
 
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.exporters.delivery import HttpApi, Item, ScoreApiExporter, TargetsMissingError
+from rageval_hooks.exporters.delivery import (
+    DeliveryOptions,
+    HttpApi,
+    HttpDestination,
+    Item,
+    ScoreApiExporter,
+    TargetsMissingError,
+    as_secret,
+    reveal,
+    variable,
+)
 from rageval_hooks.exporters.delivery.parallel import ParallelPosts
 from rageval_hooks.exporters.delivery.placing import (
     PlacedResult,
@@ -22,15 +31,10 @@ from rageval_hooks.exporters.delivery.placing import (
     place_results,
     score_details,
 )
-from rageval_hooks.exporters.main_results import ScoreSelection
 from rageval_hooks.exporters.otlp_places import OtlpPlace, otlp_places
 from rageval_hooks.exporters.score_ids import score_id
 from rageval_hooks.score import Evaluation, Score
-from rageval_hooks.settings import SpanSelection
 from rageval_hooks.turn import SpanReference, Turn
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import TracerProvider
 
 __all__ = ["LangsmithAutoExporter", "LangsmithExporter", "RunSelection"]
 
@@ -58,11 +62,7 @@ class LangsmithExporter(ScoreApiExporter):
         runs: what gets the feedback: ``langchain`` for the root run of LangChain, as LangSmith's own tracer sends it;
             ``otlp`` for the run that LangSmith makes of the turn's span; ``auto`` for the first where that tracer is
             on, and for the second elsewhere.
-        capture_content: see :class:`rageval_hooks.settings.Settings`.
-        spans: which steps become spans; scores of passages can be placed only where their retriever has one.
-        scores: ``main`` for the scores of quality about the turn, and metrics that failed; ``all`` for latency,
-            tokens, cost, passages and sentences too.
-        tracer_provider: where the spans go; the application's global one by default.
+        options: see :class:`rageval_hooks.exporters.delivery.ScoreApiExporter`.
 
     Raises:
         ConfigurationError: the key is missing.
@@ -80,18 +80,15 @@ class LangsmithExporter(ScoreApiExporter):
         api_key: str | SecretStr | None = None,
         project: str | None = None,
         runs: RunSelection = "auto",
-        capture_content: bool | None = None,
-        spans: SpanSelection = "auto",
-        scores: ScoreSelection = "main",
-        tracer_provider: TracerProvider | None = None,
+        **options: Unpack[DeliveryOptions],
     ) -> None:
-        super().__init__(capture_content=capture_content, spans=spans, scores=scores, tracer_provider=tracer_provider)
-        self._endpoint = None if endpoint is None else SecretStr(endpoint)  # it may hold a password
-        given = api_key.get_secret_value() if isinstance(api_key, SecretStr) else api_key
-        self._api_key = SecretStr(given or _variable("API_KEY"))
+        super().__init__(**options)
+        # The URL may hold a password.
+        self._endpoint = as_secret(endpoint)
+        self._api_key = as_secret(api_key or _variable("API_KEY"))
         self._project = project
         self._runs: RunSelection = runs
-        if not self.automatic and not self._api_key.get_secret_value():
+        if not self.automatic and not reveal(self._api_key):
             raise ConfigurationError(f"the exporter 'langsmith' needs a key: set {_KEY}")
 
     def items(self, evaluation: Evaluation, span: SpanReference) -> Iterator[Item]:
@@ -123,7 +120,7 @@ class LangsmithExporter(ScoreApiExporter):
         return OtlpPlace(url=f"{self._address()}/otel/v1/traces", headers=headers, page=f"https://{_CLOUD_HOST}")
 
     def _headers(self) -> dict[str, str]:
-        headers = {"x-api-key": self._api_key.get_secret_value()}
+        headers = {"x-api-key": reveal(self._api_key)}
         # A key of a whole organization needs to know the workspace.
         if workspace := _variable("WORKSPACE_ID"):
             headers["x-tenant-id"] = workspace
@@ -141,10 +138,9 @@ class LangsmithExporter(ScoreApiExporter):
             return None
 
     def _address(self) -> str:
-        given = None if self._endpoint is None else self._endpoint.get_secret_value()
         place = langsmith_place(self.provider)
         of_spans = "" if place is None else place.url.partition("/otel")[0]
-        return (given or _variable("ENDPOINT") or of_spans or _CLOUD).strip().strip("\"'").rstrip("/")
+        return (reveal(self._endpoint) or _variable("ENDPOINT") or of_spans or _CLOUD).strip().strip("\"'").rstrip("/")
 
     def _project_name(self) -> str:
         place = langsmith_place(self.provider)
@@ -160,7 +156,7 @@ class LangsmithAutoExporter(LangsmithExporter):
 
     def applies(self) -> bool:
         """Return True if there is a key, and LangSmith gets runs or spans."""
-        if not self._api_key.get_secret_value():
+        if not reveal(self._api_key):
             return False
         return langsmith_traces() or langsmith_place(self.provider) is not None
 
@@ -172,7 +168,7 @@ class LangsmithAutoExporter(LangsmithExporter):
         yield from super().items(evaluation, span)
 
 
-class LangsmithApi:
+class LangsmithApi(HttpDestination):
     """LangSmith's feedback API.
 
     Args:
@@ -181,17 +177,14 @@ class LangsmithApi:
         project: the name of the project with the runs.
     """
 
-    own_queue: ClassVar[bool] = False
-
     def __init__(self, url: str, headers: Mapping[str, str], project: str) -> None:
-        self._http = HttpApi(url, backend="LangSmith", credentials=_CREDENTIALS, extra="langsmith", headers=headers)
+        super().__init__(
+            HttpApi(url, backend="LangSmith", credentials=_CREDENTIALS, extra="langsmith", headers=headers)
+        )
         self._project = project
         self._project_id: str | None = None
         self._may_read_projects = True
         self._posts = ParallelPosts(self._send)
-
-    def __repr__(self) -> str:
-        return f"LangSmith({self._http.shown_url!r})"
 
     def post(self, route: str, bodies: Sequence[Mapping[str, Any]], *, confirmed: bool) -> None:
         """Send feedback; what LangSmith has already is not stored twice.
@@ -214,10 +207,6 @@ class LangsmithApi:
         if not answer.ok:
             raise self._http.refusal(answer)
         return True
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._http.close()
 
     def _find_project(self) -> None:
         """Look up the project's id. LangSmith finds runs by it; without it, it searches, on some servers in vain."""
@@ -294,7 +283,4 @@ def _source(annotator: str) -> str:
 
 def _variable(name: str) -> str:
     """Return a variable as LangSmith's SDK reads it, for example ``LANGSMITH_API_KEY``, else ``LANGCHAIN_API_KEY``."""
-    for namespace in ("LANGSMITH", "LANGCHAIN"):
-        if value := os.environ.get(f"{namespace}_{name}", "").strip():
-            return value.strip("\"'")
-    return ""
+    return variable(f"LANGSMITH_{name}", f"LANGCHAIN_{name}").strip("\"'")

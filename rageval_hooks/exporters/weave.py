@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Unpack
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.exporters.delivery import HttpApi, Item, ScoreApiExporter, UnavailableError, basic_auth
+from rageval_hooks.exporters.delivery import (
+    DeliveryOptions,
+    HttpApi,
+    HttpDestination,
+    Item,
+    ScoreApiExporter,
+    UnavailableError,
+    as_secret,
+    basic_auth,
+    reveal,
+    variable,
+)
 from rageval_hooks.exporters.delivery.parallel import ParallelPosts
-from rageval_hooks.exporters.delivery.placing import place_results, score_details
-from rageval_hooks.exporters.main_results import ScoreSelection
+from rageval_hooks.exporters.delivery.placing import score_details
 from rageval_hooks.exporters.otlp_places import OtlpPlace, otlp_places, resource_attributes
 from rageval_hooks.exporters.score_ids import score_id
 from rageval_hooks.score import Evaluation, Score
-from rageval_hooks.settings import SpanSelection
 from rageval_hooks.turn import SpanReference
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import TracerProvider
 
 __all__ = ["WeaveAutoExporter", "WeaveExporter"]
 
@@ -67,11 +72,7 @@ class WeaveExporter(ScoreApiExporter):
             ``WANDB_PROJECT``, else the project that the spans are sent to.
         api_key: by default ``WANDB_API_KEY``.
         url: the trace server; by default ``WF_TRACE_SERVER_URL``, else W&B's cloud.
-        capture_content: see :class:`rageval_hooks.settings.Settings`.
-        spans: which steps become spans; scores of passages can be placed only where their retriever has one.
-        scores: ``main`` for the scores of quality about the turn; ``all`` for latency, tokens, cost, passages and
-            sentences too.
-        tracer_provider: where the spans go; the application's global one by default.
+        options: see :class:`rageval_hooks.exporters.delivery.ScoreApiExporter`.
 
     Raises:
         ConfigurationError: the key or the project is missing.
@@ -88,19 +89,15 @@ class WeaveExporter(ScoreApiExporter):
         *,
         api_key: str | SecretStr | None = None,
         url: str | None = None,
-        capture_content: bool | None = None,
-        spans: SpanSelection = "auto",
-        scores: ScoreSelection = "main",
-        tracer_provider: TracerProvider | None = None,
+        **options: Unpack[DeliveryOptions],
     ) -> None:
-        super().__init__(capture_content=capture_content, spans=spans, scores=scores, tracer_provider=tracer_provider)
+        super().__init__(**options)
         self._project = project
-        given = api_key.get_secret_value() if isinstance(api_key, SecretStr) else api_key
-        self._api_key = SecretStr(given or os.environ.get(_KEY, "").strip())
-        self._url = SecretStr((url or os.environ.get(_URL_VARIABLE, "").strip() or _CLOUD).rstrip("/"))
+        self._api_key = as_secret(api_key, _KEY)
+        self._url = SecretStr((url or variable(_URL_VARIABLE) or _CLOUD).rstrip("/"))
         if self.automatic:
             return
-        if not self._api_key.get_secret_value():
+        if not reveal(self._api_key):
             raise ConfigurationError(f"the exporter 'weave' needs a key: set {_KEY}")
         self.project_id()
 
@@ -118,28 +115,22 @@ class WeaveExporter(ScoreApiExporter):
     def items(self, evaluation: Evaluation, span: SpanReference) -> Iterator[Item]:
         """Yield the feedback of a stage."""
         project = self.project_id()
-        for placed in place_results(evaluation, span, self.spans, self.scores):
-            score = placed.result
-            if not isinstance(score, Score):
-                continue
-            if placed.span_id is None:
-                self.queue.count("unplaced", 1)
-                continue
-            body = {"id": str(score_id(span, score)), **_UNUSED, **_feedback(project, placed.span_id, score)}
-            yield Item(route=_CREATE, target=placed.span_id, body=body)
+        for score, span_id in self.placed_scores(evaluation, span):
+            body = {"id": str(score_id(span, score)), **_UNUSED, **_feedback(project, span_id, score)}
+            yield Item(route=_CREATE, target=span_id, body=body)
 
     def connect(self) -> WeaveApi:
         """Return the server."""
-        return WeaveApi(self._url.get_secret_value(), self._login())
+        return WeaveApi(reveal(self._url), self._login())
 
     def otlp_place(self, project: str) -> OtlpPlace:
         """Return where the server takes spans."""
         headers = {"authorization": self._login(), _PROJECT_HEADER: self.project_id()}
         page = f"https://wandb.ai/{self.project_id()}/weave"
-        return OtlpPlace(url=f"{self._url.get_secret_value()}/otel/v1/traces", headers=headers, page=page)
+        return OtlpPlace(url=f"{reveal(self._url)}/otel/v1/traces", headers=headers, page=page)
 
     def _login(self) -> str:
-        return basic_auth("api", self._api_key.get_secret_value())
+        return basic_auth("api", reveal(self._api_key))
 
 
 class WeaveAutoExporter(WeaveExporter):
@@ -150,10 +141,10 @@ class WeaveAutoExporter(WeaveExporter):
 
     def applies(self) -> bool:
         """Return True if there is a key and the spans go to a project of Weave."""
-        return bool(self._api_key.get_secret_value()) and project_of_spans(self.provider) is not None
+        return bool(reveal(self._api_key)) and project_of_spans(self.provider) is not None
 
 
-class WeaveApi:
+class WeaveApi(HttpDestination):
     """Weave's feedback API.
 
     Args:
@@ -161,16 +152,11 @@ class WeaveApi:
         login: the header ``Authorization``.
     """
 
-    own_queue: ClassVar[bool] = False
-
     def __init__(self, url: str, login: str) -> None:
         headers = {"authorization": login}
-        self._http = HttpApi(url, backend="Weave", credentials=_KEY, extra="weave", headers=headers)
+        super().__init__(HttpApi(url, backend="Weave", credentials=_KEY, extra="weave", headers=headers))
         self._posts = ParallelPosts(self._send)
         self._uncertain: set[str] = set()
-
-    def __repr__(self) -> str:
-        return f"Weave({self._http.shown_url!r})"
 
     def post(self, route: str, bodies: Sequence[Mapping[str, Any]], *, confirmed: bool) -> None:
         """Send feedback. It may come before its call.
@@ -180,10 +166,6 @@ class WeaveApi:
             UnavailableError: the server cannot be reached, does not work, or wants another key.
         """
         self._posts.post_all(bodies)
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._http.close()
 
     def _send(self, body: Mapping[str, Any]) -> None:
         own_id = body["id"]
@@ -216,7 +198,7 @@ class WeaveApi:
 
 def project_of_spans(provider: object) -> str | None:
     """Return the entity and the project of the Weave that gets the spans; None if they go elsewhere."""
-    own_host = urlsplit(os.environ.get(_URL_VARIABLE, "")).hostname
+    own_host = urlsplit(variable(_URL_VARIABLE)).hostname
     for place in otlp_places(provider):
         # For example https://trace.wandb.ai/otel/v1/traces. The header alone could be another backend's.
         host = urlsplit(place.url).hostname or ""
@@ -231,7 +213,7 @@ def project_of_spans(provider: object) -> str | None:
 
 
 def _project_of_variables() -> str | None:
-    entity, project = (os.environ.get(name, "").strip() for name in ("WANDB_ENTITY", "WANDB_PROJECT"))
+    entity, project = variable("WANDB_ENTITY"), variable("WANDB_PROJECT")
     return f"{entity}/{project}" if entity and project else None
 
 

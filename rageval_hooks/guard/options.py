@@ -10,6 +10,7 @@ from typing import Final, Literal, get_args
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.guard.decision import GuardDecision
 from rageval_hooks.metrics.base import Metric, ScoreDefinition
+from rageval_hooks.runtime.narrowing import is_integer, is_number
 from rageval_hooks.settings import FORMULA, LEXICAL, MINILM, ModelSettings
 
 __all__ = [
@@ -68,7 +69,7 @@ class GuardOptions:
         _check_choice("on_fail", self.on_fail, get_args(OnFail))
         _check_choice("on_error", self.on_error, get_args(OnError))
         _check_fallback(self.fallback)
-        if not _is_number(self.timeout_ms) or not 0 < self.timeout_ms < math.inf:
+        if not is_number(self.timeout_ms) or not 0 < self.timeout_ms < math.inf:
             raise ConfigurationError(f"timeout_ms must be a number of milliseconds above 0, not {self.timeout_ms!r}")
         _check_limit(self.max_regenerations)
         if self.on_decision is not None and not callable(self.on_decision):
@@ -105,8 +106,7 @@ def _check_fallback(fallback: object) -> None:
 
 
 def _check_limit(limit: object) -> None:
-    is_integer = isinstance(limit, int) and not isinstance(limit, bool)
-    if not is_integer or limit not in range(1, _MOST_REGENERATIONS + 1):
+    if not is_integer(limit) or limit not in range(1, _MOST_REGENERATIONS + 1):
         raise ConfigurationError(f"max_regenerations must be from 1 to {_MOST_REGENERATIONS}, not {limit!r}")
 
 
@@ -115,10 +115,6 @@ def _check_keys(name: str, keys: object) -> None:
     named = list(keys) if isinstance(keys, (list, tuple)) else []
     if not named or not all(isinstance(key, str) for key in named):
         raise ConfigurationError(f"{name} must be a list of keys, such as ['context'], not {keys!r}")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def resolve_guard_thresholds(
@@ -142,9 +138,9 @@ def resolve_guard_thresholds(
     for metric in metrics:
         names = [definition.name for definition in metric.scores]
         if thresholds.keys().isdisjoint(names):
-            raise ConfigurationError(
-                f"the guard has no threshold for {metric.name}: give threshold={{{(names or [metric.name])[0]!r}: …}}"
-            )
+            # A metric without scores of its own is named itself.
+            example = next(iter(names), metric.name)
+            raise ConfigurationError(f"the guard has no threshold for {metric.name}: give threshold={{{example!r}: …}}")
     return thresholds
 
 
@@ -201,6 +197,6 @@ def _check_threshold(name: str, threshold: object, definitions: Mapping[str, Sco
     if definition is None:
         valid = ", ".join(definitions) or "(none)"
         raise ConfigurationError(f"threshold names the score {name!r}, but the guard's metrics compute: {valid}")
-    if not isinstance(threshold, (int, float)) or isinstance(threshold, bool) or not definition.contains(threshold):
+    if not is_number(threshold) or not definition.contains(threshold):
         bound = "and above" if definition.high is None else f"to {definition.high:g}"
         raise ConfigurationError(f"the threshold of {name} must be {definition.low:g} {bound}, not {threshold!r}")

@@ -188,12 +188,19 @@ class _Walk:
         for name in type(model).model_fields:
             if name in skipped:
                 continue
-            value = getattr(model, name)
-            is_metadata = name == "metadata" and isinstance(model, Turn | Passage)
-            new = self._metadata(value) if is_metadata else self._value(value)
-            if new is not value:
+            new = self._field(model, name)
+            if new is not getattr(model, name):
                 changes[name] = new
-        return model.model_copy(update=changes) if changes else model
+        if not changes:
+            return model
+        return model.model_copy(update=changes)
+
+    def _field(self, model: BaseModel, name: str) -> Any:
+        value = getattr(model, name)
+        # Only the metadata of a turn and its passages are the application's.
+        if name == "metadata" and isinstance(model, Turn | Passage):
+            return self._metadata(value)
+        return self._value(value)
 
     def _value(self, value: Any) -> Any:
         if isinstance(value, str):
@@ -214,14 +221,20 @@ class _Walk:
         return self._value(value)
 
     def _metadata(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
-        kept = {name: value for name, value in metadata.items() if name == self._keep or self._policy.keeps(name)}
+        kept = {name: value for name, value in metadata.items() if self._keeps(name)}
         found: dict[str, Any] = self._value(self._without_denied(kept))
         return found
 
+    def _keeps(self, name: str) -> bool:
+        return name == self._keep or self._policy.keeps(name)
+
     def _without_denied(self, value: Any) -> Any:
         if isinstance(value, Mapping):
-            items = value.items()
-            return {name: self._without_denied(item) for name, item in items if not self._policy.denies(name)}
+            found = {}
+            for name, item in value.items():
+                if not self._policy.denies(name):
+                    found[name] = self._without_denied(item)
+            return found
         if isinstance(value, list):
             return [self._without_denied(item) for item in value]
         return value
@@ -254,4 +267,5 @@ def _digest(salt: str, text: str) -> str:
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:
-    return any(fnmatchcase(name.casefold(), pattern) for pattern in patterns)
+    folded = name.casefold()
+    return any(fnmatchcase(folded, pattern) for pattern in patterns)

@@ -9,6 +9,7 @@ __all__ = [
     "entry_or_attribute",
     "first_text",
     "is_integer",
+    "is_number",
     "items_or_empty",
     "mapping_or_empty",
     "mappings_in",
@@ -21,6 +22,11 @@ def is_integer(value: object) -> TypeGuard[int]:
     """Return True for an integer that is not a boolean."""
     # bool derives from int, but `"passage": true` does not mean passage 1.
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Return True for an integer or a float that is not a boolean. It may be infinite."""
+    return isinstance(value, float) or is_integer(value)
 
 
 def mapping_or_empty(value: object) -> Mapping[str, Any]:

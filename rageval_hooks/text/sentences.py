@@ -149,11 +149,18 @@ def _before_subject(text: str, stop: re.Match[str], end: int) -> int | None:
     to the first sentence, as a marker after a full stop usually does. Then the result is None.
     """
     at = stop["cited"].rfind(" [")
-    if at < 0 or stop["marks"] not in (".", "?") or not _SAYING.match(text, stop.end(), end):
+    if at < 0 or stop["marks"] not in (".", "?"):
         return None
-    before = _word_before(text, stop.start())
-    is_word = len(before) >= 2 and before.isalnum() and before.casefold() not in _SHORTENED
-    return stop.start("cited") + at if is_word else None
+    if not _SAYING.match(text, stop.end(), end) or not _is_full_word(_word_before(text, stop.start())):
+        return None
+    return stop.start("cited") + at
+
+
+def _is_full_word(word: str) -> bool:
+    """Return False for an initial and an abbreviation, whose full stop does not end a sentence."""
+    if len(word) < 2 or not word.isalnum():
+        return False
+    return word.casefold() not in _SHORTENED
 
 
 def _ends_sentence(text: str, stop: re.Match[str], end: int, caseless: bool) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from opentelemetry import trace
@@ -15,11 +15,12 @@ from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.exporters.delivery.destination import Destination, DestinationAbsentError, Searchable
 from rageval_hooks.exporters.delivery.http import require_httpx
 from rageval_hooks.exporters.delivery.item import Item
+from rageval_hooks.exporters.delivery.placing import PlacedScore, place_results
 from rageval_hooks.exporters.delivery.queue import DeliveryQueue
 from rageval_hooks.exporters.main_results import ScoreSelection
 from rageval_hooks.exporters.masking import hide_result
 from rageval_hooks.exporters.otlp_places import OtlpPlace
-from rageval_hooks.score import Evaluation
+from rageval_hooks.score import Evaluation, Score
 from rageval_hooks.settings import Settings, SpanSelection
 from rageval_hooks.turn import SpanReference
 
@@ -39,7 +40,8 @@ class ScoreApiExporter(Exporter):
     Args:
         capture_content: see :class:`rageval_hooks.settings.Settings`.
         spans: which steps become spans; scores of passages can be placed only where their retriever has one.
-        scores: ``main`` for up to five results per stage, without usage; ``all`` for every result.
+        scores: ``main`` for the results of quality about the turn; ``all`` adds latency, tokens, cost, and scores of
+            passages and sentences.
         tracer_provider: where the spans go; the application's global one by default.
 
     Attributes:
@@ -93,6 +95,19 @@ class ScoreApiExporter(Exporter):
                 :attr:`scores`, :func:`rageval_hooks.exporters.score_ids.score_id` gives a repeat the same id.
             span: the turn's span. It is sampled.
         """
+
+    def placed_scores(self, evaluation: Evaluation, span: SpanReference) -> Iterator[PlacedScore]:
+        """Yield the scores of a stage, each with its span, and count those without a known span as unplaced.
+
+        For a backend whose scores are always values: metrics that failed or were skipped are not among them.
+        """
+        for result, span_id in place_results(evaluation, span, self.spans, self.scores):
+            if not isinstance(result, Score):
+                continue
+            if span_id is None:
+                self.queue.count("unplaced", 1)
+            else:
+                yield PlacedScore(result, span_id)
 
     @abstractmethod
     def connect(self) -> Destination:

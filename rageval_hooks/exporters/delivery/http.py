@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from rageval_hooks.errors import ConfigurationError, MissingDependencyError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import httpx
 
-__all__ = ["Answer", "HttpApi", "basic_auth", "require_httpx"]
+__all__ = ["Answer", "HttpApi", "HttpDestination", "basic_auth", "require_httpx"]
 
 _MOST_READ = 1 << 20
 _LONGEST_REASON = 200
@@ -163,6 +163,26 @@ class HttpApi:
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
+
+
+class HttpDestination:
+    """A destination with one HTTP client; a subclass adds ``post``.
+
+    Args:
+        http: the client.
+    """
+
+    own_queue: ClassVar[bool] = False
+
+    def __init__(self, http: HttpApi) -> None:
+        self._http = http
+
+    def __repr__(self) -> str:
+        return f"{self._http.backend}({self._http.shown_url!r})"
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
 
 
 def require_httpx(extra: str) -> ModuleType:

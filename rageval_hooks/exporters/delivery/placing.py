@@ -13,7 +13,7 @@ from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped
 from rageval_hooks.settings import SpanSelection
 from rageval_hooks.turn import SpanReference, Turn
 
-__all__ = ["PlacedResult", "evaluated_at", "iso_time", "place_results", "score_details"]
+__all__ = ["PlacedResult", "PlacedScore", "evaluated_at", "iso_time", "place_results", "score_details"]
 
 
 class PlacedResult(NamedTuple):
@@ -26,6 +26,13 @@ class PlacedResult(NamedTuple):
 
     result: Score | Failed
     span_id: str | None
+
+
+class PlacedScore(NamedTuple):
+    """A score and the span that it belongs to."""
+
+    score: Score
+    span_id: str
 
 
 def place_results(

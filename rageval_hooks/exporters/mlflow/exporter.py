@@ -6,13 +6,20 @@ import logging
 import math
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar, Unpack
 
 from pydantic import SecretStr
 
-from rageval_hooks.exporters.delivery import Destination, DestinationAbsentError, Item, ScoreApiExporter
+from rageval_hooks.exporters.delivery import (
+    DeliveryOptions,
+    Destination,
+    DestinationAbsentError,
+    Item,
+    ScoreApiExporter,
+    as_secret,
+    reveal,
+)
 from rageval_hooks.exporters.delivery.placing import place_results
-from rageval_hooks.exporters.main_results import ScoreSelection
 from rageval_hooks.exporters.mlflow.assessments import assessments
 from rageval_hooks.exporters.mlflow.connection import (
     DEFAULT_URL,
@@ -27,11 +34,7 @@ from rageval_hooks.exporters.mlflow.server import MlflowServer
 from rageval_hooks.exporters.otlp_places import OtlpPlace
 from rageval_hooks.runtime.urls import safe_url
 from rageval_hooks.score import Evaluation, Failed, Score
-from rageval_hooks.settings import SpanSelection
 from rageval_hooks.turn import SpanReference
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import TracerProvider
 
 __all__ = ["MlflowAutoExporter", "MlflowExporter"]
 
@@ -48,11 +51,8 @@ class MlflowExporter(ScoreApiExporter):
             the header ``x-mlflow-experiment-id``; else http://localhost:5000.
         token: sent as a bearer token. By default ``MLFLOW_TRACKING_USERNAME`` and ``MLFLOW_TRACKING_PASSWORD``, or
             ``MLFLOW_TRACKING_TOKEN``; ``~/.mlflow/credentials`` is read too.
-        capture_content: see :class:`rageval_hooks.settings.Settings`.
-        spans: which steps become spans; with ``scores="all"``, scores of passages need their retriever's.
-        scores: ``main`` for the results of quality about the turn; ``all`` adds usage, scores of passages, and shares
-            of which less is better, such as ``hallucination``, which MLflow colours as if more were.
-        tracer_provider: where the spans go; the application's global one by default.
+        options: see :class:`rageval_hooks.exporters.delivery.ScoreApiExporter`. Only ``scores="all"`` posts shares of
+            which less is better, such as ``hallucination``: MLflow colours them as if more were.
 
     Raises:
         MissingDependencyError: httpx is not installed.
@@ -67,13 +67,10 @@ class MlflowExporter(ScoreApiExporter):
         tracking_uri: str | SecretStr | None = None,
         *,
         token: str | SecretStr | None = None,
-        capture_content: bool | None = None,
-        spans: SpanSelection = "auto",
-        scores: ScoreSelection = "main",
-        tracer_provider: TracerProvider | None = None,
+        **options: Unpack[DeliveryOptions],
     ) -> None:
-        super().__init__(capture_content=capture_content, spans=spans, scores=scores, tracer_provider=tracer_provider)
-        self._uri = SecretStr(tracking_uri) if isinstance(tracking_uri, str) else tracking_uri
+        super().__init__(**options)
+        self._uri = as_secret(tracking_uri)
         self._token = SecretStr(token) if isinstance(token, str) else token
 
     def items(self, evaluation: Evaluation, span: SpanReference) -> Iterator[Item]:
@@ -112,8 +109,7 @@ class MlflowExporter(ScoreApiExporter):
         )
 
     def _place(self) -> MlflowPlace | None:
-        uri = None if self._uri is None else self._uri.get_secret_value()
-        return tracking_place(uri, self._token) or place_of_spans(self.provider)
+        return tracking_place(reveal(self._uri), self._token) or place_of_spans(self.provider)
 
 
 def _is_share_of_errors(result: Score | Failed) -> bool:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self, Unpack
 from urllib.parse import quote
 
 from pydantic import SecretStr
 
-from rageval_hooks.exporters.delivery import DestinationAbsentError, Item, ScoreApiExporter
-from rageval_hooks.exporters.main_results import ScoreSelection
+from rageval_hooks.exporters.delivery import (
+    DeliveryOptions,
+    DestinationAbsentError,
+    Item,
+    ScoreApiExporter,
+    as_secret,
+    reveal,
+)
 from rageval_hooks.exporters.otlp_places import OtlpPlace
 from rageval_hooks.exporters.phoenix.annotations import annotate
 from rageval_hooks.exporters.phoenix.configs import AnnotationConfigs
@@ -18,7 +24,7 @@ from rageval_hooks.exporters.phoenix.discovery import DEFAULT_PLACE, is_phoenix,
 from rageval_hooks.exporters.phoenix.server import PhoenixServer, login_headers
 from rageval_hooks.runtime.urls import safe_url
 from rageval_hooks.score import Evaluation
-from rageval_hooks.settings import Settings, SpanSelection
+from rageval_hooks.settings import Settings
 from rageval_hooks.turn import SpanReference
 
 if TYPE_CHECKING:
@@ -41,10 +47,8 @@ class PhoenixExporter(ScoreApiExporter):
         endpoint: the server's base URL. By default what ``PHOENIX_ENDPOINT``, ``PHOENIX_COLLECTOR_ENDPOINT`` or the
             variables of OTLP name, or where the provider's exporters send their spans; else http://localhost:6006.
         api_key: by default ``PHOENIX_API_KEY``. ``PHOENIX_CLIENT_HEADERS`` is read too.
-        capture_content: see :class:`rageval_hooks.settings.Settings`.
-        spans: which steps become spans; passages can be annotated only where their retriever has one.
-        scores: ``main`` for up to five results per stage, without usage; ``all`` for every result.
-        tracer_provider: where the spans go; the application's global one by default.
+        options: see :class:`rageval_hooks.exporters.delivery.ScoreApiExporter`. With ``scores="main"`` there are up to
+            five results per stage.
 
     Raises:
         MissingDependencyError: httpx is not installed.
@@ -59,13 +63,10 @@ class PhoenixExporter(ScoreApiExporter):
         endpoint: str | SecretStr | None = None,
         *,
         api_key: str | SecretStr | None = None,
-        capture_content: bool | None = None,
-        spans: SpanSelection = "auto",
-        scores: ScoreSelection = "main",
-        tracer_provider: TracerProvider | None = None,
+        **options: Unpack[DeliveryOptions],
     ) -> None:
-        super().__init__(capture_content=capture_content, spans=spans, scores=scores, tracer_provider=tracer_provider)
-        self._endpoint = SecretStr(endpoint) if isinstance(endpoint, str) else endpoint
+        super().__init__(**options)
+        self._endpoint = as_secret(endpoint)
         self._api_key = SecretStr(api_key) if isinstance(api_key, str) else api_key
         self._configs = AnnotationConfigs()
 
@@ -108,8 +109,7 @@ class PhoenixExporter(ScoreApiExporter):
         return OtlpPlace(url=f"{base}/v1/traces", headers=login_headers(self._api_key), page=page)
 
     def _places(self) -> list[str]:
-        setting = None if self._endpoint is None else self._endpoint.get_secret_value()
-        return phoenix_places(setting, self.provider)
+        return phoenix_places(reveal(self._endpoint), self.provider)
 
     def _server(self, place: str) -> PhoenixServer:
         return PhoenixServer(place, self._api_key, project=project_of(self.provider), configs=self._configs)

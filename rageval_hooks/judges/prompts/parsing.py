@@ -16,7 +16,7 @@ from pydantic import BaseModel, RootModel, ValidationError
 
 from rageval_hooks.judges.prompts.nonce import Nonce, is_quoted, without_spaces
 from rageval_hooks.runtime.jsonable import clean_text
-from rageval_hooks.runtime.narrowing import items_or_empty, mapping_or_empty, text_or_empty
+from rageval_hooks.runtime.narrowing import is_number, items_or_empty, mapping_or_empty, text_or_empty
 
 __all__ = ["UnusableAnswerError", "parse_answer"]
 
@@ -249,7 +249,7 @@ def _counted_booleans(given: Any, value: Any, place: tuple[str, ...] = ()) -> It
         place: the path of both.
     """
     if isinstance(given, bool):
-        if isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
+        if is_number(value) or isinstance(value, Decimal):
             yield place
     elif isinstance(value, RootModel):
         yield from _counted_booleans(given, value.root, place)
@@ -276,9 +276,14 @@ def _items(value: Any) -> Iterator[tuple[str, Any]]:
 
 def _describe(error: ValidationError, schema: type[BaseModel]) -> str:
     problems = error.errors(include_url=False, include_context=False, include_input=False)
-    lines = [f"{_place(item['loc'], schema) or 'the object'}: {_what(item)}" for item in problems[:_MAX_PROBLEMS]]
+    lines = []
+    for item in problems[:_MAX_PROBLEMS]:
+        place = _place(item["loc"], schema) or "the object"
+        lines.append(f"{place}: {_what(item)}")
     more = len(problems) - len(lines)
-    return "; ".join(lines) + (f"; and {more} more" if more else "")
+    if more:
+        lines.append(f"and {more} more")
+    return "; ".join(lines)
 
 
 def _what(problem: Any) -> str:
@@ -287,7 +292,9 @@ def _what(problem: Any) -> str:
 
 def _place(parts: tuple[int | str, ...], schema: type[BaseModel]) -> str:
     """Return the path of a problem. Keys of open mappings are words of the answer and are not shown."""
-    return ".".join(str(part) if isinstance(part, int) or part in _names(schema) else "…" for part in parts)
+    names = _names(schema)
+    shown = [str(part) if isinstance(part, int) or part in names else "…" for part in parts]
+    return ".".join(shown)
 
 
 @lru_cache(maxsize=256)

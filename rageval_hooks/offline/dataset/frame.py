@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -37,10 +38,14 @@ def scored_frame(dataset: Dataset) -> pandas.DataFrame:
     scores = pandas.DataFrame(columns, index=frame.index)
     made = _frame_class()(pandas.concat([kept, scores], axis=1))
     made.attrs["skipped"] = skipped
-    made.evaluations = [
-        None if record is None else Evaluation(turn=record.turn, results=record.results) for record in records
-    ]
+    made.evaluations = list(map(_evaluation, records))
     return made
+
+
+def _evaluation(record: Record | None) -> Evaluation | None:
+    if record is None:
+        return None
+    return Evaluation(turn=record.turn, results=record.results)
 
 
 @cache
@@ -74,13 +79,21 @@ def _frame_class() -> Any:
 
 
 def _turn_columns(records: Sequence[Record | None]) -> dict[str, list[Any]]:
-    rows = [_turn_row(record) if record is not None else {} for record in records]
-    columns = {name: [row.get(name) for row in rows] for name in _TURN_COLUMNS}
-    has_references = any(reference is not None for reference in columns["reference"])
-    return columns if has_references else {name: columns[name] for name in _TURN_COLUMNS if name != "reference"}
+    columns: dict[str, list[Any]] = {name: [] for name in _TURN_COLUMNS}
+    for record in records:
+        row = _turn_row(record)
+        for name, column in columns.items():
+            column.append(row.get(name))
+    # A test set without reference answers needs no empty column for them.
+    if columns["reference"].count(None) == len(records):
+        del columns["reference"]
+    return columns
 
 
-def _turn_row(record: Record) -> dict[str, Any]:
+def _turn_row(record: Record | None) -> dict[str, Any]:
+    """Return the turn's columns of a row; empty for a row that cannot be used."""
+    if record is None:
+        return {}
     turn = record.turn
     passages = [passage.text for passage in turn.passages]
     values = (record.id, turn.query, turn.response, passages, turn.reference)
@@ -89,24 +102,28 @@ def _turn_row(record: Record) -> dict[str, Any]:
 
 def _score_columns(records: Sequence[Record | None]) -> tuple[dict[str, list[Any]], dict[str, str]]:
     """Return the columns of scores, labels and reasons, and what was skipped everywhere for one reason."""
-    values: dict[str, dict[int, float]] = {}
-    labels: dict[str, dict[int, str]] = {}
-    reasons: dict[str, dict[int, str]] = {}
+    values: dict[str, dict[int, float]] = defaultdict(dict)
+    labels: dict[str, dict[int, str]] = defaultdict(dict)
+    reasons: dict[str, dict[int, str]] = defaultdict(dict)
     for position, result in _turn_results(records):
         if not isinstance(result, Score):
-            reasons.setdefault(result.name, {})[position] = _reason(result)
+            reasons[result.name][position] = _reason(result)
             continue
-        values.setdefault(result.name, {})[position] = result.value
+        values[result.name][position] = result.value
         if result.label is not None:
-            labels.setdefault(result.name, {})[position] = result.label
-    everywhere = {name: found for name, found in reasons.items() if _is_everywhere(name, found, values, records)}
+            labels[result.name][position] = result.label
+    usable = sum(record is not None for record in records)
+    skipped: dict[str, str] = {}
+    for name in [name for name in reasons if name not in values]:
+        reason = _common_reason(reasons[name], usable)
+        if reason is not None:
+            skipped[name] = reason
+            del reasons[name]
     size = len(records)
     columns = {name: _column(found, size, float("nan")) for name, found in values.items()}
     columns |= {f"{name}.label": _column(found, size, None) for name, found in labels.items()}
-    columns |= {
-        f"{name}.reason": _column(found, size, None) for name, found in reasons.items() if name not in everywhere
-    }
-    return columns, {name: next(iter(found.values())) for name, found in everywhere.items()}
+    columns |= {f"{name}.reason": _column(found, size, None) for name, found in reasons.items()}
+    return columns, skipped
 
 
 def _turn_results(records: Sequence[Record | None]) -> Iterator[tuple[int, Result]]:
@@ -121,13 +138,13 @@ def _reason(result: Result) -> str:
     return "" if isinstance(result, Score) else f"skipped: {result.reason}"
 
 
-def _is_everywhere(
-    name: str, found: Mapping[int, str], values: Mapping[str, object], records: Sequence[Record | None]
-) -> bool:
-    """Return True if a metric was skipped in every row for the same reason."""
-    usable = sum(record is not None for record in records)
-    is_skip = all(reason.startswith("skipped: ") for reason in found.values())
-    return is_skip and name not in values and len(found) == usable and len(set(found.values())) == 1
+def _common_reason(found: Mapping[int, str], usable: int) -> str | None:
+    """Return the reason for which a metric was skipped in every usable row; None if there are several."""
+    reasons = set(found.values())
+    if len(found) != usable or len(reasons) != 1:
+        return None
+    [reason] = reasons
+    return reason if reason.startswith("skipped: ") else None
 
 
 def _column(found: Mapping[int, Any], size: int, empty: Any) -> list[Any]:

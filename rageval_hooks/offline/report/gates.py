@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import chain, product
 
 from rageval_hooks.errors import ConfigurationError, UnknownNameError
 from rageval_hooks.offline.jobs.allowance import ErrorAllowance
@@ -65,8 +65,7 @@ def parse_bounds(given: Iterable[str]) -> dict[str, float]:
         ConfigurationError: a bound does not have that form.
     """
     bounds = {}
-    parts = [part for text in given for part in text.split(",")]
-    for part in parts:
+    for part in chain.from_iterable(text.split(",") for text in given):
         # The last equals sign separates: a name of a score may contain one, a number cannot.
         name, _, number = map(str.strip, part.rpartition("="))
         bound = _finite(number)
@@ -94,7 +93,9 @@ def check_gate(report: Report, gate: Gate) -> GateResult:
     """
     # The baseline passed its own checks when it was made; only the files after it are checked.
     checked = report.files[1:] if gate.has_baseline else report.files
-    failures = [line for file in checked for line in _too_many_errors(file, gate.max_errors)]
+    failures: list[str] = []
+    for file in checked:
+        failures += _too_many_errors(file, gate.max_errors)
     for (name, bound), file in product(gate.bounds.items(), checked):
         failures += _shortfall(file, name, bound)
     if not gate.has_baseline:
@@ -129,10 +130,7 @@ def _shortfall(file: FileReport, name: str, bound: float) -> Iterator[str]:
     row = _bounded_row(file, name)
     found = row.spread
     if found is None:
-        reason = row.failed.main_reason or row.skipped.main_reason or "no reason is stated"
-        raise ConfigurationError(
-            f"{file.path} has no value of {name}: {row.failed.count} failed, {row.skipped.count} skipped ({reason})"
-        )
+        raise _no_value(file, row, name)
     shortfall, side, limit = bound - found.mean, "below", "at least"
     if row.direction == "lower":
         shortfall, side, limit = -shortfall, "above", "at most"
@@ -141,6 +139,13 @@ def _shortfall(file: FileReport, name: str, bound: float) -> Iterator[str]:
             f"{file.name}: {name} is {show_value(found.mean)}, {show_value(shortfall)} {side} the bound"
             f" ({limit} {bound:g}; {_counts(row, found)})"
         )
+
+
+def _no_value(file: FileReport, row: ScoreRow, name: str) -> ConfigurationError:
+    reason = row.failed.main_reason or row.skipped.main_reason or "no reason is stated"
+    return ConfigurationError(
+        f"{file.path} has no value of {name}: {row.failed.count} failed, {row.skipped.count} skipped ({reason})"
+    )
 
 
 def _bounded_row(file: FileReport, name: str) -> ScoreRow:
@@ -190,8 +195,11 @@ class _RegressionCheck:
         self._lost: list[Loss] = []
         self._partly_lost: list[Loss] = []
         for loss in comparison.losses:
-            excused = gate.max_errors.allows(loss.lost_to_failures, questions) and not loss.is_too_much
-            (self._partly_lost if excused else self._lost).append(loss)
+            is_allowed = gate.max_errors.allows(loss.lost_to_failures, questions)
+            if is_allowed and not loss.is_too_much:
+                self._partly_lost.append(loss)
+            else:
+                self._lost.append(loss)
         self._check_anything_in_common()
         lost = {loss.name for loss in self._lost}
         self._sound = [change for change in comparison.scores if change.is_tested and change.name not in lost]
@@ -244,10 +252,12 @@ class _RegressionCheck:
 
     def _regression(self, change: ScoreChange, test: Paired) -> str:
         before, after = self._comparison.before, self._comparison.after
-        interval = f" [{test.interval.low:+.3g}, {test.interval.high:+.3g}]" if test.interval else ""
+        difference = f"difference {test.difference:+.3g}"
+        if test.interval:
+            difference += f" [{test.interval.low:+.3g}, {test.interval.high:+.3g}]"
         return (
             f"{after}: {change.name} is worse than in {before}: {show_value(test.before)} → {show_value(test.after)},"
-            f" difference {test.difference:+.3g}{interval}, n = {test.count},"
+            f" {difference}, n = {test.count},"
             f" p = {change.p_worse or 0.0:.2g} (one-sided, adjusted for {counted(self._tests(), 'score')})"
         )
 
@@ -270,7 +280,11 @@ class _RegressionCheck:
 
 
 def _new_scores(baseline: FileReport, file: FileReport) -> Iterator[str]:
-    known = {row.name for row in baseline.scores if row.count}
-    new = [row.name for row in file.scores if row.count and row.name not in known]
+    known = _names_with_values(baseline)
+    new = [name for name in _names_with_values(file) if name not in known]
     if new:
         yield f"{file.name}: {baseline.name} has no values of {', '.join(new)} to compare with"
+
+
+def _names_with_values(file: FileReport) -> list[str]:
+    return [row.name for row in file.scores if row.count]

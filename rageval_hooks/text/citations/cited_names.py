@@ -178,20 +178,21 @@ class Names:
                 found += read(token)
         return found
 
-    def of_annotation(self, annotation: Mapping[str, Any]) -> CitedKey | None:
-        """Return what a framework's annotation cites; None if it does not say."""
+    def of_annotation(self, annotation: Mapping[str, Any]) -> list[CitedKey]:
+        """Return what a framework's annotation cites; empty if it does not say."""
         number = annotation.get("passage")
         if is_integer(number):
-            return self._at_place(number, str(number))
+            return [self._at_place(number, str(number))]
         fields = _with_extras(annotation)
         names = _texts(map(fields.get, _ANNOTATION_FIELDS))
-        if known := next(filter(self.is_known, names), None):
-            return self._called(known, known)
+        known = next(filter(self.is_known, names), None)
+        if known is not None:
+            return [self._called(known, known)]
         quoted = " ".join(text_or_empty(fields.get("cited_text")).split())
         if quoted:
-            return self._quoted(quoted, names)
+            return [self._quoted(quoted, names)]
         # A name that no passage has is a made-up citation.
-        return CitedKey(names[0]) if names else None
+        return list(map(CitedKey, names[:1]))
 
     def of_name(self, name: str) -> list[CitedKey]:
         """Return what a name cites that certainly is a citation."""
@@ -209,7 +210,10 @@ class Names:
         # "[2019]" and "[12:30]" cite nothing.
         if _YEAR_OR_TIME.fullmatch(token):
             return []
-        return [CitedKey(token)] if self._shapes and self._shapes.have(token) else []
+        # A token that looks like the ids of the passages, and is none of them, is a made-up citation.
+        if self._shapes is not None and self._shapes.have(token):
+            return [CitedKey(token)]
+        return []
 
     def _number(self, number: int, name: str) -> CitedKey:
         """Return the passage of a number: by its printed number, else by its id, else by its place from 1."""
@@ -253,7 +257,8 @@ class Names:
             return [whole]
         # There is no passage 12, so "¹²" means the passages 1 and 2.
         digits = [self._number(int(digit), digit) for digit in number]
-        return digits if all(key.passages for key in digits) else [whole]
+        are_known = all(key.passages for key in digits)
+        return digits if are_known else [whole]
 
 
 def _texts(values: Iterable[object]) -> list[str]:
@@ -276,7 +281,9 @@ def _numbers_in_range(token: str) -> range:
     if match is None:
         return range(0)
     first, last = int(match[1]), int(match[2])
-    return range(first, last + 1) if last - first <= _LONGEST_RANGE else range(0)
+    if last - first > _LONGEST_RANGE:
+        return range(0)
+    return range(first, last + 1)
 
 
 def _with_extras(annotation: Mapping[str, Any]) -> dict[str, Any]:

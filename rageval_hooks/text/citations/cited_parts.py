@@ -5,9 +5,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
-from rageval_hooks.runtime.narrowing import is_integer, items_or_empty, text_or_empty
+from rageval_hooks.runtime.narrowing import is_integer, items_or_empty, mapping_or_empty, text_or_empty
 from rageval_hooks.text.citations.cited_names import CitedKey, Names
 from rageval_hooks.text.citations.markers import find_markers, footnotes, without_references
 from rageval_hooks.text.keys import KeyedSentence
@@ -78,21 +79,24 @@ def find_citations(
     markers = _markers(response, names, notes)
     parts = _Parts(response, body, [span for span, _ in markers])
     for span, keys in markers:
-        part = parts.at(span) if lost.find(span[0]) is None else None
-        cited_in = [] if part is None else [part]
+        is_lost = lost.find(span[0]) is not None
+        cited_in = [] if is_lost else parts.at(span)
         for key in keys:
             parts.add(cited_in, key)
     for key, places in _given(given, response, names):
-        cited_in = [number for place in places for number in parts.overlapping(place)]
+        cited_in = list(chain.from_iterable(map(parts.overlapping, places)))
         parts.add(cited_in, key)
     return Citations(parts.cited(), tuple(parts.unplaced))
 
 
 def _markers(response: str, names: Names, notes: Mapping[str, str]) -> list[tuple[Span, list[CitedKey]]]:
     """Return the markers of a response that are citations, with what they cite."""
-    found = find_markers(response, names.is_known, numbered=names.numbered)
-    read = [(marker.span, names.of_marker(marker, notes)) for marker in found]
-    return [(span, keys) for span, keys in read if keys]
+    found: list[tuple[Span, list[CitedKey]]] = []
+    for marker in find_markers(response, names.is_known, numbered=names.numbered):
+        keys = names.of_marker(marker, notes)
+        if keys:
+            found.append((marker.span, keys))
+    return found
 
 
 def citation_marks(response: str, passages: Sequence[Passage]) -> list[Span]:
@@ -160,15 +164,22 @@ class _Parts:
         if not numbers:
             self.unplaced.append(key.name)
 
-    def at(self, marker: Span) -> int | None:
-        """Return which sentence a marker belongs to: the one before if it leads a sentence in the same line."""
+    def at(self, marker: Span) -> list[int]:
+        """Return which sentence a marker belongs to; empty if there is none before it."""
         number = self._spans.before(marker[0])
-        if number is None or self._spans.find(marker[0]) is None:
-            return number
+        if number is None:
+            return []
+        is_inside = self._spans.find(marker[0]) is not None
+        if is_inside and self._belongs_before(marker, number):
+            number -= 1
+        return [number]
+
+    def _belongs_before(self, marker: Span, number: int) -> bool:
+        """Return True if a marker leads its sentence, and the sentence before is in the same line."""
         if number == 0 or not self._leads(marker, self._begins[number]):
-            return number
-        between = self._response[self._sentences[number - 1].span[1] : marker[0]]
-        return number if "\n" in between else number - 1
+            return False
+        end_before = self._sentences[number - 1].span[1]
+        return "\n" not in self._response[end_before : marker[0]]
 
     def _leads(self, marker: Span, begin: int | None) -> bool:
         """Return True if a marker is before the first word of its sentence, and not its subject."""
@@ -242,15 +253,21 @@ def _of_mapping(item: Mapping[str, Any], response: str, names: Names) -> Iterato
     """Yield what one mapping says: one citation, or several for the same place under ``citations``."""
     places = _places(item, response)
     several = item.get("citations")
-    for one in several if isinstance(several, (list, tuple)) else [item]:
-        if isinstance(one, Mapping):
-            key = names.of_annotation(one)
-            found = [] if key is None else [key]
-            own = _places(one, response)
-        else:
-            found = names.of_name(str(one)) if isinstance(one, str) or is_integer(one) else []
-            own = []
-        yield from ((key, own or places) for key in found)
+    if not isinstance(several, (list, tuple)):
+        several = [item]
+    for one in several:
+        own = _places(mapping_or_empty(one), response)
+        for key in _keys_of(one, names):
+            yield key, own or places
+
+
+def _keys_of(citation: object, names: Names) -> list[CitedKey]:
+    """Return what one citation of a framework names: in a mapping, by a name, or by a number."""
+    if isinstance(citation, Mapping):
+        return names.of_annotation(citation)
+    if isinstance(citation, str) or is_integer(citation):
+        return names.of_name(str(citation))
+    return []
 
 
 def _places(item: Mapping[str, Any], response: str) -> list[Span]:

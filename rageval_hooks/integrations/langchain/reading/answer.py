@@ -74,7 +74,8 @@ def _answer_in_mapping(fields: Mapping[Any, Any], given: Any, written: Sequence[
         return text
 
     # An object under an answer key may be a grader's verdict. It is the answer only if nothing else is.
-    return _under_answer_key(fields, given, _is_object) or ""
+    verdict = _under_answer_key(fields, given, _is_object)
+    return verdict or ""
 
 
 def _under_answer_key(fields: Mapping[Any, Any], given: Any, is_answer: Callable[[str, Any], bool]) -> str | None:

@@ -6,7 +6,7 @@ import json
 import math
 import re
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
 from typing import Any
@@ -49,17 +49,28 @@ def open_rag_eval_rows(records: Records) -> tuple[list[str], Iterator[Row]]:
 
 def _side_by_side(records: Iterator[Record]) -> Iterator[Row]:
     for _, runs in groupby(records, key=lambda record: record.id):
-        row: Row = {}
-        repeated: dict[str, list[float]] = {}
-        for record in runs:
-            row = row or _about(record)
-            row.update({f"run_{record.run}_{name}": value for name, value in _cells(record).items()})
-            for name, score in _REPEATED.items():
-                repeated.setdefault(name, []).extend(found.value for found in record.scores() if found.name == score)
-        row.update(
-            {f"consistency_{name}": _consistency(values) for name, values in repeated.items() if len(values) > 1}
-        )
-        yield row
+        yield _row(list(runs))
+
+
+def _row(runs: Sequence[Record]) -> Row:
+    """Return the row of a question with all its runs."""
+    row = _about(runs[0])
+    for record in runs:
+        row.update(_with_prefix(f"run_{record.run}_", _cells(record)))
+    values = {name: _values(runs, score) for name, score in _REPEATED.items()}
+    cells = {name: _consistency(found) for name, found in values.items() if len(found) > 1}
+    row.update(_with_prefix("consistency_", cells))
+    return row
+
+
+def _with_prefix(prefix: str, cells: Row) -> Row:
+    return {prefix + name: value for name, value in cells.items()}
+
+
+def _values(runs: Iterable[Record], score: str) -> list[float]:
+    """Return the values of one score in all runs."""
+    scores = chain.from_iterable(record.scores() for record in runs)
+    return [found.value for found in scores if found.name == score]
 
 
 def _consistency(values: Sequence[float]) -> str:
@@ -126,9 +137,14 @@ def _grades(answer: _Answer) -> str | None:
 
 def _precision(answer: _Answer) -> str | None:
     """Return scores by rank: ``{"precision@": {"5": 0.8}, "AP@": {"5": 0.7}, "MRR": 1.0}``."""
-    found: dict[str, Any] = {"precision@": answer.below("precision@"), "AP@": answer.below("ap@")}
-    found["MRR"] = answer.scores.get("mrr")
-    return _json_or_none({name: value for name, value in found.items() if value is not None and value != {}})
+    found: dict[str, Any] = {}
+    if precision := answer.below("precision@"):
+        found["precision@"] = precision
+    if average := answer.below("ap@"):
+        found["AP@"] = average
+    if "mrr" in answer.scores:
+        found["MRR"] = answer.scores["mrr"]
+    return _json_or_none(found)
 
 
 def _citation(answer: _Answer) -> str | None:
@@ -153,8 +169,9 @@ def _nuggets(answer: _Answer) -> str | None:
 def _assigned_nuggets(answer: _Answer) -> list[Mapping[str, Any]]:
     """Return the nuggets in the details of a score, the same in each of the six scores."""
     for score in answer.record.scores():
-        if score.name in _NUGGETS and isinstance(nuggets := score.metadata.get("nuggets"), list):
-            return [mapping_or_empty(nugget) for nugget in nuggets]
+        nuggets = score.metadata.get("nuggets")
+        if score.name in _NUGGETS and isinstance(nuggets, list):
+            return list(map(mapping_or_empty, nuggets))
     return []
 
 

@@ -93,22 +93,31 @@ class Panel:
     @property
     def subtitle(self) -> str:
         """What a reader has to know to read the panel."""
-        better = f"{self.direction} is better" if self.direction else ""
-        limit = "at most" if self.direction == "lower" else "at least"
-        line = "" if self.threshold is None else f"dashed: {limit} {self.threshold:g}"
-        return " · ".join(filter(None, (better, self.unit, line)))
+        parts = []
+        if self.direction:
+            parts.append(f"{self.direction} is better")
+        if self.unit:
+            parts.append(self.unit)
+        if self.threshold is not None:
+            limit = "at most" if self.direction == "lower" else "at least"
+            parts.append(f"dashed: {limit} {self.threshold:g}")
+        return " · ".join(parts)
 
     @property
     def description(self) -> str:
         """The panel in words, for people who do not see it."""
         rows = [f"{mark.label}: {mark.numbers}{self._bins_in_words(mark)}" for mark in self.marks]
-        about = f" ({self.subtitle})" if self.subtitle else ""
-        return f"{self.title}{about}: {'; '.join(rows)}"
+        title = self.title
+        if self.subtitle:
+            title += f" ({self.subtitle})"
+        return f"{title}: {'; '.join(rows)}"
 
     def _bins_in_words(self, mark: Mark) -> str:
+        if not self.bins or not mark.shares:
+            return ""
         pairs = zip(self.bins, mark.shares, strict=False)
         words = [f"{name} {format_share(share)}" for name, share in pairs]
-        return f", rank {', '.join(words)}" if words else ""
+        return f", rank {', '.join(words)}"
 
 
 def panels(
