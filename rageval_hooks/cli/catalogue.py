@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import typer
@@ -87,7 +88,7 @@ def markdown(metrics: Iterable[Metric]) -> str:
     for metric in metrics:
         families.setdefault(metric.family, []).append(metric)
     blocks = [_family_block(family, members) for family, members in families.items()]
-    rows = _all_thresholds(metric for members in families.values() for metric in members)
+    rows = _all_thresholds(chain.from_iterable(families.values()))
     if rows:
         lines = ["### Default thresholds", "", _ABOUT_THRESHOLDS, ""]
         lines += [_row(map(str.capitalize, _THRESHOLD_COLUMNS)), _row(["---"] * len(_THRESHOLD_COLUMNS))]
@@ -132,7 +133,8 @@ def print_plan(names: Sequence[str], size: TurnSize, *, as_json: bool = False) -
         f"({size.passages} passages, {size.nuggets} nuggets, {size.citations} citations)"
     )
     for number, step in enumerate(plan.steps, start=1):
-        typer.echo(f"\nstep {number}" + (", at the same time" if len(step) > 1 else ""))
+        together = ", at the same time" if len(step) > 1 else ""
+        typer.echo(f"\nstep {number}{together}")
         for shared in step:
             typer.echo(f"  {_calls(shared.call.count):<9} {shared.call.purpose}: {_users(shared)}")
     if plan.local:
@@ -145,28 +147,27 @@ def _users(shared: SharedCall) -> str:
         notes.append("asked once")
     if shared.call.sequential:
         notes.append("one after the other")
-    return ", ".join(shared.metrics) + (f" ({', '.join(notes)})" if notes else "")
+    users = ", ".join(shared.metrics)
+    return f"{users} ({', '.join(notes)})" if notes else users
 
 
 def _plan_data(plan: Plan) -> dict[str, Any]:
     return {
         "calls": plan.calls,
         "estimated": plan.estimated,
-        "steps": [
-            [
-                {
-                    "key": shared.call.key,
-                    "purpose": shared.call.purpose,
-                    "calls": shared.call.count,
-                    "metrics": list(shared.metrics),
-                    "after": list(shared.call.after),
-                    "sequential": shared.call.sequential,
-                }
-                for shared in step
-            ]
-            for step in plan.steps
-        ],
+        "steps": [list(map(_call_data, step)) for step in plan.steps],
         "local": list(plan.local),
+    }
+
+
+def _call_data(shared: SharedCall) -> dict[str, Any]:
+    return {
+        "key": shared.call.key,
+        "purpose": shared.call.purpose,
+        "calls": shared.call.count,
+        "metrics": list(shared.metrics),
+        "after": list(shared.call.after),
+        "sequential": shared.call.sequential,
     }
 
 
@@ -187,30 +188,38 @@ def _scores(metric: Metric) -> Sequence[ScoreDefinition]:
 
 
 def _cells(metric: Metric, score: ScoreDefinition) -> tuple[str, ...]:
-    return (
+    models = list(metric.models)
+    if metric.asks_judge and not models:
+        models = ["judge"]
+    cells = (
         score.name,
         metric.name,
         metric.family,
         score.direction,
         _range(score),
-        ", ".join(map(partial(_passes, score), score.thresholds)) or "-",
-        ", ".join(metric.requires) or "-",
-        ", ".join(metric.models) or ("judge" if metric.asks_judge else "-"),
+        ", ".join(map(partial(_passes, score), score.thresholds)),
+        ", ".join(metric.requires),
+        ", ".join(models),
         metric.calls,
-        metric.source or "-",
-        score.description or "-",
+        metric.source,
+        score.description,
     )
+    return tuple(cell or "-" for cell in cells)
 
 
 def _range(score: ScoreDefinition) -> str:
-    text = f"{score.low:g} or more" if score.high is None else f"{score.low:g} to {score.high:g}"
+    text = f"{score.low:g} or more"
+    if score.high is not None:
+        text = f"{score.low:g} to {score.high:g}"
     return f"{text} ({score.unit})" if score.unit else text
 
 
 def _passes(score: ScoreDefinition, threshold: Threshold) -> str:
     """Return the default threshold of a score, with its measured balanced accuracy."""
-    whose = f"{_model(threshold)}: " if _model(threshold) else ""
-    return f"{_bound(score, threshold)} ({whose}{_accuracy(threshold)})"
+    accuracy = _accuracy(threshold)
+    if model := _model(threshold):
+        accuracy = f"{model}: {accuracy}"
+    return f"{_bound(score, threshold)} ({accuracy})"
 
 
 def _threshold_rows(metric: Metric) -> Iterable[tuple[str, ...]]:
@@ -222,7 +231,8 @@ def _threshold_rows(metric: Metric) -> Iterable[tuple[str, ...]]:
 
 
 def _bound(score: ScoreDefinition, threshold: Threshold) -> str:
-    return f"{'>=' if score.direction == 'higher' else '<='} {threshold.value:g}"
+    sign = ">=" if score.direction == "higher" else "<="
+    return f"{sign} {threshold.value:g}"
 
 
 def _model(threshold: Threshold) -> str:

@@ -7,6 +7,7 @@ from copy import copy
 from typing import Any, Final
 
 from rageval_hooks.guard.decision import GuardDecision
+from rageval_hooks.runtime.narrowing import mapping_or_empty, text_or_empty
 
 __all__ = ["DECISION_KEY", "answer_in", "bare_chunk", "question_in", "split_chunk", "text_in", "with_answer"]
 
@@ -33,8 +34,10 @@ def _block_text(block: object) -> str:
     # "text", or {"type": "text", "text": "…"}; other blocks are reasoning, images, calls of tools.
     if isinstance(block, str):
         return block
-    text = block.get("text") if isinstance(block, Mapping) and block.get("type") == "text" else None
-    return text if isinstance(text, str) else ""
+    fields = mapping_or_empty(block)
+    if fields.get("type") != "text":
+        return ""
+    return text_or_empty(fields.get("text"))
 
 
 def _answer_key(value: Mapping[str, Any], keys: Sequence[str]) -> str | None:
@@ -54,17 +57,20 @@ def answer_in(value: Any, keys: Sequence[str]) -> str | None:
     if key is not None:
         return text_in(value[key])
     messages = value.get(_MESSAGES)
-    return text_in(messages[-1]) if isinstance(messages, list) and messages else None
+    if not isinstance(messages, list) or not messages:
+        return None
+    return text_in(messages[-1])
 
 
 def question_in(value: Any, keys: Sequence[str]) -> str:
     """Return the question in the input or output of a chain; empty without one."""
     if isinstance(value, str):
         return value
-    if isinstance(value, Mapping):
-        key = _answer_key(value, keys)
-        return (text_in(value[key]) or "") if key is not None else ""
-    return ""
+    fields = mapping_or_empty(value)
+    key = _answer_key(fields, keys)
+    if key is None:
+        return ""
+    return text_in(fields[key]) or ""
 
 
 def with_answer(value: Any, keys: Sequence[str], decision: GuardDecision) -> Any:

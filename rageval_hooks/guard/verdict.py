@@ -41,7 +41,8 @@ def _failure_of(check: Check, options: GuardOptions) -> str | None:
 
 
 def _by_scores(results: Sequence[Result], thresholds: Mapping[str, float | None]) -> tuple[Verdict, str]:
-    scores = {score.name: score for score in results if isinstance(score, Score) and is_about_turn(score)}
+    about_turn = filter(is_about_turn, results)
+    scores = {score.name: score for score in about_turn if isinstance(score, Score)}
     failing, missing = [], []
     for name, threshold in thresholds.items():
         score = scores.get(name)
@@ -78,9 +79,11 @@ def _why_missing(name: str, results: Sequence[Result]) -> str:
     for result in results:
         if isinstance(result, Score) and result.name == name:
             return f"no threshold is known for {result.model}: give threshold={{{name!r}: …}}"
-        concerned = name == result.name or name.startswith(f"{result.name}.")  # a metric as a whole
-        if concerned and isinstance(result, Skipped):
+        # A result with the name of a metric is about all its scores: "citation" about "citation.recall".
+        if name != result.name and not name.startswith(f"{result.name}."):
+            continue
+        if isinstance(result, Skipped):
             return result.reason
-        if concerned and isinstance(result, Failed):
+        if isinstance(result, Failed):
             return f"failed with {result.error_type}"
     return "no result"

@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Callable
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from typing import TypeVar
 
@@ -132,8 +133,10 @@ def _local_folder(name: str) -> str | None:
     """Return the folder of a name that is a path, or that of the installed package of the default embedder."""
     if looks_like_path(name) or os.path.isdir(name):
         return os.path.expanduser(name)
+    if name not in _MINILM_NAMES:
+        return None
     # The default embedder can be installed with pip, where there is no hub.
-    packaged = packaged_minilm() if name in _MINILM_NAMES else None
+    packaged = packaged_minilm()
     return None if packaged is None else str(packaged)
 
 
@@ -144,14 +147,18 @@ def _cached_folder(name: str) -> str | None:
     """
     from huggingface_hub import try_to_load_from_cache
 
-    for repository in (name,) if "/" in name else (name, f"sentence-transformers/{name}"):
-        for home in (os.environ.get("SENTENCE_TRANSFORMERS_HOME"), None):
-            try:
-                found = try_to_load_from_cache(repository, "config.json", cache_dir=home)
-            except ValueError:
-                break  # not a valid name on a hub
-            if isinstance(found, str):
-                return os.path.dirname(found)
+    repositories = [name]
+    if "/" not in name:
+        repositories.append(f"sentence-transformers/{name}")
+    homes = (os.environ.get("SENTENCE_TRANSFORMERS_HOME"), None)
+    for repository, home in product(repositories, homes):
+        try:
+            found = try_to_load_from_cache(repository, "config.json", cache_dir=home)
+        except ValueError:
+            # This is not a valid name on a hub.
+            continue
+        if isinstance(found, str):
+            return os.path.dirname(found)
     return None
 
 
@@ -196,8 +203,9 @@ def hub_is_offline() -> bool:
 
 
 def _brief(error: BaseException) -> str:
+    kind = type(error).__name__
     lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0][:160]}" if lines else type(error).__name__
+    return f"{kind}: {lines[0][:160]}" if lines else kind
 
 
 def _advice(role: str, name: str) -> str:

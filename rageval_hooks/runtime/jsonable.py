@@ -73,12 +73,13 @@ def plain_mapping(mapping: Mapping[Any, Any] | None) -> dict[str, Any]:
     """Return ``mapping`` as a new JSON-able dict; empty for None."""
     if not mapping:
         return {}
-    return {
-        key if type(key) is str and key.isascii() else _key(key): item
-        if (type(item) is str and item.isascii()) or item is None
-        else plain_value(item, 1)
-        for key, item in mapping.items()
-    }
+    plain: dict[str, Any] = {}
+    for key, item in mapping.items():
+        name = key if type(key) is str and key.isascii() else _key(key)
+        # Most values are short texts. Calling a function for each would take longer than the rest.
+        is_plain = type(item) is str and item.isascii()
+        plain[name] = item if is_plain else plain_value(item, 1)
+    return plain
 
 
 def json_text(value: Any, default: Callable[[Any], Any]) -> str:
@@ -104,9 +105,12 @@ def string_of(value: Any) -> str:
 
 
 def _text(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
     if type(value) is str and value.isascii():
         return value
-    return clean_text(str.__str__(value)) if isinstance(value, str) else value
+    # A subclass of str becomes a plain string.
+    return clean_text(str.__str__(value))
 
 
 Text = Annotated[str, BeforeValidator(_text)]

@@ -13,6 +13,7 @@ from rageval_hooks.integrations.capture.values import first_string, or_else
 from rageval_hooks.integrations.langchain.reading import is_control_flow, is_waiting, query_of
 from rageval_hooks.integrations.langchain.snapshots import snapshot_runs
 from rageval_hooks.runtime.at_exit import is_multiprocessing_child
+from rageval_hooks.runtime.narrowing import mapping_or_empty
 
 __all__ = ["earlier_sampling", "has_copies", "hold_if_waiting", "join_halves", "note_sampling"]
 
@@ -75,8 +76,9 @@ def _resumed_graph(runs: Sequence[Run]) -> Run | None:
     resumed = next((run for run in runs if _is_resumed_graph(run, runs)), None)
     if resumed is None:
         return None
+    waited_at = min((run.started_at for run in _waiting_runs(runs)), default=None)
     # An application may ask the person itself and resume the graph, all in one turn.
-    if any(run.started_at < resumed.started_at for run in _waiting_runs(runs)):
+    if waited_at is not None and waited_at < resumed.started_at:
         return None
     return resumed
 
@@ -115,7 +117,7 @@ def _state_after(resumed: Run, runs: Sequence[Run]) -> Any:
         if node.parent is not resumed:
             continue
         # A call of a tool by an agent is a mapping that has the state under this key.
-        inner = node.input.get("state") if isinstance(node.input, Mapping) else None
+        inner = mapping_or_empty(node.input).get("state")
         for state in (inner, node.input):
             if query_of(state):
                 return state
@@ -155,9 +157,12 @@ def hold_if_waiting(recording: Recording) -> bool:
     """Hold a turn that waits for a person; returns False if it does not wait or cannot be resumed in this process."""
     if not recording.owner.holds_interrupted or not is_waiting(recording.runs):
         return False
-    thread = _thread_of(recording.runs)
     # A worker process may end before the person answers, and the answer may reach another worker.
-    if not thread or is_multiprocessing_child():
+    if is_multiprocessing_child():
+        return False
+    # Without the id of a conversation, the second half could not be told from another turn.
+    thread = _thread_of(recording.runs)
+    if not thread:
         return False
     _copy_values(recording)
     held_turns().hold(recording, thread, _places(_waiting_runs(recording.runs)))

@@ -139,12 +139,13 @@ def classify_failure(
 
 def _status(error: BaseException) -> int | None:
     response = getattr(error, "response", None)
-    # Google's libraries name the HTTP status "code".
-    for found in (
+    candidates = (
         getattr(error, "status_code", None),
         getattr(response, "status_code", None),
+        # Google's libraries name the HTTP status "code".
         getattr(error, "code", None),
-    ):
+    )
+    for found in candidates:
         if isinstance(found, int) and found in _STATUSES:
             return int(found)
     return None
@@ -191,15 +192,17 @@ def _error(kind: type[JudgeError], status: int, message: str) -> JudgeError:
 def _body(error: BaseException) -> Mapping[str, Any]:
     """Return the error object of a response, in OpenAI's form or a similar one."""
     body = getattr(error, "body", None)
-    if isinstance(body, (str, bytes)):
+    if isinstance(body, bytes):
+        body = body.decode("utf-8", "replace")
+    if isinstance(body, str):
         try:
             body = json.loads(body)
         except (ValueError, RecursionError):  # a deeply nested body must not end in an untyped error
-            return {"message": body if isinstance(body, str) else body.decode("utf-8", "replace")}
-    if isinstance(body, Mapping):
-        inner = body.get("error", body)
-        return inner if isinstance(inner, Mapping) else {"message": inner}
-    return {"message": body if body is not None else str(error)}
+            return {"message": body}
+    if not isinstance(body, Mapping):
+        return {"message": str(error) if body is None else body}
+    inner = body.get("error", body)
+    return inner if isinstance(inner, Mapping) else {"message": inner}
 
 
 def _message(body: Mapping[str, Any]) -> str:

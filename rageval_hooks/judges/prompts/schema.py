@@ -36,6 +36,9 @@ _DROPPED = frozenset({"title", "default", "examples", "discriminator", "uniqueIt
 _STRICT = frozenset({"type", "properties", "required", "additionalProperties", "items", "enum", "anyOf", "description"})
 
 
+_NAMED = frozenset({"properties", "$defs"})
+"""Keywords whose value has names of fields and definitions as keys."""
+
 NONCE_DESCRIPTION = "the code that the last message gives"
 
 
@@ -124,11 +127,11 @@ def _plain_schema(model: type[BaseModel]) -> Schema:
 def _without(value: Any, keys: set[str], named: bool = False) -> Any:
     """Return a schema without some keywords. ``named`` means that the keys of ``value`` are names, not keywords."""
     if isinstance(value, Mapping):
-        return {
-            key: _without(item, keys, named=not named and key in ("properties", "$defs"))
-            for key, item in value.items()
-            if named or key not in keys
-        }
+        kept: Schema = {}
+        for key, item in value.items():
+            if named or key not in keys:
+                kept[key] = _without(item, keys, named=not named and key in _NAMED)
+        return kept
     if isinstance(value, list):
         return [_without(item, keys) for item in value]
     return value
@@ -166,8 +169,10 @@ def _check_keywords(schema: Schema) -> None:
 
 def _described(schema: Schema) -> str:
     """Return the description with the bounds, for example "The grade. (at least 0, at most 3)"."""
-    bounds = ", ".join(text.format(schema[key]) for key, text in _BOUNDS.items() if key in schema)
-    parts = [schema.get("description", ""), f"({bounds})" if bounds else ""]
+    parts = [str(schema.get("description", ""))]
+    bounds = [text.format(schema[key]) for key, text in _BOUNDS.items() if key in schema]
+    if bounds:
+        parts.append(f"({', '.join(bounds)})")
     return " ".join(filter(None, parts))
 
 
@@ -184,14 +189,15 @@ def _resolved(
     while True:
         # pydantic wraps a reference that has a description into "allOf".
         if len(parts := schema.get("allOf", ())) == 1:
-            schema = {**parts[0], **{key: value for key, value in schema.items() if key != "allOf"}}
-        elif reference := schema.get("$ref"):
+            del schema["allOf"]
+            schema = {**parts[0], **schema}
+        elif reference := schema.pop("$ref", None):
             name = reference.removeprefix("#/$defs/")
             # A recursive definition cannot be inlined.
             if name in parents or name not in definitions:
                 raise _NotStrictError(f"reference {name}")
             parents = (*parents, name)
-            schema = {**definitions[name], **{key: value for key, value in schema.items() if key != "$ref"}}
+            schema = {**definitions[name], **schema}
         else:
             return schema, parents
 

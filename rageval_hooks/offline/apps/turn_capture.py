@@ -52,7 +52,9 @@ class _Collector(Pipeline):
         self, turn: Turn | Callable[[], Turn], context: TurnContext | None = None, *, computes_inline: bool = True
     ) -> Arrival:
         """Keep a turn that has just ended."""
-        captured = otel_context.get_value(_KEY, context.context) if context is not None else None
+        if context is None:
+            return DONE
+        captured = otel_context.get_value(_KEY, context.context)
         if isinstance(captured, Captured):
             captured.turns.append(turn if isinstance(turn, Turn) else turn())
         return DONE
@@ -89,8 +91,10 @@ def joined(turns: Sequence[Turn]) -> Turn | None:
 
     The answer is that of the last turn with one; the passages are those of all.
     """
-    if len(turns) < 2:
-        return turns[0] if turns else None
+    if not turns:
+        return None
+    if len(turns) == 1:
+        return turns[0]
     turns = sorted(turns, key=_start)
     last = _answering(turns)
     return last.model_copy(
@@ -125,14 +129,19 @@ def _all_passages(turns: Sequence[Turn], last: Turn) -> tuple[Passage, ...]:
     if is_marked or not last.prompt:
         return passages
     # A retriever that was called directly has no prompt: its passages are in that of the model.
-    return mark_shown(passages, "\n".join(message.content for message in last.prompt))
+    texts = [message.content for message in last.prompt]
+    return mark_shown(passages, "\n".join(texts))
 
 
 def _queries(turns: Sequence[Turn]) -> tuple[str, ...]:
     """Return what retrievers were asked, each once."""
     # The turn of a bare retriever has what it was asked as its question.
-    asked = [(turn.query if turn.passages else "", *turn.retrieval_queries) for turn in turns]
-    return tuple(dict.fromkeys(filter(None, chain.from_iterable(asked))))
+    queries: list[str] = []
+    for turn in turns:
+        if turn.passages:
+            queries.append(turn.query)
+        queries += turn.retrieval_queries
+    return tuple(dict.fromkeys(filter(None, queries)))
 
 
 def _timing(timings: Sequence[Timing]) -> Timing | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,9 @@ def check_first_rows(
     missing = _missing(source, required, fields)
     if missing:
         # A suggestion must not take the column of another field.
-        used = {column for found in fields for column in found.columns.values()}
+        used: set[str] = set()
+        for found in fields:
+            used.update(found.columns.values())
         _fail(source.path, missing[0], columns, suggest_map(missing, rows, used))
     for choice in _choices(fields):
         note(f"{choice}: --map names another column")
@@ -62,10 +65,14 @@ def _first_rows(source: RowSource, mapping: ColumnMap | None) -> list[Mapping[st
 
 
 def _missing(source: RowSource, required: Iterable[str], fields: Sequence[Fields]) -> list[str]:
-    taken = {name for found in fields for name in found.values}
-    absent = [name for name in required if name not in taken]
+    taken: set[str] = set()
+    for found in fields:
+        taken.update(found.values)
+    wanted = list(required)
+    absent = [name for name in wanted if name not in taken]
     # A text that is an object in every row has to be mapped: the column is there, but the text is inside it.
-    unread = [name for name in _TEXT_FIELDS if name in taken.intersection(required) and _only_objects(name, fields)]
+    texts = taken.intersection(wanted, _TEXT_FIELDS)
+    unread = [name for name in _TEXT_FIELDS if name in texts and _only_objects(name, fields)]
     return _still_missing(source, absent) + unread
 
 
@@ -108,10 +115,9 @@ def _fail(path: Path, name: str, columns: Sequence[str], suggestion: str) -> Non
 def _choices(fields: Sequence[Fields]) -> Iterable[str]:
     """Return a sentence for each field that several columns could hold."""
     choices: dict[str, str] = {}
-    for found in fields:
-        for name in _NOTED_FIELDS:
-            others = found.others.get(name)
-            if others:
-                listed = ", ".join(map(repr, others))
-                choices.setdefault(name, f"the {name} is taken from {found.columns[name]!r}, not from {listed}")
+    for found, name in product(fields, _NOTED_FIELDS):
+        others = found.others.get(name)
+        if others:
+            listed = ", ".join(map(repr, others))
+            choices.setdefault(name, f"the {name} is taken from {found.columns[name]!r}, not from {listed}")
     return choices.values()

@@ -64,9 +64,14 @@ def _unpacked(value: Any, packed: bool) -> Any:
     if not isinstance(value, str) or not isinstance(found, Mapping):
         return found
     # A passage may be about JSON. Text of an object counts as passages only where objects have to be text.
-    by_id = all(map(is_text, found.values()))
-    is_passages = by_id or _has_text(found)
-    return found if packed and is_passages else value
+    if packed and _holds_passages(found):
+        return found
+    return value
+
+
+def _holds_passages(found: Mapping[str, Any]) -> bool:
+    """Return True for a passage, and for texts by their ids."""
+    return _has_text(found) or all(map(is_text, found.values()))
 
 
 def _may_hold_passages(items: list[Any]) -> bool:

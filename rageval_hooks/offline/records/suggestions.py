@@ -98,14 +98,22 @@ def _is_number(text: str) -> bool:
 
 
 def _name_rating(field: str, path: str) -> float:
+    rating = 3 if _has_hint(path, _HINTS[field]) else 0
     # "expected_answer" has a hint of the answer, but is the reference.
-    is_golden = field != "reference" and _has_hint(path, _GOLDEN)
-    # An answer may end in a question mark.
-    is_other = field == "query" and _has_hint(path, _HINTS["response"]) and not _has_hint(path, _HINTS["query"])
+    if field != "reference" and _has_hint(path, _GOLDEN):
+        rating -= 2
     last = path.rpartition(".")[2].removesuffix("[]")
-    is_no_text = last in _NOT_TEXT or path.endswith("_id")
-    # True counts as 1.
-    return 3 * _has_hint(path, _HINTS[field]) - 2 * is_golden - 3 * is_no_text - 4 * is_other
+    if last in _NOT_TEXT or path.endswith("_id"):
+        rating -= 3
+    # An answer may end in a question mark.
+    if field == "query" and _is_answer_only(path):
+        rating -= 4
+    return rating
+
+
+def _is_answer_only(path: str) -> bool:
+    """Return True for "answer", and False for "question_and_answer"."""
+    return _has_hint(path, _HINTS["response"]) and not _has_hint(path, _HINTS["query"])
 
 
 def _has_hint(path: str, hints: Iterable[str]) -> bool:
@@ -116,8 +124,8 @@ def _value_rating(field: str, candidate: Candidate) -> float:
     words = _mean_words(candidate.texts)
     if field == "passages":
         # Passages are long, and most often several.
-        several = 2 if candidate.is_list else 0
-        return several + (1 if words >= _MANY_WORDS else -1)
+        rating = 1 if words >= _MANY_WORDS else -1
+        return rating + 2 * candidate.is_list
     if candidate.is_list:
         return -3
     if field == "query":

@@ -42,7 +42,7 @@ def make_verdict(report: Report, bounds: Mapping[str, float] | None = None, gate
     problems = sum(finding.kind == "bad" for finding in (*quality, *changes))
     missed = [] if gate is None else [*gate.failures, *gate.undecided]
     # The conditions that fail come first: they decide the exit status.
-    quality = [*(Finding(kind="bad", text=line) for line in missed), *quality]
+    quality[:0] = [Finding(kind="bad", text=line) for line in missed]
     state, headline = _summary(problems, missed, is_checked=gate is not None)
     return Verdict(
         state=state,
@@ -86,7 +86,9 @@ def _score_finding(row: ScoreRow, bound: float | None) -> Finding | None:
         text = f"{mean}; {format_share(row.passed)} of {counted(row.labelled, 'answer')} pass."
         return Finding(kind=_kind_of_share(row.passed), text=text)
     # A score without a bound is neither good nor bad; only the headline scores are worth a line.
-    return Finding(kind="note", text=f"{mean}.") if row.headline else None
+    if not row.headline:
+        return None
+    return Finding(kind="note", text=f"{mean}.")
 
 
 def _without_value(row: ScoreRow) -> Finding | None:

@@ -23,9 +23,14 @@ def word_pattern(words: str) -> re.Pattern[str]:
         words: expressions with spaces between them: ``je nous n'`` finds a word, ``mention*`` all its forms, and
             ``pas_sur`` two words in a row. They are in lower case and without accents.
     """
-    parts = (word.replace("*", r"\w{0,12}").replace("_", " ") for word in words.split())
+    return re.compile("|".join(map(_one_word, words.split())))
+
+
+def _one_word(word: str) -> str:
+    part = word.replace("*", r"\w{0,12}").replace("_", " ")
     # "n'" is followed by a word, and "sagen" is not.
-    return re.compile("|".join(rf"\b{part}" if part.endswith("'") else rf"\b{part}\b" for part in parts))
+    end = "" if part.endswith("'") else r"\b"
+    return rf"\b{part}{end}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,9 +73,12 @@ class ClauseRules:
         """Return True if a sentence is only polite, or only says what the sources are about. It has no number."""
         clauses = self._clauses(sentence)
         # "In New York" is no courtesy: what was asked for has to be next to something else.
-        if not any(self.courtesy.match(clause) or self.about_sources.match(clause) for clause in clauses):
+        if not any(map(self._is_certain_courtesy, clauses)):
             return False
         return all(map(self._says_nothing, clauses))
+
+    def _is_certain_courtesy(self, clause: str) -> bool:
+        return bool(self.courtesy.match(clause) or self.about_sources.match(clause))
 
     def _clauses(self, sentence: str) -> list[str]:
         parts = (part.strip(" .!?…'\"¿¡") for part in self.splits.split(sentence))
@@ -87,16 +95,26 @@ class ClauseRules:
         complete = []
         for clause in clauses:
             about = self.about_sources.match(clause)
-            complete.append(f"{subject} {clause}" if subject and about is None else clause)
-            subject = about.group() if about is not None else subject
+            if about is not None:
+                subject = about.group()
+                complete.append(clause)
+            elif subject:
+                complete.append(f"{subject} {clause}")
+            else:
+                complete.append(clause)
         return complete
 
     def _clause_declines(self, clause: str) -> bool:
         if not self.negation.search(clause) or self.claims.search(clause):
             return False
-        return any(all(pattern.search(clause) for pattern in row) for row in self.rows)
+        return any(_all_found(row, clause) for row in self.rows)
 
     def _says_nothing(self, clause: str) -> bool:
+        # A number is what was asked for.
         if any(map(str.isdigit, clause)):
             return False
         return any(pattern.match(clause) for pattern in (self.neutral, self.courtesy, self.about_sources))
+
+
+def _all_found(patterns: Sequence[re.Pattern[str]], clause: str) -> bool:
+    return all(pattern.search(clause) for pattern in patterns)

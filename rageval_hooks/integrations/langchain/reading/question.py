@@ -49,10 +49,11 @@ def query_of(value: Any, depth: int = _DEPTH) -> str:
 
 def _query_in_list(values: Sequence[Any], depth: int) -> str:
     """Return the question in a conversation: what the user said last."""
-    # A model that is called by itself gets a batch of one conversation: [[HumanMessage("…")]] or ["…"].
-    only = values[0] if len(values) == 1 else None
-    if depth and isinstance(only, (str, list)):
-        return query_of(only, depth - 1)
+    if depth and len(values) == 1:
+        # A model that is called by itself gets a batch of one conversation: [[HumanMessage("…")]] or ["…"].
+        [only] = values
+        if isinstance(only, (str, list)):
+            return query_of(only, depth - 1)
     return last_human_text(values)
 
 
@@ -74,8 +75,10 @@ def _query_under_other_key(fields: Mapping[Any, Any]) -> str:
     # For example {"topic": "When was the pier opened?", "chat_history": [question, answer]}. Nothing says which of
     # several strings is the question.
     strings = list(filter(None, strings_in(fields)))
+    if len(strings) == 1:
+        return strings[0]
     if strings:
-        return strings[0] if len(strings) == 1 else ""
+        return ""
     return next(filter(None, texts.values()), "")
 
 

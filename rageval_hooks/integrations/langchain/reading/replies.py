@@ -6,6 +6,7 @@ A conversation is a list of messages, for example what an agent returns: [questi
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from itertools import product
 from typing import Any
 
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage, convert_to_messages
@@ -112,9 +113,10 @@ def _reply_in(messages: Sequence[Any], written: Sequence[str]) -> str:
 def _directly_returned(messages: Sequence[Any], result: ToolMessage) -> str:
     """Return the answer of an agent that ends with a tool: the text next to the tool call, else the tool's text."""
     calls = _positions(messages, AIMessage)
-    if calls and (text := content_text(messages[calls[-1]].content)):
-        return text
-    return content_text(result.content)
+    if not calls:
+        return content_text(result.content)
+    last_call = messages[calls[-1]]
+    return content_text(last_call.content) or content_text(result.content)
 
 
 def _last_model_text(messages: Sequence[Any]) -> str:
@@ -133,7 +135,7 @@ def _human_texts(messages: Sequence[Any]) -> list[str]:
 
 def _human_text(messages: Sequence[Any], written: Sequence[str]) -> str:
     """Return the text of the last human message that a model of this turn wrote."""
-    for text in _human_texts(messages):
-        if any(carries(text, one) for one in written):
+    for text, one in product(_human_texts(messages), written):
+        if carries(text, one):
             return text
     return ""

@@ -31,8 +31,9 @@ def returned_answer(root: Run, models: Sequence[Run]) -> str:
     if not is_stream_event(root.output, root.input):
         return text
     # The last event of a stream may hold its last piece: the answer is then all pieces together.
-    is_piece = any(_is_last_piece(text, tokens) for tokens in streams)
-    return "" if is_piece else text
+    if any(_is_last_piece(text, tokens) for tokens in streams):
+        return ""
+    return text
 
 
 def _token_streams(root: Run, models: Sequence[Run]) -> list[list[str]]:
@@ -45,8 +46,9 @@ def _token_streams(root: Run, models: Sequence[Run]) -> list[list[str]]:
 def _is_last_piece(text: str, tokens: Sequence[str]) -> bool:
     if len(tokens) < 2:
         return False
-    last = last_of(list(filter(None, tokens)))
-    return text == (last or "")
+    # Streams may end with empty pieces.
+    last = last_of(list(filter(None, tokens))) or ""
+    return text == last
 
 
 def _written_texts(models: Sequence[Run]) -> list[str]:

@@ -68,9 +68,8 @@ def _waits(runs: Sequence[Run]) -> bool:
 def _is_resumed(run: Run, runs: Sequence[Run]) -> bool:
     """Return True if a step that waited ran again under the same root, and succeeded."""
     ended_at = run.ended_at or run.started_at
-    later_runs = [later for later in runs if later.started_at >= ended_at]
-    same_step = [later for later in later_runs if later.name == run.name]
-    return any(later.error is None for later in same_step)
+    succeeded = [later for later in runs if later.name == run.name and later.error is None]
+    return any(later.started_at >= ended_at for later in succeeded)
 
 
 def _stopped_early(root: Run, answering: Run | None) -> bool:

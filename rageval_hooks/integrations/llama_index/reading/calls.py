@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 from rageval_hooks.integrations.capture.authorship import last_without_tools, prompt_text, writer_of
 from rageval_hooks.integrations.capture.run_facts import detail_of, end_of, is_inside, of_kind, outside
@@ -35,7 +36,8 @@ __all__ = [
 def counted_calls(runs: Sequence[Run]) -> list[Run]:
     """Return each model call once. In many classes ``achat`` calls ``chat``, which calls ``complete``."""
     outermost = outside(of_kind(runs, "llm"), "llm")
-    return [call for call in outermost if not any(_delegates(other, call) for other in outermost)]
+    inner = {id(call) for outer, call in product(outermost, outermost) if _delegates(outer, call)}
+    return [call for call in outermost if id(call) not in inner]
 
 
 def _delegates(outer: Run, inner: Run) -> bool:
@@ -46,9 +48,7 @@ def _delegates(outer: Run, inner: Run) -> bool:
     if detail_of(outer, "instance") is not detail_of(inner, "instance"):
         return False
     # For example "astream_chat" around "stream_chat", or "astream_complete" around "stream_complete".
-    if not method_of(outer.id).startswith("astream_"):
-        return False
-    if not method_of(inner.id).startswith("stream_"):
+    if not method_of(outer.id).startswith("astream_") or not method_of(inner.id).startswith("stream_"):
         return False
     return outer.started_at <= inner.started_at <= end_of(outer, inner.started_at)
 

@@ -39,7 +39,8 @@ def read_traces(source: RowSource) -> Iterator[tuple[int, Record | BadRow]]:
         if isinstance(group, BadRow):
             yield group.line, group
             continue
-        spans = [span for row in group.rows for span in spans_of(row) if span.trace_id == group.key]
+        # A row of OTLP-JSON has spans of several traces.
+        spans = [span for span in chain.from_iterable(map(spans_of, group.rows)) if span.trace_id == group.key]
         try:
             for record in records_from_spans(spans):
                 yield group.line, record
@@ -50,7 +51,8 @@ def read_traces(source: RowSource) -> Iterator[tuple[int, Record | BadRow]]:
 def records_from_spans(spans: Iterable[ExportedSpan]) -> list[Record]:
     """Return the turns of one trace in the order of their start."""
     tree = SpanTree(spans)
-    return [_record(tree, root) for root in sorted(tree.roots(), key=lambda span: span.started_at)]
+    roots = sorted(tree.roots(), key=lambda span: span.started_at)
+    return [_record(tree, root) for root in roots]
 
 
 def _record(tree: SpanTree, root: ExportedSpan) -> Record:
@@ -174,13 +176,15 @@ def _timing(root: ExportedSpan, retrievers: Sequence[ExportedSpan], models: Sequ
 
 def _together(spans: Iterable[ExportedSpan]) -> float | None:
     """Return the seconds during which at least one of the spans ran."""
-    total = until = 0
     times = sorted((span.started_at, span.ended_at) for span in spans if span.started_at and span.ended_at)
+    if not times:
+        return None
+    total = until = 0
     for start, end in times:
         # Only what is after the end of the spans before it is counted: retrievers run concurrently.
         total += max(0, end - max(start, until))
         until = max(until, end)
-    return total / 1e9 if times else None
+    return total / 1e9
 
 
 def _json_object(value: Any) -> dict[str, Any]:
