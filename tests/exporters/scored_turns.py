@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from rageval_hooks import Evaluation, Failed, Passage, Score, Skipped, Step, Target, Turn
+from rageval_hooks.exporters.delivery import ScoreApiExporter
 from rageval_hooks.turn import SpanReference, Timing
 
-__all__ = ["ENDED_AT", "RESULTS", "SPAN", "TRACE", "evaluation", "turn"]
+__all__ = ["ENDED_AT", "RESULTS", "SPAN", "TRACE", "deliver", "evaluation", "turn"]
 
 SPAN = "1234567890abcdef"
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -38,3 +39,10 @@ def turn(span_id: str = SPAN, *, flags: int = 1, parent: str | None = None, **fi
 def evaluation(*results: Any, **fields: Any) -> Evaluation:
     """Return the evaluation of such a turn; by default with one score."""
     return Evaluation(turn=turn(**fields), results=results or (Score(name="groundedness", value=0.9),))
+
+
+def deliver(exporter: ScoreApiExporter, *results: Any, all_arrive: bool = True, **fields: Any) -> None:
+    """Export the evaluation of such a turn and wait until its scores have arrived; then close the exporter."""
+    exporter.export(evaluation(*results, **fields))
+    assert exporter.flush(10) is all_arrive
+    exporter.shutdown(5)

@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from rageval_hooks import ConfigurationError
 from rageval_hooks.exporters.datadog import DatadogAutoExporter, DatadogExporter
 from tests.exporters.recording import RecordingServer, Reply, recording_server
-from tests.exporters.scored_turns import ENDED_AT, RESULTS, SPAN, TRACE, evaluation
+from tests.exporters.scored_turns import ENDED_AT, RESULTS, SPAN, TRACE, deliver, evaluation
 
 # Recorded from ddtrace 4.16.0: LLMObs.submit_evaluation with DD_TRACE_OTEL_ENABLED=true, without the SDK's version.
 RECORDED = {
@@ -61,12 +61,6 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordingServer]:
         yield server
 
 
-def send(exporter: DatadogExporter, *results: Any) -> None:
-    exporter.export(evaluation(*(results or RESULTS)))
-    assert exporter.flush(10)
-    exporter.shutdown(5)
-
-
 def metrics(body: Any) -> list[dict[str, Any]]:
     assert body["data"]["type"] == "evaluation_metric"
     return body["data"]["attributes"]["metrics"]  # type: ignore[no-any-return]
@@ -74,7 +68,7 @@ def metrics(body: Any) -> list[dict[str, Any]]:
 
 def test_the_json_is_that_of_datadogs_sdk(server: RecordingServer) -> None:
     """As it was recorded."""
-    send(DatadogExporter(server.url, api_key="key"))
+    deliver(DatadogExporter(server.url, api_key="key"), *RESULTS)
     [request] = server.requests
 
     assert [score["label"] for score in metrics(request.body)] == ["groundedness", "trace_adherence"]
@@ -96,7 +90,7 @@ def test_the_recorded_json_is_that_of_the_installed_ddtrace(server: RecordingSer
 def test_without_a_key_scores_go_through_the_agent(server: RecordingServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """It adds the key."""
     monkeypatch.setenv("DD_TRACE_AGENT_URL", server.url)
-    send(DatadogExporter())
+    deliver(DatadogExporter(), *RESULTS)
     [request] = server.requests
 
     assert request.path == "/evp_proxy/v2/api/intake/llm-obs/v2/eval-metric"

@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from rageval_hooks import Score
 from rageval_hooks.exporters.langfuse import LangfuseExporter
 from tests.exporters.recording import Recorded, RecordingServer, Reply, recording_server
-from tests.exporters.scored_turns import RESULTS, SPAN, TRACE, evaluation
+from tests.exporters.scored_turns import RESULTS, SPAN, TRACE, deliver, evaluation
 
 PARENT = "00000000000000aa"
 
@@ -26,9 +26,7 @@ def server() -> Iterator[RecordingServer]:
 
 def send(server: RecordingServer, *results: Any, flush: bool = True, **fields: Any) -> LangfuseExporter:
     exporter = LangfuseExporter(server.url, public_key="pk", secret_key="sk")
-    exporter.export(evaluation(*results, **fields))
-    assert exporter.flush(10) is flush
-    exporter.shutdown(5)
+    deliver(exporter, *results, all_arrive=flush, **fields)
     return exporter
 
 
@@ -65,9 +63,7 @@ def test_the_json_is_that_of_langfuses_sdk(server: RecordingServer, monkeypatch:
 def test_a_turn_that_is_a_whole_trace_scores_the_trace(server: RecordingServer) -> None:
     """The list of traces shows and filters scores of traces. A passage's score is its retriever's."""
     exporter = LangfuseExporter(server.url, public_key="pk", secret_key="sk", scores="all")
-    exporter.export(evaluation(*RESULTS))
-    assert exporter.flush(10)
-    exporter.shutdown(5)
+    deliver(exporter, *RESULTS)
 
     by_name = {score["name"]: score for score in server.requests[0].body}
     assert "observationId" not in by_name["groundedness"]

@@ -14,7 +14,7 @@ from langsmith.integrations.otel import langsmith_run_id_from_otel_span_id
 import rageval_hooks
 from rageval_hooks.exporters.langsmith import LangsmithAutoExporter, LangsmithExporter
 from tests.exporters.recording import Recorded, RecordingServer, Reply, recording_server
-from tests.exporters.scored_turns import RESULTS, SPAN, TRACE, evaluation
+from tests.exporters.scored_turns import RESULTS, SPAN, TRACE, deliver
 from tests.integrations.langchain.fakes import lcel
 
 PROJECT = "7d0c3d9a-4c1e-4f0e-9d5f-3f0f3b3f0001"
@@ -46,15 +46,9 @@ def feedback(server: RecordingServer) -> dict[str, dict[str, Any]]:
     return {body["key"]: body for body in server.posted("/feedback")}
 
 
-def send(exporter: LangsmithExporter, *results: Any, **fields: Any) -> None:
-    exporter.export(evaluation(*results, **fields))
-    assert exporter.flush(10)
-    exporter.shutdown(5)
-
-
 def test_the_json_is_that_of_langsmiths_sdk(server: RecordingServer) -> None:
     """Scores, and metrics that failed. Scores have at most four decimals: the API rejects more."""
-    send(LangsmithExporter(server.url, api_key="key"), *RESULTS)
+    deliver(LangsmithExporter(server.url, api_key="key"), *RESULTS)
     ours = feedback(server)
     server.requests.clear()
     sdk = Client(api_url=server.url, api_key="key", info={}, auto_batch_tracing=False)
@@ -111,11 +105,11 @@ def test_other_runs_are_those_that_langsmith_makes_of_spans(
 ) -> None:
     """Of other frameworks, and of LangChain if LangSmith's tracer sends spans only."""
     monkeypatch.setattr("langsmith._internal._context._GLOBAL_TRACING_ENABLED", True)
-    send(LangsmithExporter(server.url, api_key="key"), id=RUN, framework="llama_index")
+    deliver(LangsmithExporter(server.url, api_key="key"), id=RUN, framework="llama_index")
     assert feedback(server)["groundedness"]["run_id"] == "00000000-0000-0000-1234-567890abcdef"
 
     monkeypatch.setenv("LANGSMITH_TRACING_MODE", "otel")
-    send(LangsmithExporter(server.url, api_key="key"), id=RUN, framework="langchain")
+    deliver(LangsmithExporter(server.url, api_key="key"), id=RUN, framework="langchain")
     assert feedback(server)["groundedness"]["run_id"] == "00000000-0000-0000-1234-567890abcdef"
 
 
@@ -124,10 +118,10 @@ def test_by_itself_beside_langsmiths_tracer(server: RecordingServer, monkeypatch
     monkeypatch.setattr("langsmith._internal._context._GLOBAL_TRACING_ENABLED", True)
     monkeypatch.setenv("LANGCHAIN_API_KEY", "key")
     monkeypatch.setenv("LANGCHAIN_ENDPOINT", server.url)
-    send(LangsmithAutoExporter(), id=RUN, framework="llama_index")
+    deliver(LangsmithAutoExporter(), id=RUN, framework="llama_index")
     assert server.requests == []
 
-    send(LangsmithAutoExporter(), id=RUN, framework="langchain")
+    deliver(LangsmithAutoExporter(), id=RUN, framework="langchain")
     assert feedback(server)["groundedness"]["run_id"] == RUN
 
 
@@ -136,7 +130,7 @@ def test_feedback_waits_for_its_run_and_an_earlier_attempt_counts(server: Record
     answers = iter([404, 404, 409])
     server.respond = lambda request: respond(request) if "sessions" in request.path else Reply(status=next(answers))
     exporter = LangsmithExporter(server.url, api_key="key")
-    send(exporter)
+    deliver(exporter)
 
     assert exporter.stats()["delivered"] == 1
     assert len({json.dumps(body) for body in server.posted("/feedback")}) == 1
@@ -145,6 +139,6 @@ def test_feedback_waits_for_its_run_and_an_earlier_attempt_counts(server: Record
 def test_without_the_right_to_read_projects_feedback_has_none(server: RecordingServer) -> None:
     """LangSmith then finds the project by the run."""
     server.respond = lambda request: Reply(status=403 if "sessions" in request.path else 200)
-    send(LangsmithExporter(server.url, api_key="key"))
+    deliver(LangsmithExporter(server.url, api_key="key"))
 
     assert "session_id" not in feedback(server)["groundedness"]

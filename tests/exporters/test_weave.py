@@ -12,7 +12,7 @@ import pytest
 
 from rageval_hooks.exporters.weave import WeaveExporter
 from tests.exporters.recording import Recorded, RecordingServer, Reply, recording_server
-from tests.exporters.scored_turns import RESULTS, SPAN, evaluation
+from tests.exporters.scored_turns import RESULTS, SPAN, deliver
 
 # Recorded from weave 0.54.0: RemoteHTTPTraceServer.feedback_create with the parameters that its client sends.
 RECORDED = {
@@ -59,9 +59,7 @@ server.feedback_create(feedback_create_params(**{name: score[name] for name in n
 
 def send(server: RecordingServer, *results: Any) -> WeaveExporter:
     exporter = WeaveExporter("harbour/ferry-bot", api_key="key", url=server.url)
-    exporter.export(evaluation(*results))
-    assert exporter.flush(10)
-    exporter.shutdown(5)
+    deliver(exporter, *results)
     return exporter
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.judges.server import Gate, JudgeServer, answer, held
 from tests.online.test_judge_stage import LABELS
-from tests.online.test_processes import questions, run
+from tests.online.test_processes import FORKED_QUESTIONS, FORKED_WORKERS, questions, run
 
 
 @pytest.fixture
@@ -97,29 +97,14 @@ asyncio.run(main())
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 def test_a_pre_fork_server(server: JudgeServer, tmp_path: Path) -> None:
     """Instrumented and used before the fork, as with a preloaded application; each worker has a judge that works."""
-    evaluations, errors = run(
-        """
+    script = """
 handle = rageval_hooks.instrument()
 lcel().invoke("parent before")
 handle.flush(60)
-children = []
-for child in range(3):
-    pid = os.fork()
-    if pid == 0:
-        for number in range(5):
-            lcel().invoke(f"child {child} {number}")
-        sys.exit(0)
-    children.append(pid)
-for pid in children:
-    _, status = os.waitpid(pid, 0)
-    assert status == 0, status
-lcel().invoke("parent after")
-""",
-        tmp_path,
-        **environment(server),
-    )
+"""
+    evaluations, errors = run(script + FORKED_WORKERS, tmp_path, **environment(server))
 
-    check(evaluations, ["parent before", "parent after"] + [f"child {c} {n}" for c in range(3) for n in range(5)])
+    check(evaluations, FORKED_QUESTIONS)
     assert "Traceback" not in errors
 
 

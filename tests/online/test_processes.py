@@ -19,6 +19,23 @@ from tests.integrations.langchain.fakes import lcel, FACTS
 out = sys.argv[1]
 """
 
+# A pre-fork server such as gunicorn, with an application that was loaded and used before: all processes answer.
+FORKED_WORKERS = """
+children = []
+for child in range(3):
+    pid = os.fork()
+    if pid == 0:
+        for number in range(5):
+            lcel().invoke(f"child {child} {number}")
+        sys.exit(0)
+    children.append(pid)
+for pid in children:
+    _, status = os.waitpid(pid, 0)
+    assert status == 0, status
+lcel().invoke("parent after")
+"""
+FORKED_QUESTIONS = ["parent before", "parent after"] + [f"child {c} {n}" for c in range(3) for n in range(5)]
+
 
 def run(script: str, tmp_path: Path, timeout: float = 60, **environment: str) -> tuple[list[dict[str, Any]], str]:
     """Run a script in a fresh interpreter; return the evaluations that it wrote, and its standard error."""
@@ -151,29 +168,14 @@ atexit.register(late)
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 class TestFork:
     def test_children_of_a_pre_fork_server_deliver(self, tmp_path: Path) -> None:
-        """Instrumented before the fork, as gunicorn does with a preloaded application; parent and children work on."""
-        evaluations, errors = run(
-            """
+        """Parent and children each deliver their own turns."""
+        script = """
 rageval_hooks.instrument(metrics=["latency", "groundedness"], models="lexical")
 lcel().invoke("parent before")
-children = []
-for child in range(3):
-    pid = os.fork()
-    if pid == 0:
-        for number in range(5):
-            lcel().invoke(f"child {child} {number}")
-        sys.exit(0)
-    children.append(pid)
-for pid in children:
-    _, status = os.waitpid(pid, 0)
-    assert status == 0, status
-lcel().invoke("parent after")
-""",
-            tmp_path,
-        )
+"""
+        evaluations, errors = run(script + FORKED_WORKERS, tmp_path)
 
-        expected = ["parent before", "parent after"] + [f"child {c} {n}" for c in range(3) for n in range(5)]
-        assert sorted(questions(evaluations)) == sorted(expected)
+        assert sorted(questions(evaluations)) == sorted(FORKED_QUESTIONS)
         assert "Traceback" not in errors
 
     def test_a_turn_that_was_queued_in_the_parent_is_not_delivered_twice(self, tmp_path: Path) -> None:

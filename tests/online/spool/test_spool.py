@@ -27,7 +27,7 @@ from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.testing import InMemoryExporter
 from tests.disk import limited_file_size
 from tests.local import make_turn
-from tests.online.test_processes import questions, run
+from tests.online.test_processes import FORKED_QUESTIONS, FORKED_WORKERS, questions, run
 
 
 class Grade(BaseModel):
@@ -236,32 +236,22 @@ def test_a_full_spool_refuses_new_turns(tmp_path: Path, caplog: pytest.LogCaptur
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 def test_a_pre_fork_server(tmp_path: Path) -> None:
     """Parent and children share the file; each turn is judged once."""
-    script = """
+    before = """
 from rageval_hooks.testing import FakeJudge
 from tests.online.test_judge_stage import LABELS
 handle = rageval_hooks.instrument(judge=FakeJudge(lambda call: LABELS), metrics="trace")
 lcel().invoke("parent before")
-children = []
-for child in range(3):
-    pid = os.fork()
-    if pid == 0:
-        for number in range(5):
-            lcel().invoke(f"child {child} {number}")
-        sys.exit(0)
-    children.append(pid)
-for pid in children:
-    _, status = os.waitpid(pid, 0)
-    assert status == 0, status
-lcel().invoke("parent after")
+"""
+    after = """
 while handle.stats()["spool"]["in_file"] or not handle.flush(0.5):
     pass
 """
-    evaluations, errors = run(script, tmp_path, RAGEVAL_DISPATCH="spool", RAGEVAL_SPOOL_PATH=str(tmp_path / "spool.db"))
+    spool = {"RAGEVAL_DISPATCH": "spool", "RAGEVAL_SPOOL_PATH": str(tmp_path / "spool.db")}
+    evaluations, errors = run(before + FORKED_WORKERS + after, tmp_path, **spool)
 
-    expected = ["parent before", "parent after"] + [f"child {c} {n}" for c in range(3) for n in range(5)]
     ids = {json.dumps(evaluation["id"]) for evaluation in evaluations if evaluation["stage"] == "background"}
-    assert sorted(set(questions(evaluations, "background"))) == sorted(expected)
-    assert len(ids) == len(expected)
+    assert sorted(set(questions(evaluations, "background"))) == sorted(FORKED_QUESTIONS)
+    assert len(ids) == len(FORKED_QUESTIONS)
     assert "Traceback" not in errors
 
 
