@@ -80,11 +80,13 @@ def _row(row: ScoreRow) -> str:
 
 
 def _passage(number: int, passage: Passage) -> str:
-    score = "" if passage.score is None else f", {passage.score:.3g}"
+    name = f"{number} {passage.id or ''}".strip()
+    if passage.score is not None:
+        name += f", {passage.score:.3g}"
     # None says that no prompt was captured.
-    prompt = ", not in the prompt" if passage.in_prompt is False else ""
-    name = escape(f"{number} {passage.id or ''}".strip() + score + prompt)
-    return f'<div style="{_TEXT}"><b>{name}</b> {escape(_cut(passage.text))}</div>'
+    if passage.in_prompt is False:
+        name += ", not in the prompt"
+    return f'<div style="{_TEXT}"><b>{escape(name)}</b> {escape(_cut(passage.text))}</div>'
 
 
 def _cut(text: str) -> str:

@@ -188,7 +188,7 @@ def _scores(metric: Metric) -> Sequence[ScoreDefinition]:
 
 
 def _cells(metric: Metric, score: ScoreDefinition) -> tuple[str, ...]:
-    models = list(metric.models)
+    models: list[str] = list(metric.models)
     if metric.asks_judge and not models:
         models = ["judge"]
     cells = (

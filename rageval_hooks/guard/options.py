@@ -162,10 +162,12 @@ def _one_for_all(
     if len({definition.direction for definition in shares}) > 1:
         names = ", ".join(definition.name for definition in shares)
         raise ConfigurationError(f"of {names}, some are better high and some low: give thresholds by name")
+    # A guard with one score, which is a count, can only mean that one.
     if not shares and len(definitions) == 1:
         return dict.fromkeys(definitions, given)
-    own = _measured_thresholds(definitions.values(), models)
-    return {**own, **{definition.name: given for definition in shares}}
+    thresholds = _measured_thresholds(definitions.values(), models)
+    thresholds.update(dict.fromkeys((definition.name for definition in shares), given))
+    return thresholds
 
 
 def _measured_thresholds(definitions: Iterable[ScoreDefinition], models: ModelSettings) -> dict[str, float | None]:
@@ -185,9 +187,10 @@ def _measured(definition: ScoreDefinition, embedder: str) -> float | None:
     """Return the guard's default threshold of a score; None if none was measured with this embedder."""
     if definition.name in _MEASURED:
         return _MEASURED[definition.name].get(embedder)
+    # None stands for scores that no model computes.
+    computed_by = {None, embedder}
     for threshold in definition.thresholds:
-        # None stands for scores that no model computes.
-        if threshold.target == "turn" and (None in threshold.models or embedder in threshold.models):
+        if threshold.target == "turn" and not computed_by.isdisjoint(threshold.models):
             return threshold.value
     return None
 

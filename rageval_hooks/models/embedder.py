@@ -91,14 +91,18 @@ class Embedder:
         return model_executor().submit(self._embed_short, list(texts), pause).result()
 
     def _embed_short(self, texts: list[str], pause: Callable[[], None]) -> list[Embedding]:
-        features = [self._features(self._tokenizer.encode(text), 0)[:1] for text in texts]
-        found = [(index, *window[0]) for index, window in enumerate(features) if window]
+        found: dict[int, _Features] = {}
+        for index, text in enumerate(texts):
+            # A text without tokens has no window; a short text has at most one.
+            for features in self._features(self._tokenizer.encode(text), 0)[:1]:
+                found[index] = features
         embeddings = [Embedding.of([])] * len(texts)
-        if found:
-            pause()
-            windows = self._forward_all([window for _, window, _ in found], [places for _, _, places in found])
-            for (index, _, _), window in zip(found, windows, strict=True):
-                embeddings[index] = Embedding.of([window])
+        if not found:
+            return embeddings
+        pause()
+        inputs, places = zip(*found.values(), strict=True)
+        for index, window in zip(found, self._forward_all(inputs, places), strict=True):
+            embeddings[index] = Embedding.of([window])
         return embeddings
 
     def fits(self, text: str) -> bool:
@@ -121,8 +125,10 @@ class Embedder:
         whole = self._tokenizer.encode(text)
         if not whole.overflowing:
             return self._features(whole, 0)
-        pieces = self._cut(text, whole)
-        return [part for a, b in pieces for part in self._features(self._tokenizer.encode(text[a:b]), a)]
+        found: list[_Features] = []
+        for start, end in self._cut(text, whole):
+            found += self._features(self._tokenizer.encode(text[start:end]), start)
+        return found
 
     def _pieces(self, text: str) -> list[tuple[int, int]]:
         """Cut a text into the fewest pieces that fit a window, about equally long, between words if possible."""
@@ -148,14 +154,14 @@ class Embedder:
             encoded: the tokenized text.
             base: where the text begins in the whole text, in characters.
         """
-        return [
-            (
-                {name: getattr(window, attribute) for name, attribute in self._names},
-                [(start + base, end + base) if end > start else (0, 0) for start, end in window.offsets],
-            )
-            for window in (encoded, *encoded.overflowing)
-            if any(end > start for start, end in window.offsets)
-        ]
+        found: list[_Features] = []
+        for window in (encoded, *encoded.overflowing):
+            # Special tokens are not in the text: their place is empty.
+            places = [(start + base, end + base) if end > start else (0, 0) for start, end in window.offsets]
+            if any(end for _, end in places):
+                inputs = {name: getattr(window, attribute) for name, attribute in self._names}
+                found.append((inputs, places))
+        return found
 
     def _forward(self, features: dict[str, list[int]], offsets: list[tuple[int, int]]) -> _Window:
         return self._forward_all([features], [offsets])[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -128,8 +128,13 @@ def _resolve_exporters(
 
 def _resolve_judge(given: object, settings: Settings, plain: Mapping[str, Any]) -> Judge | None:
     wanted = settings.judge if given is None else given
-    if wanted is not None:
-        return within_budget(resolve_judge(wanted, **settings.judge_options), settings)
+    if wanted is None:
+        _check_no_judge_options(plain)
+        return None
+    return within_budget(resolve_judge(wanted, **settings.judge_options), settings)
+
+
+def _check_no_judge_options(plain: Mapping[str, Any]) -> None:
     # A rate by metric names may be for local metrics; a single rate is for judge metrics only.
     is_single_rate = isinstance(plain.get("judge_sample_rate"), (int, float))
     if plain.get("judge_options") or plain.get("judge_budget") or is_single_rate:
@@ -137,12 +142,13 @@ def _resolve_judge(given: object, settings: Settings, plain: Mapping[str, Any]) 
             "judge_options, judge_budget and judge_sample_rate need a judge: pass judge=, such as 'openai:gpt-5-mini', "
             "or omit them"
         )
-    return None
 
 
 def within_budget(judge: Judge, settings: Settings) -> Judge:
     """Return the judge with the budget of the settings; the judge itself if they set none."""
-    return with_budget(judge, settings.judge_budget, _budget_store(settings)) if settings.judge_budget else judge
+    if not settings.judge_budget:
+        return judge
+    return with_budget(judge, settings.judge_budget, _budget_store(settings))
 
 
 def _budget_store(settings: Settings) -> str:
@@ -162,15 +168,12 @@ def resolve_metrics(given: Iterable[AnyMetric] | None, judge: Judge | None, sett
         ConfigurationError: a name is unknown, two metrics compute the same score, a metric needs a judge and there is
             none, or there is a judge and no metric needs it.
     """
-    # Defaults adapt to the judge. Metrics that the user names do not: a missing judge is an error then.
     if given is None:
-        kinds = [kind for kind in REGISTRY.builtin().values() if kind.default]
-        defaults = [kind.from_settings(settings) for kind in kinds]
-        return [metric for metric in defaults if judge is not None or not metric.asks_judge]
-    made = [REGISTRY.create(item, make=lambda kind: kind.from_settings(settings)) for item in given]
+        return _default_metrics(judge, settings)
     # The same metric twice, for example by name and as a class, is computed once: the first one.
     unique: dict[tuple[type[Metric], str], Metric] = {}
-    for metric in made:
+    for item in given:
+        metric = REGISTRY.create(item, make=lambda kind: kind.from_settings(settings))
         unique.setdefault((type(metric), metric.name), metric)
     metrics = list(unique.values())
     _check_scores(metrics)
@@ -178,24 +181,39 @@ def resolve_metrics(given: Iterable[AnyMetric] | None, judge: Judge | None, sett
     return metrics
 
 
+def _default_metrics(judge: Judge | None, settings: Settings) -> list[Metric]:
+    """Return the defaults that can run. Metrics that the user names are not chosen like this: they need their judge."""
+    kinds = [kind for kind in REGISTRY.builtin().values() if kind.default]
+    defaults = [kind.from_settings(settings) for kind in kinds]
+    if judge is not None:
+        return defaults
+    return [metric for metric in defaults if not metric.asks_judge]
+
+
 def _check_scores(metrics: Iterable[Metric]) -> None:
     owners: dict[str, Metric] = {}
-    pairs = [(definition.name, metric) for metric in metrics for definition in metric.scores]
-    for name, metric in pairs:
-        # Two values under one name could not be told apart in any backend.
-        other = owners.setdefault(name, metric)
-        if other is not metric:
-            raise ConfigurationError(f"two metrics compute a score {name!r}: {other!r} and {metric!r}")
+    for metric in metrics:
+        for definition in metric.scores:
+            other = owners.setdefault(definition.name, metric)
+            # Two values under one name could not be told apart in any backend.
+            if other is not metric:
+                raise ConfigurationError(f"two metrics compute a score {definition.name!r}: {other!r} and {metric!r}")
 
 
 def _check_judge(metrics: Iterable[Metric], judge: Judge | None) -> None:
     asking = [metric.name for metric in metrics if metric.asks_judge]
-    if asking and judge is None:
-        need = "needs" if len(asking) == 1 else "need"
-        raise ConfigurationError(f"{', '.join(asking)} {need} a judge: name one (judge), such as 'openai:gpt-5-mini'")
+    if judge is None:
+        _check_without_judge(asking)
     # A judge that is never asked usually means that a metric was forgotten.
-    if judge is not None and not asking:
+    elif not asking:
         raise ConfigurationError("a judge is given, but no metric asks it: add 'trace' to metrics, or omit the judge")
+
+
+def _check_without_judge(asking: Sequence[str]) -> None:
+    if not asking:
+        return
+    need = "needs" if len(asking) == 1 else "need"
+    raise ConfigurationError(f"{', '.join(asking)} {need} a judge: name one (judge), such as 'openai:gpt-5-mini'")
 
 
 def resolve_thresholds(metrics: Iterable[Metric], settings: Settings, *, own: bool) -> Thresholds:

@@ -166,11 +166,16 @@ def _days_and_year(text: str, start: int, end: int) -> tuple[list[int], int | No
     """Return the days before or after a month at a position, and the year after it."""
     before = _DAYS_BEFORE.search(text[max(0, start - _WINDOW) : start])
     # "5 March 7" has one day: what follows the month then is not its day.
-    after = (_ONLY_YEAR if before else _DAYS_BEHIND).match(text, end, end + _WINDOW)
-    groups = {**(after.groupdict() if after else {}), **(before.groupdict() if before else {})}
+    pattern = _ONLY_YEAR if before else _DAYS_BEHIND
+    after = pattern.match(text, end, end + _WINDOW)
+    groups = _groups(after) | _groups(before)
     names = _DAY_NAME.findall(groups.get("days") or "")
     days = [day for day in map(_day_number, names) if _is_valid(1, day)]
     return days, _integer(groups.get("year"))
+
+
+def _groups(found: re.Match[str] | None) -> dict[str, str | None]:
+    return {} if found is None else found.groupdict()
 
 
 def month_number(text: str) -> int | None:
@@ -181,7 +186,10 @@ def month_number(text: str) -> int | None:
 
 def _is_month_name(found: re.Match[str]) -> bool:
     name: str | None = found["full"]
-    return name is not None and (name[0].isupper() or name.casefold() not in _ALSO_VERBS)
+    # A short form such as "mar" may be a part of something else.
+    if name is None:
+        return False
+    return name[0].isupper() or name.casefold() not in _ALSO_VERBS
 
 
 def _day_number(name: str) -> int:

@@ -29,6 +29,9 @@ _BUNDLED = ("cl100k_base", "o200k_base")
 _URL = "https://openaipublic.blob.core.windows.net/encodings/{name}.tiktoken"
 """The URL of tiktoken's ranks. tiktoken caches them in files named by the URL's SHA-1."""
 
+_CACHE_VARIABLES = frozenset({"TIKTOKEN_CACHE_DIR", "DATA_GYM_CACHE_DIR"})
+"""Where tiktoken looks for its cache."""
+
 # Seconds. A first use downloads the ranks.
 _TIMEOUT = 60.0
 _PIECE = 100_000
@@ -72,17 +75,20 @@ def with_estimated_usage(turn: Turn, *, wait: bool = False) -> Turn:
         turn: the turn.
         wait: wait for the encoding if it is still loading. Not for a request's thread.
     """
-    if not any(_lacks_usage(step) for step in turn.steps):
+    if not any(map(_lacks_usage, turn.steps)):
         return turn
     steps = tuple(_with_usage(step, wait) if _lacks_usage(step) else step for step in turn.steps)
-    return turn.model_copy(update={"steps": steps, "usage": Usage.sum(step.usage for step in steps)})
+    usage = Usage.sum(step.usage for step in steps)
+    return turn.model_copy(update={"steps": steps, "usage": usage})
 
 
 def _lacks_usage(step: Step) -> bool:
     """Return True if a model call needs an estimate. A call that failed before it wrote anything used no tokens."""
     if step.kind != "llm" or step.usage is not None:
         return False
-    return bool(step.output) or (step.error is None and bool(step.messages))
+    if step.output:
+        return True
+    return step.error is None and bool(step.messages)
 
 
 def _with_usage(step: Step, wait: bool) -> Step:
@@ -128,8 +134,10 @@ def _provide_ranks(name: str) -> None:
     The environment variable for tiktoken's cache is not changed, not even for a moment: the whole process would see
     it, and LlamaIndex sets and deletes it itself.
     """
-    directory = _llama_index_ranks() if name in _BUNDLED else None
-    if directory is None or "TIKTOKEN_CACHE_DIR" in os.environ or "DATA_GYM_CACHE_DIR" in os.environ:
+    if name not in _BUNDLED or not _CACHE_VARIABLES.isdisjoint(os.environ):
+        return
+    directory = _llama_index_ranks()
+    if directory is None:
         return
     file_name = hashlib.sha1(_URL.format(name=name).encode(), usedforsecurity=False).hexdigest()
     cache = Path(tempfile.gettempdir(), "data-gym-cache")
@@ -150,6 +158,7 @@ def _provide_ranks(name: str) -> None:
 def _llama_index_ranks() -> Path | None:
     # Found without importing LlamaIndex, which takes seconds. It is a namespace package with several folders.
     spec = find_spec("llama_index")
-    roots = (spec.submodule_search_locations if spec else None) or []
-    folders = [Path(root) / "core" / "_static" / "tiktoken_cache" for root in roots]
+    if spec is None:
+        return None
+    folders = [Path(root, "core", "_static", "tiktoken_cache") for root in spec.submodule_search_locations or ()]
     return next(filter(Path.is_dir, folders), None)

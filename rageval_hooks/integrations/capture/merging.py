@@ -218,7 +218,9 @@ def _better_marked(passage: Passage, again: Passage) -> Passage:
     """Return the copy of a passage that shows more of it in the prompt."""
     if passage.prompt_share is None:
         return again  # no prompt was known before
-    return again if (again.prompt_share or 0.0) > passage.prompt_share else passage
+    if again.prompt_share is not None and again.prompt_share > passage.prompt_share:
+        return again
+    return passage
 
 
 def _merged_queries(turn: Turn, inner: Turn) -> tuple[str, ...]:
@@ -241,10 +243,16 @@ def _merged_timing(turn: Turn, inner: Turn, steps: Sequence[Step], answered: boo
         steps: the steps of both.
         answered: True if the outer framework called the model that answered.
     """
-    if turn.timing is None:
+    outer = turn.timing
+    if outer is None:
         return None
-    first_token = turn.timing.time_to_first_token
-    if not answered and inner.timing is not None and inner.timing.time_to_first_token is not None:
-        before_inner = (inner.timing.started_at - turn.timing.started_at) / 1e9
-        first_token = before_inner + inner.timing.time_to_first_token
-    return turn.timing.model_copy(update={**busy_times(steps), "time_to_first_token": first_token})
+    first_token = outer.time_to_first_token if answered else _inner_first_token(outer, inner.timing)
+    return outer.model_copy(update={**busy_times(steps), "time_to_first_token": first_token})
+
+
+def _inner_first_token(outer: Timing, inner: Timing | None) -> float | None:
+    """Return the seconds from the start of the outer turn to the first token of the inner one."""
+    if inner is None or inner.time_to_first_token is None:
+        return outer.time_to_first_token
+    before_inner = (inner.started_at - outer.started_at) / 1e9
+    return before_inner + inner.time_to_first_token

@@ -98,14 +98,17 @@ def _passages_of(metric: Metric, turn: Turn) -> Sequence[Passage]:
 
 def _is_missing(turn: Turn, field: Field) -> bool:
     value = getattr(turn, field)
-    # Blank text is no text; passages and times have no strip().
-    return not (value.strip() if isinstance(value, str) else value)
+    # Blank text is no text.
+    if isinstance(value, str):
+        value = value.strip()
+    return not value
 
 
 def _why_missing(turn: Turn, field: Field) -> str:
     reason = MISSING[field]
     if field == "response" and turn.status != "ok":
-        return f"{reason}: it ended with {turn.error.type if turn.error else turn.status}"
+        ended_with = turn.error.type if turn.error else turn.status
+        return f"{reason}: it ended with {ended_with}"
     if field == "passages" and turn.first_half_missing:
         return f"{reason}: the part of it before the interrupt is not known"
     return reason

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -48,21 +48,29 @@ def _sum_of_costs(judgements: Sequence[AnyJudgement]) -> float | None:
     costs = [judgement.cost for judgement in judgements]
     known = [cost for cost in costs if cost is not None]
     # The sum of the known ones would look like the whole.
-    return sum(known) if len(known) == len(costs) else None
+    if len(known) < len(costs):
+        return None
+    return sum(known)
 
 
 def wasted(error: JudgeError) -> list[AnyJudgement]:
     """Return what a failed call has cost, as an answer without a value; empty if it got no reply at all."""
     details = error.details
-    read, written, cost = (details.get(name) for name in ("input_tokens", "output_tokens", "cost"))
-    if read is None and cost is None and not details.get("replies"):
+    usage, cost = _wasted_usage(details), details.get("cost")
+    has_cost = cost is not None or details.get("input_tokens") is not None
+    # A reply without a count of its tokens has cost something too.
+    if not has_cost and not details.get("replies"):
         return []
-    usage = None
-    if read is not None and written is not None:
-        usage = Usage(input_tokens=read, output_tokens=written, cache_read_tokens=details.get("cached_tokens"))
     nothing = cast("BaseModel", None)
     model, attempts = str(details.get("model", "")), details.get("attempts", 1)
     return [Judgement(value=nothing, model=model, usage=usage, cost=cost, attempts=attempts)]
+
+
+def _wasted_usage(details: Mapping[str, Any]) -> Usage | None:
+    read, written = details.get("input_tokens"), details.get("output_tokens")
+    if read is None or written is None:
+        return None
+    return Usage(input_tokens=read, output_tokens=written, cache_read_tokens=details.get("cached_tokens"))
 
 
 def with_spending(failed: Failed, calls: Sequence[AnyJudgement]) -> Failed:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from rageval_hooks.errors import ModelUnavailableError
 from rageval_hooks.models.grounding.templates import FACTCG, HHEM, LETTUCEDETECT, MINICHECK, PAIR
+from rageval_hooks.runtime.narrowing import mapping_or_empty
 
 __all__ = ["Family", "Layout", "read_config", "read_layout", "unavailable"]
 
@@ -93,13 +95,12 @@ def read_layout(config: Mapping[str, Any], name: str, template: str) -> Layout:
 
 
 def _family(config: Mapping[str, Any], name: str) -> Family:
-    classes = [str(item) for item in config.get("architectures") or ()]
+    classes = list(map(str, config.get("architectures") or ()))
     if _HHEM_CLASS in classes:
         return "hhem"
-    for item in classes:
-        for ending, family in _FAMILIES.items():
-            if item.endswith(ending):
-                return family
+    for item, (ending, family) in product(classes, _FAMILIES.items()):
+        if item.endswith(ending):
+            return family
     raise unavailable(
         f"{name} has the architecture {', '.join(classes) or 'unknown'}. A grounding model classifies tokens or pairs "
         "of texts: …ForTokenClassification or …ForSequenceClassification in config.json"
@@ -123,8 +124,11 @@ def _check_template(template: str, family: Family, name: str) -> None:
             f"{name} writes text. The only such model that can be used is MiniCheck-Flan-T5: if {name} is one, set "
             f"models={{'grounding_template': '{MINICHECK}'}}"
         )
-    if (family == "tokens") != (template == LETTUCEDETECT) or (family == "hhem") != (template == HHEM):
-        raise unavailable(f"{name}: grounding_template={template!r} does not fit its architecture: leave it out")
+    # These two families have one template each, which no other family can use.
+    only = {"tokens": LETTUCEDETECT, "hhem": HHEM}
+    is_wrong = template != only[family] if family in only else template in only.values()
+    if is_wrong:
+        raise unavailable(f"{name}: grounding_template={template!r} does not fit its architecture: omit it")
 
 
 def _index(config: Mapping[str, Any], name: str, family: Family, template: str) -> int:
@@ -141,15 +145,15 @@ def _index(config: Mapping[str, Any], name: str, family: Family, template: str) 
     index = _named(labels, wanted)
     if index is None and family == "tokens":
         index = _opposite(labels, _SUPPORTED)
+    if index is not None:
+        return index
     # LettuceDetect, MiniCheck and FactCG do not name their two labels: 1 is *unsupported* and *supported*.
-    if index is None and template != PAIR and _are_unnamed(labels):
-        index = 1
-    if index is None:
-        raise unavailable(
-            f"{name} has the labels {', '.join(labels.values())}, of which none is known to mean {wanted[0]!r}: "
-            f"write id2label in its config.json, with {wanted[0]!r} for that label"
-        )
-    return index
+    if template != PAIR and _are_unnamed(labels):
+        return 1
+    raise unavailable(
+        f"{name} has the labels {', '.join(labels.values())}, of which none is known to mean {wanted[0]!r}: "
+        f"write id2label in its config.json, with {wanted[0]!r} for that label"
+    )
 
 
 def _named(labels: Mapping[int, str], names: Sequence[str]) -> int | None:
@@ -161,16 +165,18 @@ def _named(labels: Mapping[int, str], names: Sequence[str]) -> int | None:
 def _opposite(labels: Mapping[int, str], names: Sequence[str]) -> int | None:
     """Return the other one of two outputs, of which one has one of several names."""
     named = _named(labels, names)
-    return None if named is None or len(labels) != 2 else 1 - named
+    if named is None or len(labels) != 2:
+        return None
+    return 1 - named
 
 
 def _labels(config: Mapping[str, Any]) -> dict[int, str]:
     """Return the label of each output, in lower case. Without any, transformers has two: LABEL_0 and LABEL_1."""
-    by_index = config.get("id2label")
-    if isinstance(by_index, Mapping) and by_index:
+    by_index = mapping_or_empty(config.get("id2label"))
+    if by_index:
         return {int(index): _flat(label) for index, label in by_index.items()}
-    by_name = config.get("label2id")
-    if isinstance(by_name, Mapping) and by_name:
+    by_name = mapping_or_empty(config.get("label2id"))
+    if by_name:
         return {int(index): _flat(label) for label, index in by_name.items()}
     count = int(config.get("num_labels") or 2)
     return {index: f"label_{index}" for index in range(count)}
@@ -190,4 +196,6 @@ def _positions(config: Mapping[str, Any]) -> int | None:
     count = config.get("max_position_embeddings")
     if not isinstance(count, int) or config.get("position_biased_input") is False:
         return None
-    return count - 2 if config.get("model_type") in _ABSOLUTE_OFFSET else count
+    if config.get("model_type") in _ABSOLUTE_OFFSET:
+        return count - 2
+    return count

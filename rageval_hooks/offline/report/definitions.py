@@ -74,7 +74,9 @@ def needs_answer(metric: str | None) -> bool:
 
 def is_worse(change: float, direction: Direction) -> bool:
     """Return True if a change of a score is a change for the worse."""
-    return change < 0 if direction == "higher" else change > 0
+    if direction == "lower":
+        return change > 0
+    return change < 0
 
 
 @cache
@@ -102,5 +104,7 @@ def _installed(metric: str | None) -> Metric | None:
 @cache
 def _builtin() -> dict[str, tuple[str, ScoreDefinition]]:
     """Return the built-in scores: name → (metric, definition)."""
-    metrics = REGISTRY.builtin().items()
-    return {definition.name: (name, definition) for name, metric in metrics for definition in metric.scores}
+    found: dict[str, tuple[str, ScoreDefinition]] = {}
+    for name, metric in REGISTRY.builtin().items():
+        found.update((definition.name, (name, definition)) for definition in metric.scores)
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from rageval_hooks.integrations.capture.parameters import public_parameters
@@ -29,7 +30,8 @@ def parameters_of(call: Run) -> Mapping[str, Any]:
 def tools_of(call: Run) -> Sequence[str]:
     """Return the tools that a model could call, each as JSON: {"type": "function", "function": {"name": "search"}}."""
     parameters = detail_of(call, "invocation_params") or {}
-    return tuple(as_json(tool) for name in _TOOL_PARAMETERS for tool in parameters.get(name) or ())
+    tools = chain.from_iterable(parameters.get(name) or () for name in _TOOL_PARAMETERS)
+    return tuple(map(as_json, tools))
 
 
 def tool_call(call: Mapping[str, Any]) -> ToolCall:
@@ -45,13 +47,22 @@ def finish_reason_in(reported: Any) -> str | None:
 @or_else(None)
 def template_of(call: Run, runs: Sequence[Run]) -> PromptTemplate | None:
     """Return the template of a model's prompt: that of the last prompt template in the same sequence before it."""
+    sequence = call.parent
+    if sequence is None:
+        return None
     for run in reversed(runs):
-        is_before = run.parent is call.parent and run.started_at <= call.started_at
-        if run.kind != "prompt" or not is_before or run.parent is None:
-            continue
-        text = "\n\n".join(_template_texts(detail_of(run, "template")))
-        return PromptTemplate(text=text, variables=_variables(run.input)) if text else None
+        is_before = run.parent is sequence and run.started_at <= call.started_at
+        if run.kind == "prompt" and is_before:
+            return _template_of_prompt(run)
     return None
+
+
+def _template_of_prompt(run: Run) -> PromptTemplate | None:
+    text = "\n\n".join(_template_texts(detail_of(run, "template")))
+    # A prompt of placeholders only has no text.
+    if not text:
+        return None
+    return PromptTemplate(text=text, variables=_variables(run.input))
 
 
 def _variables(given: Any) -> dict[str, str]:

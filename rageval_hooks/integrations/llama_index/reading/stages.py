@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from rageval_hooks.integrations.capture.run_facts import detail_of, of_kind, outside
 from rageval_hooks.integrations.capture.runs import Run
@@ -79,7 +80,7 @@ class _WayOfNodes:
     def nodes(self) -> Snapshot:
         """The nodes of all stages; those that no retriever found only if nothing was retrieved."""
         stages = self._stages or self._given
-        return tuple(node for stage in stages for node in stage.nodes)
+        return tuple(chain.from_iterable(stage.nodes for stage in stages))
 
     def repeat(self, run: Run) -> None:
         """Note a retriever that found known texts under new ids."""

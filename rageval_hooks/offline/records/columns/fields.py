@@ -77,9 +77,12 @@ def take_fields(row: Mapping[str, Any], mapping: ColumnMap | None = None) -> Fie
 def _note_unused(row: Mapping[str, Any], found: Fields) -> None:
     """Note the columns that no field took, and those that a field might have taken instead."""
     used = set(found.columns.values()) & row.keys()
-    # A column that another field takes is no alternative.
-    found.others = {name: [one for one in others if one not in used] for name, others in found.others.items()}
-    found.rest = {column: row[column] for column in row if column not in used and is_present(row[column])}
+    for name, others in found.others.items():
+        # A column that another field takes is no alternative.
+        found.others[name] = [column for column in others if column not in used]
+    for column, value in row.items():
+        if column not in used and is_present(value):
+            found.rest[column] = value
 
 
 def _take(name: str, plan: ColumnPlan, row: Mapping[str, Any], found: Fields) -> None:
@@ -131,13 +134,12 @@ def _take_from_container(name: str, plan: ColumnPlan, row: Mapping[str, Any], fo
     """Take a field from an object such as ``{"question": ...}``, or from a list of chat messages."""
     for column in plan.containers.get(name, ()):
         value = unpacked(row[column])
-        text = chat_text(value, _ROLES.get(name, "")) if isinstance(value, list) else ""
-        if text:
-            found.take(name, column, text)
+        if isinstance(value, Mapping) and (inner := _inner(name, value)) is not None:
+            key, part = inner
+            found.take(name, f"{column}.{key}", part)
             return True
-        inner = _inner(name, value) if isinstance(value, Mapping) else None
-        if inner is not None:
-            found.take(name, f"{column}.{inner[0]}", inner[1])
+        if isinstance(value, list) and (text := chat_text(value, _ROLES.get(name, ""))):
+            found.take(name, column, text)
             return True
     return False
 
@@ -161,7 +163,7 @@ def _only_text(value: Mapping[str, Any]) -> tuple[str, str] | None:
     if len(value) != 1:
         return None
     [(key, text)] = value.items()
-    if not isinstance(text, str) or not text.strip():
+    if not text_or_empty(text).strip():
         return None
     return key, text
 

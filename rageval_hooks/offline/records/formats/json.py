@@ -76,10 +76,10 @@ def rows_of_document(document: Any) -> list[Any]:
 
 def _from_split_frame(document: Mapping[str, Any]) -> list[Any]:
     """Return the rows of ``{"columns": [...], "data": [[...]]}``, as pandas ``orient="split"`` and MLflow write it."""
-    columns, data = items_or_empty(document.get("columns")), items_or_empty(document.get("data"))
-    if not columns or not _all_are(list, data) or _lengths(data) != {len(columns)}:
+    names = list(map(str, items_or_empty(document.get("columns"))))
+    data = items_or_empty(document.get("data"))
+    if not names or not _all_are(list, data) or _lengths(data) != {len(names)}:
         return []
-    names = list(map(str, columns))
     return [dict(zip(names, row, strict=True)) for row in data]
 
 
@@ -103,7 +103,8 @@ def _from_indexed_columns(document: Mapping[str, Any]) -> list[Any]:
         return []
     if any(list(column) != index for column in columns):
         return []
-    return [{name: column[key] for name, column in document.items()} for key in index]
+    rows = zip(*(column.values() for column in columns), strict=True)
+    return [dict(zip(document, row, strict=True)) for row in rows]
 
 
 def _wrapped_rows(document: Mapping[str, Any], depth: int = 1) -> list[Any]:

@@ -102,20 +102,24 @@ def read_documents(paths: Iterable[Path], *, exclude: Iterable[Path] = (), encod
         if path.is_file():
             _read(path, path.name, library, encoding)
             continue
-        files = [file for file in _files(path) if file.resolve() not in others]
-        for file in files:
-            name = file.relative_to(path).as_posix()
-            # A link could lead to a key or to another user's files, whose text would be sent to the judge.
-            if not file.resolve().is_relative_to(path.resolve()):
-                library.skipped.append(Problem(name, "a symbolic link out of the folder is not followed"))
-                continue
-            # Folders hold files of other kinds. A file that the user named is a problem if it cannot be read.
-            if inner_suffix(file) in _readers():
-                _read(file, name, library, encoding)
-            else:
-                suffix = inner_suffix(file) or "a file without a suffix"
-                library.skipped.append(Problem(name, f"{suffix} is not read"))
+        for file in _files(path):
+            if file.resolve() not in others:
+                _read_in_folder(file, path, library, encoding)
     return library
+
+
+def _read_in_folder(file: Path, folder: Path, library: Library, encoding: str | None) -> None:
+    name = file.relative_to(folder).as_posix()
+    # A link could lead to a key or to another user's files, whose text would be sent to the judge.
+    if not file.resolve().is_relative_to(folder.resolve()):
+        library.skipped.append(Problem(name, "a symbolic link out of the folder is not followed"))
+        return
+    # Folders hold files of other kinds. A file that the user named is a problem if it cannot be read.
+    if inner_suffix(file) in _readers():
+        _read(file, name, library, encoding)
+    else:
+        suffix = inner_suffix(file) or "a file without a suffix"
+        library.skipped.append(Problem(name, f"{suffix} is not read"))
 
 
 def _files(folder: Path) -> Iterator[Path]:
