@@ -42,7 +42,7 @@ class Message(Data):
 
 
 class PromptTemplate(Data):
-    """What a prompt was made of.
+    """The template of a prompt.
 
     Attributes:
         text: the template, with the names of its variables.

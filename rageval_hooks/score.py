@@ -18,7 +18,7 @@ Stage = Literal["inline", "background"]
 
 
 class Target(Data):
-    """What a score is about.
+    """The object of a score: the turn, a passage or a sentence.
 
     Attributes:
         kind: the whole turn, one of its passages, or a sentence of its response.

@@ -162,7 +162,7 @@ class _Run:
 
     @property
     def _work(self) -> Mapping[str, Any]:
-        """What decides on the answers, by the names that a user knows."""
+        """The options that change the answers, by the names that a user knows."""
         options = self._options
         data = file_hash(options.data)
         return {"command": "run", "app": options.app, "data": data, "input_key": options.input_key}

@@ -27,7 +27,7 @@ _SUFFIXES = (".png", ".svg")
 
 
 class Plots(StrEnum):
-    """What is plotted."""
+    """The plots to draw."""
 
     all = "all"
     scores = "scores"

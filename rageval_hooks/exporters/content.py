@@ -34,7 +34,7 @@ _PLUMBING = frozenset[StepKind]({"chain", "agent", "prompt", "parser"})
 
 
 class ContentPolicy(Data):
-    """What may be shown; everything by default, as OpenInference has it.
+    """The texts that may be shown; all of them by default, as in OpenInference.
 
     Attributes:
         inputs: questions, tool arguments, retrieval queries.

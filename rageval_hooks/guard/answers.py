@@ -117,7 +117,7 @@ _ONCE: Final[Mapping[str, Any]] = {
     "invalid_tool_calls": [],
     "chunk_position": None,
 }
-"""What a chunk of a message has besides its text. Chunks are added up, so only one of two parts may have it."""
+"""The fields of a message's chunk besides its text. Chunks are added up, so only one of two parts may have it."""
 
 
 def split_chunk(chunk: Any, keys: Sequence[str], at: int) -> tuple[list[Any], Any]:

@@ -1,4 +1,4 @@
-"""What a guard decided about one answer."""
+"""A guard's decision about one answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BLOCKING: frozenset[Action] = frozenset(("replaced", "raised", "regenerated"))
 
 
 class GuardDecision(Data):
-    """What a guard found out about an answer, and what it did.
+    """A guard's verdict on an answer, and its action.
 
     Attributes:
         verdict: ``supported`` and ``unsupported`` by the scores; ``refusal`` if the answer declines to answer, and

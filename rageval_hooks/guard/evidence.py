@@ -1,4 +1,4 @@
-"""What a guard checks: an answer, and the passages that it was written from."""
+"""The input of a guard's check: an answer, and the passages that it was written from."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Evidence", "passages_under", "privacy_of", "read_passages"]
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """What is known about an answer when it is checked.
+    """The facts about an answer when it is checked.
 
     Attributes:
         question: the user's question, if the caller knows it.

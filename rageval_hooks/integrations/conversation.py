@@ -12,7 +12,7 @@ from rageval_hooks.turn import Passage, Turn
 __all__ = ["Context", "turns_from_conversation"]
 
 Context = Sequence[PassageLike]
-"""What was retrieved for one answer: texts, passages, mappings with ``text``, documents or nodes."""
+"""The documents that were retrieved for one answer: texts, passages, mappings with ``text``, documents or nodes."""
 
 _USER = frozenset({"user", "human", "customer"})
 _ASSISTANT = frozenset({"assistant", "ai", "bot", "chatbot", "ai/chatbot", "model", "system/ai"})

@@ -1,4 +1,4 @@
-"""What the offline commands need of a framework. Each integration provides it in its module ``offline``."""
+"""The support for a framework in the offline commands. Each integration provides it in its module ``offline``."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ StoredItem = tuple[str | None, Any]
 
 
 class OfflineSupport(ABC):
-    """What the commands ``run`` and ``generate`` need of a framework.
+    """The support for a framework in the commands ``run`` and ``generate``.
 
     The module ``offline`` of an integration has an instance in the variable ``support``.
     """
 
     app_kind: ClassVar[str]
-    """What messages call an application of the framework: ``a query engine of LlamaIndex``."""
+    """The name of an application of the framework in messages: ``a query engine of LlamaIndex``."""
 
     @abstractmethod
     def capturing(self, pipeline: Pipeline) -> AbstractContextManager[Callable[[], None]]:

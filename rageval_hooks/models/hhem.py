@@ -143,8 +143,8 @@ def load_hhem(settings: ModelSettings) -> Hhem:
             # The hub cache finds a model by this file the next time.
             hub_file(path, "config.json", True)
             path = os.path.dirname(hub_file(path, _WEIGHTS, True) or "")
-        beside = os.path.join(path, _TOKENIZER)
-        found = beside if os.path.isfile(beside) else hub_file(FOUNDATION, _TOKENIZER, settings.download)
+        local_file = os.path.join(path, _TOKENIZER)
+        found = local_file if os.path.isfile(local_file) else hub_file(FOUNDATION, _TOKENIZER, settings.download)
         if found is None:
             raise ModelUnavailableError(
                 "hhem",

@@ -154,7 +154,7 @@ class TurnSelector:
 
 
 class _ProviderView:
-    """What a new turn needs from a tracer provider, looked up once.
+    """The parts of a tracer provider that a new turn needs, looked up once.
 
     Args:
         provider: the provider.

@@ -1,4 +1,4 @@
-"""What leaves the process: texts redacted, metadata filtered, ids hashed. Scores are computed before that."""
+"""Prepares what leaves the process: texts redacted, metadata filtered, ids hashed. Scores are computed before that."""
 
 from __future__ import annotations
 

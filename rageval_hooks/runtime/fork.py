@@ -1,4 +1,4 @@
-"""What happens when a process forks: its threads are gone in the child, and locks that they held stay locked."""
+"""After a fork, the child has no threads but its own, and locks that other threads held stay locked."""
 
 from __future__ import annotations
 

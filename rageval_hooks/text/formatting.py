@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 MISSING = "–"
-"""What a table shows where there is no number."""
+"""Shown in a table in place of a missing number."""
 
 # Control characters that move a cursor or break a file, such as "\x1b" (escape) and "\x9b"; lone surrogates such as
 # "\ud800"; the non-characters "\ufffe" and "\uffff"; and those that reverse the order of a text, so that it seems to

@@ -79,7 +79,7 @@ class _Number(NamedTuple):
     readings: tuple[str, ...]
     spelled: bool
     parts: tuple[str, ...] = ()
-    """What a text with this number also supports: its digits without the magnitude, the hour of a time."""
+    """Other numbers that a text with this number supports: its digits without the magnitude, the hour of a time."""
 
 
 def is_ordinal(text: str) -> bool:

@@ -199,7 +199,7 @@ def test_quotations_and_reasoning_are_not_answers(server: JudgeServer, content: 
 
 @pytest.mark.parametrize("structured", ["json_schema", "json_object"])
 def test_a_refusal_that_quotes_is_no_answer_of_a_server_that_enforces(server: JudgeServer, structured: str) -> None:
-    """However often one text brings it about, beside many that do not."""
+    """Repeated failures on one text do not switch the mode, if many other answers were fine."""
     server.otherwise(answer(GOOD))
     judge = judge_of(server, structured=structured)
     for _ in range(30):

@@ -132,7 +132,7 @@ def listing(package: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> L
 
 
 def test_they_run_like_the_built_in_ones(package: Path) -> None:
-    """By the name that their package has published, or by where they are; beside built-in ones."""
+    """By the name that their package publishes, or by their module and name, together with built-in metrics."""
     found = evaluated(package, "shouting", "words", "their_metrics:politeness", "their_metrics:Polite", "tokens")
 
     assert found["shouting"]["value"] == pytest.approx(7 / 13)

@@ -91,7 +91,7 @@ class Measured:
 
 @dataclass(kw_only=True)
 class Result:
-    """What was found out about one model.
+    """The measurements of one model.
 
     Attributes:
         role: its role.

@@ -1,4 +1,4 @@
-"""What exporters to score APIs share: a base class, HTTP, and a queue with batching, retries and counted losses."""
+"""Shared by exporters to score APIs: a base class, HTTP, and a queue with batching, retries and counted losses."""
 
 from rageval_hooks.exporters.delivery.destination import (
     Destination,

@@ -32,7 +32,7 @@ _FAULTY_DATA = frozenset({400, 409, 413, 415, 422})
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a server answered.
+    """The answer of a server.
 
     Attributes:
         status: the HTTP status.
@@ -57,7 +57,7 @@ class Answer:
         return self.content.decode(errors="replace") if self.content_type.startswith("text/plain") else ""
 
     def json(self) -> Any:
-        """Return what the body says as JSON; None if it is something else."""
+        """Return the body as JSON; None if it is something else."""
         try:
             return json.loads(self.content)
         except ValueError:

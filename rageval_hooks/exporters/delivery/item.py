@@ -1,4 +1,4 @@
-"""What the delivery queue carries."""
+"""The items that the delivery queue carries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all exporters to score APIs can be given, and how they read and keep credentials."""
+"""The options of all exporters to score APIs, and how they read and keep credentials."""
 
 from __future__ import annotations
 

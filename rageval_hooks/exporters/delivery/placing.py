@@ -59,7 +59,7 @@ def place_results(
 
 
 def score_details(score: Score) -> dict[str, Any]:
-    """Return what a score has beside its value and explanation, as JSON-able data."""
+    """Return the other fields of a score, besides its value and explanation, as JSON-able data."""
     details = dict(score.metadata)
     details.update(annotator=score.annotator, version=score.version, probability=score.probability)
     if score.label is not None:

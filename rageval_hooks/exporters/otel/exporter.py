@@ -124,7 +124,7 @@ class OtelExporter(Exporter):
         return _all_done(signal.shutdown(remaining(deadline)) for signal in self._signals)
 
     def stats(self) -> Mapping[str, int]:
-        """Return what became of what our own providers sent; empty for providers of the application.
+        """Return the counts of what our own providers sent; empty for providers of the application.
 
         ``queued``: spans that wait; ``delivered``; ``rejected``: refused by the collector (HTTP 4xx; gRPC does not
         say); ``lost``: the collector could not be reached; ``dropped``: the queue was full. The same for log events

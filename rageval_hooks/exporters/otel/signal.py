@@ -136,7 +136,7 @@ class Signal(ABC, Generic[Provider]):
         return in_time and self._delivered_everything(own)
 
     def stats(self) -> Mapping[str, int]:
-        """Return what became of what our own provider sent; empty for a provider of the application."""
+        """Return the counts of what our own provider sent; empty for a provider of the application."""
         return self._final_stats if self._own is None else self._own.stats()
 
     def _delivered_everything(self, own: OwnProvider[Any]) -> bool:

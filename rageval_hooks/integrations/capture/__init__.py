@@ -1,4 +1,4 @@
-"""What all integrations share: the recorder, merging, passages and the trace context.
+"""Shared by all integrations: the recorder, merging, passages and the trace context.
 
 Import each from its module: ``import rageval_hooks`` needs the passages of ``start_turn`` and must not import the
 recorder with the pipeline behind it.

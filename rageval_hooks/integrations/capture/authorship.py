@@ -32,7 +32,7 @@ _MOST_CALLS = 200
 
 @dataclass(frozen=True, kw_only=True)
 class ModelCall:
-    """What :func:`contributors` needs to know about a model call.
+    """A model call, as :func:`contributors` sees it.
 
     Attributes:
         prompt: all text of the prompt.

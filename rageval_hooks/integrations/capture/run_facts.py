@@ -1,4 +1,4 @@
-"""What all integrations read from runs: details, times, the runs around a run, and what every step and turn has."""
+"""Facts that all integrations read from runs: details, times, enclosing runs, and the fields that all steps share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is recorded of a turn: its runs, the recording that holds them, and the framework that reported them."""
+"""The record of a turn: its runs, the recording that holds them, and the framework that reported them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _no_texts(_: object) -> Sequence[str]:
 
 @dataclass(frozen=True, eq=False)
 class Framework:
-    """What the recorder needs to know about one framework.
+    """A framework, as the recorder sees it.
 
     Attributes:
         name: as shown on the turn.

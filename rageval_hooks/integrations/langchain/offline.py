@@ -1,4 +1,4 @@
-"""What the offline commands need of LangChain: asking runnables, capturing them, and listing vector stores.
+"""LangChain for the offline commands: asking runnables, capturing them, and listing vector stores.
 
 Found by the name of this file. Imported only by commands that capture or read a store.
 """

@@ -1,4 +1,4 @@
-"""What the event for the start of a run says: the name, the enclosing run, details, and the sampling decision."""
+"""Reads the event for the start of a run: the name, the enclosing run, details, and the sampling decision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What LlamaIndex reports in events and not in spans: prompts, streamed text, token counts, and some rerankers."""
+"""Facts that LlamaIndex reports in events, not in spans: prompts, streamed text, token counts, some rerankers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the offline commands need of LlamaIndex: asking query engines, capturing them, and listing indexes.
+"""LlamaIndex for the offline commands: asking query engines, capturing them, and listing indexes.
 
 Found by the name of this file. Imported only by commands that capture or read a store.
 """

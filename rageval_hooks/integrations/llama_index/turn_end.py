@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 StreamKey = tuple[str, Hashable]
-"""What is streamed (``answer``, ``writer`` or ``llm``), and the identity of the stream."""
+"""The source of the stream (``answer``, ``writer`` or ``llm``), and the identity of the stream."""
 
 _MEANINGFUL = frozenset({"query", "chat", "agent", "workflow", "synthesizer", "retriever", "reranker", "llm", "tool"})
 _WRITERS = ("write_response_to_history_thread", "awrite_response_to_history_task")

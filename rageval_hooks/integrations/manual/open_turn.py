@@ -26,7 +26,7 @@ _PASSAGE_FORMS = "a text, a mapping with 'text', a Passage, a document of LangCh
 
 @dataclass(frozen=True, kw_only=True)
 class Given:
-    """What the application says about a turn when it starts.
+    """The application's description of a turn when it starts.
 
     Attributes:
         question: the user's question.

@@ -57,7 +57,7 @@ _ANSWER_WEIGHT = 1 / 8
 
 @dataclass
 class CallContext:
-    """What all calls of one judge share.
+    """The collaborators that all calls of one judge share.
 
     Attributes:
         backend: sends requests.

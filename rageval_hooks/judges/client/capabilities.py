@@ -1,4 +1,4 @@
-"""What a judge's server refuses or ignores, so that each refusal costs one request."""
+"""Remembers what a judge's server refuses or ignores, so that each refusal costs one request."""
 
 from __future__ import annotations
 

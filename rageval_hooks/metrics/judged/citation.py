@@ -43,7 +43,7 @@ Pair = tuple[str, int]
 
 
 class PairSupport(BaseModel):
-    """What the judge says of one pair."""
+    """The judge's verdict on one pair."""
 
     sentence: str = Described(description="key of the answer's sentence")
     passage: int = Described(description="number of the passage that it cites")

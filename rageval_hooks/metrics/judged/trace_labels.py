@@ -22,7 +22,7 @@ _FIXED_SENTENCES: Final = 20
 
 
 class SentenceSupport(BaseModel):
-    """What the judge says of one sentence of the response."""
+    """The judge's verdict on one sentence of the response."""
 
     response_sentence_key: str = Described(description="key of the answer's sentence")
     explanation: str = Described(description="why it is, or is not, fully supported")
@@ -150,7 +150,7 @@ def with_known_keys(labels: TraceLabels, context: Iterable[str], response: Itera
 
 
 def _supported(information: Iterable[SentenceSupport]) -> Mapping[str, bool]:
-    """Return what the judge says of each sentence. If it says it twice, the stricter one holds."""
+    """Return the judge's verdict on each sentence. Of two verdicts on one sentence, the stricter one counts."""
     supported: dict[str, bool] = {}
     for item in information:
         key = item.response_sentence_key

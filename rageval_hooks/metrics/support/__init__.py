@@ -1,1 +1,1 @@
-"""What metrics share: the analysis of a turn, the judged turn, batching, plans and formulas."""
+"""Shared by metrics: the analysis of a turn, the judged turn, batching, plans and formulas."""

@@ -26,7 +26,7 @@ M = TypeVar("M", bound=BaseModel)
 
 @dataclass
 class BatchAnswers(Generic[K, V]):
-    """What the judge has said of the items of a list.
+    """The judge's verdicts on the items of a list.
 
     Attributes:
         values: the value of each item.

@@ -1,4 +1,4 @@
-"""What a score means: its range, its direction, and the threshold of its label."""
+"""Definitions of scores: the range, the direction, and the threshold of the label."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Threshold(Data):
 
 
 class ScoreDefinition(Data):
-    """What one score of a metric means.
+    """The definition of one score of a metric.
 
     Attributes:
         name: the score's name.

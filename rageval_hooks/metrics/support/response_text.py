@@ -60,7 +60,7 @@ class ResponseText:
 
     @cached_property
     def sentence_texts(self) -> list[str]:
-        """What each sentence says; empty for one that only cites."""
+        """The claim of each sentence; empty for one that only cites."""
         return [" ".join(self.blanked[start:end].split()) for start, end in self.sentences]
 
     @cached_property

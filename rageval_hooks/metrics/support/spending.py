@@ -1,4 +1,4 @@
-"""What the judge calls behind a score have cost together."""
+"""The sum of tokens and cost over the judge calls behind a score."""
 
 from __future__ import annotations
 

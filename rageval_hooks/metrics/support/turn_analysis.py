@@ -1,4 +1,4 @@
-"""What the local metrics of a turn share: each part is computed once, and for passages kept for later turns."""
+"""The analysis that a turn's local metrics share: each part is computed once, and for passages kept for later turns."""
 
 from __future__ import annotations
 
@@ -424,7 +424,7 @@ class TurnAnalysis:
 
     @cached_property
     def concepts(self) -> list[str]:
-        """What the query asks for.
+        """The things that the query asks for.
 
         Raises:
             InputTooLargeError: the query has more than 20,000 characters.

@@ -1,4 +1,4 @@
-"""What a model's ``config.json`` says: its family, its template, and which output means *supported*."""
+"""Reads a model's ``config.json``: its family, its template, and which output means *supported*."""
 
 from __future__ import annotations
 

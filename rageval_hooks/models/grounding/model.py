@@ -1,4 +1,4 @@
-"""What every grounding model takes and gives, whatever its family."""
+"""The input and output of all grounding models, of any family."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Source = tuple[int, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What a model is asked about one turn.
+    """The input of a model for one turn.
 
     Attributes:
         query: the user's question; may be empty.
@@ -47,7 +47,7 @@ class UnsupportedSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentenceSupport:
-    """What the model says about one sentence, by the window that supports it best.
+    """The model's verdict on one sentence, by the window that supports it best.
 
     Attributes:
         span: the sentence, as (start, end) in the answer.
@@ -64,7 +64,7 @@ class SentenceSupport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What the model says about a turn.
+    """The model's verdict on a turn.
 
     Attributes:
         sentences: the sentences that it could judge.

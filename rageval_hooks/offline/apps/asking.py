@@ -22,7 +22,7 @@ _SETTLING = 5.0
 
 @dataclass
 class Asked:
-    """What happened when a question was asked.
+    """The outcome of a question.
 
     Attributes:
         result: what the application returned.

@@ -1,4 +1,4 @@
-"""What a run of an application came to, in numbers and lines."""
+"""The summary of a run of an application, in numbers and lines."""
 
 from __future__ import annotations
 

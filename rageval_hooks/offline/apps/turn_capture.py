@@ -22,7 +22,7 @@ _KEY = otel_context.create_key("rageval-run-question")
 
 
 class Captured:
-    """What was captured of one question.
+    """The turns that were captured for one question.
 
     Attributes:
         turns: in the order in which they ended.

@@ -28,7 +28,7 @@ class BudgetSpentError(GateClosedError):
 
 
 class Spent(Data):
-    """What a judge has used so far.
+    """The calls, tokens and money that a judge has used so far.
 
     Attributes:
         calls: requests, retries included; an answer from a cache is not a request.
@@ -70,7 +70,7 @@ class Budget:
 
     @property
     def spent(self) -> Spent:
-        """What was used, without requests in flight."""
+        """The amounts that were used, without requests in flight."""
         return Spent(calls=self._calls, cost=self._cost)
 
     @property

@@ -17,7 +17,7 @@ __all__ = ["EarlierResult", "done_path", "earlier_result", "mark_finished"]
 
 @dataclass(frozen=True)
 class EarlierResult:
-    """What an earlier run of the same command left in the outputs.
+    """The outputs of an earlier run of the same command.
 
     Attributes:
         work: what decided on its results.

@@ -56,7 +56,7 @@ class Record(Data):
 
     @property
     def key(self) -> tuple[str, int]:
-        """What identifies the record within a file."""
+        """Identifies the record within a file."""
         return self.id, self.run
 
     @property

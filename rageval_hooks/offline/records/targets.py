@@ -29,7 +29,7 @@ __all__ = [
 _METADATA_IDS = ("chunk_id", "id", "_id", "node_id", "passage_id", "doc_id")
 _LEAST_SHARE = 0.5
 _BETWEEN_TEXTS = "\n\n\n"
-"""What separates several texts of a target: chunks have at most one blank line between paragraphs."""
+"""Separates several texts of a target: chunks have at most one blank line between paragraphs."""
 
 # What tools write into a column of ranks for a target that was not retrieved.
 _MISSED = frozenset({"miss", "missed", "missing", "not found", "not_found", "none", "-"})

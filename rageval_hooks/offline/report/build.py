@@ -54,7 +54,7 @@ class Analysis:
 
 
 class ReportOptions(TypedDict, total=False):
-    """What a report has; :func:`analyze` explains each option."""
+    """The options of a report; :func:`analyze` explains each."""
 
     metrics: Sequence[str]
     worst: int

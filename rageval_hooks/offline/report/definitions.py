@@ -1,4 +1,4 @@
-"""What a report has to know of a score: which way is better, its bounds, its unit, its group.
+"""Facts about a score that reports use: which way is better, its bounds, its unit, its group.
 
 All of it comes from the score's own :class:`ScoreDefinition`. No report names a score: a new metric appears in tables,
 plots, gates and comparisons by what it says of itself.

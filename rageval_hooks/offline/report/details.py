@@ -69,7 +69,7 @@ class Sentence(Data):
 
 
 class Evidence(Data):
-    """What one score says of each sentence of the response."""
+    """The values of one score for each sentence of the response."""
 
     score: str
     sentences: tuple[Sentence, ...]

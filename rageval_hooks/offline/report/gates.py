@@ -21,7 +21,7 @@ __all__ = ["Gate", "GateResult", "check_gate", "parse_bounds"]
 
 @dataclass(frozen=True, kw_only=True)
 class Gate:
-    """What is checked.
+    """The conditions of a check.
 
     Attributes:
         bounds: by score: the mean has to reach the bound (at most, where lower is better).
@@ -38,7 +38,7 @@ class Gate:
 
 @dataclass(frozen=True, kw_only=True)
 class GateResult:
-    """What a gate says.
+    """The result of a check.
 
     Attributes:
         failures: a line for every condition that is not met.

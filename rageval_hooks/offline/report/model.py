@@ -185,7 +185,7 @@ class Finding(Data):
 
 
 class Verdict(Data):
-    """What a reader has to know first.
+    """The first lines of a report: what is good, what is bad, what changed.
 
     Attributes:
         state: ``fail`` if a question failed, a bound is missed or a score got worse; ``warn`` if there is other bad

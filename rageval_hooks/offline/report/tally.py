@@ -1,4 +1,4 @@
-"""What a report keeps of one file: numbers in memory, records on disk. The file itself is read once."""
+"""The data that a report keeps of one file: numbers in memory, records on disk. The file itself is read once."""
 
 from __future__ import annotations
 

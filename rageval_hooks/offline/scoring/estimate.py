@@ -1,4 +1,4 @@
-"""What scoring a file would ask of the judge, before it is asked."""
+"""Estimates the judge calls for scoring a file, before any is made."""
 
 from __future__ import annotations
 

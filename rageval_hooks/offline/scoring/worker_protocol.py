@@ -1,4 +1,4 @@
-"""What the scoring process and its workers say to each other: lines of JSON over pipes."""
+"""The messages between the scoring process and its workers: lines of JSON over pipes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Reply", "Task", "WorkerSetup"]
 
 
 class WorkerSetup(Data):
-    """What a worker has to know before its first task.
+    """The set-up of a worker, which it gets before its first task.
 
     Attributes:
         metrics: the metrics that it computes.

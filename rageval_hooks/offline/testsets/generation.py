@@ -82,7 +82,7 @@ class Generated:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is left to do.
+    """The remaining work.
 
     Attributes:
         calls: requests to the judge.

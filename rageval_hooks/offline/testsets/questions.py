@@ -1,4 +1,4 @@
-"""What the judge is asked for a test set: questions about a chunk, and a second look at them."""
+"""The prompts for a test set: questions about a chunk, and a second look at them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class QuestionPairs(BaseModel):
 
 
 class Verdict(BaseModel):
-    """What the second look says of one question."""
+    """The verdict of the second look on one question."""
 
     number: int = Described(description="the question's number")
     answered: bool = Described(description="whether the passage alone answers the question, all of it")

@@ -36,7 +36,7 @@ Deliver = Callable[[Evaluation, bool], Awaitable[None]]
 
 
 class Attempt:
-    """What became of an attempt to evaluate a job.
+    """The outcome of an attempt to evaluate a job.
 
     Attributes:
         is_lost: True if another process has taken the job over.

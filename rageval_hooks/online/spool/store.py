@@ -71,7 +71,7 @@ class NewJob(NamedTuple):
 
 
 class Added(NamedTuple):
-    """What became of a job that was to be stored.
+    """The outcome of an attempt to store a job.
 
     Attributes:
         stored: True if the file has it; False if the file is full.

@@ -53,7 +53,7 @@ class PresetIds(IdGenerator):
         return ids[1] if ids else self._ids.generate_span_id()
 
     def is_trace_id_random(self) -> bool:
-        """Return what the provider's own generator says."""
+        """Return the answer of the provider's own generator."""
         return self._ids.is_trace_id_random()
 
 

@@ -1,4 +1,4 @@
-"""What the tokens of citations mean: which passages a name, a number or an address stands for."""
+"""The meaning of the tokens in citations: which passages a name, a number or an address refers to."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _ANNOTATION_FIELDS: Final = (
 
 @dataclass(frozen=True)
 class CitedKey:
-    """What a part cites.
+    """A citation: its name, and the passages that the name refers to.
 
     Attributes:
         name: as it is written.
@@ -76,7 +76,7 @@ class CitedKey:
 
 
 class _Shapes:
-    """What the names of passages look like.
+    """The form of the passages' names.
 
     Args:
         ids: the ids of passages.
@@ -126,7 +126,7 @@ def _outlines(name: str) -> Iterator[str]:
 
 
 class Names:
-    """What tokens mean, for the passages of a turn.
+    """The meaning of tokens, for the passages of a turn.
 
     Args:
         passages: what may be cited.
@@ -195,7 +195,7 @@ class Names:
         return list(map(CitedKey, names[:1]))
 
     def of_name(self, name: str) -> list[CitedKey]:
-        """Return what a name cites that certainly is a citation."""
+        """Return what a name cites, if it is known to be a citation."""
         return self._of_token(name.strip().strip("[]")) or [CitedKey(name)]
 
     def _of_token(self, token: str) -> list[CitedKey]:

@@ -1,4 +1,4 @@
-"""What a text can support: its numbers, dates, codes, words and initials, for look-up."""
+"""The facts that a text can support: its numbers, dates, codes, words and initials, for look-up."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LINKING_WORDS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class FactIndex:
-    """What a passage states, for look-up. It depends on the passage only, so it can be cached."""
+    """The facts of a passage, for look-up. They depend on the passage only, so they can be cached."""
 
     numbers: frozenset[str]
     dates: frozenset[Date]

@@ -70,9 +70,9 @@ def answer(question: str, documents: list[Document], text: Any = ANSWER, **field
 
 
 QUESTIONS: dict[str, tuple[Any, str]] = {
-    "beside a history": ({"message": QUESTION, "history": EARLIER}, QUESTION),
+    "with a history": ({"message": QUESTION, "history": EARLIER}, QUESTION),
     "before a history": ({"history": EARLIER, "message": QUESTION}, QUESTION),
-    "in messages that end with an answer, beside a setting": (
+    "in messages that end with an answer, with a setting": (
         {"messages": EARLIER, "language": "en"},
         "What is Hallay?",
     ),

@@ -63,7 +63,7 @@ def test_lexical_values(response: str, passages: list[str], expected: float) -> 
 
 @pytest.mark.parametrize("passage", ["hundred " * 2_300, "7 " + "trillion " * 2_300])
 def test_numbers_that_nobody_counts_take_no_score_away(passage: str) -> None:
-    """Beside a passage that is a row of magnitudes, the response is scored as without it."""
+    """A passage that is a row of magnitudes does not change the score of the response."""
     turn = make_turn("The pier was opened in 2019.", ["The pier was opened in 2019.", passage])
 
     assert [score.value for metric in (Groundedness(), UnsupportedFacts()) for score in run(metric, turn)] == [1.0, 0.0]

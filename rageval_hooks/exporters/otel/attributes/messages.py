@@ -100,7 +100,7 @@ def text_beside(text: str, calls: Sequence[ToolCall]) -> str:
 
 
 def parsed(text: str) -> Any:
-    """Return what a JSON text says; a text that is not JSON is returned unchanged."""
+    """Return the value of a JSON text; a text that is not JSON is returned unchanged."""
     try:
         return from_json(text)
     except ValueError:

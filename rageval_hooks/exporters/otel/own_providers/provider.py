@@ -32,7 +32,7 @@ class OwnProvider(Generic[Provider]):
         return self._tally.give_up()
 
     def stats(self) -> Mapping[str, int]:
-        """Return what became of the items: queued, delivered, rejected, lost and dropped."""
+        """Return the counts of items: queued, delivered, rejected, lost and dropped."""
         return self._tally.stats()
 
 

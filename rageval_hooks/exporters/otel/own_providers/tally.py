@@ -26,7 +26,7 @@ _MAX_BYTES = 128 * 2**20
 
 
 class LastResponse:
-    """What the collector answered to the latest request over HTTP.
+    """The collector's answer to the latest request over HTTP.
 
     The SDK's exporters reduce an answer to success or failure. A hook on their session keeps the two details that tell
     a rejected item from a lost one.

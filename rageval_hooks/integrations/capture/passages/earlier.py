@@ -1,4 +1,4 @@
-"""What tools found in earlier turns: their messages are in the prompts of the turns that follow."""
+"""Documents that tools found in earlier turns. The tools' messages are in the prompts of the turns that follow."""
 
 from __future__ import annotations
 

@@ -209,7 +209,9 @@ _HOW: dict[type, Callable[[Any], Any] | None] = {
     LLMResult: ResultSnapshot,
     ChatPromptValue: _prompt,
 }
-"""What copies a value, by its class: isinstance checks against messages and mappings take longer than copying.
+"""The function that copies a value, by the value's class.
+
+A look-up is faster than isinstance checks against messages and mappings, which take longer than copying.
 
 Only classes of langchain-core are listed. Classes of an application may be garbage collected.
 """

@@ -37,7 +37,7 @@ class Found(NamedTuple):
 
     @property
     def identity(self) -> tuple[Any, str]:
-        """What makes two copies the same document."""
+        """Equal for two copies of the same document."""
         return self.document.id, self.document.page_content
 
 

@@ -26,7 +26,7 @@ _MOST_HANDED_IN = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """What was retrieved in a turn, and what the model saw.
+    """The documents that a turn retrieved, and those that the model saw.
 
     Attributes:
         passages: the documents of the final prompt and all that were retrieved, marked with ``in_prompt``.

@@ -1,4 +1,4 @@
-"""What tools found in earlier turns, by the id of the tool call."""
+"""Documents that tools found in earlier turns, by the id of the tool call."""
 
 from __future__ import annotations
 

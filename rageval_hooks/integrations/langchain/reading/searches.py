@@ -1,4 +1,4 @@
-"""What was retrieved in a turn: by retrievers, tools and functions, as the functions before the answer left it."""
+"""The documents of a turn: from retrievers, tools and functions, as the functions before the answer left them."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def finish_reason_of(response: Any) -> str | None:
 
 
 def tool_fields(tool: Any) -> dict[str, Any]:
-    """Return what a tool says of itself: its description and the schema of its parameters."""
+    """Return a tool's description of itself: its description and the schema of its parameters."""
     return {"description": _description(tool), "tool_schema": _schema(tool)}
 
 

@@ -1,4 +1,4 @@
-"""What tools found in earlier turns, by the text that the tool returned."""
+"""Documents that tools found in earlier turns, by the text that the tool returned."""
 
 from __future__ import annotations
 

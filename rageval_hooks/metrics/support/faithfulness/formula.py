@@ -34,7 +34,7 @@ _LEAST_WORDS: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What speaks for and against a sentence, or a whole response.
+    """The evidence for and against a sentence, or a whole response.
 
     Attributes:
         groundedness: of the sentence, or of the response.

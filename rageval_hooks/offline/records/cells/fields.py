@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 _NO_ERROR = frozenset({"false", "0", "0.0", "no", "none", "null"})
-"""What tools write into the column of errors for an answer without one."""
+"""Values that tools write into the column of errors for an answer without an error."""
 
 
 def text_in(value: Any, name: str) -> str:

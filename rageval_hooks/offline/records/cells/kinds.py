@@ -1,4 +1,4 @@
-"""What kind of value a cell holds."""
+"""The kinds of values in cells."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ def is_text(value: Any) -> TypeGuard[str]:
 
 
 def kind_of(value: Any) -> str:
-    """Return what a value is, for messages: ``a list``."""
+    """Return the kind of a value, for messages: ``a list``."""
     return with_article(_NAMES.get(type(value), type(value).__name__))

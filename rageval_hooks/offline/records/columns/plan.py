@@ -1,4 +1,4 @@
-"""What the columns of a file could be: computed once, because all rows of a file have the same columns."""
+"""The fields that a file's columns could be: computed once, because all rows of a file have the same columns."""
 
 from __future__ import annotations
 

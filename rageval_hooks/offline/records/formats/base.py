@@ -1,4 +1,4 @@
-"""What a file format provides, and the open file that it reads."""
+"""The base of file formats, and the open file that a format reads."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class FileFormat(ABC):
     """
 
     name: ClassVar[str]
-    """What messages call it."""
+    """Its name in messages."""
 
     suffixes: ClassVar[tuple[str, ...]]
     """How names of such files end, in lower case and with the dot."""

@@ -155,4 +155,4 @@ _FORMS: tuple[Callable[[Mapping[str, Any]], list[Any]], ...] = (
     _wrapped_rows,
     _keyed_rows,
 )
-"""What an object may be, the most specific form first. Each returns no rows for an object in another form."""
+"""The forms of an object, the most specific one first. Each returns no rows for an object in another form."""

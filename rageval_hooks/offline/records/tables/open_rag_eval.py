@@ -231,7 +231,7 @@ SCORE_COLUMNS = tuple(name for name in _CELLS if name not in ("retrieved_passage
 """The columns that hold scores."""
 
 _ATTEMPTS = {"yes": (1.0, "answered"), "no": (0.0, "declined")}
-"""What the cell says → value and label of our score."""
+"""The text of the cell → value and label of our score."""
 
 _NAMES_BY_RANK = ("precision@", "ap@")
 _RANKS = "retrieval_score_precision_metrics"

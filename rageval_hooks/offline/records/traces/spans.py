@@ -19,7 +19,7 @@ _OTLP_ERRORS = (2, "2", "STATUS_CODE_ERROR")
 
 _KIND = "openinference.span.kind"
 _PREFIX = "attributes."
-"""What the columns of attributes begin with in tables of Phoenix: ``attributes.input.value``."""
+"""The prefix of the columns of attributes in tables of Phoenix: ``attributes.input.value``."""
 
 _ID_BYTES = (8, 16)
 """Lengths of the ids of spans and traces."""

@@ -1,4 +1,4 @@
-"""What the plots of a report show, as data: an overview, then one panel per score, ranks, and repeats."""
+"""The contents of a report's plots, as data: an overview, then one panel per score, ranks, and repeats."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Panel:
 
     @property
     def subtitle(self) -> str:
-        """What a reader has to know to read the panel."""
+        """The direction, the unit and the threshold, for the reader."""
         parts = []
         if self.direction:
             parts.append(f"{self.direction} is better")

@@ -35,7 +35,7 @@ class Problem:
 
 @dataclass
 class Library:
-    """What was found.
+    """The documents that were found, and the problems.
 
     Attributes:
         documents: in the order of the given paths; within folders, by name.
