@@ -16,8 +16,7 @@ from rageval_hooks.cli.models import models
 from rageval_hooks.cli.operations import doctor, top
 from rageval_hooks.cli.plot import plot
 from rageval_hooks.cli.report import report
-from rageval_hooks.cli.run import run
-from rageval_hooks.cli.run_app import run_app
+from rageval_hooks.cli.run import run, run_app
 from rageval_hooks.cli.score import score
 from rageval_hooks.cli.streams import forgive_encodings
 from rageval_hooks.errors import RagevalError

@@ -1,4 +1,7 @@
-"""The options of ``rageval-hooks run``. Its work is in ``ask_questions``, so that ``--help`` does not import that."""
+"""``rageval-hooks run`` asks an application questions; ``run-app`` starts one and evaluates its answers.
+
+The work of ``run`` is in ``ask_questions``, so that ``--help`` does not import that.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import typer
 
 from rageval_hooks.cli.output import resumable
 
-__all__ = ["run"]
+__all__ = ["run", "run_app"]
 
 
 def run(
@@ -88,3 +91,14 @@ def run(
     with resumable(output):
         status = ask_questions(options, say=typer.echo, warn=lambda text: typer.echo(text, err=True))
     raise typer.Exit(status)
+
+
+def run_app(
+    command: Annotated[
+        list[str], typer.Argument(metavar="COMMAND...", help="The command that starts it, such as: python app.py")
+    ],
+) -> None:
+    """Start an application and evaluate its answers. The settings are environment variables: RAGEVAL_METRICS ..."""
+    from rageval_hooks.zero_code.launch import launch
+
+    launch(command)

@@ -187,7 +187,7 @@ def _status(scored: Scored) -> int:
 
 
 def _without_column(scored: Scored) -> list[str]:
-    from rageval_hooks.offline.records.tables.open_rag_eval import has_place
+    from rageval_hooks.offline.records.tables.open_rag_eval_scores import has_place
 
     return sorted(name for name in scored.names if not has_place(name))
 

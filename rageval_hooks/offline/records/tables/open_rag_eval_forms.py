@@ -11,7 +11,8 @@ from rageval_hooks.offline.records.columns import ALIASES
 from rageval_hooks.offline.records.from_columns import record_from_row
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.rows import BadRow, Row, split_rows
-from rageval_hooks.offline.records.tables.open_rag_eval import SCORE_COLUMNS, read_scores
+from rageval_hooks.offline.records.tables.open_rag_eval import SCORE_COLUMNS
+from rageval_hooks.offline.records.tables.open_rag_eval_scores import read_scores
 
 __all__ = ["has_their_scores", "is_long", "is_wide", "long_rows", "their_record", "wide_rows"]
 
