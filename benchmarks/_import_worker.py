@@ -1,4 +1,4 @@
-"""A process of benchmarks/imports.py: imports one tool, attaches it, runs one turn; says what each took.
+"""A process of benchmarks/imports.py: imports one tool, attaches it, runs one turn, and reports the cost of each.
 
 python _import_worker.py TOOL
 """
@@ -53,7 +53,7 @@ def _import(tool: str) -> Any:
 
 
 def _attach(tool: str, module: Any) -> tuple[Any, list[Any]]:
-    """Attach a tool to LangChain, with an exporter to nowhere; returns what a chain is to be wrapped in, callbacks."""
+    """Attach a tool to LangChain, with an exporter that drops all; return the wrapper of a chain, and callbacks."""
     from _peer_tools import _null_exporter, _provider
 
     if tool == "rageval-hooks":

@@ -18,7 +18,7 @@ os.environ.setdefault("OTEL_SDK_DISABLED", "false")
 
 
 class Attached:
-    """A tool that watches an application, or does not: it begins switched off.
+    """A tool that is attached to an application. It begins switched off.
 
     Args:
         packages: whose versions count.
@@ -49,13 +49,13 @@ class Attached:
         self.seen = seen
 
     def switch(self, on: bool) -> None:
-        """Switch it on or off, in between turns."""
+        """Switch it on or off between turns."""
         if on != self._on:
             (self._attach if on else self._detach)()
         self._on = on
 
     def config(self) -> dict[str, Any]:
-        """Return what a chain of LangChain is called with."""
+        """Return the config with which a chain of LangChain is called."""
         return {"callbacks": self._callbacks()} if self._on and self._callbacks is not None else {}
 
     def versions(self) -> dict[str, str]:

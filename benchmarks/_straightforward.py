@@ -1,6 +1,6 @@
-"""The straightforward way to the local scores: every metric calls its models by itself, and keeps nothing.
+"""Local scores computed in the straightforward way: every metric calls its models itself and caches nothing.
 
-What seed 001 does: one ``encode`` or ``predict`` call for each text that a metric looks at, nothing shared between
+Seed 001 works this way: one ``encode`` or ``predict`` call for each text that a metric reads, nothing shared between
 metrics, nothing kept between turns. The formulas are those of the library, so that the scores can be compared.
 """
 
@@ -115,7 +115,7 @@ class StraightforwardModels:
 
 
 class _Analysis(TurnAnalysis):
-    """What one metric finds out about a turn, from nothing."""
+    """The analysis of a turn for one metric, without any cache."""
 
     @cached_property
     def passage_indexes(self) -> list[PassageIndex]:

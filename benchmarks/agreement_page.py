@@ -1,4 +1,4 @@
-"""Write docs/agreement.md: what each local score agrees with people on, in words and figures.
+"""Write docs/agreement.md: how well each local score agrees with people, in words and figures.
 
     python benchmarks/agreement_page.py > docs/agreement.md
 

@@ -1,10 +1,10 @@
-"""What computes the embedder fastest, and what becomes of its scores: PyTorch, ONNX Runtime, OpenVINO; fp32 and int8.
+"""Which backend runs the embedder fastest, and how its scores change: PyTorch, ONNX Runtime, OpenVINO; fp32 and int8.
 
     .venv/bin/python benchmarks/backends.py                                    # the time of a forward pass
     .venv/bin/python benchmarks/backends.py --ranking DIR faithdial_gold ...   # scores of labelled sets, next to fp32's
 
 Exports the packaged all-MiniLM-L6-v2 to ONNX and quantises it (ONNX Runtime's dynamic quantisation, by channel). The
-ways take turns, so that a ratio does not hang on what else the machine does. ``DIR`` has sets as validity.py reads
+backends take turns, so that a ratio does not depend on other work of the machine. ``DIR`` has sets as validity.py reads
 them. Runs in a separate environment, which it creates.
 """
 

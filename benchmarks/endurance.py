@@ -73,7 +73,7 @@ def chain() -> Any:
 
 
 class Counted:
-    """What has come out: evaluations and results by stage and status. Keeps nothing else."""
+    """Counts evaluations and results by stage and status. Keeps nothing else."""
 
     def __init__(self) -> None:
         self.evaluations: Counter[str] = Counter()
@@ -99,7 +99,7 @@ class Counted:
 
 
 def run(turns: int, scored: bool) -> dict[str, Any]:
-    """Run so many turns in this process, and return what was seen."""
+    """Run the turns in this process, and return the counts."""
     from _peer_tools import _provider
 
     import rageval_hooks
@@ -156,7 +156,7 @@ def run(turns: int, scored: bool) -> dict[str, Any]:
 
 
 def faults(found: dict[str, Any], scored: bool) -> list[str]:
-    """Return what does not add up; nothing, if all is well."""
+    """Return the counts that do not add up; empty if all do."""
     stats, turns = found["stats"], found["turns"]
     names = {name: count for name, count in found["names"].items() if not name.startswith("trace.")}
     judged = found["evaluations"].get("background", 0)

@@ -3,8 +3,8 @@
     python benchmarks/fit_faithfulness.py DIR [DIR …] --cache /tmp/fit            # prints; writes nothing
     python benchmarks/fit_faithfulness.py DIR [DIR …] --cache /tmp/fit --write    # into the package
 
-The sets are those of validity.py, and the names in ``FITTED`` and ``REPORTED`` below are looked for in the folders. A
-set that is not there is left out, with a note. ``NAME/A`` and ``NAME/B`` are the two halves of a set that has no
+The sets are those of validity.py, and the names in ``FITTED`` and ``REPORTED`` below are searched in the folders. A
+missing set is skipped, with a note. ``NAME/A`` and ``NAME/B`` are the two halves of a set that has no
 development part, divided by group: the rows of one document are in one half.
 
 What is fitted is the order of answers within each set: pairs of a supported and an unsupported row of one set, by the
@@ -128,7 +128,7 @@ class Measured:
 
     @property
     def groundedness(self) -> Labelled:
-        """Groundedness alone, which is what the new score is compared with."""
+        """Groundedness alone, which the new score is compared with."""
         return self.of([evidence.groundedness for evidence in self.evidence])
 
     def scored(self, formula: Formula) -> Labelled:
@@ -238,7 +238,7 @@ def row_key(row: Row) -> str:
 
 
 def measure(name: str, rows: Sequence[Row], groundedness: Groundedness) -> Measured:
-    """Return the evidence of a set's rows; rows without words are left out."""
+    """Return the evidence of a set's rows; rows without words are skipped."""
     usable = [row for row in rows if row.task == "faithfulness" and groundedness.of(row) is not None]
     found = [(row, _evidence(groundedness.analysis(row), groundedness.of(row) or 0.0)) for row in usable]
     return Measured(
@@ -371,7 +371,7 @@ def main() -> None:
 
 
 def write(formula: Formula, sets: Sequence[Measured]) -> None:
-    """Write the weights into the package, with what they were fitted on."""
+    """Write the weights into the package, with the names of the sets that they were fitted on."""
     import rageval_hooks.metrics.support.faithfulness as package
 
     data: list[dict[str, Any]] = [

@@ -117,7 +117,7 @@ def shown(times: Sequence[float], timeout_ms: float) -> str:
 
 
 def time_lines(models: Mapping[str, Any], rows: Sequence[Row], times: int) -> Iterator[str]:
-    """What a check adds to an answer."""
+    """The time that a check adds to an answer."""
     guard = GroundingGuard(models=models, on_fail="replace", on_error="closed", timeout_ms=1000)
     guard.warm_up()
     turns = [row.turn for row in rows[:times]]

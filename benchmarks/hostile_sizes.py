@@ -89,7 +89,7 @@ class Ticker(threading.Thread):
 
 
 def measure(case: str) -> dict[str, Any]:
-    """Evaluate one turn and return what it took."""
+    """Evaluate one turn and return its times."""
     from rageval_hooks import evaluate
 
     # Imports and the tokenizer's ranks are loaded once per process, not per turn.

@@ -1,4 +1,4 @@
-"""What it takes to import a tool, to attach it to an application of LangChain, and to run the first turn.
+"""Time and memory to import a tool, to attach it to an application of LangChain, and to run the first turn.
 
     .venv/bin/python benchmarks/imports.py [--rounds 7]
 
@@ -31,7 +31,7 @@ STAGES = ("import", "attach", "first turn")
 
 
 def run(tool: str | None, python: Path) -> dict[str, Any]:
-    """Start a process that does it all, and return what it says."""
+    """Start a process that does all steps, and return its report."""
     done = subprocess.run(
         [python, "-W", "ignore", HERE / "_import_worker.py", tool or "nothing"],
         capture_output=True,

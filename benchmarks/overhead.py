@@ -1,4 +1,4 @@
-"""What a turn costs the application when a tool watches it: bare, with ours, with those of others.
+"""The overhead of a tool per turn of an application: with ours, and with other tools, relative to no tool.
 
     .venv/bin/python benchmarks/overhead.py [--rounds 60] [--turns 32] [--only langchain]
     .venv/bin/python benchmarks/overhead.py --rounds 9 --turns 512 --cases sync-1    # longer than what a tool puts off
@@ -46,7 +46,7 @@ NOT_PEERS = (*OURS, "no-op handler")
 
 
 class Process:
-    """A process with an application and a tool, that does what it is told."""
+    """A process with an application and a tool, which runs the series that it is sent."""
 
     def __init__(self, python: Path, application: str, tool: str) -> None:
         command = [python, HERE / "_overhead_worker.py", application, tool]
@@ -78,7 +78,7 @@ Pair = tuple[dict[str, Any], dict[str, Any]]
 
 
 class Measured:
-    """What a tool costs in one case.
+    """The overhead of a tool in one case.
 
     Args:
         pairs: by round.
@@ -102,7 +102,7 @@ class Measured:
         return statistics.median(self.shares)
 
     def interval(self, of: Measured | None = None) -> tuple[float, float]:
-        """Return where 95 % of 1,000 bootstrap samples of the share lie, or of its ratio to another tool's."""
+        """Return the 95 % interval of 1,000 bootstrap samples of the share, or of its ratio to another tool's."""
         generator = random.Random(0)
 
         def drawn(shares: Sequence[float]) -> float:
@@ -115,7 +115,7 @@ class Measured:
 def measure(
     application: str, tools: dict[str, str | None], cases: Sequence[tuple[str, int]], rounds: int, turns: int
 ) -> tuple[dict[tuple[str, int], dict[str, Measured]], dict[str, str]]:
-    """Return, by case and tool, what a turn costs more than a bare one; and the versions."""
+    """Return the overhead per turn by case and tool; and the versions."""
     processes = {}
     versions: dict[str, str] = {}
     for tool, name in tools.items():

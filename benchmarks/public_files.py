@@ -1,4 +1,4 @@
-"""How many result files of public projects are read, as they are or with the ``--map`` that the message proposes.
+"""How many result files of public projects can be read, unchanged or with the ``--map`` that the message proposes.
 
     .venv/bin/python benchmarks/public_files.py MIRROR [--list benchmarks/public_files.txt]
 
@@ -59,7 +59,7 @@ def fetched(mirror: Path, repository: str, path: str, folder: Path) -> Path | No
 
 
 def read(path: Path) -> tuple[str, str]:
-    """Return whether a file is read, and what it has or why not."""
+    """Return whether a file can be read, and its contents or the reason."""
     try:
         return "as it is", attempt(path, None)
     except RagevalError as error:
@@ -75,7 +75,7 @@ def read(path: Path) -> tuple[str, str]:
 
 
 def attempt(path: Path, mapping: ColumnMap | None) -> str:
-    """Read a file and say what it has.
+    """Read a file and describe its contents.
 
     Raises:
         RagevalError: it cannot be read, or too few rows can be used.

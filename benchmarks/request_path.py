@@ -115,7 +115,7 @@ class EmptyHandler(BaseCallbackHandler):
 
 
 class Recorded:
-    """What one configuration took.
+    """The times of one configuration.
 
     Attributes:
         turns: seconds per turn, from the call to the last chunk.

@@ -1,4 +1,4 @@
-"""Scores on their way to score APIs that have a bad day: is one lost or stored twice?
+"""Scores on their way to score APIs that fail often: is one lost or stored twice?
 
     .venv/bin/python benchmarks/score_apis.py [BACKEND ...] [--turns 1000] [--rate 25] [--share 0.2]
 

@@ -1,4 +1,4 @@
-"""Scores on their way to the real servers of Phoenix and MLflow, on a bad day: is one lost or stored twice?
+"""Scores on their way to the real servers of Phoenix and MLflow, which fail often: is one lost or stored twice?
 
     .venv/bin/python benchmarks/score_servers.py [phoenix] [mlflow] [--turns 1000] [--share 0.2]
 
@@ -149,7 +149,7 @@ def forward_to(url: str) -> Callable[[Recorded], Reply]:
 
 
 def make_turns(amount: int) -> list[Turn]:
-    """Return turns, each a trace of its own."""
+    """Return turns, each in a separate trace."""
     now = time.time_ns()
     timing = Timing(started_at=now - 10**9, ended_at=now)
     spans = [SpanReference(trace_id=f"{number:032x}", span_id=f"{number:016x}") for number in range(1, amount + 1)]

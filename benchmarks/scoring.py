@@ -1,4 +1,4 @@
-"""What the local scores of a turn take, inline: ours, and the straightforward way with the same models.
+"""The time of a turn's local scores, inline: ours, and the straightforward way with the same models.
 
     .venv/bin/python benchmarks/scoring.py [--turns 12] [--rounds 7] [--backend onnx]
 
@@ -97,7 +97,7 @@ class Texts:
 
 
 class Models:
-    """The models of both ways, and how long was spent inside of them."""
+    """The models of both ways, and the time spent inside of them."""
 
     def __init__(self, folder: Path, backend: str) -> None:
         from rageval_hooks.models import Models as Ours
@@ -202,7 +202,7 @@ def _difference(one: dict[Any, Any], other: dict[Any, Any]) -> float:
 
 
 class Way:
-    """One way to the scores: what its series took.
+    """One way to the scores, and the times of its series.
 
     Args:
         models: which count the calls and the time inside of them.

@@ -5,7 +5,7 @@
 Each run starts a process that evaluates turns with ``dispatch="spool"`` and kills it with SIGKILL after a random time
 of up to a second. Two such processes share the spool; the second is killed in a later run. The judge gives random
 values, so that a turn that was judged twice is seen. A trigger in the spool's file notes every job that was stored. At
-the end one process works off what is left. Exits with 1 if a stored job has no result, or two.
+the end one process evaluates the remaining jobs. Exits with 1 if a stored job has no result, or two.
 
 Counted too: jobs that were not in the file yet when their process was killed (the window that docs/guides/production.md
 describes), and results that were delivered more than once, with the same id and value.
@@ -96,7 +96,7 @@ def produce(folder: Path) -> NoReturn:
 
 
 def drain(folder: Path) -> int:
-    """Work off the spool; return the exit status."""
+    """Evaluate all jobs of the spool; return the exit status."""
     random.seed()
     working = pipeline(folder)
     end = time.monotonic() + DRAIN_SECONDS

@@ -152,7 +152,7 @@ class Cache:
 
 
 def compute(rows: Sequence[Row], metrics: Sequence[Metric], models: ModelSettings, cache: Cache, what: str) -> Any:
-    """Return, per row, what each metric's main score says: ``[value, model]``, or the reason why there is none."""
+    """Return, per row, the main score of each metric: ``[value, model]``, or the reason for its absence."""
     table: list[dict[str, Any]] = []
     started = said = time.monotonic()
     for number, row in enumerate(rows, start=1):
@@ -192,7 +192,7 @@ def _key(row: Row, metric: Metric, models: ModelSettings) -> str:
 
 @dataclass(frozen=True)
 class Scored:
-    """A set, and what the metrics said of its rows."""
+    """A set, and the scores of its rows."""
 
     name: str
     rows: list[Row]
@@ -323,7 +323,7 @@ def _shown(a: Agreement, threshold: float) -> str:
 
 
 def target_lines(found: Sequence[Agreement], limited: bool) -> Iterator[str]:
-    """What was to be reached, and whether it was."""
+    """The targets, and whether they were reached."""
     yield "| set | score | target | reached | |" + (" with --limit, not the whole sets |" if limited else "")
     yield "|---|---|---|---|---|"
     for (name, score), target in TARGETS.items():

@@ -15,8 +15,10 @@ from rageval_hooks.turn import Turn
 if TYPE_CHECKING:
     import pandas
 
+    from rageval_hooks.judges.resolve import AnyJudge
     from rageval_hooks.metrics.base import AnyMetric
     from rageval_hooks.online.pipeline import Pipeline
+    from rageval_hooks.settings import ModelSettings
 
 __all__ = ["ascore_dataset", "evaluate", "evaluate_conversation", "score_dataset"]
 
@@ -25,8 +27,8 @@ def evaluate(
     turn: Turn | Mapping[str, Any],
     *,
     metrics: Iterable[AnyMetric] | str | None = None,
-    models: Any = None,
-    judge: Any = None,
+    models: str | ModelSettings | Mapping[str, Any] | None = None,
+    judge: AnyJudge | None = None,
     judge_options: Mapping[str, Any] | str | None = None,
     thresholds: Mapping[str, float | None] | str | None = None,
 ) -> Evaluation:
@@ -59,11 +61,11 @@ def evaluate(
 
 
 def score_dataset(
-    data: Any,
+    data: object,
     *,
     metrics: Iterable[AnyMetric] | str | None = None,
-    models: Any = None,
-    judge: Any = None,
+    models: str | ModelSettings | Mapping[str, Any] | None = None,
+    judge: AnyJudge | None = None,
     judge_options: Mapping[str, Any] | str | None = None,
     thresholds: Mapping[str, float | None] | str | None = None,
     mapping: Mapping[str, str] | None = None,
@@ -120,7 +122,7 @@ def score_dataset(
         return score_rows(data, pipeline, options)
 
 
-async def ascore_dataset(data: Any, **options: Any) -> pandas.DataFrame:
+async def ascore_dataset(data: object, **options: Any) -> pandas.DataFrame:
     """Score a dataset without blocking the event loop; see :func:`score_dataset` for arguments and result."""
     return await asyncio.to_thread(partial(score_dataset, data, **options))
 
@@ -130,8 +132,8 @@ def evaluate_conversation(
     contexts: Sequence[Context] | Context,
     *,
     metrics: Iterable[AnyMetric] | str | None = None,
-    models: Any = None,
-    judge: Any = None,
+    models: str | ModelSettings | Mapping[str, Any] | None = None,
+    judge: AnyJudge | None = None,
     thresholds: Mapping[str, float | None] | str | None = None,
 ) -> list[Evaluation]:
     """Evaluate the answers of a conversation, without any framework.
@@ -169,8 +171,8 @@ def evaluate_conversation(
 def _evaluate(
     turns: Iterable[Turn],
     metrics: Iterable[AnyMetric] | str | None,
-    models: Any,
-    judge: Any,
+    models: str | ModelSettings | Mapping[str, Any] | None,
+    judge: AnyJudge | None,
     thresholds: Mapping[str, float | None] | str | None,
     judge_options: Mapping[str, Any] | str | None = None,
 ) -> list[Evaluation]:
@@ -181,8 +183,8 @@ def _evaluate(
 @contextmanager
 def _pipeline(
     metrics: Iterable[AnyMetric] | str | None,
-    models: Any,
-    judge: Any,
+    models: str | ModelSettings | Mapping[str, Any] | None,
+    judge: AnyJudge | None,
     thresholds: Mapping[str, float | None] | str | None,
     judge_options: Mapping[str, Any] | str | None,
 ) -> Iterator[Pipeline]:

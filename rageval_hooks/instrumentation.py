@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
     from rageval_hooks.exporters.base import Exporter
+    from rageval_hooks.judges.resolve import AnyJudge
     from rageval_hooks.metrics.base import Metric
     from rageval_hooks.online.pipeline import OnEvaluation, Pipeline
     from rageval_hooks.privacy import Redact
@@ -124,7 +125,7 @@ def instrument(
     metrics: Iterable[str | Metric | type[Metric]] | str | None = None,
     models: str | ModelSettings | dict[str, Any] | None = None,
     exporters: Iterable[str | Exporter | type[Exporter]] | str | None = None,
-    judge: Any = None,
+    judge: AnyJudge | None = None,
     tracer_provider: TracerProvider | None = None,
     sample_rate: float | None = None,
     judge_sample_rate: float | dict[str, float] | None = None,

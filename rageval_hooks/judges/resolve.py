@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, Union
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.judges.base import REGISTRY, Judge
 
-__all__ = ["resolve_judge"]
+if TYPE_CHECKING:
+    from langchain_core.runnables import Runnable
+    from llama_index.core.llms import LLM
+
+__all__ = ["AnyJudge", "resolve_judge"]
+
+AnyJudge = Union[str, Judge, type[Judge], "Runnable[Any, Any]", "LLM"]
+"""A judge as users name it; see :func:`resolve_judge`."""
 
 
 def resolve_judge(given: Any, **options: Any) -> Judge:
