@@ -9,7 +9,7 @@ from typing import Any
 from rageval_hooks.errors import MissingDependencyError, ModelUnavailableError
 from rageval_hooks.models.onnx import use_onnx
 from rageval_hooks.models.sources import load_pretrained
-from rageval_hooks.runtime.executors import model_executor
+from rageval_hooks.runtime.executors import ForkSafeLock, model_executor
 from rageval_hooks.settings import ModelSettings
 
 __all__ = ["CrossEncoder", "Relevance", "load_cross_encoder"]
@@ -49,6 +49,8 @@ class CrossEncoder:
         self._model = model
         self._prompt = (getattr(model, "prompts", None) or {}).get(getattr(model, "default_prompt_name", None))
         self.name = name
+        # Tokenizers of Hugging Face raise if two threads use one at the same time.
+        self._tokenizing = ForkSafeLock()
 
     def relevance(self, query: str, response: str) -> Relevance:
         """Return the sigmoid of the model's logit for the pair. The model's library truncates longer pairs."""
@@ -63,10 +65,12 @@ class CrossEncoder:
 
         model = self._model
         if not hasattr(model, "preprocess"):  # before sentence-transformers 5.4
-            found = model.predict([(query, response)], activation_fn=torch.nn.Identity(), show_progress_bar=False)
+            with self._tokenizing:
+                found = model.predict([(query, response)], activation_fn=torch.nn.Identity(), show_progress_bar=False)
             return float(found[0])
-        with torch.inference_mode():
+        with self._tokenizing:
             features = model.preprocess([(query, response)], prompt=self._prompt)
+        with torch.inference_mode():
             for name, values in features.items():
                 if isinstance(values, torch.Tensor):
                     features[name] = values.to(model.device)
@@ -77,7 +81,8 @@ class CrossEncoder:
         # A token has at least one character, so most pairs need not be tokenized again.
         if not limit or len(query) + len(response) + _SPECIAL_TOKENS <= limit:
             return False
-        length = len(self._model.tokenizer(query, response, truncation=False, verbose=False)["input_ids"])
+        with self._tokenizing:
+            length = len(self._model.tokenizer(query, response, truncation=False, verbose=False)["input_ids"])
         return bool(length > limit)
 
 

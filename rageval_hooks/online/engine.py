@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from copy import copy
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from rageval_hooks.budgets import BudgetSpentError
 from rageval_hooks.errors import ConfigurationError, ModelNotReadyError, OverBudgetError
@@ -20,14 +20,16 @@ from rageval_hooks.models import Models, Role
 from rageval_hooks.online.job import Job, MetricSpec, create_metric, describe_metric
 from rageval_hooks.online.thresholds import Thresholds
 from rageval_hooks.privacy import PrivacyPolicy
-from rageval_hooks.runtime.executors import low_priority
+from rageval_hooks.runtime.executors import LowPriority, low_priority
 from rageval_hooks.runtime.suppression import suppress, suppressed
 from rageval_hooks.runtime.threads import give_way, giving_way
 from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped, Stage
 from rageval_hooks.settings import LEXICAL, ModelSettings
 from rageval_hooks.turn import Turn
 
-__all__ = ["Engine", "OnPart"]
+__all__ = ["Engine", "OnPart", "run_at_once"]
+
+T = TypeVar("T")
 
 _PAIR_MODELS: Final[frozenset[Role]] = frozenset(("cross_encoder", "hhem", "grounding"))
 """Models that read two texts together. Their metrics are always late on a request path, except in the lexical tier."""
@@ -155,23 +157,45 @@ class Engine:
         Returns:
             The results, and the job with the metrics that remain; None if none remain.
         """
+        return run_at_once(self.local_steps(job, analysis, stage))
+
+    def local_steps(
+        self, job: Job, analysis: TurnAnalysis, stage: Stage = "inline"
+    ) -> Generator[LowPriority, None, tuple[Evaluation, Job | None]]:
+        """Do what :meth:`evaluate_local` does, and yield a priority where other turns may come first."""
         started = self.clock()
         found: dict[str, Sequence[Result]] = {}
         durations: dict[str, float] = {}
+        # The cheap ones first: they are certain to be ready by a deadline.
+        ordered = sorted(job.metrics, key=self._cost)
+        cheap = [spec for spec in ordered if not self._cost(spec)]
+        costly = ordered[len(cheap) :]
+        self._compute_all(cheap, analysis, found, durations)
+        if costly:
+            yield "early" if analysis.is_prepared else "late"
+            self._compute_all(costly, analysis, found, durations)
+        results = [result for name in job.names for result in found.get(name, ())]
+        remaining = [name for name in job.names if name not in found]
+        evaluation = self._evaluation(job.turn, results, stage, started, durations)
+        return evaluation, job.only(remaining) if remaining else None
+
+    def _compute_all(
+        self,
+        specs: Iterable[MetricSpec],
+        analysis: TurnAnalysis,
+        found: dict[str, Sequence[Result]],
+        durations: dict[str, float],
+    ) -> None:
+        """Compute local metrics, and add what they found and how long each took."""
         # A metric of the user may call a chain; that is not a turn of the application.
         with suppressed():
-            # The cheap ones first: they are certain to be ready by a deadline.
-            for spec in sorted(job.metrics, key=self._cost):
+            for spec in specs:
                 give_way()
                 began = self.clock()
                 computed = self._compute(spec, analysis)
                 if computed is not None:
                     found[spec.name] = computed
                     durations[spec.name] = self.clock() - began
-        results = [result for name in job.names for result in found.get(name, ())]
-        remaining = [name for name in job.names if name not in found]
-        evaluation = self._evaluation(job.turn, results, stage, started, durations)
-        return evaluation, job.only(remaining) if remaining else None
 
     def skip(self, job: Job, reason: str, stage: Stage = "background") -> Evaluation:
         """Return an evaluation in which every metric of a job is skipped."""
@@ -192,15 +216,19 @@ class Engine:
         except ConfigurationError:
             return 0
         # Rules cost 0, models 1, and pair models, which are models too, 2: True counts as 1.
-        return bool(metric.models) + self._uses_pair_model(metric)
+        return bool(self._real_models(metric)) + self._uses_pair_model(metric)
+
+    def _real_models(self, metric: Metric) -> frozenset[Role]:
+        """Return the models that a metric runs, without those that rules stand in for."""
+        needed = self.models.needed(metric.models)
+        return frozenset(role for role in needed if getattr(self.models.settings, role) != LEXICAL)
 
     def _uses_pair_model(self, metric: Metric) -> bool:
         """Return True if a metric has a model read the response together with another text.
 
         Nothing of that can be prepared before the answer exists, and it takes longer than all other metrics together.
         """
-        pairs = _PAIR_MODELS & self.models.needed(metric.models)
-        return any(getattr(self.models.settings, role) != LEXICAL for role in pairs)
+        return bool(_PAIR_MODELS & self._real_models(metric))
 
     def _compute(self, spec: MetricSpec, analysis: TurnAnalysis) -> Sequence[Result] | None:
         """Compute one local metric; None if it has to wait."""
@@ -300,6 +328,15 @@ class Engine:
     ) -> Evaluation:
         duration = self.clock() - started
         return Evaluation(turn=turn, results=tuple(results), stage=stage, duration=duration, durations=durations)
+
+
+def run_at_once(steps: Generator[LowPriority, None, T]) -> T:
+    """Run a generator to its end, and return its value."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
 
 
 class _OwnMetric(NamedTuple):

@@ -10,11 +10,11 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Generator
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from typing import Any
 
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
-from rageval_hooks.runtime.executors import inline_executor, inline_threads
+from rageval_hooks.runtime.executors import LowPriority, inline_executor, inline_threads, low_priority
 from rageval_hooks.runtime.fork import reset_in_child
 from rageval_hooks.runtime.threads import Signal, giving_way, new_lock
 from rageval_hooks.turn import Turn
@@ -26,6 +26,9 @@ _MAX_WAITERS_PER_THREAD = 2
 
 _WEIGHT = 1 / 16
 """Weight of the newest turn in the running mean of sizes."""
+
+Steps = Generator[LowPriority, None, None]
+"""An evaluation. It yields the priority of what is left, where other turns may come first."""
 
 _here = threading.local()
 
@@ -150,7 +153,7 @@ class InlineStage:
         self._sizes: dict[Arrival, int] = {}
         _all_open.clear()
 
-    def start(self, evaluate: Callable[[float], None], size: int, *, caller_waits: bool) -> Arrival | None:
+    def start(self, evaluate: Callable[[float], Steps], size: int, *, caller_waits: bool) -> Arrival | None:
         """Start an evaluation, in the caller's context but on another thread.
 
         Args:
@@ -175,7 +178,8 @@ class InlineStage:
         _all_open.add(arrival)
         EXIT_DRAIN.add(_drain, "capture")
         EXIT_DRAIN.register()
-        inline_executor().submit(copy_context().run, self._run, evaluate, arrival, now + self.budget)
+        steps = evaluate(now + self.budget)
+        inline_executor().submit(self._run, copy_context(), steps, arrival)
         return arrival
 
     def flush(self, timeout: float) -> bool:
@@ -189,18 +193,35 @@ class InlineStage:
         # A copy: a finalizer may add a turn at any moment.
         return sum(list(self._sizes.values()))
 
-    def _run(self, evaluate: Callable[[float], None], arrival: Arrival, deadline: float) -> None:
+    def _run(self, context: Context, steps: Steps, arrival: Arrival) -> None:
+        """Run an evaluation as far as it goes before turns that wait for this thread come first."""
         # A callback that flushes on this thread must not wait for the evaluation that it is part of.
         _here.evaluates = True
+        priority = None
         try:
             with giving_way():
-                evaluate(deadline)
+                priority = context.run(_advance, steps)
         finally:
             _here.evaluates = False
-            self._open.discard(arrival)
-            self._sizes.pop(arrival, None)
-            _all_open.discard(arrival)
-            arrival.finish()
+            if priority is None:
+                self._finish(arrival)
+        if priority is not None:
+            with low_priority(priority):
+                inline_executor().submit(self._run, context, steps, arrival)
+
+    def _finish(self, arrival: Arrival) -> None:
+        self._open.discard(arrival)
+        self._sizes.pop(arrival, None)
+        _all_open.discard(arrival)
+        arrival.finish()
+
+
+def _advance(steps: Steps) -> LowPriority | None:
+    """Run an evaluation until others wait for this thread. Returns the priority of what is left; None at the end."""
+    for priority in steps:
+        if inline_executor().has_queue:
+            return priority
+    return None
 
 
 def _drain(timeout: float) -> bool:

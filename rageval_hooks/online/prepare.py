@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, wait
 from contextlib import suppress
 
 from rageval_hooks.errors import InputTooLargeError, ModelUnavailableError, OverBudgetError
 from rageval_hooks.metrics.base import Metric
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models import Models
-from rageval_hooks.runtime.executors import low_priority, model_executor, prepare_executor
+from rageval_hooks.runtime.executors import embed_ahead_executor, low_priority, model_executor, prepare_executor
 from rageval_hooks.runtime.suppression import suppressed
 from rageval_hooks.runtime.threads import giving_way, sleep
 from rageval_hooks.turn import Passage, Turn
@@ -45,16 +47,14 @@ class Preparation:
         self.analysis = analysis
         self._rules = rules
         self._passes = passes
+        self._to_embed = deque(analysis.turn.passages if passes else ())
         self._begins_at = time.monotonic() + _HEAD_START
 
     def start(self) -> None:
         """Queue the work."""
         _open.add(self)
-        executor = prepare_executor()
-        executor.submit(self._run, self._rules)
-        # The rules of all turns come first. They would wait behind the passes, and many scores need nothing else.
-        with low_priority("early"):
-            executor.submit(self._run_passes)
+        prepare_executor().submit(self._run, self._rules)
+        embed_ahead_executor().submit(self._run_passes)
 
     def cancel(self) -> None:
         """Stop at the next passage: the turn has ended, and its own evaluation takes over."""
@@ -63,9 +63,28 @@ class Preparation:
     def _run_passes(self) -> None:
         try:
             with model_executor().early_series():
-                self._run(self._passes)
+                self._run([self._embed_passages, *self._passes])
         finally:
             _open.discard(self)
+
+    def _embed_passages(self, analysis: TurnAnalysis) -> None:
+        """Embed the passages; on a second core as well while no other turn is in progress, which may need that core."""
+        helper: Future[None] | None = None
+        while self._to_embed:
+            self._embed_next(analysis)
+            # Not before the first passage: until then the scores of an earlier turn may need the second core.
+            if helper is None and _is_alone():
+                helper = prepare_executor().submit(self._run, [self._help])
+        if helper is not None:
+            wait([helper])
+
+    def _help(self, analysis: TurnAnalysis) -> None:
+        while self._to_embed and _is_alone():
+            self._embed_next(analysis)
+
+    def _embed_next(self, analysis: TurnAnalysis) -> None:
+        with suppress(IndexError):  # the other thread took the last one
+            analysis.embed_passage(self._to_embed.popleft())
 
     def _run(self, steps: Sequence[_Step]) -> None:
         """Compute steps, giving way to evaluations of turns that have ended, and to the application."""
@@ -76,6 +95,10 @@ class Preparation:
                 # The metric that needs what cannot be computed will say why it is skipped.
                 with suppress(InputTooLargeError, ModelUnavailableError):
                     step(self.analysis)
+
+
+def _is_alone() -> bool:
+    return len(_open) == 1
 
 
 class Preparer:

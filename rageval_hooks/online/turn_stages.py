@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 
 from rageval_hooks.exporters.base import Exporter
@@ -12,7 +12,7 @@ from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.online.counters import Counters
 from rageval_hooks.online.delivery import Delivery
 from rageval_hooks.online.dispatch import Dispatcher, ThreadDispatcher
-from rageval_hooks.online.engine import Engine
+from rageval_hooks.online.engine import Engine, run_at_once
 from rageval_hooks.online.inline import DONE, Arrival, InlineStage, TurnSizes
 from rageval_hooks.online.job import Job
 from rageval_hooks.online.missing_passages import MissingPassages
@@ -21,6 +21,7 @@ from rageval_hooks.online.spool import Confirmation, SpoolDispatcher, SpoolOptio
 from rageval_hooks.online.turn_context import TurnContext
 from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.runtime.at_exit import is_multiprocessing_child
+from rageval_hooks.runtime.executors import LowPriority
 from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.runtime.suppression import suppressed
 from rageval_hooks.runtime.time_limit import remaining
@@ -109,7 +110,7 @@ class TurnStages:
             arrival = self._inline.start(partial(self._evaluate, turn, context), size, caller_waits=waits)
             if arrival is not None:
                 return arrival
-        if not self.delivery.submit(partial(self._evaluate, turn, context, _ON_WORKER), size):
+        if not self.delivery.submit(partial(run_at_once, self._evaluate(turn, context, _ON_WORKER)), size):
             self._counters.drop_turn("queue_full")
         return DONE
 
@@ -155,8 +156,10 @@ class TurnStages:
     def _is_evaluable(self, turn: Turn) -> bool:
         return turn.is_rag or self._settings.evaluate_without_retrieval
 
-    def _evaluate(self, turn: Turn | Callable[[], Turn], context: TurnContext | None, deadline: float) -> None:
-        """Build a turn, evaluate it and count what became of it."""
+    def _evaluate(
+        self, turn: Turn | Callable[[], Turn], context: TurnContext | None, deadline: float
+    ) -> Generator[LowPriority, None, None]:
+        """Build a turn, evaluate it and count what became of it; yield a priority where other turns may come first."""
         try:
             turn = turn if isinstance(turn, Turn) else turn()
         except Exception as error:
@@ -165,7 +168,7 @@ class TurnStages:
             return
         evaluable = self._is_evaluable(turn)
         try:
-            is_taken = self._evaluate_locally(turn, context, deadline, evaluable)
+            is_taken = yield from self._evaluate_locally(turn, context, deadline, evaluable)
         except Exception as error:
             self._failed("a turn could not be evaluated", error)
             self._counters.drop_turn("failed")
@@ -178,7 +181,9 @@ class TurnStages:
         if is_multiprocessing_child():
             self._worker.flush(deadline - time.perf_counter())
 
-    def _evaluate_locally(self, turn: Turn, context: TurnContext | None, deadline: float, evaluable: bool) -> bool:
+    def _evaluate_locally(
+        self, turn: Turn, context: TurnContext | None, deadline: float, evaluable: bool
+    ) -> Generator[LowPriority, None, bool]:
         """Run the local metrics that fit before the deadline; hand over the results and the rest.
 
         Returns:
@@ -195,7 +200,7 @@ class TurnStages:
         analysis = self._engine.analyze(turn, deadline)
         if context is not None:
             _adopt_preparations(analysis, context)
-        evaluation, rest = self._engine.evaluate_local(job, analysis)
+        evaluation, rest = yield from self._engine.local_steps(job, analysis)
         if evaluable:
             self._notify(evaluation)
         if self._privacy.active:

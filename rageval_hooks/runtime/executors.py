@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from queue import Empty
 from typing import Any, Literal, TypeVar
 
@@ -17,7 +17,9 @@ from rageval_hooks.runtime.threads import Lock, SimpleQueue, new_lock, start_dae
 __all__ = [
     "DaemonExecutor",
     "ForkSafeLock",
+    "LowPriority",
     "deferred_executor",
+    "embed_ahead_executor",
     "inline_executor",
     "inline_threads",
     "low_priority",
@@ -27,11 +29,13 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+LowPriority = Literal["early", "late"]
 
 _MOST_INLINE_THREADS = 4
 # These threads mostly wait, for the inline pool or a deadline.
 _DEFERRED_THREADS = 4
-_MODEL_CORES = 2
+_MODEL_THREADS = 2
+_SLOW_MODEL_CORES = 2
 
 
 class DaemonExecutor(ThreadPoolExecutor):
@@ -152,7 +156,7 @@ _caller = threading.local()
 
 
 @contextmanager
-def low_priority(kind: Literal["early", "late"]) -> Iterator[None]:
+def low_priority(kind: LowPriority) -> Iterator[None]:
     """Give way: what this thread submits to executors in this block runs after all other work.
 
     Args:
@@ -224,19 +228,25 @@ def deferred_executor() -> DaemonExecutor:
 
 @cache
 def prepare_executor() -> DaemonExecutor:
-    """Return the process's one thread for work that may turn out to be needed."""
+    """Return the process's one thread for work that may turn out to be needed, and needs no model."""
     return DaemonExecutor(1, "rageval-prepare")
 
 
 @cache
-def model_executor() -> DaemonExecutor:
-    """Return the process's one thread for forward passes of models.
+def embed_ahead_executor() -> DaemonExecutor:
+    """Return the process's one thread that has passages embedded that may turn out to be needed."""
+    return DaemonExecutor(1, "rageval-embed-ahead")
 
-    One thread, because PyTorch has a pool of workers for each thread that calls it: many request threads would each
-    bring their own. A thread of our own, because such a pool does not survive a fork: a child that continues to use the
-    pool of its only thread hangs, while a thread that is new in the child gets a new pool.
+
+@cache
+def model_executor() -> DaemonExecutor:
+    """Return the process's pool for forward passes of models; each pass takes one core.
+
+    Few threads, so that the application keeps the other cores. Threads of our own, because PyTorch has a pool of
+    workers for each thread that calls it, and such a pool does not survive a fork: a child that continues to use it
+    hangs.
     """
-    return DaemonExecutor(1, "rageval-model", _compute_on_few_cores)
+    return DaemonExecutor(_MODEL_THREADS, "rageval-model", partial(_compute_on, 1))
 
 
 @cache
@@ -245,26 +255,24 @@ def slow_model_executor() -> DaemonExecutor:
 
     On the thread of :func:`model_executor` such a pass would hold up the embedder, for which callers wait.
     """
-    return DaemonExecutor(1, "rageval-slow-model", _compute_on_few_cores)
+    return DaemonExecutor(1, "rageval-slow-model", partial(_compute_on, _SLOW_MODEL_CORES))
 
 
-def _compute_on_few_cores() -> None:
-    """Let PyTorch use at most two cores on this thread.
+def _compute_on(cores: int) -> None:
+    """Let PyTorch use at most some cores on this thread.
 
-    PyTorch's threads wait for one another by spinning. With one thread for each core of a busy machine, a forward pass
-    takes up to twenty times as long as with two, and takes the cores from the application.
+    PyTorch's threads wait for one another by spinning. On a busy machine a pass on several cores takes more CPU time
+    than on one, and takes the cores from the application: passes of all-MiniLM-L6-v2 on two cores each took half as
+    much again as two passes side by side on one core each.
 
-    The number belongs to a thread, but setting it also sets it for all threads that start later. A thread with no other
-    purpose therefore sets the old number again.
+    ``torch.set_num_threads`` would not do: it also sets the number of all threads that start later.
     """
     import torch
+    from threadpoolctl import ThreadpoolController
 
-    usual = torch.get_num_threads()
-    if usual > _MODEL_CORES:
-        torch.set_num_threads(_MODEL_CORES)
-        restorer = threading.Thread(target=torch.set_num_threads, args=(usual,), name="rageval-restore", daemon=True)
-        restorer.start()
-        restorer.join()
+    # PyTorch sets its usual number when a thread first asks for it, and would set it over ours later.
+    if torch.get_num_threads() > cores:
+        ThreadpoolController().limit(limits=cores, user_api="openmp")
 
 
 # Threads do not survive a fork: a child creates its own pools.
@@ -272,5 +280,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=inline_executor.cache_clear)
     os.register_at_fork(after_in_child=deferred_executor.cache_clear)
     os.register_at_fork(after_in_child=prepare_executor.cache_clear)
+    os.register_at_fork(after_in_child=embed_ahead_executor.cache_clear)
     os.register_at_fork(after_in_child=model_executor.cache_clear)
     os.register_at_fork(after_in_child=slow_model_executor.cache_clear)

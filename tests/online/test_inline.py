@@ -14,7 +14,8 @@ from langchain_core.runnables import RunnableLambda
 import rageval_hooks
 from rageval_hooks import Evaluation, metric
 from rageval_hooks.metrics.support import turn_analysis
-from rageval_hooks.runtime.executors import prepare_executor
+from rageval_hooks.online.inline import InlineStage
+from rageval_hooks.runtime.executors import inline_threads, prepare_executor
 from rageval_hooks.testing import InMemoryExporter
 from tests.integrations.langchain.fakes import PROMPT, lcel, model, retriever
 
@@ -124,6 +125,34 @@ def test_a_call_does_not_wait_behind_a_queue(gate: threading.Event) -> None:
         assert handle.stats()["turns"] == 40
 
     assert took < 20 * 0.2, "20 waits of 200 ms"
+
+
+def test_cheap_scores_of_all_turns_come_before_the_costly_ones(gate: threading.Event) -> None:
+    """Of the costly ones, those of prepared turns come first: they can be ready in time."""
+    stage = InlineStage(budget=30, capacity=100, max_bytes=2**20)
+    order: list[tuple[str, int]] = []
+
+    def hold(until: threading.Event) -> Any:
+        until.wait(30)
+        yield from ()
+
+    def evaluate(number: int) -> Any:
+        order.append(("cheap", number))
+        yield "early" if number % 2 else "late"
+        order.append(("costly", number))
+
+    all_queued, costly_done = threading.Event(), gate
+    for _ in range(inline_threads() - 1):
+        stage.start(lambda _: hold(costly_done), 1, caller_waits=False)
+    stage.start(lambda _: hold(all_queued), 1, caller_waits=False)
+    arrivals = [stage.start(lambda _, n=n: evaluate(n), 1, caller_waits=False) for n in range(4)]  # type: ignore[misc]
+    all_queued.set()
+    assert all(arrival is not None and arrival.wait(30) for arrival in arrivals)
+    costly_done.set()
+
+    cheap, costly = order[:4], order[4:]
+    assert cheap == [("cheap", number) for number in range(4)]
+    assert costly == [("costly", number) for number in (1, 3, 0, 2)]
 
 
 class TestPreparation:

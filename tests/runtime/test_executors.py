@@ -62,7 +62,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     assert output.split() == ["7"]
 
 
-def test_models_compute_on_few_cores_and_leave_the_applications_alone() -> None:
+def test_models_compute_on_one_core_and_leave_the_applications_alone() -> None:
     """PyTorch's threads spin while they wait: with one per core of a busy server, everything stands still."""
     torch = pytest.importorskip("torch")
     with ThreadPoolExecutor(1) as before:
@@ -70,7 +70,7 @@ def test_models_compute_on_few_cores_and_leave_the_applications_alone() -> None:
 
     model = model_executor().submit(torch.get_num_threads).result()
 
-    assert 1 <= model <= 2
+    assert model == 1
     with ThreadPoolExecutor(1) as after:
         assert (torch.get_num_threads(), after.submit(torch.get_num_threads).result()) == usual
 

@@ -16,7 +16,7 @@ from rageval_hooks.models.embedder import SHORT, Embedder
 from rageval_hooks.models.embedding import Embedding, keep_words
 from rageval_hooks.models.lexical import LexicalEmbedding
 from rageval_hooks.models.nlp import Entity
-from rageval_hooks.runtime.executors import inline_executor, model_executor
+from rageval_hooks.runtime.executors import model_executor
 from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.runtime.threads import give_way
 from rageval_hooks.settings import LEXICAL
@@ -39,9 +39,7 @@ _MAX_UNPREPARED: Final = 1_500
 because the machine is busy, or because nothing retrieved them."""
 
 _MAX_QUEUE_SHARE: Final = 0.3
-_MAX_QUEUE_SHARE_OF_MANY: Final = 0.05
-"""Share of the remaining time that is spent waiting for the model thread while it works for other turns: if no further
-turn waits for this thread, and if one does."""
+"""Share of the remaining time that is spent waiting for a model thread while they work for other turns."""
 
 _MAX_ONE_WINDOW: Final = 20_000
 """Characters beyond which passages certainly do not fit one window together."""
@@ -272,6 +270,17 @@ class TurnAnalysis:
         self._check_unprepared()
         return [self._passage_embedding(passage) for passage in self.turn.passages]
 
+    def embed_passage(self, passage: Passage) -> None:
+        """Embed one passage ahead of :attr:`passage_embeddings`, which raises the same; several threads may do so."""
+        _check_size(self.turn.texts(), MAX_EMBEDDED_CHARACTERS)
+        self.pause()
+        self._passage_embedding(passage)
+
+    @property
+    def is_prepared(self) -> bool:
+        """True if every passage is embedded."""
+        return all(self.models.cache.get(passage.text) is not None for passage in self.turn.passages)
+
     def _check_unprepared(self) -> None:
         """Stop if a caller waits and many passages are not embedded yet: it would wait in vain.
 
@@ -287,19 +296,17 @@ class TurnAnalysis:
             self._wait_for_model()
 
     def _wait_for_model(self) -> None:
-        """Stop if a caller waits and the model thread works for other turns: behind a queue it would wait in vain.
+        """Stop if a caller waits and the model threads work for other turns: behind a queue it would wait in vain.
 
         Raises:
-            OverBudgetError: the model thread is busy.
+            OverBudgetError: the model threads are busy.
         """
         if self.deadline is None or not self._has_model():
             return
         # Asked once: every other metric that embeds would wait for the same queue.
         if not self._is_model_busy:
-            # Other turns that wait for this thread have scores that need no model.
-            share = _MAX_QUEUE_SHARE_OF_MANY if inline_executor().has_queue else _MAX_QUEUE_SHARE
             left = self.deadline - self._clock()
-            self._is_model_busy = not model_executor().is_free_within(share * left)
+            self._is_model_busy = not model_executor().is_free_within(_MAX_QUEUE_SHARE * left)
         if self._is_model_busy:
             raise OverBudgetError
 
