@@ -7,7 +7,7 @@ SUITES ?=
 # The set-ups of `make compat-otel`, for example SETUPS="langfuse langsmith".
 SETUPS ?=
 
-.PHONY: demo demo-phoenix test test-lexical e2e lint lint-workflows docs wheel check-version compat-hosts compat-otel clean
+.PHONY: demo demo-phoenix test test-lexical e2e lint lint-workflows docs docs-images wheel check-version compat-hosts compat-otel clean
 
 # A stamp records which extras are installed. It is renewed when pyproject.toml changes.
 $(VENV)/bin/python:
@@ -64,6 +64,10 @@ lint-workflows:
 docs: $(VENV)/.installed-docs
 	$(BIN)/python scripts/settings_table.py --check
 	$(BIN)/mkdocs build --strict --quiet --site-dir build/site
+
+# Takes the pictures of reports and plots again, in docs/images. CHROMIUM=/usr/bin/chromium names another browser.
+docs-images: $(VENV)/.installed-e2e
+	$(BIN)/python scripts/docs_images.py $(if $(CHROMIUM),--chromium $(CHROMIUM))
 
 # Builds the wheel and the sdist, and checks the wheel in an empty environment.
 wheel: $(VENV)/.installed-build

@@ -110,12 +110,12 @@ def _columns(character: str) -> int:
 
 
 def format_value(value: float) -> str:
-    """Return a finite number with the digits that matter: three for shares, none for whole numbers."""
+    """Return a finite number with the digits that matter: three for shares, one from 100, none for whole numbers."""
     if value == int(value) and abs(value) >= 2:
         return f"{int(value)}"
     if value and abs(value) < 0.001:
         return f"{value:.2g}"
-    return f"{value:.3f}"
+    return f"{value:.3f}" if abs(value) < 100 else f"{value:.1f}"
 
 
 def show_value(value: float | None) -> str:

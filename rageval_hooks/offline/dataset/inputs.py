@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from rageval_hooks.errors import MissingDependencyError, TurnError
+from rageval_hooks.offline.dataset.arrow import frame_of_arrow
 from rageval_hooks.offline.records.columns import missing_column, take_fields
 from rageval_hooks.offline.records.from_columns import explain, record_from_row
 from rageval_hooks.offline.records.mapping import ColumnMap
@@ -179,14 +180,8 @@ def _as_frame(data: object) -> pandas.DataFrame | None:
     """
     if isinstance(data, import_pandas().DataFrame):
         return data
-    # Polars, Arrow, DuckDB and others offer their rows by this protocol.
     if hasattr(data, "__arrow_c_stream__"):
-        try:
-            import pyarrow
-        except ImportError as error:
-            raise MissingDependencyError("pyarrow", "offline", "tables of other libraries") from error
-        frame: pandas.DataFrame = pyarrow.table(data).to_pandas()
-        return frame
+        return frame_of_arrow(data, import_pandas())
     return None
 
 
@@ -209,5 +204,5 @@ def _frame_rows(frame: pandas.DataFrame) -> Iterator[Mapping[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    # Lists come out of Arrow and Parquet as NumPy arrays.
+    # Lists come out of Parquet as NumPy arrays.
     return value.tolist() if hasattr(value, "tolist") else value

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rageval_hooks.metrics.base import Direction
+from rageval_hooks.offline.answerability import UNANSWERABLE
 from rageval_hooks.offline.report.definitions import direction_of, is_worse
 from rageval_hooks.offline.report.derived import TARGET_RANK
 from rageval_hooks.offline.report.score_values import ScoreValues, describe_maker
@@ -392,7 +394,7 @@ def _loss(before: FileTally, after: FileTally, name: str, same: Collection[str])
     # A turn that was sampled out has no result at all; one that is skipped or failed has.
     if before.values[name].sampled or (values is not None and values.sampled):
         lost &= after.ids_without(name)
-    skipped, failed = after.missing(name)
+    skipped, failed = _causes(after, name)
     return Loss(
         name=name,
         had=len(had),
@@ -405,8 +407,17 @@ def _loss(before: FileTally, after: FileTally, name: str, same: Collection[str])
     )
 
 
-def _loss_reason(before: FileTally, after: FileTally, name: str) -> str:
+def _causes(after: FileTally, name: str) -> tuple[Counter[str], Counter[str]]:
+    """Return why a score was skipped and failed, as far as that explains a loss."""
     skipped, failed = after.missing(name)
+    # Questions without an answer have no value in either file: they explain a loss only if nothing else does.
+    if len(skipped) + len(failed) > 1:
+        skipped.pop(UNANSWERABLE, None)
+    return skipped, failed
+
+
+def _loss_reason(before: FileTally, after: FileTally, name: str) -> str:
+    skipped, failed = _causes(after, name)
     # A failure explains more than a skip, which may be a consequence of it.
     for reason, _ in (failed or skipped).most_common(1):
         return reason

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
 
 from rageval_hooks.offline.report.comparison import Comparison
@@ -35,20 +35,20 @@ def make_verdict(report: Report, bounds: Mapping[str, float] | None = None, gate
         gate: the result of the checks; None if nothing was checked.
     """
     several = len(report.files) > 1
+    missed = [] if gate is None else [*gate.failures, *gate.undecided]
     quality: list[Finding] = []
     for file in report.files:
-        quality += _quality(file, bounds or {}, several=several)
+        found = _quality(file, bounds or {}, several=several)
+        quality += [finding for finding in found if not _is_told(finding, file, missed, bounds or {})]
     changes = list(chain.from_iterable(map(_changes, report.comparisons)))
     problems = sum(finding.kind == "bad" for finding in (*quality, *changes))
-    missed = [] if gate is None else [*gate.failures, *gate.undecided]
     # The conditions that fail come first: they decide the exit status.
     quality[:0] = [Finding(kind="bad", text=line) for line in missed]
     state, headline = _summary(problems, missed, is_checked=gate is not None)
     return Verdict(
         state=state,
         headline=headline,
-        # One failed bound may be reported by the gate and by its file in the same words.
-        quality=tuple(dict.fromkeys(quality)),
+        quality=tuple(quality),
         changes=tuple(changes),
         certainty=tuple(_certainty(report)),
     )
@@ -74,6 +74,16 @@ def _quality(file: FileReport, bounds: Mapping[str, float], *, several: bool) ->
         finding = _score_finding(row, bounds.get(row.name))
         if finding is not None:
             yield finding.model_copy(update={"text": f"{where}{finding.text}"})
+
+
+def _is_told(finding: Finding, file: FileReport, missed: Iterable[str], bounds: Collection[str]) -> bool:
+    """Return True if a failed check says the same as a finding: that questions failed, or that a bound is missed."""
+    if finding.kind != "bad":
+        return False
+    failed = f"{file.failed_questions} of {counted(file.questions, 'question')} failed"
+    subjects = [failed, *(f"{name} is " for name in bounds)]
+    said = [line for line in missed if line.startswith(f"{file.name}: ")]
+    return any(subject in finding.text and any(subject in line for line in said) for subject in subjects)
 
 
 def _score_finding(row: ScoreRow, bound: float | None) -> Finding | None:

@@ -30,10 +30,14 @@ def main() -> None:
     tasks, replies = _take_pipes()
     setup = WorkerSetup.model_validate_json(tasks.readline())
     scorer = _Scorer(setup)
-    for line in tasks:
-        for text in scorer.lines(Task.model_validate_json(line).records):
-            replies.write(text.encode() + b"\n")
-        replies.flush()
+    try:
+        for line in tasks:
+            for text in scorer.lines(Task.model_validate_json(line).records):
+                replies.write(text.encode() + b"\n")
+            replies.flush()
+    except BrokenPipeError:
+        # The parent was killed. Python would try to write the rest once more at exit, and complain.
+        os._exit(1)
 
 
 def _take_pipes() -> tuple[IO[bytes], IO[bytes]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections import deque
@@ -189,10 +190,9 @@ class _Worker:
         return line[:-1].decode()
 
     def _ended(self) -> WorkerError:
-        status = self._process.returncode
         return WorkerError(
-            f"a worker process ended with status {status}. The scores so far are kept: run the same command again to "
-            "resume. --workers 1 uses no worker processes; fewer of them need less memory"
+            f"a worker process {_end_of(self._process.returncode)}. The scores so far are kept: run the same command "
+            "again to resume. --workers 1 uses no worker processes; fewer of them need less memory"
         )
 
     async def close(self) -> None:
@@ -206,3 +206,16 @@ class _Worker:
         except TimeoutError:
             self._process.kill()
             await self._process.wait()
+
+
+def _end_of(status: int | None) -> str:
+    """Return how a process ended, in words; a negative status is the signal that ended it."""
+    if status is None or status >= 0:
+        return f"ended with status {status}"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        name = f"signal {-status}"
+    # Nothing else sends this signal unasked.
+    why = ", probably because memory ran out" if name == "SIGKILL" else ""
+    return f"was killed ({name}){why}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import date, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,36 @@ def test_a_data_frame_keeps_its_columns_and_its_index() -> None:
     assert list(frame.columns[:4]) == ["question", "answer", "contexts", "model"]
     assert "groundedness" not in given.columns
     assert pyarrow.table(frame[["model", "groundedness"]]).num_rows == 2
+
+
+TYPES = {
+    "votes": [2**62 + 1, None],
+    "flag": [True, None],
+    "when": [datetime(2020, 1, 1, 12), None],
+    "day": [date(2020, 1, 1), None],
+    "meta": [{"a": 1, "tags": ["x"]}, {"a": None, "tags": []}],
+}
+
+
+def test_polars_and_back() -> None:
+    """Every column keeps its type, and the scores are added."""
+    polars = pytest.importorskip("polars")
+    given = polars.DataFrame({name: [row[name] for row in ROWS] for name in ROWS[0]} | TYPES)
+    given = given.with_columns(polars.Series("source", ["a", "b"], dtype=polars.Categorical))
+    frame = score(given)
+    assert list(frame["unsupported_facts"]) == [0, 2]
+    back = polars.DataFrame(frame)
+    assert back.select(given.columns).equals(given)
+    assert back.select(given.columns).schema == given.schema
+    assert back["groundedness"].dtype == polars.Float64
+
+
+def test_arrow_and_back() -> None:
+    """Likewise, with the nulls of whole numbers."""
+    given = pyarrow.table({name: [row[name] for row in ROWS] for name in ROWS[0]} | TYPES)
+    back = pyarrow.table(score(given)).select(given.column_names)
+    assert back.schema.types == given.schema.types
+    assert back.to_pylist() == given.to_pylist()
 
 
 def test_a_judge_and_a_running_event_loop() -> None:

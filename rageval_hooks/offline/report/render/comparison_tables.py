@@ -18,6 +18,8 @@ __all__ = ["COMPARISON_SECTIONS", "comparison_tables"]
 # Longer names of files would make columns of numbers wider than a terminal.
 _LONGEST_NAME = 14
 
+_ALPHA = 0.05
+
 
 def comparison_tables(comparison: Comparison) -> list[Table]:
     """Return the tables of two files side by side."""
@@ -34,6 +36,7 @@ def _changes(comparison: Comparison) -> Table:
         Column(before, _if_tested(lambda test: show_value(test.before))),
         Column(after, _if_tested(lambda test: show_value(test.after))),
         Column("difference", _if_tested(lambda test: signed_value(test.difference))),
+        Column("change", _change, only_if_any=True),
         Column("interval", _if_tested(lambda test: show_interval(test.interval, style="signed"))),
         Column("p", _if_tested(lambda test: format_p_value(test.p))),
         Column("p (worse)", lambda row: MISSING if row.p_worse is None else format_p_value(row.p_worse)),
@@ -41,6 +44,13 @@ def _changes(comparison: Comparison) -> Table:
     )
     title = f"{comparison.before} → {comparison.after}"
     return make_table(title, columns, comparison.scores, list(_comparison_notes(comparison)))
+
+
+def _change(row: ScoreChange) -> str:
+    """Return in a word how a score changed, if it changed significantly."""
+    if row.is_significant(_ALPHA, worse=True):
+        return "▼ worse"
+    return "▲ better" if row.is_significant(_ALPHA, worse=False) else ""
 
 
 def _if_tested(cell: Callable[[Paired], str]) -> Callable[[ScoreChange], str]:
@@ -55,6 +65,8 @@ def _if_tested(cell: Callable[[Paired], str]) -> Callable[[ScoreChange], str]:
 def _comparison_notes(comparison: Comparison) -> Iterator[str]:
     yield f"Over the {counted(comparison.common, 'question')} that both have."
     yield "p: paired permutation test, two-sided; p (worse): one-sided, adjusted for the number of scores (Holm)."
+    if any(map(_change, comparison.scores)):
+        yield f"▲ ▼: significant at {_ALPHA:g} after the adjustment."
     if comparison.only_before or comparison.only_after:
         yield (
             f"Not compared: {counted(comparison.only_before, 'question')} only in {comparison.before},"

@@ -92,7 +92,7 @@ def _score_notes(file: FileReport) -> Iterator[str]:
     if file.unanswerable:
         yield (
             f"{file.unanswerable} of {file.records} answers are to questions marked as unanswerable, where a refusal is"
-            " right: `declined` is about these, `answered` about the others. Scores that need an answer skip them."
+            " right: “declined” is about these, “answered” about the others. Scores that need an answer skip them."
         )
     yield from _maker_notes(file)
     if file.errors:
@@ -100,8 +100,7 @@ def _score_notes(file: FileReport) -> Iterator[str]:
         yield f"Answers that failed: {errors}. They count as unanswered."
     if file.bad:
         yield f"Rows that could not be read: {file.bad}."
-    for row in file.scores:
-        yield from _missing_notes(row)
+    yield from _missing_notes(file)
 
 
 def _maker_notes(file: FileReport) -> Iterator[str]:
@@ -110,14 +109,24 @@ def _maker_notes(file: FileReport) -> Iterator[str]:
             yield f"{row.name} was made by {' and '.join(row.makers)}: their values are not comparable."
 
 
-def _missing_notes(row: ScoreRow) -> Iterator[str]:
-    for word, missing in (("skipped", row.skipped), ("failed", row.failed)):
-        if missing.count:
-            # The most frequent reason is enough for a note.
-            reason = missing.main_reason
-            number = missing.reasons[reason]
-            share = "" if number == missing.count else f" ({number} of them)"
-            yield f"{row.name}, {missing.count} {word}: {shorten(reason, 160)}{share}"
+def _missing_notes(file: FileReport) -> Iterator[str]:
+    """Yield why scores are missing: one note per reason, with all scores that have it."""
+    names: dict[tuple[str, str], list[str]] = {}
+    for row in file.scores:
+        for word, missing in (("skipped", row.skipped), ("failed", row.failed)):
+            if missing.count:
+                names.setdefault((f"{missing.count} {word}", _main_reason(missing)), []).append(row.name)
+    for (number, reason), members in names.items():
+        each = " each" if len(members) > 1 else ""
+        yield f"{', '.join(members)}, {number}{each}: {reason}"
+
+
+def _main_reason(missing: Missing) -> str:
+    # The most frequent reason is enough for a note.
+    reason = missing.main_reason
+    number = missing.reasons[reason]
+    share = "" if number == missing.count else f" ({number} of them)"
+    return f"{shorten(reason, 160)}{share}"
 
 
 # --------------------------------------------------------------------------- ranks, repeats, documents, worst turns

@@ -16,6 +16,7 @@ from rageval_hooks.offline.report.details import check_trace_url
 from rageval_hooks.offline.report.model import Verdict
 from rageval_hooks.offline.report.render.page_data import page_chunks, page_index
 from rageval_hooks.offline.report.render.panels import Panel, panels
+from rageval_hooks.offline.report.render.plot_canvas import colour_of
 from rageval_hooks.offline.report.render.plots import Ink, draw, to_svg
 from rageval_hooks.offline.report.render.tables import Table, comparison_tables, file_tables
 from rageval_hooks.text.formatting import shown
@@ -76,6 +77,7 @@ def to_html(
         verdict=verdict,
         level=f"{level:.0%}",
         plots=[{"svg": Markup(svg), "wide": panel.kind == "overview"} for panel, svg in plots],  # noqa: S704 - escaped by matplotlib and _inline
+        colours=[colour_of(place) for place in range(len(report.files))],
         files=[{"report": file, "tables": _split(file_tables(file))} for file in report.files],
         comparisons=[{"comparison": item, "tables": _split(comparison_tables(item))} for item in report.comparisons],
         index=Markup(_json(page_index(analysis, trace_url))),  # noqa: S704 - _json escapes markup

@@ -78,6 +78,7 @@ class Panel:
         marks: the rows.
         bins: names of the bins of a rank panel.
         threshold: a value to mark; None for none.
+        files: number and name of each file, where the rows have other labels.
     """
 
     title: str
@@ -89,6 +90,7 @@ class Panel:
     marks: tuple[Mark, ...] = ()
     bins: tuple[str, ...] = ()
     threshold: float | None = None
+    files: tuple[tuple[int, str], ...] = ()
 
     @property
     def subtitle(self) -> str:
@@ -142,9 +144,13 @@ def panels(
 
 
 def _score_panels(report: Report, bounds: Mapping[str, float]) -> Iterator[Panel | None]:
-    yield _overview(report)
+    overview = _overview(report)
+    yield overview
     for name in _score_names(report):
-        yield _score_panel(name, _rows(report, name), bounds.get(name))
+        rows = _rows(report, name)
+        # A single value has no distribution: the overview shows all of it.
+        if overview is None or not _is_in_overview(rows) or any(row.count > 1 for row in _with_values(rows)):
+            yield _score_panel(name, rows, bounds.get(name))
     yield _rank_panel(report)
 
 
@@ -197,12 +203,17 @@ def _overview(report: Report) -> Panel | None:
     for name in _score_names(report):
         rows = _rows(report, name)
         # Other scores, such as costs, have no place on the axis from 0 to 1.
-        if all(_is_share_of_one(row) for row in _with_values(rows)):
+        if _is_in_overview(rows):
             marks += _overview_marks(rows)
     # One mark alone would repeat the plot of its score.
     if len(marks) < 2:
         return None
-    return Panel(title="overview", kind="overview", high=1.0, marks=tuple(marks))
+    files = tuple((place, flat(file.name)) for place, file in enumerate(report.files))
+    return Panel(title="overview", kind="overview", high=1.0, marks=tuple(marks), files=files)
+
+
+def _is_in_overview(rows: Sequence[_FileRow]) -> bool:
+    return all(_is_share_of_one(row) for row in _with_values(rows))
 
 
 def _is_share_of_one(row: ScoreRow) -> bool:

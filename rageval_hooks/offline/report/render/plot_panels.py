@@ -70,6 +70,7 @@ def _draw_rows(figure: Figure, panel: Panel, box: Box, ink: Ink) -> None:
             else:
                 _draw_box(axes, middle, mark.spread, colour, ink)
             _draw_mean(axes, middle, mark.spread, ink)
+        _draw_threshold(axes, panel, middle, ink)
         down += len(lines) * LINE + BAR
     _finish_axis(axes, panel, ink)
 
@@ -131,7 +132,7 @@ def _draw_mean(axes: Axes, y: float, found: Spread, ink: Ink) -> None:
 
 
 def _finish_axis(axes: Axes, panel: Panel, ink: Ink) -> None:
-    """Set the limits from 0 to the score's bound, or to the largest value, and draw the threshold."""
+    """Set the limits from 0 to the score's bound, or to the largest value."""
     from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator
 
     low, high = _limits(panel)
@@ -139,15 +140,28 @@ def _finish_axis(axes: Axes, panel: Panel, ink: Ink) -> None:
     axes.set_xlim(low - margin, high + margin)
     axes.set_yticks([])
     axes.tick_params(axis="x", labelsize=POINTS["small"])
-    axes.xaxis.set_major_locator(MaxNLocator(5))
+    # Round steps only: 0.8 and 2.4 are no places where one looks for a count.
+    axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], integer=_is_whole(panel) and high - low > 2))
     axes.grid(axis="x", color=ink.faint, linewidth=0.6)
     axes.set_axisbelow(True)
     if panel.kind == "share":
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0%}"))
     elif _LARGE <= max(abs(low), abs(high)) < _HUGE:
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+
+
+def _draw_threshold(axes: Axes, panel: Panel, middle: float, ink: Ink) -> None:
+    """Draw the threshold across one row's box or bar, and not through the numbers above it."""
+    low, high = _limits(panel)
     if panel.threshold is not None and low <= panel.threshold <= high:
-        axes.axvline(panel.threshold, color=ink.text, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+        ends = [middle - BAR / 2, middle + BAR / 2]
+        axes.plot([panel.threshold] * 2, ends, color=ink.text, linewidth=1.2, linestyle=(0, (4, 2)), zorder=6)
+
+
+def _is_whole(panel: Panel) -> bool:
+    """Return True if the values are whole numbers, such as ranks, as far as their quartiles and ends show."""
+    spreads = [mark.spread for mark in panel.marks if mark.spread is not None]
+    return all(number.is_integer() for found in spreads for number in (found.minimum, found.median, found.maximum))
 
 
 def _limits(panel: Panel) -> tuple[float, float]:

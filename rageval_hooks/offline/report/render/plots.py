@@ -111,8 +111,7 @@ def _files(panels: Sequence[Panel]) -> dict[int, str]:
     """Return the names of the files by their number, as far as panels have them."""
     found: dict[int, str] = {}
     for panel in panels:
-        if panel.kind != "overview":
-            found.update({mark.file: mark.label for mark in panel.marks})
+        found.update(panel.files or {mark.file: mark.label for mark in panel.marks})
     return dict(sorted(found.items()))
 
 

@@ -221,6 +221,7 @@
     if (turn.error) found.append(...labelled("Failed", element("p", { className: "answer worse" }, turn.error)));
     found.append(...labelled("Answer", ...answer(turn)));
     if (turn.reference) found.append(...labelled("Reference answer", element("p", { className: "answer" }, turn.reference)));
+    if (turn.answerable === false) found.append(...labelled("Right answer", element("p", {}, "a refusal: the question is marked as unanswerable")));
     if (turn.facts?.length) found.append(...labelled("No passage has", element("p", {}, turn.facts.join(", "))));
     found.append(...labelled("Scores", scoreList(turn, before)));
     if (turn.passages?.length) found.append(...labelled(`Passages (${turn.passages.length})`, passages(turn)));
@@ -316,7 +317,7 @@
       if (passage.is_target) tags.push(element("span", { className: "tag good" }, "target"));
       if (passage.in_prompt === true) tags.push(element("span", { className: "tag good" }, "in prompt"));
       if (passage.in_prompt === false) tags.push(element("span", { className: "tag weak" }, "not in prompt"));
-      const about = [`${passage.rank}.`, passage.id, passage.score === undefined || passage.score === null ? "" : `score ${number(passage.score)}`];
+      const about = [`Rank ${passage.rank}`, passage.id, passage.score === undefined || passage.score === null ? "" : `score ${number(passage.score)}`];
       const kind = passage.is_target ? "target" : passage.in_prompt === false ? "dropped" : "";
       list.append(element("li", { className: kind }, element("b", {}, about.filter(Boolean).join(" · ")), " ", ...tags,
         element("span", { className: "text", tabIndex: 0 }, passage.text)));
