@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
 from rageval_hooks.turn import Passage, Turn
 
-__all__ = ["ScoreRow", "turn_html", "unsupported_in"]
+__all__ = ["ScoreRow", "html_table", "turn_html", "unsupported_in"]
 
 # A sentence whose number is below this is shown as not supported; reports use the same.
 _UNSUPPORTED = 0.5
@@ -17,6 +17,10 @@ _LONGEST = 4_000
 _MARK = "background:rgba(230,60,60,.3);color:inherit"
 _FAIL = "color:#c33;font-weight:bold"
 _TEXT = "white-space:pre-wrap;max-width:60em"
+# Notebooks have their own styles for tables, which centre texts or put them to the right.
+_TABLE = "font:inherit;border-collapse:collapse;margin:.5em 0"
+_CELL = "padding:.15em 1em .15em 0;vertical-align:top"
+_LEFT, _RIGHT = f"{_CELL};text-align:left", f"{_CELL};text-align:right;font-variant-numeric:tabular-nums"
 
 
 class ScoreRow(NamedTuple):
@@ -58,13 +62,13 @@ def turn_html(turn: Turn, scores: Sequence[ScoreRow], unsupported: Iterable[str]
         scores: the rows of the table of scores.
         unsupported: parts of the answer that are marked.
     """
-    rows = "".join(map(_row, scores))
+    table = html_table(("score", "value", "", "reason"), map(_row, scores), numbers={1})
     reference = "" if turn.reference is None else _paragraph("Reference", escape(_cut(turn.reference)))
     passages = "".join(_passage(number, passage) for number, passage in enumerate(turn.passages, 1))
     return (
         f"<div>{_paragraph('Question', escape(_cut(turn.query)))}"
         f"{_paragraph('Answer', _marked(_cut(turn.response), unsupported))}{reference}"
-        f"<table><tr><th>score</th><th>value</th><th></th><th>reason</th></tr>{rows}</table>"
+        f"{table}"
         f"<details><summary>Passages ({len(turn.passages)})</summary>{passages}</details></div>"
     )
 
@@ -73,10 +77,31 @@ def _paragraph(name: str, html: str) -> str:
     return f'<div style="{_TEXT}"><b>{name}:</b> {html}</div>'
 
 
-def _row(row: ScoreRow) -> str:
-    style = f' style="{_FAIL}"' if row.label == "fail" else ""
-    cells = f"<td>{escape(row.name)}</td><td>{escape(row.value)}</td><td{style}>{escape(row.label)}</td>"
-    return f'<tr>{cells}<td style="text-align:left;{_TEXT}">{escape(_cut(row.reason))}</td></tr>'
+def html_table(header: Sequence[str], rows: Iterable[Sequence[str]], numbers: Collection[int]) -> str:
+    """Return a table as HTML.
+
+    Args:
+        header: the names of the columns.
+        rows: the cells of each row, as HTML.
+        numbers: the columns that are aligned to the right.
+    """
+    styles = [_RIGHT if column in numbers else _LEFT for column in range(len(header))]
+    head = "".join(f'<th style="{style}">{escape(name)}</th>' for style, name in zip(styles, header, strict=True))
+    body = "".join(_html_cells(row, styles) for row in rows)
+    return f'<table style="{_TABLE}"><tr>{head}</tr>{body}</table>'
+
+
+def _html_cells(row: Sequence[str], styles: Sequence[str]) -> str:
+    cells = "".join(f'<td style="{style}">{cell}</td>' for style, cell in zip(styles, row, strict=True))
+    return f"<tr>{cells}</tr>"
+
+
+def _row(row: ScoreRow) -> tuple[str, str, str, str]:
+    label = escape(row.label)
+    if row.label == "fail":
+        label = f'<span style="{_FAIL}">{label}</span>'
+    reason = f'<div style="{_TEXT}">{escape(_cut(row.reason))}</div>'
+    return escape(row.name), escape(row.value), label, reason
 
 
 def _passage(number: int, passage: Passage) -> str:

@@ -7,7 +7,8 @@ from html import escape
 from statistics import fmean
 
 from rageval_hooks.score import Evaluation, Score
-from rageval_hooks.text.formatting import flat, shorten
+from rageval_hooks.text.formatting import flat, shorten, show_value
+from rageval_hooks.turn_html import html_table
 
 __all__ = ["set_html"]
 
@@ -44,19 +45,20 @@ def _means(evaluations: Sequence[Evaluation]) -> str:
     for evaluation in evaluations:
         for score in evaluation.turn_scores():
             scores.setdefault(score.name, []).append(score)
-    rows = "".join(_mean_row(name, found) for name, found in scores.items())
-    return f"<table><tr><th>score</th><th>mean</th><th>pass</th><th>n</th></tr>{rows}</table>"
+    rows = (_mean_row(name, found) for name, found in scores.items())
+    return html_table(("score", "mean", "pass", "n"), rows, numbers={1, 2, 3})
 
 
-def _mean_row(name: str, scores: Sequence[Score]) -> str:
+def _mean_row(name: str, scores: Sequence[Score]) -> tuple[str, str, str, str]:
     mean = fmean(score.value for score in scores)
     labels = [score.label for score in scores if score.label in ("pass", "fail")]
     passed = f"{labels.count('pass') / len(labels):.0%}" if labels else ""
     arrow = " ↓" if scores[0].direction == "lower" else ""
-    return f"<tr><td>{escape(name)}{arrow}</td><td>{mean:.4g}</td><td>{passed}</td><td>{len(scores)}</td></tr>"
+    return f"{escape(name)}{arrow}", show_value(mean), passed, str(len(scores))
 
 
 def _answer(evaluation: Evaluation, *, is_open: bool) -> str:
     question = escape(shorten(flat(evaluation.turn.query), _QUESTION))
     state = " open" if is_open else ""
-    return f"<details{state}><summary>{question}</summary>{evaluation._repr_html_()}</details>"
+    body = f'<div style="margin:.3em 0 .8em 1.2em">{evaluation._repr_html_()}</div>'
+    return f'<details{state} style="margin:.3em 0"><summary>{question}</summary>{body}</details>'
