@@ -42,6 +42,8 @@ from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.rows import BadRow
 from rageval_hooks.offline.records.writers import check_output
 from rageval_hooks.offline.testsets import GoldenQuestion, read_questions
+from rageval_hooks.privacy import PrivacyPolicy
+from rageval_hooks.settings import Settings
 from rageval_hooks.text.wording import counted
 
 __all__ = ["RunOptions", "ask_questions"]
@@ -95,11 +97,12 @@ def ask_questions(options: RunOptions, say: Say, warn: Say) -> int:
     check_apart([options.data], [options.output], errors)
     mapping = ColumnMap.parse(options.mapping)
     # Absolute paths: the application may change the current directory.
-    bad_rows = BadRows(errors.absolute(), always=options.errors is not None)
+    privacy = PrivacyPolicy.of(Settings.build())
+    bad_rows = BadRows(errors.absolute(), always=options.errors is not None, privacy=privacy)
     there = replace(options, data=options.data.absolute(), output=options.output.absolute())
     questions, bad = read_questions(options.data, mapping=mapping, encoding=options.encoding)
     with _evaluation_off():
-        summary = _Run(there, questions, options.output, say, warn).result()
+        summary = _Run(there, questions, options.output, say, warn, privacy).result()
     if summary is None:
         return 0
     for line in summary.lines():
@@ -151,21 +154,33 @@ class _Run:
         shown: the output as the user named it, for messages.
         say: receives each line of the result.
         warn: receives each warning.
+        privacy: what files may hold.
     """
 
-    def __init__(self, options: RunOptions, questions: list[GoldenQuestion], shown: Path, say: Say, warn: Say) -> None:
+    def __init__(
+        self,
+        options: RunOptions,
+        questions: list[GoldenQuestion],
+        shown: Path,
+        say: Say,
+        warn: Say,
+        privacy: PrivacyPolicy,
+    ) -> None:
         self._options = options
         self._questions = questions
         self._shown = shown
         self._say = say
         self._warn = warn
+        self._privacy = privacy
 
     @property
     def _work(self) -> Mapping[str, Any]:
         """The options that change the answers, by the names that a user knows."""
         options = self._options
         data = file_hash(options.data)
-        return {"command": "run", "app": options.app, "data": data, "input_key": options.input_key}
+        work = {"command": "run", "app": options.app, "data": data, "input_key": options.input_key}
+        # Redacted answers and original ones are not mixed in a file.
+        return {**work, "redact": True} if self._privacy.active else work
 
     def result(self) -> RunSummary | None:
         """Ask what is not answered yet, and write the output; None after a dry run."""
@@ -188,7 +203,7 @@ class _Run:
         with KeyedJournal(journal_path(options.output), self._work, restart=options.restart) as journal:
             if len(journal):
                 self._warn(f"going on from {journal_path(self._shown)}")
-            keep_answers(self._kept(earlier), self._questions, options.repeat, journal)
+            keep_answers(self._kept(earlier), self._questions, options.repeat, journal, self._privacy)
             summary = asyncio.run(self._ask(target, journal))
             write_records(options.output, records_of(self._questions, options.repeat, journal))
             journal.remove()
@@ -230,7 +245,7 @@ class _Run:
 
     def _check_kept(self) -> None:
         """Check that a larger test set keeps every answer of the finished one."""
-        wanted = {(question.id, question.question) for question in self._questions}
+        wanted = {(question.id, self._privacy.text(question.question)) for question in self._questions}
         repeat = self._options.repeat
         records = read_records(self._options.output)
         lost = sum((record.id, record.turn.query) not in wanted or record.run > repeat for record in records)
@@ -275,6 +290,7 @@ class _Run:
                 repeat=options.repeat,
                 concurrency=options.concurrency,
                 timeout=options.timeout,
+                privacy=self._privacy,
                 advance=advance,
             )
 

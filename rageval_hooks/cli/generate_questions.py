@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.judges.base import Judge
@@ -38,6 +39,7 @@ from rageval_hooks.offline.testsets import (
     work_of,
     write_questions,
 )
+from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.settings import Settings
 from rageval_hooks.text.wording import counted
 from rageval_hooks.turn import Usage
@@ -110,7 +112,7 @@ def generate_questions(options: GenerateOptions, say: Say, warn: Say) -> int:
         return 0
     # Answers of a finished test set are reused if only the number of questions changes.
     reused = _reopen(outputs, judge, places, options)
-    with KeyedJournal(journal_file, work_of(judge), restart=options.restart) as journal:
+    with KeyedJournal(journal_file, _work(judge), restart=options.restart) as journal:
         if reused:
             warn(f"reusing the answers of the finished {options.outputs[0]}")
         elif len(journal):
@@ -121,7 +123,7 @@ def generate_questions(options: GenerateOptions, say: Say, warn: Say) -> int:
         for output in outputs:
             write_questions(output, result.questions)
     if result.complete:
-        mark_finished(outputs, work_of(judge), journal=journal_file)
+        mark_finished(outputs, _work(judge), journal=journal_file)
     for line in result.lines():
         say(line)
     say(f"wrote {', '.join(map(str, options.outputs))}")
@@ -151,7 +153,21 @@ def _collection(options: GenerateOptions, warn: Say) -> tuple[list[Chunk], bool]
             f"{counted(len(shared), 'chunk id')}, such as {min(shared)!r}, with several texts each: these chunks "
             "are named document:id, and run finds them by their text"
         )
-    return unique_chunks(chunks), not problems
+    return _redacted(unique_chunks(chunks)), not problems
+
+
+def _redacted(chunks: list[Chunk]) -> list[Chunk]:
+    """Return the chunks as the judge and the test set may have them."""
+    privacy = PrivacyPolicy.of(Settings.build())
+    if not privacy.active:
+        return chunks
+    return [chunk.model_copy(update={"text": privacy.text(chunk.text)}) for chunk in chunks]
+
+
+def _work(judge: Judge) -> dict[str, Any]:
+    """Return what the answers in a journal depend on. Those about redacted chunks and about original ones differ."""
+    is_redacted = PrivacyPolicy.of(Settings.build()).active
+    return {**work_of(judge), "redact": True} if is_redacted else work_of(judge)
 
 
 def _chosen(found: list[Chunk], options: GenerateOptions, say: Say) -> list[Chunk]:
@@ -182,7 +198,7 @@ def _finished_or_partial(outputs: list[Path], judge: Judge, options: GenerateOpt
         ConfigurationError: an output is in the way, or another judge wrote it.
     """
     partial = journal_path(outputs[0])
-    earlier = None if options.restart else earlier_result(outputs, work_of(judge))
+    earlier = None if options.restart else earlier_result(outputs, _work(judge))
     if earlier is None:
         return partial
     if earlier.changed:
@@ -203,7 +219,7 @@ def _reopen(outputs: list[Path], judge: Judge, places: list[Place], options: Gen
     partial = journal_path(outputs[0])
     if found == partial:
         return False
-    with KeyedJournal(found, work_of(judge)) as journal:
+    with KeyedJournal(found, _work(judge)) as journal:
         dropped = plan_of(places, journal).dropped
     if dropped:
         raise ConfigurationError(
@@ -216,7 +232,7 @@ def _reopen(outputs: list[Path], judge: Judge, places: list[Place], options: Gen
 
 def _say_plan(journal_file: Path, places: list[Place], judge: Judge, say: Say) -> None:
     """Say how many requests there would be."""
-    with KeyedJournal(journal_file, work_of(judge)) as journal:
+    with KeyedJournal(journal_file, _work(judge)) as journal:
         plan = plan_of(places, journal)
     say(f"{counted(plan.calls, 'request')} to {judge}, about {plan.tokens:,} input tokens{_price(plan, judge)}")
     say("dry run: nothing was asked, and nothing was written")

@@ -22,6 +22,8 @@ from rageval_hooks.cli.options import (
 from rageval_hooks.cli.output import check_output, is_same_file, load_encoder, say, watch_records, write_file
 from rageval_hooks.cli.streams import for_stream, leave_stdout
 from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.privacy import PrivacyPolicy
+from rageval_hooks.settings import Settings
 
 if TYPE_CHECKING:
     from rageval_hooks.offline.report import Analysis, Gate, Verdict
@@ -119,6 +121,7 @@ def report(
         watch=watch_records,
         on_problem=say,
         bounded=list(bounds),
+        privacy=PrivacyPolicy.of(Settings.build()),
     )
     result = check_gate(analysis.report, gate) if gate else None
     verdict = make_verdict(analysis.report, bounds, result)

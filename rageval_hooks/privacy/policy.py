@@ -150,6 +150,10 @@ class PrivacyPolicy:
         """Return a result as it may leave. The value of a score stays."""
         return result if self._redact is None else _Walk(self, {}, keep=None).model(result)
 
+    def data(self, value: Any) -> Any:
+        """Return plain data, such as a row of a file, as it may leave."""
+        return value if self._redact is None else _Walk(self, {}, keep=None).entry(value)
+
     def keeps(self, name: str) -> bool:
         """Return True if metadata of this name may leave."""
         return self._allowed is None or _matches(name, self._allowed)
@@ -208,12 +212,12 @@ class _Walk:
         if isinstance(value, BaseModel):
             return self.model(value)
         if isinstance(value, Mapping):
-            return {self._text(key): self._entry(item) for key, item in value.items()}
+            return {self._text(key): self.entry(item) for key, item in value.items()}
         if isinstance(value, list | tuple):
-            return type(value)([self._entry(item) for item in value])
+            return type(value)([self.entry(item) for item in value])
         return value
 
-    def _entry(self, value: Any) -> Any:
+    def entry(self, value: Any) -> Any:
         """Return a value of a mapping or a list; an integer may be a phone or card number."""
         if isinstance(value, int) and abs(value) >= _LEAST_LONG_INTEGER:
             text = self._text(str(value))

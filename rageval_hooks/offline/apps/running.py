@@ -18,6 +18,7 @@ from rageval_hooks.offline.jobs.workers import work_together
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.targets import TargetIds, place_target
 from rageval_hooks.offline.testsets.testset import GoldenQuestion
+from rageval_hooks.privacy import PrivacyPolicy
 
 __all__ = ["count_waiting", "keep_answers", "records_of", "run_questions"]
 
@@ -33,6 +34,7 @@ async def run_questions(
     repeat: int = 1,
     concurrency: int = 4,
     timeout: float = 300.0,
+    privacy: PrivacyPolicy | None = None,
     advance: Advance = lambda _: None,
 ) -> RunSummary:
     """Ask an application every question. Each record is in the journal as soon as it exists.
@@ -44,8 +46,10 @@ async def run_questions(
         repeat: how often each question is asked.
         concurrency: questions at a time.
         timeout: seconds for each question.
+        privacy: what the journal may hold; the application is asked the original questions.
         advance: called when a question is done.
     """
+    shown = privacy or PrivacyPolicy()
     wanted = list(_askings(questions, repeat))
     resumed = len(wanted) - count_waiting(questions, repeat, journal)
     # Workers share this iterator: each question is taken once.
@@ -54,7 +58,8 @@ async def run_questions(
     async def take(capture: Capture) -> None:
         for question, run in waiting:
             if _key(question, run) not in journal:
-                await _ask_one(question, run, app, journal, capture, timeout)
+                record = await _ask_one(question, run, app, capture, timeout)
+                journal.append(_key(question, run), record.redacted(shown).model_dump(mode="json"))
             advance(1)
 
     with Capture().attached() as capture:
@@ -62,14 +67,11 @@ async def run_questions(
     return summarize(records_of(questions, repeat, journal), resumed)
 
 
-async def _ask_one(
-    question: GoldenQuestion, run: int, app: App, journal: KeyedJournal, capture: Capture, timeout: float
-) -> None:
+async def _ask_one(question: GoldenQuestion, run: int, app: App, capture: Capture, timeout: float) -> Record:
     started = time.time_ns()
     # A separate task: what the application sets in the context does not reach the next question.
     asked = await asyncio.ensure_future(ask(app, question.question, capture, timeout))
-    record = record_of(question, run, app, asked, started)
-    journal.append(_key(question, run), record.model_dump(mode="json"))
+    return record_of(question, run, app, asked, started)
 
 
 def count_waiting(questions: Sequence[GoldenQuestion], repeat: int, journal: KeyedJournal) -> int:
@@ -98,7 +100,11 @@ def _recorded(questions: Sequence[GoldenQuestion], repeat: int, journal: KeyedJo
 
 
 def keep_answers(
-    records: Iterable[Record], questions: Sequence[GoldenQuestion], repeat: int, journal: KeyedJournal
+    records: Iterable[Record],
+    questions: Sequence[GoldenQuestion],
+    repeat: int,
+    journal: KeyedJournal,
+    privacy: PrivacyPolicy | None = None,
 ) -> None:
     """Copy records of an earlier run into the journal, so that only what is missing is asked.
 
@@ -107,8 +113,10 @@ def keep_answers(
         questions: of this run; records of other questions are ignored.
         repeat: how often each question is asked.
         journal: of this run.
+        privacy: with which the earlier run has written its questions.
     """
-    texts = {question.id: question.question for question in questions}
+    shown = privacy or PrivacyPolicy()
+    texts = {question.id: shown.text(question.question) for question in questions}
     for record in records:
         same = record.turn.query == texts.get(record.id) and record.run <= repeat
         key = f"{record.run}/{record.id}"

@@ -12,6 +12,7 @@ from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.offline.jobs.journal import journal_path
 from rageval_hooks.offline.records.files import atomic_file
 from rageval_hooks.offline.records.rows import BadRow
+from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.runtime.jsonable import plain_value
 
 if TYPE_CHECKING:
@@ -67,13 +68,15 @@ class BadRows:
     Args:
         path: the file.
         always: write the file even if there are no such rows; otherwise an older one is deleted.
+        privacy: what the file may hold.
 
     Attributes:
         count: number of rows so far.
         first: the first of them.
     """
 
-    def __init__(self, path: Path, *, always: bool = False) -> None:
+    def __init__(self, path: Path, *, always: bool = False, privacy: PrivacyPolicy | None = None) -> None:
+        self._privacy = privacy or PrivacyPolicy()
         self.path = path
         self.count = 0
         self.first: BadRow | None = None
@@ -89,7 +92,8 @@ class BadRows:
         """Write a row."""
         self.first = self.first or bad
         self.count += 1
-        entry = {"line": bad.line, "reason": bad.reason, "row": plain_value(bad.raw)}
+        found = {"line": bad.line, "reason": bad.reason, "row": plain_value(bad.raw)}
+        entry = self._privacy.data(found)
         self._open().write(json.dumps(entry, ensure_ascii=False).encode() + b"\n")
 
     def __exit__(self, *error: Any) -> None:

@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 from rageval_hooks.offline.jobs.budget import Spent
 from rageval_hooks.offline.jobs.journal import JournalFile
 from rageval_hooks.offline.records.record import Record
+from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.score import Result
 
 __all__ = ["ScoreJournal"]
@@ -31,13 +32,17 @@ class ScoreJournal(JournalFile):
         path: see :class:`JournalFile`, also for the other arguments.
         work: what decides on the results.
         restart: discard an existing journal.
+        privacy: what the records in the file may hold.
 
     Attributes:
         resumed: number of records it held at the start.
         spent: what the judge had used by then.
     """
 
-    def __init__(self, path: Path, work: Mapping[str, Any], *, restart: bool = False) -> None:
+    def __init__(
+        self, path: Path, work: Mapping[str, Any], *, restart: bool = False, privacy: PrivacyPolicy | None = None
+    ) -> None:
+        self._privacy = privacy or PrivacyPolicy()
         self.spent = Spent()
         self._places = array("Q")
         self._parts: dict[int, dict[str, tuple[Result, ...]]] = {}
@@ -70,10 +75,15 @@ class ScoreJournal(JournalFile):
 
     def done(self, index: int, record: Record, spent: Spent) -> None:
         """Note a record with all its results."""
-        self.done_as_json(index, record.to_json(), spent)
+        self._write(index, record.redacted(self._privacy).to_json(), spent)
 
     def done_as_json(self, index: int, record: str, spent: Spent) -> None:
         """Note a record that is a line of JSON already."""
+        if self._privacy.active:
+            record = Record.model_validate_json(record).redacted(self._privacy).to_json()
+        self._write(index, record, spent)
+
+    def _write(self, index: int, record: str, spent: Spent) -> None:
         self._place(index, self._note(f'"index":{index},"record":{record}', spent))
 
     def records(self, order: Sequence[int] | None = None, /) -> Iterator[Record]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
+from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.runtime.jsonable import Data, Text
 from rageval_hooks.score import Result, Score, is_about_turn
 from rageval_hooks.turn import Turn
@@ -69,6 +70,21 @@ class Record(Data):
         """All passages that the answer needs."""
         first = (Target(id=self.target, text=self.target_text),) if self.has_target else ()
         return (*first, *self.more_targets)
+
+    def redacted(self, privacy: PrivacyPolicy) -> Record:
+        """Return the record as it may be written to a file; ids and names stay."""
+        if not privacy.active:
+            return self
+        return self.model_copy(
+            update={
+                "turn": privacy.turn(self.turn),
+                "results": tuple(map(privacy.result, self.results)),
+                "target_text": privacy.data(self.target_text),
+                "more_targets": tuple(
+                    target.model_copy(update={"text": privacy.data(target.text)}) for target in self.more_targets
+                ),
+            }
+        )
 
     def to_json(self) -> str:
         """Return the record as a line of JSON, in which turn and results lack the fields with default values."""

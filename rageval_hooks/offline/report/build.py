@@ -19,6 +19,7 @@ from rageval_hooks.offline.report.score_values import ScoreValues, describe_make
 from rageval_hooks.offline.report.similarity import compare_answers
 from rageval_hooks.offline.report.statistics import Resampling, Spread, spread, variation
 from rageval_hooks.offline.report.tally import FileTally, Watch, check_names, read_tallies
+from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.runtime.jsonable import clean_text
 from rageval_hooks.text.wording import counted
 
@@ -88,6 +89,7 @@ def analyze(
     watch: Watch | None = None,
     on_problem: Callable[[str], None] | None = None,
     bounded: Collection[str] = (),
+    privacy: PrivacyPolicy | None = None,
 ) -> Analysis:
     """Read files of records, each once, and report on them.
 
@@ -104,6 +106,7 @@ def analyze(
         on_problem: called with a line for each of the first rows that could not be used.
         bounded: further names of scores. A column of numbers in a table that is named here or in ``metrics`` is a
             score.
+        privacy: which texts may be shown; all by default.
 
     Raises:
         ConfigurationError: a file is missing, empty or has no scores; the files have no scores in common, or only ids
@@ -115,7 +118,7 @@ def analyze(
     how = resampling or Resampling()
     # A path is a sequence of characters, too.
     given = [paths] if isinstance(paths, (str, os.PathLike)) else paths
-    tallies = read_tallies(given, watch=watch, scores={*metrics, *bounded})
+    tallies = read_tallies(given, watch=watch, scores={*metrics, *bounded}, privacy=privacy)
     for tally in tallies:
         _check_has_scores(tally)
         _report_bad_rows(tally, on_problem)

@@ -19,6 +19,7 @@ from rageval_hooks.offline.report.definitions import define_score, direction_of,
 from rageval_hooks.offline.report.derived import ANSWERED, DECLINED, NO_ANSWER, answered_score, rank_scores, rank_status
 from rageval_hooks.offline.report.record_store import RecordStore
 from rageval_hooks.offline.report.score_values import ScoreValues, as_numpy, out_of_range
+from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.score import Failed, Result, Score, Skipped, is_about_turn
 from rageval_hooks.text.formatting import flat
 from rageval_hooks.text.words import fold
@@ -287,7 +288,11 @@ class FileTally:
 
 
 def read_tallies(
-    paths: Sequence[str | os.PathLike[str]], *, watch: Watch | None = None, scores: Collection[str] = ()
+    paths: Sequence[str | os.PathLike[str]],
+    *,
+    watch: Watch | None = None,
+    scores: Collection[str] = (),
+    privacy: PrivacyPolicy | None = None,
 ) -> list[FileTally]:
     """Read files of records, each once.
 
@@ -295,17 +300,19 @@ def read_tallies(
         paths: the files.
         watch: wraps the records, to show progress.
         scores: columns of a table that are scores if they hold numbers only.
+        privacy: which texts may be shown; all by default.
 
     Raises:
         ConfigurationError: a file does not exist, or has no records.
     """
+    shown = privacy or PrivacyPolicy()
     found = []
     for name, path in zip(file_names(paths), map(Path, paths), strict=True):
         check_file(path)
         tally = FileTally(name, str(path))
         records: Iterable[Record] = read_records(path, scores=scores, on_bad=tally.add_bad)
         for record in watch(records, path) if watch else records:
-            tally.add(record)
+            tally.add(record.redacted(shown))
         if not tally.records:
             raise ConfigurationError(f"{path} has no records: {'; '.join(tally.bad_rows) or 'it is empty'}")
         tally.finish()

@@ -27,6 +27,7 @@ from rageval_hooks.offline.scoring.reuse import count_missing, reusable_results,
 from rageval_hooks.offline.scoring.run import ScoringRun
 from rageval_hooks.offline.scoring.summary import Scored, why_not
 from rageval_hooks.online.pipeline import Pipeline
+from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.score import Result
 from rageval_hooks.version import __version__
 
@@ -92,7 +93,8 @@ def score_file(
     for item in inputs:
         check_file(item)
     check_outputs(outputs, columns)
-    bad_rows = BadRows(errors or errors_path(outputs[0]), always=errors is not None)
+    privacy = pipeline.privacy
+    bad_rows = BadRows(errors or errors_path(outputs[0]), always=errors is not None, privacy=privacy)
     check_apart(inputs, outputs, bad_rows.path)
     settings = {**_settings(pipeline, inputs), "details": details}
     work = {**settings, "columns": columns}
@@ -105,14 +107,14 @@ def score_file(
     earlier = None if restart else earlier_result(outputs, work)
     if earlier is not None and _is_finished(earlier, outputs):
         return _already_finished(outputs[0])
-    reusable = {} if earlier is None else _reusable(path, outputs[0], read())
-    with ScoreJournal(journal_path(outputs[0]), settings, restart=restart) as journal:
+    reusable = {} if earlier is None else _reusable(path, outputs[0], read(), privacy)
+    with ScoreJournal(journal_path(outputs[0]), settings, restart=restart, privacy=privacy) as journal:
         budget = Budget(max_calls, max_cost, journal.spent)
         scored = Scored(resumed=journal.resumed, errors=bad_rows.path)
         for record in journal.records():
             scored.counts.add(record.results)
         with bad_rows as bad:
-            records = _reused(_usable(read(), bad), reusable, journal, scored)
+            records = _reused(_usable(read(), bad), reusable, journal, scored, privacy)
             run = ScoringRun(
                 pipeline,
                 journal,
@@ -169,14 +171,18 @@ def _is_finished(earlier: EarlierResult, outputs: Sequence[Path]) -> bool:
     return all(output.exists() for output in outputs)
 
 
-def _reusable(path: Path, output: Path, items: Iterable[tuple[int, Item]]) -> dict[str, tuple[Result, ...]]:
+def _reusable(
+    path: Path, output: Path, items: Iterable[tuple[int, Item]], privacy: PrivacyPolicy
+) -> dict[str, tuple[Result, ...]]:
     """Return the results that a finished output has for the rows of a longer input.
 
     Raises:
         ConfigurationError: the input lacks rows of the finished output, whose scores would be lost.
     """
     found = reusable_results(output)
-    missing = count_missing(found, (item for _, item in items if isinstance(item, Record))) if found else 0
+    # The finished output has redacted turns.
+    records = (item.redacted(privacy) for _, item in items if isinstance(item, Record))
+    missing = count_missing(found, records) if found else 0
     if missing:
         raise ConfigurationError(
             f"{output} is a finished score file, and has the scores of {missing} rows that {path} does not have: name"
@@ -202,11 +208,12 @@ def _reused(
     reusable: Mapping[str, tuple[Result, ...]],
     journal: ScoreJournal,
     scored: Scored,
+    privacy: PrivacyPolicy,
 ) -> Iterator[tuple[int, Record]]:
     """Yield records; those with results of a finished file go to the journal first, so that they are not scored."""
     for index, record in records:
         # Hashing every turn takes time, and most runs have nothing to reuse.
-        results = reusable.get(turn_key(record)) if reusable else None
+        results = reusable.get(turn_key(record.redacted(privacy))) if reusable else None
         if results is not None and not journal.has(index):
             done = _with_results(record, results)
             journal.done(index, done, journal.spent)
@@ -239,6 +246,7 @@ def _settings(pipeline: Pipeline, inputs: Sequence[Path]) -> Mapping[str, Any]:
     # Models that no metric reads do not matter either.
     uses_models = any(metric.models for metric in pipeline.metrics)
     return {
+        **({"redact": True} if pipeline.privacy.active else {}),
         "command": "score",
         "version of rageval-hooks": __version__,
         "input": [file_hash(path) for path in inputs],
