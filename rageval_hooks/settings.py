@@ -223,8 +223,8 @@ class Settings(BaseSettings):
         search_tools: names of LangChain tools that return search results as text. The text is taken as one passage.
         queue_size: turns that may wait for evaluation in the background. When the queue is full, new turns are not
             evaluated; they are counted, and their traces say so.
-        queue_max_mb: size of what may wait, in MiB, for each queue: turns in the background, turns whose answer is still
-            streamed, and scores for the API of a backend. See docs/guides/production.md.
+        queue_max_mb: size of what may wait, in MiB, for each queue: turns in the background, turns whose answer is
+            still streamed, and scores for the API of a backend. See docs/guides/production.md.
         dispatch: where turns wait for late scores: ``thread`` for the memory of this process; ``spool`` for a file, in
             which they stay if the process ends or the judge cannot be reached. See docs/guides/production.md.
         spool_path: the file of the spool. Processes with the same judge and exporters may share it.
