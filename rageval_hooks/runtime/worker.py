@@ -29,6 +29,9 @@ _LINGER = 0.25
 """Seconds from the first work of a batch until it runs, and between two checks while there is some. Requests come in
 bursts: fewer wake-ups, and less contention with them."""
 
+_POLL = 0.005
+"""Seconds between two checks for work at exit, when no thread can be started."""
+
 _PAUSE = 0.0001
 """Seconds between two pieces of work of a batch, so that a waiting request thread gets the interpreter's lock. Without
 the pause it would wait for the 5 ms that Python grants a thread."""
@@ -121,6 +124,7 @@ class Worker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_ready = Signal()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._is_run_here = False
         for lane in list(self.lanes):
             lane.pending = lane.pending_bytes = 0
 
@@ -143,11 +147,13 @@ class Worker:
                 PROCESS_TOTALS.watch(lane)
             self._pending += 1
             self._queue.append((lane, work, size))
-            can_start = self._start()
-            wake = not self._wake_sent
+            runs_here = not self._start() and not self._is_run_here
+            self._is_run_here = self._is_run_here or runs_here
+            # The thread that does the work at exit looks for more by itself.
+            wake = not self._wake_sent and not self._is_run_here
             self._wake_sent = True
             loop = self._loop
-        if not can_start:
+        if runs_here:
             self._run_here()
             return True
         if wake and loop is not None:
@@ -231,15 +237,21 @@ class Worker:
             undone = self._pending
             _logger.warning("rageval-hooks: %d background jobs are undone at exit [RAGEVAL-602]", undone, exc_info=True)
         finally:
-            self._loop = None
-            self._wake_sent = False
+            with self._lock:
+                self._is_run_here = self._wake_sent = False
+                self._loop = None
             loop.close()
 
     async def _run_all(self) -> None:
-        self._run_queue()
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        while True:
             self._run_queue()
+            with self._lock:
+                if not self._queue and not self._tasks:
+                    # From here on, a thread that submits work runs it.
+                    self._is_run_here = False
+                    return
+            # Work submits further work, and so may other threads that end now.
+            await asyncio.sleep(_POLL)
 
     # -- on the background thread
 

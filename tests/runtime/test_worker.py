@@ -54,6 +54,33 @@ def test_a_full_lane_drops_the_newest_and_counts(worker: Worker) -> None:
     assert other.stats()["dropped"] == 0
 
 
+def test_without_threads_work_and_what_it_submits_is_done(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At the interpreter's exit no thread can be started: the thread that submits does the work."""
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr("rageval_hooks.runtime.worker.start_daemon_thread", refuse)
+    lane, seen = Lane("x", 10), []
+
+    async def last() -> None:
+        await asyncio.sleep(0)
+        seen.append("coroutine")
+
+    def first() -> None:
+        worker.submit(lane, lambda: seen.append("submitted by work"))
+        worker.submit(lane, last)
+        seen.append("work")
+
+    worker.submit(lane, first)
+    worker.submit(lane, lambda: seen.append("later"))
+
+    assert seen == ["work", "submitted by work", "coroutine", "later"]
+    assert caplog.messages == []
+
+
 def test_coroutines_run_side_by_side(worker: Worker) -> None:
     """A job that waits does not hold up the next."""
     lane, order = Lane("x", 10), []
