@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import shutil
 import signal
@@ -19,6 +20,9 @@ from tests import tiny_models
 
 if TYPE_CHECKING:
     from rageval_hooks.models import Models
+
+# While modules are imported there is no garbage, and looking for it takes seconds.
+gc.disable()
 
 # Tests that are not about the budget must not depend on how busy the machine is.
 os.environ.setdefault("RAGEVAL_INLINE_BUDGET_MS", "20000")
@@ -55,6 +59,12 @@ settings.load_profile("rageval")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Screenshots of the tests in a browser are kept on request: they are pictures in the README."""
     parser.addoption("--keep-screenshots", action="store_true", help="write screenshots to docs/images")
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage from now on, but not among the modules that are imported: they stay, and there are many."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.warm import run_warm_script
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
@@ -25,15 +25,8 @@ EXPECTED: dict[str, str] = {
 def test_an_example_shows_scores(name: str, text: str, tmp_path: Path) -> None:
     """Without a key, a network or any other set-up."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "RAGEVAL_"))}
-    result = subprocess.run(
-        [sys.executable, str(EXAMPLES / f"{name}.py")],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        cwd=tmp_path,
-        env=clean,
-    )
+    script = "import runpy, sys; runpy.run_path(sys.argv[1], run_name='__main__')"
+    result = run_warm_script(script, EXAMPLES / f"{name}.py", folder=tmp_path, environment=clean)
 
-    assert result.returncode == 0, result.stderr
     assert text in result.stdout + result.stderr
     assert "Traceback" not in result.stderr

@@ -16,14 +16,23 @@ from tests.exporters.test_providers import Collector, collector  # noqa: F401 - 
 from tests.judges.server import JudgeServer, answer, nonce_of
 from tests.offline.scored import record, write
 from tests.online.test_judge_stage import LABELS
+from tests.warm import run_command
 
 COMMAND = [str(Path(sys.executable).parent / "rageval-hooks")]
 
 
+def clean_environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "RAGEVAL_", "OPENAI_"))}
+
+
 def run(*arguments: str, status: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "RAGEVAL_", "OPENAI_"))}
+    return run_command(*arguments, status=status, environment={**clean_environment(), **environment})
+
+
+def run_fresh(*arguments: str, status: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the installed script in a fresh interpreter."""
     result = subprocess.run(
-        [*COMMAND, *arguments], capture_output=True, text=True, timeout=300, env={**clean, **environment}
+        [*COMMAND, *arguments], capture_output=True, text=True, timeout=280, env={**clean_environment(), **environment}
     )
     assert result.returncode == status, result.stderr
     return result
@@ -31,7 +40,7 @@ def run(*arguments: str, status: int = 0, **environment: str) -> subprocess.Comp
 
 def test_the_version() -> None:
     """One line."""
-    assert run("--version").stdout == f"rageval-hooks {rageval_hooks.__version__}\n"
+    assert run_fresh("--version").stdout == f"rageval-hooks {rageval_hooks.__version__}\n"
 
 
 def test_a_wrong_option_is_said() -> None:
@@ -53,7 +62,7 @@ def test_an_unexpected_error_is_no_broken_bound(tmp_path: Path) -> None:
     (tmp_path / "jinja2.py").write_text("raise KeyError('a broken installation')\n")
     scores = write(tmp_path / "s.jsonl", [record(scores={"cost": 1})])
     page = tmp_path / "r.html"
-    said = run("report", str(scores), "--output", str(page), status=2, PYTHONPATH=str(tmp_path)).stderr
+    said = run_fresh("report", str(scores), "--output", str(page), status=2, PYTHONPATH=str(tmp_path)).stderr
     assert "Traceback" in said
     assert "a broken installation" in said
 
@@ -62,7 +71,7 @@ def test_an_unexpected_error_is_no_broken_bound(tmp_path: Path) -> None:
 def turns() -> dict[str, dict[str, Any]]:
     """What ``demo --json`` prints with the real embedder, by question."""
     pytest.importorskip("sentence_transformers")
-    objects = [json.loads(line) for line in run("demo", "--json").stdout.splitlines()]
+    objects = [json.loads(line) for line in run_fresh("demo", "--json").stdout.splitlines()]
     return {item["turn"]["query"]: item for item in objects}
 
 

@@ -5,29 +5,19 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rageval_hooks.metrics.base import REGISTRY
+from tests.cli.test_cli import COMMAND
+from tests.warm import run_command
 
-COMMAND = [str(Path(sys.executable).parent / "rageval-hooks"), "metrics"]
 SUITE = "trace,umbrela,nuggets,citation,no_answer"
 
 
 def run(*arguments: str, status: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [*COMMAND, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, **environment},
-        check=False,
-    )
-    assert done.returncode == status, done.stderr
-    return done
+    return run_command("metrics", *arguments, status=status, environment={**os.environ, **environment})
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +96,7 @@ class TestTheList:
         pty = pytest.importorskip("pty")
         main, other = pty.openpty()
         process = subprocess.Popen(
-            [*COMMAND, "umbrela", "cost"],
+            [*COMMAND, "metrics", "umbrela", "cost"],
             stdout=other,
             stderr=other,
             env={**os.environ, "COLUMNS": "100", "TERM": "xterm"},

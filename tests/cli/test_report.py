@@ -152,12 +152,9 @@ class TestOutput:
     def test_any_encoding_of_standard_output(self, before: Path, encoding: str, format: str) -> None:
         """Status 0; JSON and HTML lose nothing."""
         path = write(before.parent / "o.jsonl", [record("q→😀", scores={"groundedness": 0.1})])
-        command = [*COMMAND, "report", str(path), str(before), "--format", format]
-        environment = {**os.environ, "PYTHONIOENCODING": encoding}
-        done = subprocess.run(command, capture_output=True, encoding=encoding, env=environment, timeout=60)
-        text = done.stdout
+        arguments = ("report", str(path), str(before), "--format", format)
+        text = run_command(*arguments, PYTHONIOENCODING=encoding).stdout
 
-        assert done.returncode == 0, done.stderr
         assert "groundedness" in text
         if format == "json":
             assert json.loads(text)["files"][0]["worst"][0]["id"] == "q→😀"

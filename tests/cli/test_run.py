@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cli.test_cli import COMMAND
+from tests.warm import run_command
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -54,11 +55,7 @@ def environment() -> dict[str, str]:
 
 
 def run(folder: Path, *arguments: str, status: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [*COMMAND, *arguments], cwd=folder, capture_output=True, text=True, timeout=120, env=environment()
-    )
-    assert done.returncode == status, done.stderr
-    return done
+    return run_command(*arguments, status=status, folder=folder, environment=environment())
 
 
 def records(folder: Path) -> list[dict[str, Any]]:

@@ -37,7 +37,12 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-__all__ = ["Collector", "grpc_collector", "http_collector", "silent_server"]
+__all__ = ["Collector", "grpc_collector", "http_collector", "silent_server", "values"]
+
+
+def values(holder: Any) -> dict[str, Any]:
+    """Return the attributes of a span, an event or a resource by name."""
+    return {item.key: getattr(item.value, item.value.WhichOneof("value")) for item in holder.attributes}
 
 
 class Collector:

@@ -27,7 +27,7 @@ from tests.exporters.collector import Collector, http_collector, silent_server
 from tests.exporters.test_providers import clean_environment
 
 NOWHERE = "http://127.0.0.1:9"
-GRACE = 1.0
+GRACE = 5.0
 """Seconds that a busy machine may need beyond a timeout."""
 
 TURN = Turn(

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from tests.exporters.collector import http_collector
-from tests.exporters.test_every_provider import values
+from tests.exporters.collector import http_collector, values
 from tests.exporters.test_providers import clean_environment
 from tests.judges.server import JudgeServer, answer
 from tests.online.test_judge_stage import LABELS
+from tests.warm import run_command
 
 SCORE_ATTRIBUTES = ("rageval.score.", "rageval.label.", "rageval.failed.", "rageval.skipped.")
 
@@ -26,14 +24,8 @@ def spans() -> Iterator[list[Span]]:
     with http_collector() as collector, JudgeServer() as judge:
         judge.otherwise(answer(LABELS))
         arguments = ["demo", "--json", "--models", "lexical", "--judge", "openai:judge-model", "--otlp", collector.url]
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", "from rageval_hooks.cli import main; main()", *arguments],
-            capture_output=True,
-            text=True,
-            timeout=200,
-            env={**clean_environment(), "OPENAI_API_KEY": "sk-test", "OPENAI_BASE_URL": judge.url},
-        )
-        assert done.returncode == 0, done.stderr
+        keys = {"OPENAI_API_KEY": "sk-test", "OPENAI_BASE_URL": judge.url}
+        run_command(*arguments, environment={**clean_environment(), **keys})
         yield collector.spans
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
 
 from tests.exporters.collector import Collector, http_collector
+from tests.interpreter import run_script
+from tests.warm import run_warm_script
 
 PRELUDE = """
-import logging, sys, json
+import logging, os, sys, json
 logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(name)s %(message)s")
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
@@ -41,15 +42,8 @@ def clean_environment() -> dict[str, str]:
 
 
 def run(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a script in a fresh interpreter."""
-    return subprocess.run(
-        [sys.executable, "-c", PRELUDE + script],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-        env={**clean_environment(), **environment},
-    )
+    """Run a script in a process of its own."""
+    return run_warm_script(PRELUDE + script, environment={**clean_environment(), **environment})
 
 
 @pytest.fixture
@@ -129,8 +123,10 @@ lcel().invoke("Where?")
 
 def test_a_provider_that_shuts_down_at_exit_still_gets_everything(collector: Collector) -> None:
     """Our drain comes before the provider's own handler, which was registered earlier or later."""
-    result = run(
-        """
+    errors = run_script(
+        PRELUDE
+        + """
+os.dup2(1, 2)  # the test reads one stream
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 rageval_hooks.instrument(metrics=["latency"], inline_budget_ms=0)
@@ -141,10 +137,11 @@ trace.set_tracer_provider(app)
 for number in range(20):
     lcel().invoke(f"question {number}")
 """,
+        **dict.fromkeys(os.environ.keys() - clean_environment().keys()),
         OTEL_EXPORTER_OTLP_ENDPOINT=collector.url,
     )
 
-    assert result.stderr == ""
+    assert errors == ""
     turns = [span for span in collector.spans if span.name == "rag RunnableSequence"]
     late = [span for span in collector.spans if span.name == "evaluate latency"]
     assert len(turns) == len(late) == 21

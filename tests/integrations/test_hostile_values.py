@@ -27,6 +27,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import rageval_hooks
+from rageval_hooks.score import Evaluation
 from rageval_hooks.testing import InMemoryExporter
 from tests.integrations.langchain import fakes as langchain
 from tests.integrations.llama_index import fakes as llama_index
@@ -285,31 +286,36 @@ def outcome(place: Place, value: Any) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("spans", ["rag", "all"])
+def _ignore(evaluation: Evaluation) -> None:
+    pass
+
+
+@pytest.mark.parametrize("settings", [{"spans": "rag"}, {"spans": "all", "on_evaluation": _ignore}], ids=["rag", "all"])
 @pytest.mark.parametrize(
     ("framework", "where"),
     [*(("langchain", name) for name in LANGCHAIN), *(("llama_index", name) for name in LLAMA_INDEX)],
 )
 @pytest.mark.filterwarnings("ignore")
-def test_the_turn_is_there(framework: str, where: str, spans: Any) -> None:
-    """Each call gives one exported turn, built at once or later, and no error of ours is counted."""
+def test_the_turn_is_there(framework: str, where: str, settings: dict[str, Any]) -> None:
+    """Each call gives one exported turn, built at once or (with a callback) later, and no error of ours is counted."""
     place = {"langchain": LANGCHAIN, "llama_index": LLAMA_INDEX}[framework][where]
-    for name, value in VALUES.items():
-        alone = outcome(place, value)
-        for settings in ({}, {"on_evaluation": lambda evaluation: None}):
-            exporter, spans_seen = InMemoryExporter(), InMemorySpanExporter()
-            provider = TracerProvider()
-            provider.add_span_processor(SimpleSpanProcessor(spans_seen))
-            with rageval_hooks.instrument(
-                metrics=[], exporters=[exporter, "otel"], tracer_provider=provider, spans=spans, **settings
-            ) as handle:
-                watched = outcome(place, value)
-                assert handle.flush(10)
-                stats = handle.stats()
+    alone = {name: outcome(place, value) for name, value in VALUES.items()}
+    exporter, spans_seen = InMemoryExporter(), InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(spans_seen))
+    with rageval_hooks.instrument(
+        metrics=[], exporters=[exporter, "otel"], tracer_provider=provider, **settings
+    ) as handle:
+        for name, value in VALUES.items():
+            exporter.clear()
+            spans_seen.clear()
+            watched = outcome(place, value)
+            assert handle.flush(10)
+            stats = handle.stats()
 
-            assert watched == alone, name
+            assert watched == alone[name], name
             assert (len(exporter.evaluations), stats["internal_errors"], stats["export_errors"]) == (1, 0, 0), name
             assert sum(span.name == "rag" or span.parent is None for span in spans_seen.get_finished_spans()) == 1, name
             [turn] = [evaluation.turn for evaluation in exporter.evaluations]
-            if where in ASIDE and alone is None and type(value) is not str:  # a text might be the question
+            if where in ASIDE and alone[name] is None and type(value) is not str:  # a text might be the question
                 assert (turn.query, turn.response, len(turn.passages) > 0) == (QUESTION, ANSWER, True), name

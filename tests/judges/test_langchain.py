@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -264,12 +264,3 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(__import__("sys").modules, "langchain_core.runnables", None)
     with pytest.raises(MissingDependencyError, match=r"rageval-hooks\[langchain\]"):
         LangChainJudge(RunnableLambda(str))
-
-
-@pytest.fixture(autouse=True)
-def _no_leftovers() -> Iterator[None]:
-    """Close what langchain-openai keeps open for its whole process, or its sockets warn at some later test."""
-    yield
-    import gc
-
-    gc.collect()

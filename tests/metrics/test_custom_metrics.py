@@ -13,6 +13,7 @@ from zipfile import ZipFile
 import pytest
 
 from tests.interpreter import run_script
+from tests.warm import run_command
 
 ENTRY_POINTS = """\
 [rageval_hooks.metrics]
@@ -85,8 +86,6 @@ found = evaluate(turn, metrics=names, judge=judge, models="lexical").results
 print(json.dumps([result.model_dump(mode="json") for result in found]))
 """
 
-COMMAND = [str(Path(sys.executable).parent / "rageval-hooks")]
-
 Listing = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -122,11 +121,7 @@ def listing(package: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> L
     monkeypatch.setenv("PYTHONPATH", str(package))
 
     def run(*arguments: str, status: int = 0) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [*COMMAND, "metrics", *arguments], capture_output=True, text=True, timeout=120, cwd=tmp_path, check=False
-        )
-        assert done.returncode == status, done.stderr
-        return done
+        return run_command("metrics", *arguments, status=status, folder=tmp_path)
 
     return run
 

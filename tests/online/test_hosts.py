@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and 
 class TestPatchedThreads:
     @pytest.mark.skipif(find_spec("gevent") is None, reason="needs gevent")
     def test_a_gevent_application_is_untouched_and_its_turns_arrive(self, tmp_path: Path) -> None:
-        """400 calls from greenlets all succeed; no greenlet ever sees our event loop."""
+        """100 calls from greenlets all succeed; no greenlet ever sees our event loop."""
         evaluations = _run_patched(
             """
 from gevent import monkey
@@ -41,15 +41,15 @@ def ask(number):
     gevent.sleep(0)
     return answer
 
-answers = Pool(20).map(ask, range(400))
-assert len(answers) == 400 and set(answers) == {"It was opened in 2019."}, len(answers)
+answers = Pool(20).map(ask, range(100))
+assert len(answers) == 100 and set(answers) == {"It was opened in 2019."}, len(answers)
 assert handle.shutdown(60)
 """,
             tmp_path,
         )
 
         inline = [evaluation for evaluation in evaluations if evaluation["stage"] == "inline"]
-        assert sorted(questions(inline)) == sorted(f"question {number}" for number in range(400))
+        assert sorted(questions(inline)) == sorted(f"question {number}" for number in range(100))
 
     def test_greenlets_run_while_one_waits_for_its_scores(self, tmp_path: Path) -> None:
         """The wait is cooperative: it blocks its own greenlet only."""
@@ -216,7 +216,7 @@ with JudgeServer() as server:
         metrics=["trace"], judge="openai:judge-model", judge_options=options, exporters=[memory], drain_timeout=20
     )
     before = set(sys.modules)
-    for number in range(5):
+    for number in range(3):
         lcel().invoke(f"parent {number}")
         child = os.fork()
         if child == 0:
@@ -294,7 +294,7 @@ print(json.dumps([*first, *second, time.time()]), flush=True)
         assert ended - exit_began < 1.5 + 2 * GRACE  # the interpreter takes a while to end, too
 
 
-GRACE = 1.0
+GRACE = 5.0
 """Seconds that a busy machine may need beyond a time limit."""
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.exporters.collector import Collector, http_collector
-from tests.exporters.test_every_provider import values
+from tests.exporters.collector import Collector, http_collector, values
 from tests.zero_code.starting import APPLICATION, RUN_APP, WAYS, start
 
 ANSWER = "The pier was opened in September 2018. It is 96 metres long.\n"

@@ -350,7 +350,7 @@ handle = rageval_hooks.instrument(metrics=["latency"], exporters=["otel"], drain
 lcel().invoke("warm up")
 started = time.monotonic()
 lcel().invoke("When?")
-print(time.monotonic() - started < 2)
+print(time.monotonic() - started < 8)  # OpenTelemetry's own limit is 10 seconds
 """,
                 **endpoints(url),
             )

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -15,6 +13,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from tests.exporters.collector import Collector, grpc_collector, http_collector
 from tests.judges.server import JudgeServer, answer
 from tests.online.test_judge_stage import LABELS
+from tests.warm import run_warm_script
 
 APPLICATION = """
 import rageval_hooks
@@ -42,26 +41,20 @@ def collector(request: pytest.FixtureRequest) -> Collector:
     grpc = request.param == "grpc"
     with grpc_collector() if grpc else http_collector() as collector, JudgeServer() as judge:
         judge.otherwise(answer(LABELS))
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", APPLICATION],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env={
-                **clean,
-                "OPENAI_API_KEY": "sk-test",
-                "OPENAI_BASE_URL": judge.url,
-                "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
-                "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT": collector.url if grpc else f"{collector.url}/v1/logs",
-                "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": collector.url if grpc else f"{collector.url}/v1/metrics",
-                "OTEL_EXPORTER_OTLP_PROTOCOL": request.param,
-                "OTEL_EXPORTER_OTLP_INSECURE": "true",
-                "RAGEVAL_EXPORTERS": "otel",
-                "RAGEVAL_THRESHOLDS": "groundedness=0.5",
-                "RAGEVAL_INLINE_BUDGET_MS": "20000",
-            },
-        )
-    assert done.returncode == 0, done.stderr
+        variables = {
+            **clean,
+            "OPENAI_API_KEY": "sk-test",
+            "OPENAI_BASE_URL": judge.url,
+            "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
+            "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT": collector.url if grpc else f"{collector.url}/v1/logs",
+            "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": collector.url if grpc else f"{collector.url}/v1/metrics",
+            "OTEL_EXPORTER_OTLP_PROTOCOL": request.param,
+            "OTEL_EXPORTER_OTLP_INSECURE": "true",
+            "RAGEVAL_EXPORTERS": "otel",
+            "RAGEVAL_THRESHOLDS": "groundedness=0.5",
+            "RAGEVAL_INLINE_BUDGET_MS": "20000",
+        }
+        run_warm_script(APPLICATION, environment=variables)
     return collector
 
 

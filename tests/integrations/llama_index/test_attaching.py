@@ -15,7 +15,7 @@ from rageval_hooks.testing import InMemoryExporter
 def python(code: str) -> str:
     """Run a program in a new interpreter, and return what it printed."""
     program = [sys.executable, "-W", "error::RuntimeWarning", "-c", code]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(program, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr
 
@@ -92,9 +92,8 @@ def test_a_turn_of_the_last_moment_is_delivered() -> None:
     assert printed.splitlines() == ["exported Hi"]
 
 
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["query", "aquery"])
-def test_a_stream_that_is_open_at_exit(asynchronous: bool) -> None:
-    """The interpreter exits without output."""
+def test_streams_that_are_open_at_exit() -> None:
+    """The interpreter exits without output. One stream is of an event loop, the other is not."""
     printed = python(
         "import asyncio, rageval_hooks\n"
         "from llama_index.core import get_response_synthesizer\n"
@@ -108,8 +107,9 @@ def test_a_stream_that_is_open_at_exit(asynchronous: bool) -> None:
         "    response = await synthesizer.asynthesize('When?', nodes)\n"
         "    await anext(response.response_gen)\n"
         "    return response\n"
-        f"if {asynchronous}:\n    response = asyncio.run(main())\n"
-        "else:\n    response = synthesizer.synthesize('When?', nodes); next(response.response_gen)\n"
+        "asynchronous = asyncio.run(main())\n"
+        "response = synthesizer.synthesize('When?', nodes)\n"
+        "next(response.response_gen)\n"
     )
 
     assert printed == ""

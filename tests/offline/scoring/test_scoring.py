@@ -489,8 +489,8 @@ def test_memory_does_not_grow_with_the_rows(tmp_path: Path) -> None:
             tracemalloc.stop()
 
     peak(50)  # what is imported and compiled on first use
-    small, large = peak(200), peak(1200)
-    assert large - small < 500 * 1000  # a row has more than 3,000 bytes, a record more than 6,000
+    small, large = peak(100), peak(500)
+    assert large - small < 400 * 1000  # a row has more than 3,000 bytes, a record more than 6,000
 
 
 class TestFinishedFiles:

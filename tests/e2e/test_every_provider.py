@@ -7,12 +7,11 @@ import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from tests.exporters.collector import Collector, http_collector
+from tests.exporters.collector import Collector, http_collector, values
 from tests.exporters.test_providers import clean_environment
 
 APPLICATION = """
@@ -108,11 +107,6 @@ def run(setup: str, url: str) -> None:
         command = [str(Path(sys.executable).with_name("opentelemetry-instrument")), *command]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
     assert done.returncode == 0, done.stderr
-
-
-def values(holder: Any) -> dict[str, Any]:
-    """Return attributes by name."""
-    return {item.key: getattr(item.value, item.value.WhichOneof("value")) for item in holder.attributes}
 
 
 class Trace:
