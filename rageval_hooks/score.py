@@ -80,12 +80,15 @@ class Skipped(Data):
         name: the metric's name, or that of one of its scores.
         reason: why. It never quotes the turn's texts, because it is shown where those are hidden.
         metric: the metric.
+        missing_model: the role of the local model that is not available, such as ``nlp``; None for other reasons. Such
+            a metric is skipped for every turn.
     """
 
     status: Literal["skipped"] = "skipped"
     name: Text = Field(min_length=1)
     reason: Text
     metric: Text | None = None
+    missing_model: Text | None = None
 
 
 class Failed(Data):

@@ -45,6 +45,7 @@ class ConsoleExporter(Exporter):
         self._stream = stream
         self._policy = policy or ContentPolicy.build(None)
         self._console: Console | None = None
+        self._reported_models: set[str] = set()
 
     @classmethod
     def from_settings(cls, settings: Settings, tracer_provider: TracerProvider | None) -> Self:
@@ -56,12 +57,30 @@ class ConsoleExporter(Exporter):
         # At the first turn: an application may replace sys.stderr after it has attached us.
         if self._console is None:
             self._console = make_console(self._stream or sys.stderr)
+        results = [result for result in evaluation.results if not _lacks_model(result)]
+        news = self._newly_missing(evaluation.results)
         if evaluation.stage == "inline":
             self._console.print(turn_tree(evaluation.turn, self._policy, evaluation.results))
-        else:
+        elif results or news:
             self._console.print(f"later scores of: {self._policy.quote(evaluation.turn.query, self._policy.inputs)}")
-        if evaluation.results:
-            self._console.print(score_table(evaluation.results, self._policy))
+        if results:
+            self._console.print(score_table(results, self._policy))
+        for line in news:
+            self._console.print(_text(line))
+
+    def _newly_missing(self, results: Iterable[Result]) -> list[str]:
+        """Return a line for each model that is missing and was not reported before."""
+        names: dict[str, list[str]] = {}
+        reasons: dict[str, str] = {}
+        for result in results:
+            if not isinstance(result, Skipped) or result.missing_model is None:
+                continue
+            if result.missing_model not in self._reported_models:
+                names.setdefault(result.missing_model, []).append(result.name)
+                reasons[result.missing_model] = result.reason
+        # The same rows in every table would hide the scores; traces have the reason for each turn.
+        self._reported_models |= names.keys()
+        return [f"not computed: {', '.join(names[model])} ({reasons[model]})" for model in names]
 
 
 def make_console(stream: TextIO) -> Console:
@@ -171,6 +190,10 @@ def _text(text: str, style: str = "") -> Text:
     from rich.text import Text
 
     return Text(_CONTROL.sub("", text), style=style)
+
+
+def _lacks_model(result: Result) -> bool:
+    return isinstance(result, Skipped) and result.missing_model is not None
 
 
 def score_table(results: Sequence[Result], policy: ContentPolicy) -> Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+import weakref
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import Any, Protocol
@@ -13,6 +14,7 @@ from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.online.counters import Counters
 from rageval_hooks.online.engine import Engine
 from rageval_hooks.online.job import Job
+from rageval_hooks.runtime.at_exit import EXIT_DRAIN
 from rageval_hooks.runtime.suppression import suppress
 from rageval_hooks.runtime.worker import Lane, Worker
 from rageval_hooks.score import Evaluation
@@ -23,6 +25,8 @@ _logger = logging.getLogger(__name__)
 
 _CANCEL_SECONDS = 0.1
 """How long a shutdown waits for cancelled jobs to end."""
+
+_UNDONE = "the end of the process or the shutdown did not wait for it any longer"
 
 
 class Dispatcher(Protocol):
@@ -61,6 +65,7 @@ class ThreadDispatcher:
         engine: evaluates the jobs.
         worker: the background thread.
         deliver: receives evaluations as they arrive; awaited in the background thread's event loop.
+        drop: receives jobs that the end of the process or of the pipeline leaves undone, with the reason.
         capacity: jobs that may wait or run.
         max_bytes: size of their turns.
         counters: count the jobs that a shutdown has cancelled.
@@ -71,6 +76,7 @@ class ThreadDispatcher:
         engine: Engine,
         worker: Worker,
         deliver: Callable[[Evaluation], Awaitable[None]],
+        drop: Callable[[Job, str], None],
         capacity: int,
         max_bytes: float,
         counters: Counters,
@@ -78,10 +84,14 @@ class ThreadDispatcher:
         self._engine = engine
         self._worker = worker
         self._deliver = deliver
+        self._drop = drop
         self._lane = Lane("evaluate", capacity, max_bytes)
         self._running: set[asyncio.Task[Any]] = set()
         self._closed = False
         self._counters = counters
+        _dispatchers.add(self)
+        # Before the steps of the exporters, which are added when they export for the first time.
+        EXIT_DRAIN.add(_give_up_at_exit, "export")
 
     def submit(self, job: Job, *, analysis: TurnAnalysis | None = None, in_memory: bool = False) -> bool:
         """Queue a job. Returns False, and counts, if the queue is full."""
@@ -97,12 +107,19 @@ class ThreadDispatcher:
         done = self.flush(timeout)
         self._closed = True
         if not done:
-            # Counted before cancelling: afterwards nothing is pending.
             undone = self._lane.pending
-            self._counters.add("undone", undone)
             _logger.warning("rageval-hooks: shut down with %d turns not fully evaluated [RAGEVAL-603]", undone)
-            cancel_tasks(self._worker, self._running, end - time.monotonic())
+            self.give_up(end - time.monotonic())
         return done
+
+    def give_up(self, timeout: float) -> None:
+        """Cancel what is pending. Its metrics are skipped, so that their traces say why they are missing."""
+        self._closed = True
+        # Counted before cancelling: afterwards nothing is pending.
+        undone = self._lane.pending
+        if undone:
+            self._counters.add("undone", undone)
+            cancel_tasks(self._worker, self._running, timeout)
 
     def stats(self) -> dict[str, int]:
         """Return the counters of the queue."""
@@ -115,14 +132,32 @@ class ThreadDispatcher:
         task = asyncio.current_task()
         if task is not None:
             self._running.add(task)
+        missing = set(job.names)
+
+        async def deliver(part: Evaluation) -> None:
+            await self._deliver(part)
+            missing.difference_update(part.durations)
+
         try:
-            if not self._closed:
-                await self._engine.evaluate(job, analysis=analysis, on_part=self._deliver, stage="background")
-        except asyncio.CancelledError:
-            pass  # counted by the shutdown that cancelled it
+            if self._closed:
+                self._drop(job, _UNDONE)
+            else:
+                await self._engine.evaluate(job, analysis=analysis, on_part=deliver, stage="background")
+        except asyncio.CancelledError:  # counted by the shutdown that cancelled it
+            if missing:
+                self._drop(job.only(missing), _UNDONE)
         finally:
             if task is not None:
                 self._running.discard(task)
+
+
+_dispatchers: weakref.WeakSet[ThreadDispatcher] = weakref.WeakSet()
+
+
+def _give_up_at_exit(timeout: float) -> None:
+    """Let the traces say what the exit did not wait for."""
+    for dispatcher in list(_dispatchers):
+        dispatcher.give_up(timeout)
 
 
 def cancel_tasks(worker: Worker, running: Collection[asyncio.Task[Any]], timeout: float) -> None:

@@ -90,7 +90,8 @@ class TurnStages:
     def _make_dispatcher(self) -> Dispatcher:
         settings, engine, worker = self._settings, self._engine, self._worker
         if settings.dispatch == "thread":
-            return ThreadDispatcher(engine, worker, self._arrive, settings.queue_size, self._max_bytes, self._counters)
+            capacity, counters = settings.queue_size, self._counters
+            return ThreadDispatcher(engine, worker, self._arrive, self._drop, capacity, self._max_bytes, counters)
         confirmation = Confirmation(partial(self.delivery.flush, reader="spool"), self.delivery.flush_interval)
         options = SpoolOptions.of(settings)
         spool = SpoolDispatcher(engine, worker, self._arrive, self._drop, confirmation, options, self._counters)

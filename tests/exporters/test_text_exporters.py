@@ -110,6 +110,22 @@ def printed(evaluation: Evaluation, **fields: Any) -> str:
 
 
 class TestConsole:
+    def test_a_missing_model_is_reported_once(self) -> None:
+        """In one line with all metrics that need it; later tables have the scores only."""
+        reason = "nlp: en_core_web_sm is not installed"
+        missing = [Skipped(name=name, reason=reason, missing_model="nlp") for name in ("entities", "facts")]
+        evaluation = EVALUATION.model_copy(update={"results": (EVALUATION.results[0], *missing)})
+        stream = io.StringIO()
+        exporter = ConsoleExporter(stream)
+        for _ in range(3):
+            exporter.export(evaluation)
+            exporter.export(evaluation.model_copy(update={"stage": "background", "results": tuple(missing)}))
+
+        lines = stream.getvalue().splitlines()
+        assert [line for line in lines if reason in line] == [f"not computed: entities, facts ({reason})"]
+        assert len([line for line in lines if line.startswith("groundedness")]) == 3
+        assert not [line for line in lines if line.startswith("later scores")]
+
     def test_the_tree(self) -> None:
         """What happened, with times and tokens, readable when piped: no colours, no line over 120 characters."""
         text = printed(EVALUATION)

@@ -54,7 +54,9 @@ def compute(metric: Metric, analysis: TurnAnalysis) -> tuple[Result, ...]:
         return _checked(metric, cast("LocalMetric", metric).evaluate(analysis))
     except (ModelNotReadyError, OverBudgetError):
         raise  # the engine tries again in the background
-    except (ModelUnavailableError, InputTooLargeError) as error:
+    except ModelUnavailableError as error:
+        return (metric.skip(str(error)).model_copy(update={"missing_model": error.role}),)
+    except InputTooLargeError as error:
         return (metric.skip(str(error)),)
     except (Exception, SystemExit) as error:  # some libraries exit when a model cannot be loaded
         return (_failure(metric, error),)
@@ -158,6 +160,9 @@ def _checked(metric: Metric, given: Results) -> tuple[Result, ...]:
 
 
 def _with_metric(result: Result, metric: Metric) -> Result:
+    if isinstance(result, Skipped) and not result.reason.strip():
+        # A trace must say why, also for a metric of the user's that does not.
+        result = result.model_copy(update={"reason": "the metric gives no reason"})
     return result if result.metric is not None else result.model_copy(update={"metric": metric.name})
 
 

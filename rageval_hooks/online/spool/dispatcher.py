@@ -100,7 +100,7 @@ class SpoolDispatcher:
         self._lane = Lane("evaluate", _CONCURRENT * 2)
         self._log = RateLimitedLogger(_logger)
         self._memory = ThreadDispatcher(
-            engine, worker, partial(_deliver_first, deliver), options.memory_jobs, options.memory_bytes, counters
+            engine, worker, partial(_deliver_first, deliver), drop, options.memory_jobs, options.memory_bytes, counters
         )
         self._confirmation = confirmation
         self._tally = Tally()
