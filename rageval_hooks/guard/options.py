@@ -138,7 +138,7 @@ def resolve_guard_thresholds(
     for metric in metrics:
         names = [definition.name for definition in metric.scores]
         if thresholds.keys().isdisjoint(names):
-            # A metric without scores of its own is named itself.
+            # A metric without scores is known by its own name.
             example = next(iter(names), metric.name)
             raise ConfigurationError(f"the guard has no threshold for {metric.name}: give threshold={{{example!r}: …}}")
     return thresholds

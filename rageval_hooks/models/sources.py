@@ -209,6 +209,7 @@ def _brief(error: BaseException) -> str:
 
 
 def _advice(role: str, name: str) -> str:
+    # The advice differs by the setting that names the model.
     advice = f"Download it where there is a network (hf download {name}) and "
     if role == "bertscore":
         return f"{advice}give its folder in place of its name"

@@ -64,11 +64,15 @@ def _missing(holder: Any, attribute: str, module: str, option: str) -> str:
     # Objects with slots have no dictionary.
     variables = sorted(getattr(holder, "__dict__", {}).items())
     own = [name for name, value in variables if not name.startswith("_") and _is_own(value, module)]
-    guesses = [f" Did you mean {close!r}?" for close in get_close_matches(attribute, own, n=1)]
     where = module if isinstance(holder, ModuleType) else type(holder).__name__
-    more = ", …" if len(own) > _MOST_NAMES else ""
+    message = f"{option}: {where} has no {attribute!r}."
+    for close in get_close_matches(attribute, own, n=1):
+        message += f" Did you mean {close!r}?"
     listed = ", ".join(own[:_MOST_NAMES]) or "nothing"
-    return f"{option}: {where} has no {attribute!r}.{''.join(guesses)} It has: {listed}{more}"
+    # A module may have hundreds of names.
+    if len(own) > _MOST_NAMES:
+        listed += ", …"
+    return f"{message} It has: {listed}"
 
 
 def _is_own(value: Any, module: str) -> bool:
@@ -86,7 +90,8 @@ def is_factory(value: Any) -> bool:
 
     A function with ``*args`` is not a factory: it may be a wrapper around a function that needs an argument.
     """
-    if not (inspect.isroutine(value) or inspect.isclass(value) or isinstance(value, partial)):
+    is_callable = inspect.isroutine(value) or inspect.isclass(value) or isinstance(value, partial)
+    if not is_callable:
         return False
     try:
         parameters = inspect.signature(value).parameters.values()
@@ -98,4 +103,7 @@ def is_factory(value: Any) -> bool:
 def _needs_argument(parameter: inspect.Parameter) -> bool:
     if parameter.kind is parameter.VAR_POSITIONAL:
         return True
-    return parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD
+    # A call without arguments fills **options with nothing.
+    if parameter.kind is parameter.VAR_KEYWORD:
+        return False
+    return parameter.default is parameter.empty

@@ -15,7 +15,7 @@ PAGE = ROOT / "docs" / "troubleshooting.md"
 _LOGS = re.compile(r"(_|\b)log(ger)?\.(info|warn|warning|error|exception|critical)$")
 # A message's code, at the end of the text.
 _CODE = re.compile(r"\[(RAGEVAL-\d{3})\]$")
-# The class that writes the lines of its callers adds no message of its own.
+# This class writes the lines of its callers and adds none.
 _WRITER = ROOT / "rageval_hooks" / "runtime" / "logs" / "rate_limited.py"
 
 

@@ -75,11 +75,14 @@ def _paths(files: list[str] | None) -> list[Path]:
     names = files or ([setting] if setting else [])
     if not names:
         raise ConfigurationError("no FILE is given and RAGEVAL_STATS_FILE is not set: start the application with it")
-    patterns = [escape(str(Path(name).expanduser())).replace(escape(PID), "*") for name in names]
-    found = sorted(path for pattern in patterns for path in glob(pattern))
+    found: list[str] = []
+    for name in names:
+        # A folder's name may have characters that a pattern would interpret, such as "[1]".
+        pattern = escape(str(Path(name).expanduser())).replace(escape(PID), "*")
+        found += glob(pattern)
     if not found:
         raise ConfigurationError(f"{', '.join(names)}: no process writes this file now")
-    return [Path(path) for path in found]
+    return list(map(Path, sorted(found)))
 
 
 def _read(paths: Iterable[Path]) -> list[dict[str, Any]]:
@@ -92,6 +95,7 @@ def _read(paths: Iterable[Path]) -> list[dict[str, Any]]:
             content = json.loads(path.read_text(encoding="utf-8"))
             processes.append({"pid": content["pid"], "written_at": content["written_at"], "stats": content["stats"]})
         except FileNotFoundError:
+            # A process removes its file when it ends.
             continue
         except (ValueError, KeyError, TypeError):
             raise ConfigurationError(f"{path} is not a file of the setting stats_file") from None
@@ -101,16 +105,20 @@ def _read(paths: Iterable[Path]) -> list[dict[str, Any]]:
 def _screen(processes: list[dict[str, Any]], before: Mapping[int, tuple[float, int]]) -> Group:
     from rich.console import Group
 
-    return Group(*(part for found in processes for part in _of_process(found, before.get(found["pid"]))))
+    parts: list[RenderableType] = []
+    for found in processes:
+        parts += _of_process(found, before.get(found["pid"]))
+    return Group(*parts)
 
 
 def _of_process(found: dict[str, Any], before: tuple[float, int] | None) -> Iterator[RenderableType]:
     from rich.text import Text
 
     stats = found["stats"]
+    has_faults = any(stats[name] for name in _FAULTS)
     yield Text(_heading(found, before), style="bold")
     yield Text("turns   " + _counts(stats, _OUTCOMES))
-    yield Text("faults  " + _counts(stats, _FAULTS), style="red" if any(stats[name] for name in _FAULTS) else "")
+    yield Text("faults  " + _counts(stats, _FAULTS), style="red" if has_faults else "")
     for name, queue in stats["queues"].items():
         yield Text(f"queue   {name}: {queue['pending']} waiting, {queue['dropped']} dropped")
     if stats["judge"]:
@@ -126,11 +134,15 @@ def _of_process(found: dict[str, Any], before: tuple[float, int] | None) -> Iter
 
 def _heading(found: dict[str, Any], before: tuple[float, int] | None) -> str:
     heading = f"process {found['pid']}: {found['stats']['turns']} turns"
-    if before is not None and found["written_at"] > before[0]:
-        rate = (found["stats"]["turns"] - before[1]) / (found["written_at"] - before[0])
-        heading += f", {rate:.1f} per second"
+    if before is not None:
+        seconds, turns = found["written_at"] - before[0], found["stats"]["turns"] - before[1]
+        # The file may not have been written since the last screen.
+        if seconds > 0:
+            heading += f", {turns / seconds:.1f} per second"
     age = time.time() - found["written_at"]
-    return f"{heading}; not updated for {age:.0f} s" if age > _STALE else heading
+    if age > _STALE:
+        heading += f"; not updated for {age:.0f} s"
+    return heading
 
 
 def _counts(stats: Mapping[str, Any], names: Iterable[str]) -> str:
@@ -139,8 +151,11 @@ def _counts(stats: Mapping[str, Any], names: Iterable[str]) -> str:
 
 def _numbers(counts: Mapping[str, Any]) -> str:
     """Return the numbers of a mapping that are not 0; texts and nested counts are in the JSON."""
-    numbers = {name: value for name, value in counts.items() if isinstance(value, int | float) and value}
-    return ", ".join(f"{value:.6g} {name}" for name, value in numbers.items()) or "nothing yet"
+    numbers = []
+    for name, value in counts.items():
+        if isinstance(value, int | float) and value:
+            numbers.append(f"{value:.6g} {name}")
+    return ", ".join(numbers) or "nothing yet"
 
 
 def _scores(scores: Mapping[str, Mapping[str, Any]]) -> Table:

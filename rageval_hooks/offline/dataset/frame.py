@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -113,12 +113,10 @@ def _score_columns(records: Sequence[Record | None]) -> tuple[dict[str, list[Any
         if result.label is not None:
             labels[result.name][position] = result.label
     usable = sum(record is not None for record in records)
-    skipped: dict[str, str] = {}
-    for name in [name for name in reasons if name not in values]:
-        reason = _common_reason(reasons[name], usable)
-        if reason is not None:
-            skipped[name] = reason
-            del reasons[name]
+    skipped = _skipped_everywhere(reasons, values, usable)
+    # A column with the same reason in every row would only make the table wider.
+    for name in skipped:
+        del reasons[name]
     size = len(records)
     columns = {name: _column(found, size, float("nan")) for name, found in values.items()}
     columns |= {f"{name}.label": _column(found, size, None) for name, found in labels.items()}
@@ -136,6 +134,18 @@ def _reason(result: Result) -> str:
     if isinstance(result, Failed):
         return f"failed: {result.error_type}: {result.message}"
     return "" if isinstance(result, Score) else f"skipped: {result.reason}"
+
+
+def _skipped_everywhere(
+    reasons: Mapping[str, Mapping[int, str]], values: Collection[str], usable: int
+) -> dict[str, str]:
+    """Return the metrics that were skipped in every usable row for one reason, with the reason."""
+    skipped: dict[str, str] = {}
+    for name, found in reasons.items():
+        reason = _common_reason(found, usable)
+        if name not in values and reason is not None:
+            skipped[name] = reason
+    return skipped
 
 
 def _common_reason(found: Mapping[int, str], usable: int) -> str | None:

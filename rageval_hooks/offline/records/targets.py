@@ -66,23 +66,31 @@ def place_target(record: Record, ids: TargetIds) -> Record:
     A rank that the record has already is kept. Without passages, and if neither the text of the target nor a comparable
     id is known, both stay unknown.
     """
-    is_placed = record.rank is not None or record.missed
-    if is_placed or not (record.has_target and record.turn.passages):
+    if record.rank is not None or record.missed:
+        return record
+    # Without passages it is not known what the retriever found.
+    if not record.has_target or not record.turn.passages:
         return record
     rank = rank_of_all(record)
     if rank is not None:
         return record.model_copy(update={"rank": rank})
     # Text can always be compared. An id that no store knows says nothing.
     can_be_found = ids.comparable or have_texts(record)
-    return record.model_copy(update={"missed": True}) if can_be_found else record
+    if not can_be_found:
+        return record
+    return record.model_copy(update={"missed": True})
 
 
 def rank_of_all(record: Record) -> int | None:
     """Return the rank up to which every target of a record was retrieved; None if one of them was not."""
-    ranks = [target_rank(target.id, target.text, record.turn.passages) for target in record.targets]
-    found = [rank for rank in ranks if rank is not None]
-    # A multi-hop question needs all of its passages.
-    return max(found) if found and len(found) == len(ranks) else None
+    last: int | None = None
+    for target in record.targets:
+        rank = target_rank(target.id, target.text, record.turn.passages)
+        # A multi-hop question needs all of its passages.
+        if rank is None:
+            return None
+        last = max(rank, last or rank)
+    return last
 
 
 def have_texts(record: Record) -> bool:
@@ -119,7 +127,8 @@ def target_rank(target: str | None, text: str | None, passages: Sequence[Passage
     Returns:
         The rank from 1; None if no passage is the target.
     """
-    wanted = list(filter(None, map(_flat, (text or "").split(_BETWEEN_TEXTS))))
+    parts = (text or "").split(_BETWEEN_TEXTS)
+    wanted = list(filter(None, map(_flat, parts)))
     for rank, passage in enumerate(passages, 1):
         if target is not None and target in ids_of(passage):
             return rank

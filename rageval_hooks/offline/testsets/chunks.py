@@ -112,7 +112,10 @@ def _without_heading(piece: str) -> tuple[str, str]:
     """Split a heading without text below it from the end of a piece."""
     before, gap, last = piece.rpartition("\n\n")
     is_heading = _HEADING.match(last) is not None and "\n" not in last
-    return (before, last) if gap and is_heading else (piece, "")
+    # A piece that is only a heading stays.
+    if not gap or not is_heading:
+        return piece, ""
+    return before, last
 
 
 def _parts(text: str, size: int) -> Iterator[tuple[str, str]]:

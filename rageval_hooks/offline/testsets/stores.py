@@ -57,11 +57,14 @@ def _items(store: Any) -> Iterable[StoredItem] | None:
     # Plain data comes first: it needs no framework, and importing one takes seconds.
     if isinstance(store, Mapping):
         return [_entry(key, value) for key, value in store.items()]
-    found = None if isinstance(store, (list, tuple)) else _listed(store)
-    is_collection = isinstance(store, Iterable) and not isinstance(store, (str, bytes))
-    if found is None and is_collection:
+    if not isinstance(store, (list, tuple)):
+        found = _listed(store)
+        # A text can be iterated over too, but its letters are no items.
+        if found is not None or isinstance(store, (str, bytes)):
+            return found
+    if isinstance(store, Iterable):
         return [(None, item) for item in store]
-    return found
+    return None
 
 
 def _entry(key: Any, value: Any) -> StoredItem:

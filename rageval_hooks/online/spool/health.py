@@ -80,18 +80,28 @@ def kind_of(error: Exception) -> str:
     """Return what is wrong, as a key of the table of advice."""
     if isinstance(error, OtherVersionError):
         return "other version"
-    text = str(error).lower()
-    if "full" in text or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
+    if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
         return "full"
-    if "disk i/o error" in text:
-        return "failing"
-    if "locked" in text or "busy" in text:
-        return "locked"
-    if isinstance(error, OSError) or "readonly" in text or "unable to open" in text:
+    text = str(error).lower()
+    for kind, phrases in _BY_MESSAGE.items():
+        if any(phrase in text for phrase in phrases):
+            return kind
+    if isinstance(error, OSError):
         return "not writable"
     # SQLite: "file is not a database", "database disk image is malformed".
-    return "damaged" if isinstance(error, sqlite3.DatabaseError) and _is_damage(text) else "not usable"
+    is_damaged = isinstance(error, sqlite3.DatabaseError) and _is_damage(text)
+    return "damaged" if is_damaged else "not usable"
 
 
 def _is_damage(text: str) -> bool:
     return "not a database" in text or "malformed" in text or "no such" in text
+
+
+_BY_MESSAGE: dict[str, tuple[str, ...]] = {
+    # SQLite says "database or disk is full".
+    "full": ("full",),
+    "failing": ("disk i/o error",),
+    "locked": ("locked", "busy"),
+    "not writable": ("readonly", "unable to open"),
+}
+"""The problem → parts of SQLite's messages about it, in lower case."""

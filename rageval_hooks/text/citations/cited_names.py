@@ -210,7 +210,7 @@ class Names:
         # "[2019]" and "[12:30]" cite nothing.
         if _YEAR_OR_TIME.fullmatch(token):
             return []
-        # A token that looks like the ids of the passages, and is none of them, is a made-up citation.
+        # A token that looks like the ids of the passages, but is not one of them, is a made-up citation.
         if self._shapes is not None and self._shapes.have(token):
             return [CitedKey(token)]
         return []

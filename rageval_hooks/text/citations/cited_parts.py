@@ -165,7 +165,7 @@ class _Parts:
             self.unplaced.append(key.name)
 
     def at(self, marker: Span) -> list[int]:
-        """Return which sentence a marker belongs to; empty if there is none before it."""
+        """Return which sentence a marker belongs to; empty without a sentence before it."""
         number = self._spans.before(marker[0])
         if number is None:
             return []

@@ -12,6 +12,7 @@ from rageval_hooks.exporters.main_results import main_scores
 from rageval_hooks.exporters.otel.attributes.braintrust import braintrust_attributes
 from rageval_hooks.exporters.otel.attributes.events import evaluated_response_id, result_attributes
 from rageval_hooks.exporters.otel.attributes.ordering import Attributes, Value, indexed, json_string
+from rageval_hooks.runtime.narrowing import mapping_or_empty
 from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped, is_about_turn
 
 __all__ = ["evaluation_attributes", "evaluation_name", "score_attributes"]
@@ -98,6 +99,7 @@ def _add_judge(attributes: Attributes, results: Iterable[Result], policy: Conten
     """Add the judge's usage, under names of our own: a backend must not add it to the application's tokens."""
     # All results of a stage share one judgement, so the first one that has details has them all.
     details: Mapping[str, Any] = next(filter(None, map(_judge_details, results)), {})
+    # Texts may quote the turn.
     shown = (str, bool, int, float) if policy.everything else (bool, int, float)
     for name, value in details.items():
         if isinstance(value, shown) or name in _JUDGE_IDS:
@@ -105,8 +107,10 @@ def _add_judge(attributes: Attributes, results: Iterable[Result], policy: Conten
 
 
 def _judge_details(result: Result) -> Mapping[str, Any]:
-    details = result.metadata.get("judge") if isinstance(result, (Score, Failed)) else None
-    return details if isinstance(details, dict) else {}
+    # A metric that was skipped did not ask the judge.
+    if isinstance(result, Skipped):
+        return {}
+    return mapping_or_empty(result.metadata.get("judge"))
 
 
 def _add_passage_scores(attributes: Attributes, scores: Iterable[Score], passages: int) -> None:

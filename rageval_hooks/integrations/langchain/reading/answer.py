@@ -7,6 +7,7 @@ weakest: a known key, text that a model of the turn wrote, the end of a conversa
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage
@@ -173,17 +174,18 @@ def _answer_under_other_key(
 def _new_strings(fields: Mapping[Any, Any], given: Any) -> list[str]:
     """Return the texts of a mapping that were not in the input already."""
     passed_through = {"", query_of(given), *strings_in(fields_by_name(given))}
-    items = [item for item in fields.values() if is_a(item, (str, AIMessage)) or is_content(item)]
-    texts = [str(answer_of(item)) for item in items]
+    texts: list[str] = []
+    for item in fields.values():
+        if is_a(item, (str, AIMessage)) or is_content(item):
+            texts.append(str(answer_of(item)))
     return [text for text in texts if text not in passed_through]
 
 
 def _first_matching(texts: Sequence[str], written: Sequence[str], matches: Callable[[str, str], bool]) -> str:
     """Return the first text that matches the latest possible text of a model."""
-    for one in written:
-        for text in texts:
-            if matches(text, one):
-                return text
+    for one, text in product(written, texts):
+        if matches(text, one):
+            return text
     return ""
 
 
@@ -206,6 +208,7 @@ def is_stream_event(output: Any, given: Any) -> bool:
 
 def _closes_stream(text: str, streamed: Sequence[str]) -> bool:
     """Return True if a text is the closing event of a stream (for example "done") and not its content."""
+    # A text that is longer than a stream cannot be taken from it.
     longer = [one for one in streamed if len(one) > len(text)]
     return not all(_is_taken_from(text, one) for one in longer)
 

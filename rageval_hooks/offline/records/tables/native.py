@@ -76,7 +76,8 @@ def _row(record: Record) -> dict[str, Any]:
     row: dict[str, Any] = {"id": record.id, "run": record.run, "query": turn.query, "response": turn.response}
     row.update(_about(record))
     for result in filter(is_about_turn, record.results):
-        row.update({result.name + suffix: value for suffix, value in _cells(result).items()})
+        for suffix, value in _cells(result).items():
+            row[result.name + suffix] = value
     return row
 
 
@@ -89,6 +90,7 @@ def _cells(result: Result) -> Mapping[str, Any]:
     cells: dict[str, Any] = {"": result.value}
     if result.label is not None:
         cells[LABEL] = result.label
+    # Without sampling, a column of ones would say nothing.
     if result.probability != 1:
         cells[PROBABILITY] = result.probability
     return cells
@@ -154,7 +156,9 @@ def numeric_columns(names: Iterable[str], rows: Iterable[Row | BadRow]) -> froze
             continue
         present = {name for name in left if not is_missing(row.data.get(name))}
         found |= present
-        left -= {name for name in present if not _is_number(row.data[name])}
+        for name in present:
+            if not _is_number(row.data[name]):
+                left.discard(name)
     return frozenset(left & found)
 
 

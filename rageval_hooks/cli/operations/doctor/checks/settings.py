@@ -50,25 +50,30 @@ def _what_is_set(setup: Setup) -> Iterator[Finding]:
 
 
 def _shown(name: str, value: Any) -> str:
+    # People paste the output of this command into issues, so no key may be in it.
     if isinstance(value, SecretStr):
         return "***"
     if name in _HIDDEN:
-        return f"{{{', '.join(f'{key}: ***' for key in value)}}}"
+        keys = [f"{key}: ***" for key in value]
+        return f"{{{', '.join(keys)}}}"
     if isinstance(value, ModelSettings):
-        chosen = {field: getattr(value, field) for field in sorted(value.model_fields_set)}
-        return ", ".join(f"{field}={model}" for field, model in chosen.items()) or "default"
-    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        chosen = [f"{field}={getattr(value, field)}" for field in sorted(value.model_fields_set)]
+        return ", ".join(chosen) or "default"
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    return str(value)
 
 
 def _unknown() -> Iterator[Finding]:
     valid = [field.upper() for field in Settings.model_fields]
     for variable in unknown_variables():
+        message = f"the variable {variable} is not a setting and has no effect"
         close = get_close_matches(variable.upper().removeprefix(_PREFIX), valid, n=1)
+        # Without a similar name, the variable may be meant for another program.
         if close:
-            guess = f"did you mean {_PREFIX}{close[0]}?"
-            yield problem(f"the variable {variable} is not a setting and has no effect", guess)
+            yield problem(message, f"did you mean {_PREFIX}{close[0]}?")
         else:
-            yield warning(f"the variable {variable} is not a setting and has no effect", "docs/settings.md lists all")
+            yield warning(message, "docs/settings.md lists all")
 
 
 def _mistakes(setup: Setup) -> Iterator[Finding]:
@@ -83,6 +88,7 @@ def _mistakes(setup: Setup) -> Iterator[Finding]:
             step()
         except ConfigurationError as error:
             yield problem(str(error), "correct the setting: instrument() raises this error")
+            # The next steps would fail for the same reason.
             return
 
 
