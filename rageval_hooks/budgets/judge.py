@@ -194,16 +194,19 @@ class SharedBudget(Gate):
 
     def _amounts(self, admission: Admission, estimate: Mapping[Unit, float]) -> dict[Unit, float]:
         """Return what a request has used."""
+        # A cached answer needs no request.
         if not admission.sent:
             return {"calls": 0.0, "tokens": 0.0, "usd": 0.0}
         tokens, cost = admission.tokens, admission.cost
+        # Counting nothing would let a server without usage exceed the budget.
         if tokens is None:
             tokens = estimate["tokens"] or _UNKNOWN_TOKENS
-        if cost is None:
-            self._refuse_unpriced()
         self._largest.add("tokens", tokens)
         self._largest.add("usd", cost or 0.0)
-        return {"calls": 1.0, "tokens": tokens, "usd": estimate["usd"] if cost is None else cost}
+        if cost is None:
+            self._refuse_unpriced()
+            cost = estimate["usd"]
+        return {"calls": 1.0, "tokens": tokens, "usd": cost}
 
     def _refuse_unpriced(self) -> None:
         """Stop if money is limited and an answer has no price."""
@@ -212,6 +215,7 @@ class SharedBudget(Gate):
             self._close(BudgetSpentError(reason), float("inf"))
 
     async def _reserve(self, estimate: Mapping[Unit, float]) -> Reserved | Refusal:
+        # While the budget is used up, the store is not asked for each request.
         if not self.is_open and self._closed is not None:
             self._count(self._closed)
             raise _copy(self._closed)
@@ -355,4 +359,6 @@ def _copy(error: JudgeError) -> JudgeError:
 def _duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
-    return f"{seconds // 3600:.0f} h {seconds % 3600 // 60:.0f} min" if seconds >= 3600 else f"{seconds / 60:.0f} min"
+    if seconds < 3600:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds // 3600:.0f} h {seconds % 3600 // 60:.0f} min"

@@ -197,8 +197,10 @@ def _summary(file: Path, outputs: list[Path], scored: Scored) -> list[str]:
 
     if scored.finished:
         return [f"{outputs[0]} is finished: {counted(scored.turns, 'turn')}, nothing to do. To score again: --restart"]
+    before = ""
     # The user paid for these in an earlier call.
-    before = f" ({scored.resumed} of them before an interruption)" if scored.resumed else ""
+    if scored.resumed:
+        before += f" ({scored.resumed} of them before an interruption)"
     if scored.reused:
         before += f" ({scored.reused} of them reused)"
     counts = scored.results
@@ -207,8 +209,11 @@ def _summary(file: Path, outputs: list[Path], scored: Scored) -> list[str]:
         f"{counted(counts['scored'], 'score')}, {counts['skipped']} skipped, {counts['failed']} failed",
     ]
     if scored.spent.calls:
-        cost = f", {scored.spent.cost:.4f} USD" if scored.spent.cost else ""
-        lines.append(f"the judge took {counted(scored.spent.calls, 'request')}{cost}")
+        line = f"the judge took {counted(scored.spent.calls, 'request')}"
+        # Without a known price there is no cost.
+        if scored.spent.cost:
+            line += f", {scored.spent.cost:.4f} USD"
+        lines.append(line)
     if scored.budget:
         left_out = counted(scored.left_out, "question")
         lines.append(f"{scored.budget}: {left_out} to the judge not asked, their scores are skipped")

@@ -57,7 +57,9 @@ class SpanPlace:
         if self.recording is None or not self.recording.selection.selected:
             return self._current
         found = span_context(span_reference(self.recording))
-        return self._current if found is None else trace.set_span_in_context(NonRecordingSpan(found), self._current)
+        if found is None:
+            return self._current
+        return trace.set_span_in_context(NonRecordingSpan(found), self._current)
 
 
 class GuardSpans:
@@ -110,6 +112,7 @@ class GuardSpans:
             return
         attributes = self._attributes(decision, turn, self._policy(place.recording))
         span = tracer.start_span(_NAME, context=place.parent(), start_time=place.started_at, attributes=attributes)
+        # A check without a result is a fault of the guard; a blocked answer is not.
         if decision.verdict == "unchecked":
             span.set_status(StatusCode.ERROR, decision.reason)
         span.end()
@@ -121,16 +124,18 @@ class GuardSpans:
         spans = self._spans.get(id(provider))
         if spans is None:
             spans = self._spans[id(provider)] = Spans(provider, ContentPolicy(), "scores")
+            # The spans of the last checks wait in a queue when the process ends.
             EXIT_DRAIN.add(spans.flush, "export")
             EXIT_DRAIN.register()
         return spans
 
     def _policy(self, recording: Recording | None) -> ContentPolicy:
-        shown = self._capture_content
-        if shown is None:
-            settings = None if recording is None else recording.owner.settings
-            shown = self._environment_content if settings is None else settings.capture_content
-        return ContentPolicy.build(shown)
+        if self._capture_content is not None:
+            return ContentPolicy.build(self._capture_content)
+        # A guard outside of an instrumented chain has only the environment's setting.
+        if recording is None:
+            return ContentPolicy.build(self._environment_content)
+        return ContentPolicy.build(recording.owner.settings.capture_content)
 
     def _attributes(self, decision: GuardDecision, turn: Turn, policy: ContentPolicy) -> Attributes:
         attributes = Attributes()
@@ -166,12 +171,13 @@ def _redacted(decision: GuardDecision, privacy: PrivacyPolicy) -> GuardDecision:
 
 def _add_content(attributes: Attributes, decision: GuardDecision, turn: Turn, policy: ContentPolicy) -> None:
     """Add what the guard saw, and what it handed on."""
+    passages = [
+        {"id": passage.id, "text": policy.quote(passage.text, policy.documents)} for passage in turn.prompt_passages
+    ]
     seen = {
         "question": policy.quote(turn.query, policy.inputs),
         "answer": policy.quote(decision.checked, policy.outputs),
-        "passages": [
-            {"id": passage.id, "text": policy.quote(passage.text, policy.documents)} for passage in turn.prompt_passages
-        ],
+        "passages": passages,
     }
     attributes[semconv.INPUT_VALUE] = json_string(seen)
     attributes[semconv.INPUT_MIME_TYPE] = semconv.JSON

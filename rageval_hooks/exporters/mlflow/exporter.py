@@ -76,6 +76,7 @@ class MlflowExporter(ScoreApiExporter):
     def items(self, evaluation: Evaluation, span: SpanReference) -> Iterator[Item]:
         """Yield the assessments of a stage."""
         placed = place_results(evaluation, span, self.spans, self.scores)
+        # MLflow's colours would say that a good answer is a bad one.
         if self.scores == "main":
             placed = (place for place in placed if not _is_share_of_errors(place.result))
         for position, (result, span_id) in enumerate(placed):
@@ -99,6 +100,7 @@ class MlflowExporter(ScoreApiExporter):
         """Return where the server takes spans: of ``MLFLOW_EXPERIMENT_ID``, or of the experiment with this name."""
         place = self._place() or MlflowPlace(url=DEFAULT_URL)
         server = MlflowServer(place)
+        # MLflow takes spans only with the id of an experiment, which people know by its name.
         try:
             experiment = os.environ.get("MLFLOW_EXPERIMENT_ID") or server.experiment_id(project)
         finally:
@@ -134,9 +136,11 @@ class MlflowAutoExporter(MlflowExporter):
     def connect(self) -> Destination:
         """Return the server that the spans go to."""
         place = self._place()
+        # The application may set its provider later.
         if place is None:
             raise DestinationAbsentError(_ASK_AGAIN)
         answer = is_mlflow(place.url)
+        # None means no answer: the server may still be starting.
         if not answer:
             raise DestinationAbsentError(math.inf if answer is False else _ASK_AGAIN)
         _logger.info(

@@ -91,6 +91,7 @@ class TemplateReader(PairReader):
 
     def _encode(self, source: str, claim: str) -> Encoded:
         join = self._template.join
+        # Without a template, the tokenizer joins the two texts with its separator.
         if join is None:
             found = self._tokenizer.encode(source, claim)
         else:

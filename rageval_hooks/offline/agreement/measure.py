@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +26,7 @@ from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.rows import BadRow
 from rageval_hooks.offline.report.definitions import define_score
 from rageval_hooks.runtime.jsonable import Data
+from rageval_hooks.runtime.narrowing import mapping_or_empty
 from rageval_hooks.score import Score
 
 __all__ = ["Agreement", "LabelledRow", "labelled_rows", "measure"]
@@ -122,11 +123,12 @@ def labelled_rows(
             continue
         given = _field(item, label)
         value = _label(given)
-        if value is None:
-            what = "has no label" if given is None else f"has the label {str(given)[:40]!r}, not 1 or 0"
-            bad.append(f"line {line}: {label} {what}")
-            continue
-        rows.append(LabelledRow(item, value, _group(item, group)))
+        if value is not None:
+            rows.append(LabelledRow(item, value, _group(item, group)))
+        elif given is None:
+            bad.append(f"line {line}: {label} has no label")
+        else:
+            bad.append(f"line {line}: {label} has the label {str(given)[:40]!r}, not 1 or 0")
     _check(path, rows, label)
     return rows, bad
 
@@ -146,10 +148,11 @@ def _field(record: Record, path: str) -> Any:
     if path == "document" and record.document is not None:
         return record.document
     found: Any = record.turn.metadata
-    if isinstance(found, Mapping) and path in found:
+    # A column may have a dot in its name.
+    if path in record.turn.metadata:
         return found[path]
     for part in path.split("."):
-        found = found.get(part) if isinstance(found, Mapping) else None
+        found = mapping_or_empty(found).get(part)
     return found
 
 
@@ -157,7 +160,9 @@ def _label(given: Any) -> bool | None:
     text = str(given).strip().casefold()
     if text in _GOOD:
         return True
-    return False if text in _BAD else None
+    if text in _BAD:
+        return False
+    return None
 
 
 def _group(record: Record, group: str | None) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Literal
 
 from rageval_hooks.errors import ConfigurationError, TurnError
@@ -60,6 +61,7 @@ def score_rows(data: object, pipeline: Pipeline, options: DatasetOptions) -> pan
     _check(dataset, options)
     usable = [record for record in dataset.records if record is not None]
     scored = iter(_scored(usable, pipeline, options))
+    # Rows that cannot be used keep their places, so that the frame has one row per row of the user.
     dataset.records = [None if record is None else next(scored) for record in dataset.records]
     return scored_frame(dataset)
 
@@ -68,13 +70,18 @@ def _check(dataset: Dataset, options: DatasetOptions) -> None:
     problems = dataset.problems
     if not dataset.records:
         raise TurnError("there are no rows")
-    if problems and (options.bad_rows == "raise" or len(problems) == len(dataset.records)):
-        first = [f"row {position}: {reason}" for position, reason in list(problems.items())[:_SHOWN_PROBLEMS]]
-        more = " …" if len(problems) > _SHOWN_PROBLEMS else ""
-        raise TurnError(
-            f"{len(problems)} of {counted(len(dataset.records), 'row')} cannot be used: {'; '.join(first)}{more}. "
-            "bad_rows='keep' leaves their scores empty"
-        )
+    # If no row can be used, the columns have other names than the user thinks.
+    are_all_bad = len(problems) == len(dataset.records)
+    if not problems or (options.bad_rows == "keep" and not are_all_bad):
+        return
+    shown = [f"row {position}: {reason}" for position, reason in islice(problems.items(), _SHOWN_PROBLEMS)]
+    reasons = "; ".join(shown)
+    if len(problems) > len(shown):
+        reasons += " …"
+    raise TurnError(
+        f"{len(problems)} of {counted(len(dataset.records), 'row')} cannot be used: {reasons}. "
+        "bad_rows='keep' leaves their scores empty"
+    )
 
 
 def _scored(records: Sequence[Record], pipeline: Pipeline, options: DatasetOptions) -> list[Record]:
@@ -116,6 +123,7 @@ def _run_apart(run: ScoringRun, records: Sequence[Record], advance: Advance) -> 
     started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[None]]] = Future()
 
     async def work() -> None:
+        # The other thread needs the loop and the task to cancel the work.
         task = asyncio.current_task()
         if task is not None:
             started.set_result((asyncio.get_running_loop(), task))
@@ -125,6 +133,7 @@ def _run_apart(run: ScoringRun, records: Sequence[Record], advance: Advance) -> 
         try:
             asyncio.run(work())
         except BaseException as error:
+            # Raised again on the caller's thread.
             done.set_exception(error)
         else:
             done.set_result(None)

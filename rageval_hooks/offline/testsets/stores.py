@@ -34,6 +34,7 @@ def chunks_of_store(name: str) -> list[Chunk]:
         ConfigurationError: there is no such object, it is something else, or it is empty.
     """
     store = import_named(name, "source")
+    # A function that opens a database only when it is called.
     if is_factory(store):
         try:
             store = store()

@@ -174,11 +174,13 @@ def _answer_under_other_key(
 def _new_strings(fields: Mapping[Any, Any], given: Any) -> list[str]:
     """Return the texts of a mapping that were not in the input already."""
     passed_through = {"", query_of(given), *strings_in(fields_by_name(given))}
-    texts: list[str] = []
-    for item in fields.values():
-        if is_a(item, (str, AIMessage)) or is_content(item):
-            texts.append(str(answer_of(item)))
+    texts = [str(answer_of(item)) for item in fields.values() if _may_be_answer(item)]
     return [text for text in texts if text not in passed_through]
+
+
+def _may_be_answer(item: Any) -> bool:
+    """Return True for a text, a model's message and content blocks; a human message is not an answer."""
+    return is_a(item, (str, AIMessage)) or bool(is_content(item))
 
 
 def _first_matching(texts: Sequence[str], written: Sequence[str], matches: Callable[[str, str], bool]) -> str:

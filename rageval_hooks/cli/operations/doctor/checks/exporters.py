@@ -80,6 +80,7 @@ def _send(name: str, exporter: Exporter, evaluation: Evaluation, seconds: float,
         finished = within(lambda: exporter.flush(seconds), seconds + 1)
         found = _look(exporter, evaluation, seconds)
     except DestinationAbsentError:
+        # An automatic exporter that stays off is not a fault.
         return note(f"{name}: not in use, because the server that gets the spans is another one")
     except TimeoutError:
         finished, found = False, None
@@ -140,9 +141,11 @@ def _end(exporter: Exporter) -> None:
 def _where(exporter: Exporter) -> str:
     if isinstance(exporter, ScoreApiExporter):
         return f" to {exporter.backend}"
-    if exporter.traces:
-        return f" to {', '.join(dict.fromkeys(safe_url(place.url) for place in otlp_places()))}"
-    return ""
+    if not exporter.traces:
+        return ""
+    # Several exporters of a provider may send to one server.
+    urls = dict.fromkeys(safe_url(place.url) for place in otlp_places())
+    return f" to {', '.join(urls)}"
 
 
 def _advice(name: str) -> str:

@@ -36,18 +36,26 @@ class TurnCheck(Check):
 
 
 def _sampling(settings: Settings) -> str:
-    rate = (
-        "every turn is evaluated" if settings.sample_rate == 1 else f"{settings.sample_rate:.4g} of turns are evaluated"
-    )
-    salt = ", chosen by the trace id and the salt" if settings.sampling_salt else ", chosen by the trace id"
     unsampled = "also" if settings.evaluate_unsampled else "not"
-    chosen = "" if settings.sample_rate in (0, 1) else salt
-    return f"{rate}{chosen}; {unsampled} in traces that are not recorded"
+    return f"{_share_of_turns(settings)}; {unsampled} in traces that are not recorded"
+
+
+def _share_of_turns(settings: Settings) -> str:
+    rate = settings.sample_rate
+    if rate == 1:
+        return "every turn is evaluated"
+    share = f"{rate:.4g} of turns are evaluated"
+    # Without turns, nothing is chosen.
+    if rate == 0:
+        return share
+    chosen_by = "the trace id and the salt" if settings.sampling_salt else "the trace id"
+    return f"{share}, chosen by {chosen_by}"
 
 
 def _metrics(setup: Setup) -> Iterator[Finding]:
     models = Models(setup.settings.models)
     missing = setup.missing_models
+    # A metric without its model is skipped in every turn.
     running = [metric for metric in setup.metrics if not models.needed(metric.models) & missing.keys()]
     yield from _local([metric.name for metric in running if not metric.asks_judge], setup.settings)
     yield from _judged([metric for metric in running if metric.asks_judge], setup)
@@ -71,7 +79,9 @@ def _judged(metrics: list[Metric], setup: Setup) -> Iterator[Finding]:
 
 
 def _dispatch(settings: Settings) -> str:
-    return f"from the file {settings.spool_path}" if settings.dispatch == "spool" else "from this process's memory"
+    if settings.dispatch == "spool":
+        return f"from the file {settings.spool_path}"
+    return "from this process's memory"
 
 
 def _with_rates(metrics: list[Metric], setup: Setup) -> Iterator[str]:
