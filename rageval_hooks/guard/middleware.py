@@ -129,9 +129,11 @@ def _final_answer(response: ModelResponse[Any]) -> AIMessage | None:
     if response.structured_response is not None:
         return None
     messages = [message for message in response.result if isinstance(message, AIMessage)]
-    if not messages or messages[-1].tool_calls or not (text_in(messages[-1]) or "").strip():
+    # A message with tool calls asks for something first.
+    if not messages or messages[-1].tool_calls:
         return None
-    return messages[-1]
+    text = text_in(messages[-1]) or ""
+    return messages[-1] if text.strip() else None
 
 
 def _with_decision(response: ModelResponse[Any], message: AIMessage, decision: GuardDecision) -> ModelResponse[Any]:

@@ -119,15 +119,18 @@ class OpenAIJudge(RemoteJudge):
 def _key(given: str | SecretStr | None, own: bool) -> SecretStr | None:
     key = given.get_secret_value() if isinstance(given, SecretStr) else given
     key = (key or os.environ.get("OPENAI_API_KEY") or "").strip()
-    if not key and own:
-        raise ConfigurationError(
-            "OpenAI needs a key: pass api_key or set OPENAI_API_KEY; for another server pass base_url or set "
-            "OPENAI_BASE_URL"
-        )
     # Copied keys often end in a line break, and HTTP headers are ASCII: the client's own error would show the key.
-    if not key.isascii() or any(character.isspace() for character in key):
+    if not key.isascii() or any(map(str.isspace, key)):
         raise ConfigurationError("the API key contains white space or non-ASCII characters: check OPENAI_API_KEY")
-    return SecretStr(key) if key else None
+    if key:
+        return SecretStr(key)
+    # A server of the user may need no key.
+    if not own:
+        return None
+    raise ConfigurationError(
+        "OpenAI needs a key: pass api_key or set OPENAI_API_KEY; for another server pass base_url or set "
+        "OPENAI_BASE_URL"
+    )
 
 
 def _checked(parameters: dict[str, Any]) -> dict[str, Any]:

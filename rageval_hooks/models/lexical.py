@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 from rageval_hooks.models.cross_encoder import Relevance
 from rageval_hooks.models.nlp import Entity
@@ -107,7 +108,7 @@ class LexicalNlp:
         """Return the runs of content words of a query."""
         pause()
         blanked = blank_marks(query)
-        found = [word for span in sentence_spans(query) for word in weighed_words(blanked, span)]
+        found = chain.from_iterable(weighed_words(blanked, span) for span in sentence_spans(query))
         content = [word for word in found if word.is_content and word.key not in _FILLERS]
         runs: list[list[str]] = []
         end = -1

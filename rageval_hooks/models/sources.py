@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Callable
 from importlib.util import find_spec
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import TypeVar
 
@@ -54,24 +54,34 @@ def on_this_machine(role: str, name: str) -> bool:
         return os.path.exists(os.path.expanduser(name))
     if role == "nlp":
         return find_spec("spacy") is not None and find_spec(name) is not None
-    if find_spec("transformers" if role in _BY_TRANSFORMERS else "sentence_transformers") is None:
+    library = "transformers" if role in _BY_TRANSFORMERS else "sentence_transformers"
+    if find_spec(library) is None:
         return False
-    is_packaged = name in _MINILM_NAMES and find_spec(_MINILM_PACKAGE) is not None
-    return is_packaged or _cached_folder(name) is not None
+    return _is_packaged(name) or _cached_folder(name) is not None
+
+
+def _is_packaged(name: str) -> bool:
+    """Return True for the default embedder, if it was installed with pip."""
+    return name in _MINILM_NAMES and find_spec(_MINILM_PACKAGE) is not None
 
 
 def missing_files(role: str, name: str) -> list[str]:
     """Return what a model's folder on this machine lacks, for example after a download that was interrupted."""
-    if role == "nlp" or (name in _MINILM_NAMES and find_spec(_MINILM_PACKAGE) is not None):
+    # pip installs a package as a whole or not at all.
+    if role == "nlp" or _is_packaged(name):
         return []
     is_path = looks_like_path(name) or os.path.isdir(name)
     folder = os.path.expanduser(name) if is_path else _cached_folder(name)
     if folder is None:
         return []
-    missing = [] if os.path.isfile(os.path.join(folder, "config.json")) else ["config.json"]
+    missing = []
+    if not os.path.isfile(os.path.join(folder, "config.json")):
+        missing.append("config.json")
     # For example model.safetensors, pytorch_model.bin, or onnx/model.onnx.
-    has_weights = any(next(Path(folder).rglob(f"*{suffix}"), None) for suffix in (".safetensors", ".bin", ".onnx"))
-    return missing if has_weights else [*missing, "the file of its weights"]
+    weights = chain.from_iterable(Path(folder).rglob(f"*{suffix}") for suffix in (".safetensors", ".bin", ".onnx"))
+    if next(weights, None) is None:
+        missing.append("the file of its weights")
+    return missing
 
 
 def hub_file(name: str, file: str, download: bool) -> str | None:

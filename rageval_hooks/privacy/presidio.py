@@ -30,21 +30,24 @@ class PresidioPatterns:
 
     def __call__(self, text: str) -> str:
         """Return a text without what was recognised."""
-        found = [
-            result
-            for recognizer in self._recognizers
-            for result in recognizer.analyze(text, recognizer.supported_entities, None) or ()
-            if result.score >= _LEAST_SCORE
-        ]
-        # From the end, so that the positions before it stay valid; the most certain of those that overlap.
-        found.sort(key=lambda result: (-result.score, result.start))
+        found: list[Any] = []
+        for recognizer in self._recognizers:
+            found += recognizer.analyze(text, recognizer.supported_entities, None) or ()
+        # Of results that overlap, the most certain one is taken.
+        certain = [result for result in found if result.score >= _LEAST_SCORE]
+        certain.sort(key=lambda result: (-result.score, result.start))
         taken: list[Any] = []
-        for result in found:
-            if all(result.end <= other.start or result.start >= other.end for other in taken):
+        for result in certain:
+            if not any(_overlap(result, other) for other in taken):
                 taken.append(result)
+        # From the end, so that the positions before it stay valid.
         for result in sorted(taken, key=lambda result: -result.start):
             text = f"{text[: result.start]}<{result.entity_type}>{text[result.end :]}"
         return text
+
+
+def _overlap(one: Any, other: Any) -> bool:
+    return bool(one.start < other.end and other.start < one.end)
 
 
 @cache

@@ -46,10 +46,15 @@ def size_of(value: Any) -> int:
 
 def _fields(item: object, kind: type) -> list[Any]:
     """Return the values of an object's attributes, without asking the object. Functions and classes have none."""
-    if issubclass(kind, type) or any("__call__" in base.__dict__ for base in kind.__mro__):
+    if issubclass(kind, type):
         return []
-    slots = [name for base in kind.__mro__ for name in base.__dict__.get("__slots__", ())]
-    values = [_attribute(item, name) for name in ("__dict__", *slots)]
+    names = ["__dict__"]
+    for base in kind.__mro__:
+        # A function holds its module, and with it most of the program.
+        if "__call__" in base.__dict__:
+            return []
+        names += base.__dict__.get("__slots__", ())
+    values = [_attribute(item, name) for name in names]
     return [value for value in values if value is not None]
 
 

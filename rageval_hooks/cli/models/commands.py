@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import chain, product
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -61,13 +62,10 @@ def bench(
     from rageval_hooks.cli.models.bench import HEAD, Case, measure_models
     from rageval_hooks.cli.output import print_columns, say
 
-    cases = [
-        Case(passages=count, words=length, answer_words=answer_words)
-        for length in _numbers("--words", words)
-        for count in _numbers("--passages", passages)
-    ]
+    sizes = product(_numbers("--words", words), _numbers("--passages", passages))
+    cases = [Case(passages=count, words=length, answer_words=answer_words) for length, count in sizes]
     results = list(measure_models(_settings(given), grounding or [], cases, answers=answers, seconds=seconds, tell=say))
-    measured = [row for result in results for row in result.rows]
+    measured = list(chain.from_iterable(result.rows for result in results))
     if as_json:
         typer.echo(json.dumps([result.as_data() for result in results], indent=2, ensure_ascii=False))
     elif measured:

@@ -94,7 +94,10 @@ def enter_retriever(key: Hashable | None) -> None:
 def running_retriever() -> Run | None:
     """Return the innermost retriever of this context that has not ended."""
     slot = _slot.get()
-    latest = None if slot is None or slot.retriever is None else _recorder.get(slot.retriever)
+    if slot is None or slot.retriever is None:
+        return None
+    latest = _recorder.get(slot.retriever)
+    # The retriever's turn may have ended.
     if latest is None:
         return None
     for run in (latest, *latest.ancestors()):

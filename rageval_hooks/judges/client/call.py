@@ -203,7 +203,11 @@ class JudgeCall(Generic[T]):
         capabilities = self._context.capabilities
         if self._mode in _JSON_ONLY and (error is None or error.in_words):
             capabilities.learn_from_answer(self._mode, wordy=error is not None)
-        elif error is not None and not error.is_json and reply.text.strip() and self._mode in _ENFORCED:
+            return
+        if error is None or error.is_json:
+            return
+        # An empty answer says nothing about the mode.
+        if self._mode in _ENFORCED and reply.text.strip():
             capabilities.lower(self._mode)
 
     def _judgement(self, value: T) -> Judgement[T]:

@@ -165,15 +165,17 @@ def _from_status(
         # Redirects are not followed: the other host would receive the key and the prompt.
         problem = _error(JudgeRejectedError, status, f"{where} redirects elsewhere: set base_url to the final URL")
         return CallFailure(problem, broken=True, **facts)
-    if status in (400, 413, 422) and (status == 413 or _TOO_LONG.search(about)):
+    # Other errors about the request name the length only in their text.
+    is_too_long = status in (400, 422) and _TOO_LONG.search(about)
+    if status == 413 or is_too_long:
         return CallFailure(_error(JudgeTooLargeError, status, f"the question is too large{tail}"), **facts)
     if status in (400, 403) and _FILTERED.search(about):
         return CallFailure(_error(JudgeRefusedError, status, f"the content filter refused the question{tail}"), **facts)
+    # A quota that is used up does not come back in seconds, as a rate limit does.
+    if status == 429 and _NO_QUOTA.search(about):
+        problem = _error(JudgeRateLimitedError, status, f"the quota is used up{tail}")
+        return CallFailure(problem, broken=True, **facts)
     if status == 429:
-        if _NO_QUOTA.search(about):
-            return CallFailure(
-                _error(JudgeRateLimitedError, status, f"the quota is used up{tail}"), broken=True, **facts
-            )
         problem = _error(JudgeRateLimitedError, status, f"too many requests{tail}")
         return CallFailure(problem, retry=True, retry_after=wait, **facts)
     if status >= 500 or status in (408, 409, 425):

@@ -104,12 +104,19 @@ class Cost(LocalMetric):
 def _priced_calls(analysis: TurnAnalysis) -> list[_PricedCall]:
     """Return the tokens of a turn by model: each model call with its own count, else all tokens as the answer's."""
     turn, usage = analysis.turn, analysis.usage
-    steps = [step for step in turn.steps if step.kind == "llm" and step.usage is not None]
-    counted = Usage.sum(step.usage for step in steps)
+    calls = list(filter(None, map(_priced_call, turn.steps)))
+    counted = sum(call.usage.total_tokens for call in calls)
     # An estimate is of the turn as a whole, and a count that the steps do not add up to is of more than they show.
-    if counted is not None and not usage.estimated and counted.total_tokens == usage.total_tokens:
-        return [_PricedCall(usage=step.usage, model=step.model, provider=step.provider) for step in steps if step.usage]
+    if calls and not usage.estimated and counted == usage.total_tokens:
+        return calls
     return [_PricedCall(usage=usage, model=turn.model, provider=_provider_of_answer(turn))]
+
+
+def _priced_call(step: Step) -> _PricedCall | None:
+    """Return the tokens of a model call; None for other steps, and for a call without a count."""
+    if step.kind != "llm" or step.usage is None:
+        return None
+    return _PricedCall(usage=step.usage, model=step.model, provider=step.provider)
 
 
 def _provider_of_answer(turn: Turn) -> str | None:

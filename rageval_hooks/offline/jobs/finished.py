@@ -73,14 +73,17 @@ def earlier_result(outputs: Sequence[Path], work: Mapping[str, Any]) -> EarlierR
         return None
     header, digests = _read(done_path(outputs[0]))
     before = work_in(header)
+    is_same_command = before.get("command") == work.get("command")
     for output in existing:
-        if output.name not in digests or before.get("command") != work.get("command"):
+        if output.name not in digests or not is_same_command:
             raise _in_the_way(output, "it exists already, and this command did not write it")
+        # The user may have added labels by hand.
         if file_hash(output) != digests[output.name]:
             raise _in_the_way(output, "it was changed after it was written")
     # JSON turns tuples into lists. Only what went through JSON can be compared with what was read.
     now = json.loads(json.dumps(work))
-    return EarlierResult(before, tuple(name for name in now if before.get(name) != now[name]))
+    changed = [name for name in now if before.get(name) != now[name]]
+    return EarlierResult(before, tuple(changed))
 
 
 def _in_the_way(output: Path, why: str) -> ConfigurationError:

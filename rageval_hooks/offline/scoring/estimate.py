@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rageval_hooks.judges.client.prices import price_usd
+from rageval_hooks.metrics.base import Metric
 from rageval_hooks.metrics.support.plan import TurnSize, plan_calls
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.online.pipeline import Pipeline
@@ -55,7 +56,10 @@ def estimate(records: Iterable[Record], pipeline: Pipeline) -> Estimate:
 
     Retries are not counted, and neither is what an interrupted run has answers to.
     """
-    judged = [metric for metric in pipeline.metrics if metric.asks_judge] if pipeline.judge is not None else []
+    judged: list[Metric] = []
+    # Without a judge, its metrics are skipped.
+    if pipeline.judge is not None:
+        judged = [metric for metric in pipeline.metrics if metric.asks_judge]
     turns = calls = tokens = 0
     for record in records:
         turns += 1

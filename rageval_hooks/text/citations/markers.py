@@ -133,11 +133,17 @@ def without_references(text: str) -> int:
     for line in reversed(text.splitlines(keepends=True)):
         begin -= len(line)
         heading = _HEADING.fullmatch(line.rstrip())
-        rest = heading["rest"].strip() if heading else ""
-        if heading and (_ITEM.match(rest) or (not rest and entries)):
+        if heading and _begins_list(heading["rest"].strip(), entries):
             end = begin
         elif _ITEM.match(line):
             entries += 1
         elif line.strip():
             break
     return end
+
+
+def _begins_list(rest: str, entries: int) -> bool:
+    """Return True if a list of references begins with a heading: the first entry is behind it, or entries follow."""
+    if not rest:
+        return entries > 0
+    return _ITEM.match(rest) is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from rageval_hooks.cli.operations.doctor.base import Check, Finding, note, ok, problem, warning
 from rageval_hooks.cli.operations.doctor.setup import Setup
@@ -12,6 +12,9 @@ from rageval_hooks.models import Models, Role
 from rageval_hooks.models.sources import hub_is_offline
 
 __all__ = ["ModelCheck"]
+
+
+_NO_DOWNLOAD: Final = "no model is downloaded, files on this machine are used"
 
 
 class ModelCheck(Check):
@@ -26,19 +29,26 @@ class ModelCheck(Check):
 
     def run(self, setup: Setup) -> Iterator[Finding]:
         """Yield which metrics can run, and what is missing for the others."""
-        local = [metric for metric in setup.metrics if not metric.asks_judge]
-        models = Models(setup.settings.models)
-        missing = setup.missing_models
-        ready = [metric.name for metric in local if not models.needed(metric.models) & missing.keys()]
+        ready = _ready(setup)
         if ready:
             yield ok(f"can run: {', '.join(ready)}")
-        for role, reason in missing.items():
+        for role, reason in setup.missing_models.items():
             yield _missing(role, reason, setup)
-        if hub_is_offline() or not setup.settings.models.download:
-            why = "HF_HUB_OFFLINE is set" if hub_is_offline() else "models.download is false"
-            yield note(f"{why}: no model is downloaded, files on this machine are used")
+        if hub_is_offline():
+            yield note(f"HF_HUB_OFFLINE is set: {_NO_DOWNLOAD}")
+        elif not setup.settings.models.download:
+            yield note(f"models.download is false: {_NO_DOWNLOAD}")
+        # Loading takes a while, so that users can switch it off.
         if setup.options.loads_models:
             yield from _loaded(setup)
+
+
+def _ready(setup: Setup) -> list[str]:
+    """Return the local metrics whose models are all on this machine."""
+    models = Models(setup.settings.models)
+    local = [metric for metric in setup.metrics if not metric.asks_judge]
+    missing = setup.missing_models.keys()
+    return [metric.name for metric in local if missing.isdisjoint(models.needed(metric.models))]
 
 
 def _missing(role: Role, reason: str, setup: Setup) -> Finding:
