@@ -173,12 +173,15 @@ class Evaluation(Data):
 
     def _why_not(self, name: str) -> str:
         for result in self.results:
-            concerned = name == result.name or name.startswith(f"{result.name}.")  # a metric as a whole
-            if concerned and isinstance(result, Skipped):
+            # A metric as a whole may have been skipped: "citation" for "citation.recall".
+            if name != result.name and not name.startswith(f"{result.name}."):
+                continue
+            if isinstance(result, Skipped):
                 return f"{name} was skipped: {result.reason}"
-            if concerned and isinstance(result, Failed):
+            if isinstance(result, Failed):
                 return f"{name} failed: {result.error_type}: {result.message}"
-        return f"no score named {name!r}; there are: {', '.join(sorted({s.name for s in self.scores})) or '(none)'}"
+        names = sorted({score.name for score in self.scores})
+        return f"no score named {name!r}; there are: {', '.join(names) or '(none)'}"
 
     def _repr_html_(self) -> str:
         """Show the turn in a notebook, with the unsupported parts of its answer marked."""

@@ -76,11 +76,13 @@ def read_passages(value: object) -> list[Passage]:
     """
     single = passage_of(value)
     if single is not None:
-        return [single] if single.text.strip() else []
-    if isinstance(value, (Mapping, bytes)) or not isinstance(value, Iterable):
+        found = [single]
+    elif isinstance(value, Iterable) and not isinstance(value, (Mapping, bytes)):
+        found = list(filter(None, map(passage_of, value)))
+    else:
         return []
-    found = map(passage_of, value)
-    return [passage for passage in found if passage is not None and passage.text.strip()]
+    # A blank passage supports nothing.
+    return [passage for passage in found if passage.text.strip()]
 
 
 def passages_under(values: Mapping[str, Any], keys: Iterable[str]) -> list[Passage]:

@@ -105,13 +105,14 @@ def _concepts(doc: Any) -> Iterator[str]:
     chunked: set[int] = set()
     for chunk in doc.noun_chunks:
         chunked.update(token.i for token in chunk)
-        words = list(dropwhile(_is_filler, filterfalse(_is_blank, chunk)))
+        words = [token.text for token in dropwhile(_is_filler, filterfalse(_is_blank, chunk))]
         if words:
-            yield " ".join(token.text for token in words)
-    for token in doc:
+            yield " ".join(words)
+    verbs = [token for token in doc if token.pos_ == "VERB"]
+    for verb in filterfalse(_is_filler, verbs):
         # A verb inside a noun chunk is part of that concept: "the opened pier".
-        if token.pos_ == "VERB" and token.i not in chunked and not _is_filler(token):
-            yield token.text
+        if verb.i not in chunked:
+            yield verb.text
 
 
 def _is_blank(token: Any) -> bool:

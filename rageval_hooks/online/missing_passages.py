@@ -25,14 +25,17 @@ _REASONS = {
 
 def reason_without_passages(turn: Turn) -> str | None:
     """Return the likely reason why an answer has no passages; None if it has some, or if there is no answer."""
+    # Without an answer, or with passages, nothing is missing.
     if not turn.response or turn.prompt_passages or _is_bare_model_call(turn):
         return None
     if turn.passages:
         return "not_in_prompt"
     kinds = {step.kind for step in turn.steps}
-    if kinds & {"retriever", "reranker"}:
+    if not kinds.isdisjoint({"retriever", "reranker"}):
         return "nothing_found"
-    if any(step.kind == "tool" and step.output for step in turn.steps):
+    tools = [step for step in turn.steps if step.kind == "tool"]
+    # A tool that returned an empty text has found nothing that a model could have read.
+    if any(step.output for step in tools):
         return "text_only_tool"
     return "no_retriever"
 

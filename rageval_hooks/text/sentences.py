@@ -119,7 +119,7 @@ def _continues(text: str, end: int, start: int, content: str) -> bool:
 
 
 def _split_block(text: str, start: int, end: int) -> Iterator[Span]:
-    caseless = end - start < _LONGEST_CASELESS and not any(map(str.isupper, text[start:end]))
+    caseless = _is_caseless(text, start, end)
     # In a text in lower case every sentence begins in lower case, so a marker before a verb proves nothing.
     cites_first = not caseless or _MARKER.match(text, start, end) is not None
     begin = start
@@ -140,6 +140,13 @@ def _split_block(text: str, start: int, end: int) -> Iterator[Span]:
         while text[begin].isspace():
             begin += 1
     yield begin, end
+
+
+def _is_caseless(text: str, start: int, end: int) -> bool:
+    """Return True if a block has no capital letter, so that its sentences begin in lower case."""
+    if end - start >= _LONGEST_CASELESS:
+        return False
+    return not any(map(str.isupper, text[start:end]))
 
 
 def _before_subject(text: str, stop: re.Match[str], end: int) -> int | None:
@@ -211,12 +218,13 @@ def _is_abbreviation(before: str, after: str, closers: str) -> bool:
     # "c." and "v." are "circa" and "versus", while "C." is an initial.
     if key in _ABBREVIATIONS or before in ("c", "v"):
         return True
-    is_numbered = key in _NUMBERED and after[:1].isdigit()
-    if is_numbered or _is_german_day(key, after):
+    # "No. 5", but "He said no. It was late."
+    if key in _NUMBERED and after[:1].isdigit():
         return True
-    if key in _UNDECIDED or _is_initial(before, after) or _is_dotted(before):
-        return after.casefold() not in _STARTERS
-    return False
+    if _is_german_day(key, after):
+        return True
+    may_be_short = key in _UNDECIDED or _is_initial(before, after) or _is_dotted(before)
+    return may_be_short and after.casefold() not in _STARTERS
 
 
 def _is_german_day(key: str, after: str) -> bool:

@@ -108,7 +108,9 @@ class Capabilities:
             return True
         text = _unquoted(failure.text)
         refusal = bool(_REFUSAL.search(text))
-        if failure.status not in _REFUSING and not (refusal and failure.status in _PERHAPS_REFUSING):
+        # Some servers answer a refused parameter with a status that usually means something else.
+        statuses = _REFUSING | _PERHAPS_REFUSING if refusal else _REFUSING
+        if failure.status not in statuses:
             return False
         parameter = self._named(failure.parameter, text, request, refusal)
         if parameter is not None:

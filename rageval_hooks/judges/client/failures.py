@@ -180,10 +180,12 @@ def _from_status(
         return CallFailure(problem, retry=True, retry_after=wait, **facts)
     if status >= 500 or status in (408, 409, 425):
         problem = _error(JudgeUnavailableError, status, f"the server failed{tail}")
+        # A server that has not implemented something (501) will not have it a moment later.
         return CallFailure(problem, retry=status != 501, broken=True, retry_after=wait, **facts)
     what = _WHAT.get(status, "the request was not accepted")
-    at = f" at {where}" if status == 404 else ""
-    problem = _error(JudgeRejectedError, status, f"{what}{at}{tail}")
+    if status == 404:
+        what += f" at {where}"
+    problem = _error(JudgeRejectedError, status, f"{what}{tail}")
     return CallFailure(problem, broken=status in _WHAT, **facts)
 
 

@@ -249,6 +249,7 @@ def _counted_booleans(given: Any, value: Any, place: tuple[str, ...] = ()) -> It
         place: the path of both.
     """
     if isinstance(given, bool):
+        # A boolean that stayed one is an answer of the right type.
         if is_number(value) or isinstance(value, Decimal):
             yield place
     elif isinstance(value, RootModel):

@@ -117,6 +117,7 @@ def _answering(turns: Sequence[Turn]) -> Turn:
     answered = [turn for turn in turns if turn.response]
     # The output of a parser or a router is an answer too, but seldom the one that the user reads.
     written = [turn for turn in answered if turn.prompt or turn.model]
+    # An application that failed has turns without an answer.
     candidates = written or answered or turns
     return candidates[-1]
 

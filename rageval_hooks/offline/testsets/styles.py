@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 
 from rageval_hooks.errors import UnknownNameError
 
@@ -29,10 +30,14 @@ def resolve_styles(given: Iterable[str]) -> tuple[str, ...]:
     Raises:
         UnknownNameError: there is no such style.
     """
-    names = [name.strip().lower().replace("_", "-") for item in given for name in item.split(",")]
+    words = chain.from_iterable(item.split(",") for item in given)
     # Styles take turns, so that a repeated one would be asked for twice as often by mistake.
-    names = list(dict.fromkeys(name for name in names if name))
+    names = list(dict.fromkeys(filter(None, map(_style, words))))
     for name in names:
         if name not in STYLES:
             raise UnknownNameError("style", name, STYLES)
     return tuple(names) or ("factual",)
+
+
+def _style(word: str) -> str:
+    return word.strip().lower().replace("_", "-")

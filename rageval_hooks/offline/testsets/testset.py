@@ -125,12 +125,18 @@ def _check(source: RowSource, mapping: ColumnMap | None) -> None:
     """
     # Only the first rows are checked: a later row without a question is a bad row.
     rows = [row.data for row in unnested(source.sample) if isinstance(row, Row)]
-    if not rows or any(holds_turn(row) or "query" in take_fields(row, mapping).values for row in rows):
+    # A file without rows has its own error.
+    if not rows or any(_has_question(row, mapping) for row in rows):
         return
     columns = list(dict.fromkeys(chain.from_iterable(rows)))
     suggestion = suggest_map(["query"], rows)
     hint = f". Try {suggestion}" if suggestion else ". --map query=COLUMN names one"
     raise TurnError(f"{source.path}: {missing_column('query', columns, hint)}")
+
+
+def _has_question(row: Mapping[str, Any], mapping: ColumnMap | None) -> bool:
+    """Return True for a row with a column of questions, and for a turn of this package."""
+    return holds_turn(row) or "query" in take_fields(row, mapping).values
 
 
 def _questions(

@@ -122,4 +122,5 @@ def _add_messages(attributes: Attributes, turn: Turn, policy: ContentPolicy) -> 
             messages.append(Message(role="user", content=turn.query))
         add_input_messages(attributes, messages)
     if policy.shows_completions and turn.response:
-        add_output_message(attributes, turn.response, (), "stop" if turn.status == "ok" else "error")
+        reason = "stop" if turn.status == "ok" else "error"
+        add_output_message(attributes, turn.response, (), reason)

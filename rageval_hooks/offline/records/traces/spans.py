@@ -193,13 +193,12 @@ def _nanoseconds(value: Any) -> int:
         number = float(value or 0)
     except (TypeError, ValueError):
         return 0
-    if not number > 0:  # NaN too
+    # The negation covers NaN, too.
+    if not number > 0:
         return 0
-    for least, unit in _UNITS:
-        if number >= least:
-            # A float has 53 bits, fewer than nanoseconds since the epoch need.
-            return int(value) if unit == 1 else round(number * unit)
-    return round(number * _SECONDS)
+    unit = next((unit for least, unit in _UNITS if number >= least), _SECONDS)
+    # A float has 53 bits, fewer than nanoseconds since the epoch need.
+    return int(value) if unit == 1 else round(number * unit)
 
 
 def _from_iso(text: str) -> int:
