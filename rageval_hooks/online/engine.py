@@ -219,7 +219,7 @@ class Engine:
         return bool(self._real_models(metric)) + self._uses_pair_model(metric)
 
     def _real_models(self, metric: Metric) -> frozenset[Role]:
-        """Return the models that a metric runs, without those that rules stand in for."""
+        """Return the models that a metric runs, without those that rules replace."""
         needed = self.models.needed(metric.models)
         return frozenset(role for role in needed if getattr(self.models.settings, role) != LEXICAL)
 

@@ -98,7 +98,7 @@ def test_a_worker_that_is_killed(rows: Path) -> None:
 
 
 def test_workers_end_with_a_killed_parent(rows: Path) -> None:
-    """Without a word: there is nobody to read it."""
+    """Nothing is printed: the reader of the pipe is gone."""
     process = start(*score_arguments(rows, rows.with_name("out.jsonl")))
     wait_for_lines(rows.with_name("out.jsonl.partial.jsonl"), 40)
     workers = psutil.Process(process.pid).children()

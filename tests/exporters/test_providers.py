@@ -42,7 +42,7 @@ def clean_environment() -> dict[str, str]:
 
 
 def run(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a script in a process of its own."""
+    """Run a script in a separate process."""
     return run_warm_script(PRELUDE + script, environment={**clean_environment(), **environment})
 
 

@@ -184,7 +184,7 @@ def test_an_exporter_without_its_key_is_a_problem() -> None:
 
 
 def test_spans_are_sent_to_the_collector(tmp_path: Path) -> None:
-    """In a process of its own, as a user runs it: plain text in a pipe, and the span on the wire."""
+    """In a separate process, as a user runs it: plain text in a pipe, and the span on the wire."""
     with http_collector() as collector:
         settings = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "RAGEVAL_MODELS": "lexical"}
         said = run_command("doctor", **settings).stdout

@@ -256,7 +256,7 @@ while handle.stats()["spool"]["in_file"] or not handle.flush(0.5):
 
 
 def test_a_disk_that_is_full_for_a_while(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Turns are judged from memory; the reason is said once."""
+    """Turns are judged from memory; the reason is logged once."""
     exporter = InMemoryExporter()
     pipeline = make_pipeline(tmp_path / "spool.db", lambda _: {"value": 0.5}, exporter)
     first, *others = [turn.model_copy(update={"response": "word " * 60_000}) for turn in turns(4)]
