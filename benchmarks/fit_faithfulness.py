@@ -40,18 +40,10 @@ from scipy.optimize import minimize
 from validity import Row, read_set, tier_models
 
 from rageval_hooks.metrics.support.fact_support import fact_support
-from rageval_hooks.metrics.support.faithfulness import (
-    Differences,
-    Evidence,
-    Formula,
-    differences,
-    faithfulness_formula,
-    features,
-)
+from rageval_hooks.metrics.support.faithfulness import Evidence, Formula, faithfulness_formula, features
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models import Models
 from rageval_hooks.text.sentences import sentence_spans
-from rageval_hooks.text.words import blank_marks
 from rageval_hooks.turn import Turn
 
 Floats = NDArray[np.float64]
@@ -68,8 +60,8 @@ FITTED: Final[Mapping[str, float]] = {
     # Summaries that people or models have edited.
     "bump_dev": 1.0,
     "summedits/A": 2.0,
-    # Edits by rules: less, since they are easier than any that people make.
-    "edits_dev": 0.4,
+    # Edits by rules. Copied sentences count less, since their edits are easier than any that people make.
+    "edits_dev": 1.0,
     "copies_dev": 0.5,
 }
 """The sets that are fitted, with their weights."""
@@ -252,9 +244,7 @@ def measure(name: str, rows: Sequence[Row], groundedness: Groundedness) -> Measu
 def _evidence(analysis: TurnAnalysis, value: float) -> Evidence:
     missing = fact_support(analysis).missing
     names = sum(fact.kind == "name" for fact in missing)
-    text = blank_marks(analysis.response.blanked)
-    parts: list[Differences] = differences(text, analysis.sentences, analysis.prompt_sequences)
-    return Evidence(groundedness=value, names=names, facts=len(missing) - names, differences=parts)
+    return Evidence(groundedness=value, names=names, facts=len(missing) - names, differences=analysis.differences)
 
 
 # --------------------------------------------------------------------------- fit

@@ -197,6 +197,9 @@ class Settings(BaseSettings):
             docs/metrics.md.
         cost_rate: a fixed price of 1,000 input or output tokens, in USD, for the score ``cost``. None for the known
             prices of the models, from the package genai-prices (``pip install "rageval-hooks[prices]"``).
+        k_values: the ranks at which ``ranking`` cuts precision@k and ap@k.
+        trace_formulas: ``ragbench``, or ``fixed20`` for context relevance and utilization as in the first seeds: the
+            relevant sentences over 20.
         inline_budget_ms: the time for local scores, in milliseconds. Scores that are ready by then are on the turn's
             span; the others follow as EVALUATOR spans. A call of the application waits for them, at most that long,
             only if another tracer's span carries the scores or ``on_evaluation`` is set. With 0, every score is late.
@@ -271,6 +274,10 @@ class Settings(BaseSettings):
     cost_rate: Number | None = Field(
         default=None, ge=0, allow_inf_nan=False, description="USD for 1,000 tokens, 0 or more"
     )
+    k_values: Annotated[tuple[Annotated[int, Field(ge=1)], ...], NoDecode] = Field(
+        default=(1, 3, 5), min_length=1, description="ranks from 1, separated by commas: '1,3,5'"
+    )
+    trace_formulas: Literal["ragbench", "fixed20"] = Field(default="ragbench", description="'ragbench' or 'fixed20'")
     inline_budget_ms: Number = Field(default=100.0, ge=0, description="milliseconds, 0 or more")
     capture_content: bool | None = Field(default=None, description=_YES_OR_NO)
     redact: bool = Field(default=False, description=_YES_OR_NO)
@@ -302,6 +309,13 @@ class Settings(BaseSettings):
     @field_validator("metrics", "exporters", "search_tools", "metadata_allow", "metadata_deny", mode="before")
     @classmethod
     def _names(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return _json_or(value, lambda text: [part.strip() for part in text.split(",") if part.strip()])
+        return value
+
+    @field_validator("k_values", mode="before")
+    @classmethod
+    def _ranks(cls, value: Any) -> Any:
         if isinstance(value, str):
             return _json_or(value, lambda text: [part.strip() for part in text.split(",") if part.strip()])
         return value

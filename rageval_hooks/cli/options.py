@@ -7,8 +7,10 @@ from typing import Annotated
 import typer
 
 __all__ = [
+    "BertScoreLanguage",
     "BertScoreLayer",
     "BertScoreModel",
+    "BertScoreRescale",
     "Level",
     "LowerIsBetter",
     "Metrics",
@@ -29,6 +31,15 @@ BertScoreModel = Annotated[
 ]
 BertScoreLayer = Annotated[
     int | None, typer.Option("--bertscore-layer", min=0, help="The encoder's layer, for a model without a known one.")
+]
+BertScoreLanguage = Annotated[
+    str, typer.Option("--bertscore-language", metavar="CODE", help="Language of the answers; selects the baseline.")
+]
+BertScoreRescale = Annotated[
+    bool,
+    typer.Option(
+        "--bertscore-rescale/--no-bertscore-rescale", help="Rescale BERTScore with the baseline of unrelated texts."
+    ),
 ]
 Level = Annotated[float, typer.Option("--level", min=0.51, max=0.9999, help="Confidence of the intervals.")]
 Resamples = Annotated[int, typer.Option("--resamples", min=100, max=100_000, help="Bootstrap samples.")]

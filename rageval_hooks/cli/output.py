@@ -121,13 +121,13 @@ def resumable(output: Path) -> Iterator[None]:
         raise typer.Exit(2) from None
 
 
-def load_encoder(model: str | None, layer: int | None) -> BertScore | None:
-    """Return the encoder of the options ``--bertscore`` and ``--bertscore-layer``; None without them."""
+def load_encoder(model: str | None, layer: int | None, language: str, rescale: bool) -> BertScore | None:
+    """Return the encoder of the options ``--bertscore…``; None without ``--bertscore``."""
     if model is None:
         return None
     from rageval_hooks.offline.report import load_bertscore
 
-    return load_bertscore(model, layers=layer)
+    return load_bertscore(model, layers=layer, language=language, rescale=rescale)
 
 
 def _count_lines(path: Path) -> int:

@@ -9,8 +9,10 @@ from typing import Annotated
 import typer
 
 from rageval_hooks.cli.options import (
+    BertScoreLanguage,
     BertScoreLayer,
     BertScoreModel,
+    BertScoreRescale,
     Level,
     LowerIsBetter,
     Metrics,
@@ -44,6 +46,8 @@ def plot(
     lower_is_better: LowerIsBetter = None,
     bertscore: BertScoreModel = None,
     bertscore_layer: BertScoreLayer = None,
+    bertscore_language: BertScoreLanguage = "en",
+    bertscore_rescale: BertScoreRescale = True,
     level: Level = 0.95,
     resamples: Resamples = 2000,
     seed: Seed = 0,
@@ -64,7 +68,7 @@ def plot(
         compare=False,
         lower=split_names(lower_is_better),
         resampling=Resampling(level=level, resamples=resamples, seed=seed),
-        scorer=load_encoder(bertscore, bertscore_layer),
+        scorer=load_encoder(bertscore, bertscore_layer, bertscore_language, bertscore_rescale),
         watch=watch_records,
         on_problem=say,
     )

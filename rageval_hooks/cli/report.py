@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rageval_hooks.cli.options import (
+    BertScoreLanguage,
     BertScoreLayer,
     BertScoreModel,
+    BertScoreRescale,
     Level,
     LowerIsBetter,
     Metrics,
@@ -86,6 +88,8 @@ def report(
     ] = None,
     bertscore: BertScoreModel = None,
     bertscore_layer: BertScoreLayer = None,
+    bertscore_language: BertScoreLanguage = "en",
+    bertscore_rescale: BertScoreRescale = True,
     level: Level = 0.95,
     resamples: Resamples = 2000,
     seed: Seed = 0,
@@ -117,7 +121,7 @@ def report(
         worst_by=worst_by,
         lower=split_names(lower_is_better),
         resampling=Resampling(level=level, resamples=resamples, seed=seed),
-        scorer=load_encoder(bertscore, bertscore_layer),
+        scorer=load_encoder(bertscore, bertscore_layer, bertscore_language, bertscore_rescale),
         watch=watch_records,
         on_problem=say,
         bounded=list(bounds),

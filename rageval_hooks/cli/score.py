@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rageval_hooks.cli.output import resumable
+from rageval_hooks.cli.options import BertScoreLanguage, BertScoreLayer, BertScoreModel, BertScoreRescale
+from rageval_hooks.cli.output import load_encoder, resumable
+from rageval_hooks.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from rageval_hooks.offline.records.record import Record
+    from rageval_hooks.offline.records.tables import Closeness
+    from rageval_hooks.offline.report import BertScore
     from rageval_hooks.offline.scoring import Scored
 
 __all__ = ["score"]
@@ -23,6 +27,13 @@ class Columns(StrEnum):
 
     native = "native"
     open_rag_eval = "open-rag-eval"
+
+
+class Formulas(StrEnum):
+    """The formulas of TRACe."""
+
+    ragbench = "ragbench"
+    fixed20 = "fixed20"
 
 
 class DetailLevel(StrEnum):
@@ -84,6 +95,22 @@ def score(
     columns: Annotated[
         Columns, typer.Option("--columns", help="The names of the columns of a CSV output.")
     ] = Columns.native,
+    k_values: Annotated[
+        str | None, typer.Option("--k-values", metavar="K,K", help="Ranks of precision@k and ap@k. Default: 1,3,5.")
+    ] = None,
+    formulas: Annotated[
+        Formulas | None, typer.Option("--formulas", help="Formulas of trace. Default: ragbench.")
+    ] = None,
+    cost_rate: Annotated[
+        float | None,
+        typer.Option(
+            "--cost-rate", min=0, metavar="USD", help="Price of 1,000 tokens. Default: the price of each model."
+        ),
+    ] = None,
+    bertscore: BertScoreModel = None,
+    bertscore_layer: BertScoreLayer = None,
+    bertscore_language: BertScoreLanguage = "en",
+    bertscore_rescale: BertScoreRescale = True,
     concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Turns at a time.")] = 8,
     workers: Annotated[
         int | None,
@@ -122,7 +149,20 @@ def score(
 
     with resumable(output[0]):
         # Errors in options are reported before the rows are counted, which takes a moment for a large file.
-        pipeline = build_pipeline(metrics, models, judge, judge_options, threshold or [], concurrency)
+        pipeline = build_pipeline(
+            metrics,
+            models,
+            judge,
+            judge_options,
+            threshold or [],
+            concurrency,
+            k_values=k_values,
+            trace_formulas=None if formulas is None else formulas.value,
+            cost_rate=cost_rate,
+        )
+        if bertscore is not None and columns is not Columns.open_rag_eval:
+            raise ConfigurationError("--bertscore needs --columns open-rag-eval; `report` has it for other outputs")
+        encoder = load_encoder(bertscore, bertscore_layer, bertscore_language, bertscore_rescale)
         required = required_fields(pipeline, named=metrics is not None)
         if dry_run:
             typer.echo(estimate(_records(file, context, required, mapping, encoding), pipeline).line())
@@ -135,6 +175,7 @@ def score(
                 pipeline,
                 errors=errors,
                 columns=columns.value,
+                closeness=None if encoder is None else _closeness(encoder),
                 concurrency=concurrency,
                 workers=workers,
                 details=details.value,
@@ -159,6 +200,17 @@ def score(
     elif scored.broken:
         typer.echo(f"rageval-hooks: {scored.broken}. The other scores are written", err=True)
     raise typer.Exit(_status(scored))
+
+
+def _closeness(encoder: BertScore) -> Closeness:
+    """Return the BERTScore of each pair of answers."""
+    from rageval_hooks.offline.report.consistency import BertScores, bertscore
+
+    def compare(answers: Sequence[str]) -> Sequence[float]:
+        found = bertscore(answers, encoder)
+        return found.values if isinstance(found, BertScores) else ()
+
+    return compare
 
 
 def _records(

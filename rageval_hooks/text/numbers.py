@@ -10,8 +10,18 @@ from typing import Final, NamedTuple
 from rageval_hooks.text.limits import scan
 from rageval_hooks.text.number_signs import CURRENCY, find_sign, is_decrease, negative
 from rageval_hooks.text.numerals import VULGAR, exact, number_readings, scaled, vulgar
+from rageval_hooks.text.units import measure
 
-__all__ = ["CARDINALS", "ORDINALS", "find_numbers", "is_ordinal", "numbers_apart", "supported_numbers"]
+__all__ = [
+    "CARDINALS",
+    "ORDINALS",
+    "SupportedNumbers",
+    "find_numbers",
+    "is_ordinal",
+    "measure_key",
+    "numbers_apart",
+    "supported_numbers",
+]
 
 _UP_TO_NINETEEN: Final = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
@@ -102,17 +112,45 @@ def find_numbers(text: str) -> Iterator[tuple[int, int, tuple[str, ...], bool]]:
         yield number.start, number.end, number.readings, number.spelled
 
 
-def supported_numbers(text: str) -> tuple[set[str], set[str]]:
-    """Return every number that a text supports, and those of them that it writes as ordinals."""
-    values: set[str] = set(_fractions(text))
-    ordinals: set[str] = set()
+class SupportedNumbers(NamedTuple):
+    """The numbers that a text supports.
+
+    Attributes:
+        values: all of them.
+        ordinals: those that it writes as ordinals.
+        bare: those that it has without a known unit, which may have any unit.
+        measures: those that it has with a unit, as :func:`measure_key` writes them.
+    """
+
+    values: set[str]
+    ordinals: set[str]
+    bare: set[str]
+    measures: set[str]
+
+
+def measure_key(value: str, unit: str) -> str:
+    """Return a number with its unit for look-up."""
+    return f"{value} {unit}"
+
+
+def supported_numbers(text: str) -> SupportedNumbers:
+    """Return every number that a text supports."""
+    bare = set(_fractions(text))
+    found = SupportedNumbers(set(), set(), bare, set())
     for number in _numbers(text):
-        values.update(number.readings, number.parts)
-        for readings in numbers_apart(text[number.start : number.end]):
-            values.update(readings)
+        readings = {*number.readings, *number.parts}
+        for apart in numbers_apart(text[number.start : number.end]):
+            readings.update(apart)
+        found.values.update(readings)
+        units = measure(text, number.start, number.end).units
+        if units:
+            found.measures.update(measure_key(reading, unit) for reading in readings for unit in units)
+        else:
+            bare.update(readings)
         if is_ordinal(text[number.start : number.end]):
-            ordinals.add(number.readings[0])
-    return values, ordinals
+            found.ordinals.add(number.readings[0])
+    found.values.update(bare)
+    return found
 
 
 def _fractions(text: str) -> Iterator[str]:

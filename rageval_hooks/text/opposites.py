@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Final
 
+from rageval_hooks.text.common_words import read_list
 from rageval_hooks.text.words import fold, stem
 
-__all__ = ["NEGATIONS", "OPPOSITES", "opposites_of"]
+__all__ = ["NEGATIONS", "opposites_of"]
 
 NEGATIONS: Final = frozenset(
     stem(word)
-    for word in "not no never none nobody nothing neither nor without cannot hardly scarcely lack lacks fail fails "
+    for word in "not no never none nobody nothing neither nor without cannot lack lacks fail fails "
     "failed refuse refused deny denied denies unable".split()
 )
-"""Keys of words that negate a statement."""
+"""Keys of words that negate a statement. "hardly" is not among them: it has the key of "hard"."""
 
 # Words on one side, a bar, and the words that exclude them. Words of one side do not exclude each other. An indented
 # line continues the one before.
@@ -104,6 +106,7 @@ def _key(word: str) -> str:
     return stem(fold(word))
 
 
+@cache
 def _opposites() -> dict[str, frozenset[str]]:
     found: dict[str, set[str]] = {}
     for line in _LINES.strip().replace("\n  ", " ").splitlines():
@@ -112,13 +115,12 @@ def _opposites() -> dict[str, frozenset[str]]:
             for word in one:
                 # "second" and "left" are on several lines, and a stem can be on both sides of one.
                 found.setdefault(word, set()).update(other - {word})
+    for pair in map(str.split, read_list("antonyms.txt")):
+        found.setdefault(pair[0], set()).add(pair[1])
+        found.setdefault(pair[1], set()).add(pair[0])
     return {word: frozenset(others) for word, others in found.items()}
-
-
-OPPOSITES: Final = _opposites()
-"""By the key of a word, the keys of those that exclude it."""
 
 
 def opposites_of(key: str) -> frozenset[str]:
     """Return the keys of the words that exclude a word; empty for most words."""
-    return OPPOSITES.get(key, frozenset())
+    return _opposites().get(key, frozenset())

@@ -130,6 +130,14 @@ class TestFiles:
 
 
 class TestWhatIsWrong:
+    def test_a_price_of_ones_own(self, file: Path) -> None:
+        """``--cost-rate`` holds for every model."""
+        output = file.parent / "out.jsonl"
+        run("score", str(file), *LEXICAL, "-o", str(output), "--metrics", "cost,tokens", "--cost-rate", "1000")
+
+        for scores in values(output):
+            assert scores["cost"] == scores["tokens.input"] + scores["tokens.output"]
+
     def test_some_rows_are_bad(self, tmp_path: Path) -> None:
         """The exit status is 1, and the output names the file with the bad rows."""
         file = write_lines(tmp_path / "in.jsonl", [*rows(1), "{", *rows(1)])
@@ -156,6 +164,8 @@ class TestWhatIsWrong:
         [
             (("--output", "out.jsonl", "--metrics", "groundednes"), "Did you mean 'groundedness'?"),
             (("--output", "out.jsonl", "--metrics", "trace"), "trace needs a judge"),
+            (("--output", "out.jsonl", "--k-values", "0"), "k_values"),
+            (("--output", "out.jsonl", "--bertscore", "some-encoder"), "--bertscore needs --columns open-rag-eval"),
             ((), "--output"),
         ],
     )

@@ -194,7 +194,7 @@ def test_a_hyphen_is_a_minus_where_nothing_speaks_against_it(text: str, sure: bo
 @given(anything())
 def test_what_any_text_supports_is_what_it_states(text: str) -> None:
     """No reading of a number is lost."""
-    values, ordinals = supported_numbers(text)
+    found = supported_numbers(text)
 
-    assert ordinals <= values
-    assert values.issuperset(value for _, _, readings, _ in find_numbers(text) for value in readings)
+    assert found.ordinals <= found.values
+    assert found.values.issuperset(value for _, _, readings, _ in find_numbers(text) for value in readings)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.metrics.base import Field, JudgeMetric, ScoreDefinition
@@ -19,6 +19,9 @@ from rageval_hooks.metrics.support.judged_turn import JudgedTurn
 from rageval_hooks.metrics.support.plan import PlannedCall, TurnSize
 from rageval_hooks.metrics.support.spending import AnyJudgement, combined, with_spending
 from rageval_hooks.score import Failed, Result
+
+if TYPE_CHECKING:
+    from rageval_hooks.settings import Settings
 
 __all__ = ["Ranking"]
 
@@ -69,6 +72,11 @@ class Ranking(JudgeMetric):
         self.relevant = relevant
         self.ks = tuple(dict.fromkeys(ks))
         self.scores = _definitions(self.ks)  # type: ignore[misc]  # an instance has as many scores as ranks
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> Self:
+        """Make the metric with the setting ``k_values``."""
+        return cls(ks=settings.k_values)
 
     def plan(self, size: TurnSize) -> tuple[PlannedCall, ...]:
         """Return the grading's calls."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from rageval_hooks.errors import ConfigurationError, JudgeAnswerError
 from rageval_hooks.judges.base import Judgement
@@ -27,6 +27,9 @@ from rageval_hooks.metrics.support.unseen import unseen_support
 from rageval_hooks.score import Result
 from rageval_hooks.text.formatting import shorten
 from rageval_hooks.text.keys import KeyedSentence
+
+if TYPE_CHECKING:
+    from rageval_hooks.settings import Settings
 
 __all__ = ["Trace"]
 
@@ -104,6 +107,11 @@ class Trace(JudgeMetric):
         if formulas not in ("ragbench", "fixed20"):
             raise ConfigurationError(f"the formulas of trace must be 'ragbench' or 'fixed20', not {formulas!r}")
         self.formulas: Formulas = formulas
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> Self:
+        """Make the metric with the setting ``trace_formulas``."""
+        return cls(settings.trace_formulas)
 
     def plan(self, size: TurnSize) -> tuple[PlannedCall, ...]:
         """Return its one call."""

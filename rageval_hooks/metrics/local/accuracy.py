@@ -65,7 +65,7 @@ class AccuracyMetric(LocalMetric):
         ConfigurationError: the weight is outside 0..1.
     """
 
-    version: ClassVar[str] = "4"
+    version: ClassVar[str] = "5"
     requires: ClassVar[tuple[Field, ...]] = ("response", "passages")
     passages: ClassVar[PassageScope] = "prompt"
     models: ClassVar[tuple[Role, ...]] = ("embedder", "nlp")

@@ -17,7 +17,7 @@ class EntityConsistency(LocalMetric):
     """Share of the response's named entities that the passages of the prompt have; numbers and dates by value."""
 
     name: ClassVar[str] = "entity_consistency"
-    version: ClassVar[str] = "4"
+    version: ClassVar[str] = "5"
     scores: ClassVar[tuple[ScoreDefinition, ...]] = (
         ScoreDefinition(name="entity_consistency", description="share of the response's named entities in the context"),
     )

@@ -1,4 +1,4 @@
-"""``unsupported_facts``: numbers, dates, codes and names of the response that no passage has."""
+"""``unsupported_facts``: numbers, dates, codes and names of the response that no passage has or that it changes."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ _MAX_STATED: Final = 10
 class UnsupportedFacts(LocalMetric):
     """How many distinct numbers, dates, codes and names of the response no passage of the prompt has.
 
+    A number with another unit counts ("$5" for "5 euros"), and so do names in swapped roles ("A acquired B" for "B
+    acquired A") and a negation that was added or left out, where one sentence of the passages has nearly all words.
+
     A separate count, never averaged into another score: one wrong number in a long answer is as wrong as in a short
     one. Facts that the question has are listed, but not counted.
     """
 
     name: ClassVar[str] = "unsupported_facts"
-    version: ClassVar[str] = "4"
+    version: ClassVar[str] = "5"
     scores: ClassVar[tuple[ScoreDefinition, ...]] = (
         ScoreDefinition(
             name="unsupported_facts",
@@ -54,15 +57,17 @@ class UnsupportedFacts(LocalMetric):
         lines += [
             f"only in a passage that was not in the prompt ({name}): {text}" for text, name in unseen[:_MAX_STATED]
         ]
+        if support.contradicted:
+            lines.append(f"the passages say otherwise: {_texts(support.contradicted)}")
         # The user stated these. To repeat them is no claim of the answer.
         if support.in_question:
             lines.append(f"in the question: {_texts(support.in_question)}")
         return self.score(
-            len(support.missing),
+            len(support.unsupported),
             explanation="; ".join(lines),
             metadata={
                 "stated": len(analysis.facts),
-                "missing": _as_data(support.missing),
+                "missing": _as_data(support.unsupported),
                 "in_question": _as_data(support.in_question),
                 "unseen": [{"text": text, "passage": name} for text, name in unseen[:_MAX_LISTED]],
             },

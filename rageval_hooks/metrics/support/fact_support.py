@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -37,11 +37,18 @@ class FactSupport:
 
     Attributes:
         missing: those that the question does not have either.
+        contradicted: names in swapped roles, and negations that were added or left out, next to the best evidence.
         in_question: those that the question has: the user brought them up, so the answer did not make them up.
     """
 
     missing: tuple[Fact, ...]
+    contradicted: tuple[Fact, ...]
     in_question: tuple[Fact, ...]
+
+    @property
+    def unsupported(self) -> tuple[Fact, ...]:
+        """All that the score counts."""
+        return self.missing + self.contradicted
 
 
 def fact_support(analysis: TurnAnalysis) -> FactSupport:
@@ -53,7 +60,13 @@ def fact_support(analysis: TurnAnalysis) -> FactSupport:
         missing = unsupported_facts(not_in_passages, analysis.query_facts)
     counted = set(missing)
     in_question = tuple(fact for fact in not_in_passages if fact not in counted)
-    return FactSupport(tuple(missing), in_question)
+    return FactSupport(tuple(missing), tuple(_contradicted(analysis)), in_question)
+
+
+def _contradicted(analysis: TurnAnalysis) -> Iterator[Fact]:
+    for difference in analysis.differences:
+        for kind, start, end in difference.claims:
+            yield Fact(start, end, kind, analysis.turn.response[start:end], ())
 
 
 def _asks(query: str) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from rageval_hooks.errors import InputTooLargeError, OverBudgetError
+from rageval_hooks.metrics.support.faithfulness.differences import Differences, differences
 from rageval_hooks.metrics.support.grounding import Grounding, groundedness
 from rageval_hooks.metrics.support.index_cache import cached_index, cached_sequence
 from rageval_hooks.metrics.support.response_text import ResponseText
@@ -27,6 +28,7 @@ from rageval_hooks.text.passages import PassageIndex
 from rageval_hooks.text.sentences import Span
 from rageval_hooks.text.sequence import WordSequence
 from rageval_hooks.text.tokens import count_tokens
+from rageval_hooks.text.words import blank_marks
 from rageval_hooks.turn import Passage, Turn, Usage
 
 __all__ = ["TurnAnalysis"]
@@ -388,6 +390,16 @@ class TurnAnalysis:
         passages = [found.tokens for found in self.prompt_embeddings if isinstance(found, Embedding)]
         tokens = whole.tokens if isinstance(whole, Embedding) else None
         return groundedness(response, indexes, tokens, passages, self.sentences, self.pause)
+
+    @cached_property
+    def differences(self) -> list[Differences]:
+        """What differs between each sentence of the response and its best evidence in the passages of the prompt.
+
+        Raises:
+            InputTooLargeError: the passages have more than a million characters together.
+            OverBudgetError: the time is used up.
+        """
+        return differences(blank_marks(self.response.blanked), self.sentences, self.prompt_sequences)
 
     @cached_property
     def semantic_grounding(self) -> float | None:

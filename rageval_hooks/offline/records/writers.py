@@ -10,7 +10,7 @@ from rageval_hooks.offline.records.files import atomic_file
 from rageval_hooks.offline.records.formats.base import FileFormat
 from rageval_hooks.offline.records.formats.discovery import writable_format, writable_suffixes
 from rageval_hooks.offline.records.formats.jsonl import JsonLines
-from rageval_hooks.offline.records.tables import LAYOUTS, Records, layout_of
+from rageval_hooks.offline.records.tables import LAYOUTS, Closeness, Records, layout_of
 
 __all__ = ["COLUMNS", "check_output", "check_outputs", "write_output"]
 
@@ -57,6 +57,7 @@ def write_output(
     columns: str = "native",
     *,
     lines: Callable[[], Iterable[bytes]] | None = None,
+    closeness: Closeness | None = None,
 ) -> None:
     """Write records to a file, as a whole or not at all.
 
@@ -65,6 +66,7 @@ def write_output(
         records: returns the records.
         columns: layout of a table, one of :data:`COLUMNS`.
         lines: returns the records as JSON, if they are at hand in that form, for JSON Lines.
+        closeness: compares repeated answers, for a layout with a column for that.
 
     Raises:
         OSError: the file cannot be written.
@@ -74,7 +76,7 @@ def write_output(
         if lines is not None and isinstance(output_format, JsonLines):
             file.writelines(line + b"\n" for line in lines())
         elif output_format.has_columns:
-            header, rows = layout_of(columns)(records)
+            header, rows = layout_of(columns)(records, closeness)
             output_format.write(file, rows, header)
         else:
             output_format.write(file, records(), ())

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Union
 
 from pydantic import Field
 
-from rageval_hooks.errors import ConfigurationError, MissingDependencyError
+from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.offline.records.record import Record
+from rageval_hooks.offline.rouge import ROUGE, rouge_pairs
 from rageval_hooks.runtime.jsonable import Data, Text
 from rageval_hooks.score import Skipped
 
@@ -29,8 +30,6 @@ __all__ = [
     "rouge",
     "variations",
 ]
-
-ROUGE = ("rouge1", "rouge2", "rougeL")
 
 
 class PairMean(Data):
@@ -172,9 +171,7 @@ def _no_scorer() -> Skipped:
 
 
 def rouge(answers: Sequence[str], *, stem: bool = False) -> RougeScores | Skipped:
-    """Return ROUGE-1, ROUGE-2 and ROUGE-L over all pairs of answers, computed by the package rouge-score.
-
-    The package reads the letters a to z and digits only: an answer in another script has no words.
+    """Return ROUGE-1, ROUGE-2 and ROUGE-L over all pairs of answers.
 
     Args:
         answers: one per run; answers without words are excluded and counted.
@@ -183,18 +180,11 @@ def rouge(answers: Sequence[str], *, stem: bool = False) -> RougeScores | Skippe
     Raises:
         MissingDependencyError: rouge-score is not installed.
     """
-    try:
-        from rouge_score import rouge_scorer, tokenizers  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise MissingDependencyError("rouge-score", "offline", "ROUGE") from error
-    tokenizer = tokenizers.DefaultTokenizer(stem)
-    usable = [answer for answer in answers if tokenizer.tokenize(answer)]
-    if len(usable) < 2:
-        return _too_few("rouge", len(usable), "an answer with words of a to z or digits")
-    scorer = rouge_scorer.RougeScorer(list(ROUGE), tokenizer=tokenizer)
-    pairs = [scorer.score(earlier, later) for earlier, later in combinations(usable, 2)]
+    pairs, usable = rouge_pairs(answers, stem=stem)
+    if not pairs:
+        return _too_few("rouge", usable, "an answer with words of a to z or digits")
     means = {name: _pair_mean([pair[name] for pair in pairs]) for name in ROUGE}
-    return RougeScores(**means, pairs=len(pairs), left_out=len(answers) - len(usable))
+    return RougeScores(**means, pairs=len(pairs), left_out=len(answers) - usable)
 
 
 def _pair_mean(scores: Sequence[Any]) -> PairMean:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rageval_hooks.errors import ConfigurationError, TurnError
 from rageval_hooks.judges.client.policy import CallPolicy
@@ -21,6 +21,7 @@ from rageval_hooks.offline.records.mapping import ColumnMap
 from rageval_hooks.offline.records.reading import Item, read_items
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.rows import BadRow, check_file
+from rageval_hooks.offline.records.tables import Closeness
 from rageval_hooks.offline.records.writers import check_outputs, write_output
 from rageval_hooks.offline.scoring.detail import Details
 from rageval_hooks.offline.scoring.reuse import count_missing, reusable_results, turn_key
@@ -44,6 +45,7 @@ def score_file(
     *,
     errors: Path | None = None,
     columns: str = "native",
+    closeness: Closeness | None = None,
     concurrency: int = 8,
     workers: int | None = 1,
     details: Details = "all",
@@ -68,6 +70,7 @@ def score_file(
         pipeline: metrics, models and judge.
         errors: where rows that cannot be used go; next to the first output by default.
         columns: of CSV files: ``native`` or ``open-rag-eval``.
+        closeness: compares repeated answers for a column of ``open-rag-eval``; None omits it.
         concurrency: turns at a time.
         workers: processes for the local metrics; None for one per core if the file is large. 1 uses this process.
         details: which scores keep their explanation and metadata.
@@ -132,7 +135,7 @@ def score_file(
         if not scored.results["scored"]:
             scored.why_not = why_not(journal.records())
         for output in outputs:
-            write_output(output, journal.records, columns, lines=journal.lines)
+            write_output(output, journal.records, columns, lines=journal.lines, closeness=closeness)
         # Judgements that are missing are tried again by the same command.
         is_complete = not run.broken and not budget.refused
         mark_finished(outputs, {**work, _COMPLETE: is_complete})
@@ -237,6 +240,10 @@ def _no_rows(path: Path, errors: BadRows) -> TurnError:
     )
 
 
+_OF_SCORES: Final = frozenset(("cost_rate", "k_values", "trace_formulas"))
+"""Settings that decide on the values of scores."""
+
+
 def _settings(pipeline: Pipeline, inputs: Sequence[Path]) -> Mapping[str, Any]:
     """Return what decides on the results, by the names that a user knows."""
     settings = pipeline.settings
@@ -255,4 +262,6 @@ def _settings(pipeline: Pipeline, inputs: Sequence[Path]) -> Mapping[str, Any]:
         "judge": None if pipeline.judge is None else str(pipeline.judge),
         "judge options": options,
         "thresholds": settings.thresholds,
+        # Only where they are not the default, so that a run that an older release began can go on.
+        **settings.model_dump(mode="json", include=set(_OF_SCORES), exclude_defaults=True),
     }

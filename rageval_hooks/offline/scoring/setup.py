@@ -23,6 +23,7 @@ def build_pipeline(
     judge_options: str | None,
     thresholds: Iterable[str],
     concurrency: int,
+    **options: Any,
 ) -> Pipeline:
     """Return a pipeline without exporters, and start loading its models.
 
@@ -33,6 +34,7 @@ def build_pipeline(
         judge_options: ``name=value`` separated by commas, or a JSON object.
         thresholds: items of the form ``name=number``, ``name=none`` or ``none``.
         concurrency: turns at a time. The judge gets at least as many requests at a time.
+        options: further fields of :class:`rageval_hooks.settings.Settings`; None for their defaults.
 
     Raises:
         ConfigurationError: an option is wrong; the message says what is valid.
@@ -42,6 +44,7 @@ def build_pipeline(
         "models": models,
         "judge_options": judge_options,
         "thresholds": bounds or None,
+        **options,
         # RAGEVAL_SAMPLE_RATE is meant for an application; a command scores every row.
         "sample_rate": 1.0,
         "judge_sample_rate": {},

@@ -6,11 +6,13 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Literal, NamedTuple
 
+from rageval_hooks.text.common_words import is_common
 from rageval_hooks.text.dates import Date, find_ambiguous_dates, find_dates
 from rageval_hooks.text.language import language_of
 from rageval_hooks.text.limits import scan
 from rageval_hooks.text.numbers import find_numbers, is_ordinal
 from rageval_hooks.text.sentences import Span, sentence_spans
+from rageval_hooks.text.units import NO_UNIT, measure
 from rageval_hooks.text.words import STOP_WORDS, Blocked, Word, blank_marks, fold, words
 
 __all__ = ["DECADE", "TITLES", "Fact", "code_key", "find_codes", "find_facts"]
@@ -48,22 +50,34 @@ _REFERRING: Final = re.compile(
 )
 _REFERRING_LENGTH: Final = 16
 
+_SHORTEST_OPENING_NAME: Final = 4
+# "Tokenizing", "Preheated", "Serverless": words that are built by rule are in no list.
+_WORD_ENDINGS: Final = tuple("ing ed ly ness less ful able ible tion sion ment ism ity ous ive".split())
+
+# "Anna left" has one other word, which is too few to know the language.
+_FEWEST_OTHERS: Final = 2
+_ENGLISH_SHARE: Final = 0.75
+
 # What may be between two words of one name: "New York", "Jean-Luc", "J. Smith", "O'Brien", "Moody's Analytics".
 _INSIDE_NAME: Final = frozenset((" ", "\u00a0", "-", ". ", ".", "’", "'", "’s ", "'s "))
 _SENTENCE_ENDS: Final = frozenset('.!?…"”)')
 
 
 class Fact(NamedTuple):
-    """A number, date, code or name that a text states."""
+    """A number, date, code or name that a text states; in comparisons, also a role or a negation that it changes."""
 
     start: int
     end: int
-    kind: Literal["number", "date", "code", "name"]
+    kind: Literal["number", "date", "code", "name", "role", "negation"]
     text: str
     forms: tuple[str, ...]
     """Numbers and codes: the accepted spellings. Names: the keys that must all occur. Dates: empty."""
     dates: tuple[Date, ...] = ()
     """The accepted readings of a date."""
+    units: frozenset[str] = NO_UNIT
+    """What the unit of a number may be; empty if it has none that is known."""
+    measure: str = ""
+    """A number with its unit as written, for example "$5"; empty if it has no known unit."""
 
     @property
     def span(self) -> Span:
@@ -75,8 +89,8 @@ def find_facts(text: str, sentences: Sequence[Span] | None = None) -> list[Fact]
     """Return the numbers, dates, codes and names that a text states, in order.
 
     Not counted are list numbers, citation marks, URLs, the words "zero" and "one", ordinals in words, the numbers of
-    "passage 2" and "Fig. 3", the first word of a sentence (every sentence begins with a capital), and capitals in lines
-    that are mostly capitalised.
+    "passage 2" and "Fig. 3", the first word of a sentence (every sentence begins with a capital) unless it is in no
+    list of English words, and capitals in lines that are mostly capitalised.
 
     Args:
         text: the text.
@@ -145,7 +159,9 @@ def _numbers(text: str, masked: str, blocked: Blocked) -> Iterator[Fact]:
         if _REFERRING.search(text[max(0, start - _REFERRING_LENGTH) : start]):
             continue
         forms = (*values, DECADE) if _is_plural(raw, text[end : end + 2]) else values
-        yield Fact(start, end, "number", raw, forms)
+        found = measure(text, start, end)
+        written = text[found.start : found.end] if found.units else ""
+        yield Fact(start, end, "number", raw, forms, units=found.units, measure=written)
 
 
 def _is_plural(raw: str, following: str) -> bool:
@@ -197,7 +213,7 @@ def _is_named(text: str, tokens: Sequence[Word], position: int) -> bool:
     raw = text[token.start : token.end]
     # "iPhone" and "NASA" are names also at the beginning of a sentence.
     has_inner_capital = any(map(str.isupper, raw[1:]))
-    if not has_inner_capital and _is_opening(text, tokens, position):
+    if not has_inner_capital and _is_opening(text, tokens, position) and not _is_opening_name(text, tokens, position):
         return False
     return token.kind == "acronym" or fold(raw) not in STOP_WORDS
 
@@ -205,6 +221,18 @@ def _is_named(text: str, tokens: Sequence[Word], position: int) -> bool:
 def _is_opening(text: str, tokens: Sequence[Word], position: int) -> bool:
     """Return True for the first word of a sentence, and for a word after a colon."""
     return position == 0 or ":" in text[tokens[position - 1].end : tokens[position].start]
+
+
+def _is_opening_name(text: str, tokens: Sequence[Word], position: int) -> bool:
+    """Return True if the first word of an English sentence is surely a name: it is in no list of words."""
+    raw = text[tokens[position].start : tokens[position].end]
+    is_plain = raw.isascii() and raw.isalpha() and len(raw) >= _SHORTEST_OPENING_NAME
+    if not is_plain or raw.endswith(_WORD_ENDINGS) or is_common(tokens[position].key):
+        return False
+    # In another language, every word is in no list.
+    others = [token for token in tokens if text[token.start].islower()]
+    english = sum(is_common(token.key) or token.key in STOP_WORDS for token in others)
+    return len(others) >= _FEWEST_OTHERS and english >= _ENGLISH_SHARE * len(others)
 
 
 def _name(text: str, run: Sequence[Word]) -> Iterator[Fact]:

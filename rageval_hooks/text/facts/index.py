@@ -35,6 +35,10 @@ class FactIndex:
     """The facts of a passage, for look-up. They depend on the passage only, so they can be cached."""
 
     numbers: frozenset[str]
+    bare_numbers: frozenset[str]
+    """The numbers that occur without a known unit."""
+    measures: frozenset[str]
+    """The numbers with their units, as :func:`~rageval_hooks.text.numbers.measure_key` writes them."""
     dates: frozenset[Date]
     """Every date, also with :data:`ANY` in place of its year, its day, and both."""
     codes: frozenset[str]
@@ -49,24 +53,28 @@ class FactIndex:
     @property
     def sets(self) -> tuple[frozenset[Any], ...]:
         """All fields except the texts."""
-        return self.numbers, self.dates, self.codes, self.keys, self.initials, self.acronyms
+        numbers = (self.numbers, self.bare_numbers, self.measures)
+        return (*numbers, self.dates, self.codes, self.keys, self.initials, self.acronyms)
 
 
-_EMPTY: Final = FactIndex(frozenset(), frozenset(), frozenset(), frozenset(), frozenset(), frozenset(), ())
+_NOTHING: Final[frozenset[Any]] = frozenset()
+_EMPTY: Final = FactIndex(_NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING, ())
 
 
 def index_facts(text: str) -> FactIndex:
     """Collect what a passage can support, in the forms in which facts are looked up."""
     found = words_of(text)
     dates = _all_dates(text)
-    numbers, ordinals = supported_numbers(text)
+    numbers = supported_numbers(text)
     keys = {word.key for word in found}
     keys.update(month_key(month) for _, month, _ in dates)
-    keys.update(map(ordinal_key, ordinals))
+    keys.update(map(ordinal_key, numbers.ordinals))
     codes = {code_key(code.group()) for code in find_codes(text)}
     codes.update(_spaced_codes(text, found))
     return FactIndex(
-        numbers=frozenset(numbers),
+        numbers=frozenset(numbers.values),
+        bare_numbers=frozenset(numbers.bare),
+        measures=frozenset(numbers.measures),
         dates=frozenset(form for date in dates for form in _date_forms(date)),
         codes=frozenset(codes),
         keys=frozenset(keys),
@@ -81,9 +89,9 @@ def merge_indexes(indexes: Iterable[FactIndex]) -> FactIndex:
     parts = list(indexes)
     # The sets of the parts, field by field.
     columns = zip(_EMPTY.sets, *(part.sets for part in parts), strict=True)
-    numbers, dates, codes, keys, initials, acronyms = map(_union, columns)
+    numbers, bare, measures, dates, codes, keys, initials, acronyms = map(_union, columns)
     texts = tuple(chain.from_iterable(part.texts for part in parts))
-    return FactIndex(numbers, dates, codes, keys, initials, acronyms, texts)
+    return FactIndex(numbers, bare, measures, dates, codes, keys, initials, acronyms, texts)
 
 
 def _union(sets: Iterable[frozenset[Any]]) -> frozenset[Any]:

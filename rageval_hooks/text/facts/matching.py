@@ -11,7 +11,7 @@ from rageval_hooks.text.dates import MONTHS, Date, month_number
 from rageval_hooks.text.facts.extraction import DECADE, TITLES, Fact, find_facts
 from rageval_hooks.text.facts.index import ANY, FactIndex, acronym_letters, month_key, ordinal_key
 from rageval_hooks.text.facts.place_names import same_place_found
-from rageval_hooks.text.numbers import find_numbers, is_ordinal, numbers_apart
+from rageval_hooks.text.numbers import find_numbers, is_ordinal, measure_key, numbers_apart
 from rageval_hooks.text.words import STOP_WORDS, Blocked, fold, words
 
 __all__ = ["entity_supported", "unsupported_facts"]
@@ -39,6 +39,9 @@ def unsupported_facts(stated: Iterable[Fact], index: FactIndex) -> list[Fact]:
     for fact in stated:
         if not _SUPPORTED_BY_KIND[fact.kind](fact, index):
             missing.setdefault(_identity(fact), fact)
+        elif _has_other_unit(fact, index):
+            # The number alone is right, so the message must show its unit.
+            missing.setdefault(_identity(fact), fact._replace(text=fact.measure))
     return list(missing.values())
 
 
@@ -75,6 +78,17 @@ def _number_supported(fact: Fact, index: FactIndex) -> bool:
     # "12 737" may be two numbers, and then both must be there.
     apart = numbers_apart(fact.text)
     return bool(apart) and not any(map(index.numbers.isdisjoint, apart))
+
+
+def _has_other_unit(fact: Fact, index: FactIndex) -> bool:
+    """Return True if the passages have a number, but each time with another unit: "$5" for "5 euros"."""
+    if not fact.units or not index.bare_numbers.isdisjoint(fact.forms):
+        return False
+    # Where two numbers in a row support it ("12 737"), the units are not clear.
+    if index.numbers.isdisjoint(fact.forms):
+        return False
+    measures = (measure_key(form, unit) for form, unit in product(fact.forms, fact.units))
+    return index.measures.isdisjoint(measures)
 
 
 def _decade_found(decade: str, numbers: frozenset[str]) -> bool:

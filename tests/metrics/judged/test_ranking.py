@@ -20,7 +20,9 @@ from rageval_hooks.metrics.judged.ranks import (
     rank_of_target,
     reciprocal_rank,
 )
+from rageval_hooks.metrics.judged.trace import Trace
 from rageval_hooks.metrics.judged.umbrela import Umbrela
+from rageval_hooks.settings import Settings
 from rageval_hooks.testing import FakeJudge
 from tests.metrics.good_judge import by_schema, long_turn
 
@@ -187,3 +189,11 @@ class TestTheMetric:
         evaluation = evaluate(turn, metrics=["ranking"], judge=FakeJudge([answer]))
 
         assert (evaluation["precision@1"], evaluation["mrr"]) == (0.0, 0.5)
+
+
+def test_ranks_and_formulas_are_settings() -> None:
+    """So that a command and the environment can choose them."""
+    settings = Settings.build(k_values="2, 10", trace_formulas="fixed20")
+
+    assert Ranking.from_settings(settings).ks == (2, 10)
+    assert Trace.from_settings(settings).formulas == "fixed20"

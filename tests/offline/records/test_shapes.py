@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 from pathlib import Path
@@ -251,3 +252,52 @@ def test_what_is_proposed(row: dict[str, Any], proposed: str | None, tmp_path: P
     with pytest.raises(TurnError) as caught:
         list(read_records(tmp_path / "a.json"))
     assert str(caught.value).partition(". Try ")[2] == (proposed or "")
+
+
+class TestOpenRagEval:
+    """Files that open-rag-eval writes about repeated answers, as version 0.3.0 has them."""
+
+    VALUES: ClassVar = [0.9, 0.8, 0.7]
+
+    def test_its_consistency_file(self, tmp_path: Path) -> None:
+        """The score of each run is only among the values over all runs; ROUGE's values are those of pairs."""
+        path = tmp_path / "consistency.csv"
+        cells = {
+            "query_id": "q1",
+            "query": "When?",
+            "consistency_hallucination_score": json.dumps({"values": self.VALUES, "stats": {"mean": 0.8}}),
+            "consistency_rouge_score": json.dumps({"values": [0.5, 0.6, 0.7], "stats": {"mean": 0.6}}),
+        }
+        for run in (1, 2, 3):
+            cells[f"run_{run}_generated_answer"] = json.dumps([{"text": f"answer {run}", "citations": []}])
+            cells[f"run_{run}_retrieved_passages"] = json.dumps({"d1": "text"})
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, fieldnames=list(cells))
+            writer.writeheader()
+            writer.writerow(cells)
+
+        self.check(path)
+
+    def test_its_report(self, tmp_path: Path) -> None:
+        """One object per question, with its runs in a list."""
+        path = tmp_path / "results.json"
+        runs = [
+            {
+                "generated_answer": [{"text": f"answer {run}", "citations": []}],
+                "retrieved_passages": {"d1": "text"},
+                "generation_score_hallucination_score": value,
+            }
+            for run, value in enumerate(self.VALUES, 1)
+        ]
+        consistency = {"rouge_score": {"values": [0.5, 0.6, 0.7], "stats": {"mean": 0.6}}, "bert_score": None}
+        question = {"query_id": "q1", "query": "When?", "runs": runs, "consistency": consistency}
+        path.write_text(json.dumps({"version": "0.3.0", "generated_at": "now", "evaluation": [question]}))
+
+        self.check(path)
+
+    def check(self, path: Path) -> None:
+        records = list(read_records(path))
+        found = [(record.run, record.turn.response, record.turn.passages[0].text) for record in records]
+        assert found == [(run, f"answer {run}", "text") for run in (1, 2, 3)]
+        scores = [{score.name: score.value for score in record.scores()} for record in records]
+        assert scores == [{"hhem": value} for value in self.VALUES]

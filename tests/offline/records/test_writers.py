@@ -283,6 +283,23 @@ class TestOpenRagEval:
         assert {score.name: score.value for score in first.scores()} == {score.name: score.value for score in results}
         assert [score.name for score in second.scores()] == ["citation.f1"]
 
+    def test_the_similarity_of_repeated_answers(self, tmp_path: Path) -> None:
+        """ROUGE-L and, with an encoder, BERTScore, one value per pair of answers, as that tool's plots read them."""
+        path = tmp_path / "a.csv"
+        texts = ["The pier opened in 1869.", "The pier opened.", "The pier opened in 1869."]
+        records = [
+            given.model_copy(update={"turn": given.turn.model_copy(update={"response": text})})
+            for run, text in enumerate(texts, 1)
+            for given in [record(run=run)]
+        ]
+        write_output(path, listed(records), "open-rag-eval", closeness=lambda answers: [0.5] * len(answers))
+        [row] = table(path)
+
+        rouge = json.loads(row["consistency_rouge_score"])
+        assert rouge["values"] == pytest.approx([0.75, 1.0, 0.75])
+        assert rouge["stats"]["median"] == pytest.approx(0.75)
+        assert json.loads(row["consistency_bert_score"])["stats"]["consistency_adjusted_index"] == 0.5
+
     @pytest.mark.parametrize("runs", [1, 2])
     def test_its_plots_loader_reads_it(self, runs: int, tmp_path: Path) -> None:
         """By its rules: numbers of a column with the plain name or that of the first run, empty cells ignored; the

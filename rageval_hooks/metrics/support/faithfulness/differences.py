@@ -6,20 +6,19 @@ Similarity does not see this, so it is counted here.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, fields
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
+from rageval_hooks.metrics.support.faithfulness.context import MOST_PLACES, Context
+from rageval_hooks.metrics.support.faithfulness.line import Token, tokens_of
+from rageval_hooks.metrics.support.faithfulness.negation import negated_span, negated_words, plain_words
+from rageval_hooks.metrics.support.faithfulness.roles import opposed, swapped_roles, unbound_names
 from rageval_hooks.text.opposites import NEGATIONS, opposites_of
 from rageval_hooks.text.sentences import Span
-from rageval_hooks.text.sequence import NOT, WordSequence, negations
-from rageval_hooks.text.words import FUNCTION_WEIGHT, NAME_WEIGHT, WeighedWord, weighed_words
+from rageval_hooks.text.sequence import WordSequence
 
-__all__ = ["Context", "Differences", "differences"]
-
-MAX_CONTEXT_WORDS: Final = 100_000
-"""Words of the passages that are searched: about 20 ms. Of longer contexts, the first ones."""
+__all__ = ["Claim", "Differences", "differences"]
 
 _COPIED: Final = 3
 """Words in the same order that count as copied."""
@@ -30,8 +29,27 @@ _MARGIN: Final = 4
 _OWN_MARGIN: Final = 2
 """The same in the sentence of the response."""
 
-_MOST_PLACES: Final = 400
-"""Places of one word that are compared. Function words of long contexts have thousands, and prove nothing."""
+
+_NEGATED_NEAR: Final = 6
+"""Words around a word in which a negation may be about it."""
+
+
+_CERTAIN: Final = 0.75
+"""How much of a sentence its evidence must have before a changed negation is listed as a wrong fact."""
+
+
+class Claim(NamedTuple):
+    """What a sentence says and its evidence says otherwise.
+
+    Attributes:
+        kind: names in swapped roles, or a negation that was added or left out.
+        start: where it starts in the response.
+        end: where it ends.
+    """
+
+    kind: Literal["role", "negation"]
+    start: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +64,12 @@ class Differences:
         numbers: numbers that the passages have, but not the best evidence.
         negated: 0, or how much of the sentence the evidence has if only the sentence is negated.
         opposites: words whose opposite the evidence has, times how much of the sentence it has.
+        opposed: words, each with how much better its opposite fits to its neighbours in the passages.
+        unbound_names: names, each with the share of its neighbours that is nowhere near it in the passages.
+        swapped: pairs of names in swapped roles: the same verb is between them in the passages, the other way round.
+        added: how much of the sentence the evidence has if the sentence negates a word that it does not negate.
+        dropped: the same if the evidence negates a word that the sentence does not negate.
+        claims: what is said otherwise for sure.
     """
 
     words: float = 0
@@ -55,81 +79,32 @@ class Differences:
     numbers: float = 0
     negated: float = 0
     opposites: float = 0
+    opposed: float = 0
+    unbound_names: float = 0
+    swapped: float = 0
+    added: float = 0
+    dropped: float = 0
+    claims: tuple[Claim, ...] = ()
 
     @classmethod
     def total(cls, parts: Iterable[Differences]) -> Differences:
         """Return the sum over sentences."""
         found = list(parts)
-        return cls(**{field.name: sum(getattr(part, field.name) for part in found) for field in fields(cls)})
+        names = [field.name for field in fields(cls) if field.name != "claims"]
+        claims = tuple(claim for part in found for claim in part.claims)
+        return cls(claims=claims, **{name: sum(getattr(part, name) for part in found) for name in names})
 
     def notes(self) -> tuple[str, ...]:
         """Say in words what differs."""
         found = {
             "names from elsewhere in the passages": self.names,
             "numbers from elsewhere in the passages": self.numbers,
-            "negated": self.negated,
-            "says the opposite": self.opposites,
+            "negated": self.negated + self.added,
+            "a negation is left out": self.dropped,
+            "says the opposite": self.opposites + self.opposed,
+            "names in swapped roles": self.swapped,
         }
         return tuple(note for note, count in found.items() if count)
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """The passages as one sequence of words, and where the words of a response occur in it.
-
-    Attributes:
-        keys: the keys of all passages, with an empty one between two passages.
-        sentences: per key, the number of its sentence, counted through all passages.
-        starts: the first word of each sentence.
-        places: by key of the response, the positions in ``keys``.
-    """
-
-    keys: Sequence[str]
-    sentences: Sequence[int]
-    starts: Sequence[int]
-    places: dict[str, list[int]]
-
-    @classmethod
-    def of(cls, passages: Sequence[WordSequence], wanted: set[str]) -> Context:
-        """Join passages, and find some keys in them."""
-        keys: list[str] = []
-        sentences: list[int] = []
-        offset = 0
-        for passage in passages:
-            keys += [*passage.keys, ""]
-            # The number that separates passages is never used by a sentence, so evidence ends with its passage.
-            sentences += [offset + number for number in passage.sentences]
-            offset = (sentences[-1] if sentences else offset) + 2
-            sentences.append(offset - 1)
-            if len(keys) > MAX_CONTEXT_WORDS:
-                break
-        places: dict[str, list[int]] = {}
-        for position, key in enumerate(keys):
-            if key in wanted:
-                places.setdefault(key, []).append(position)
-        starts = [bisect_left(sentences, number) for number in range(sentences[-1] + 2)] if sentences else [0]
-        return cls(keys, sentences, starts, places)
-
-    def words_of(self, sentence: int) -> Sequence[str]:
-        """Return the keys of a sentence."""
-        if not 0 <= sentence < len(self.starts) - 1:
-            return ()
-        return self.keys[self.starts[sentence] : self.starts[sentence + 1]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Token:
-    key: str
-    weight: float
-    is_number: bool
-
-    @property
-    def is_content(self) -> bool:
-        return self.weight > FUNCTION_WEIGHT
-
-    @property
-    def is_name(self) -> bool:
-        return self.weight >= NAME_WEIGHT and not self.is_number
 
 
 def differences(response: str, spans: Sequence[Span], passages: Sequence[WordSequence]) -> list[Differences]:
@@ -140,27 +115,24 @@ def differences(response: str, spans: Sequence[Span], passages: Sequence[WordSeq
         spans: its sentences.
         passages: the passages.
     """
-    lines = [_tokens(response, span) for span in spans]
-    context = Context.of(passages, {token.key for line in lines for token in line})
+    lines = [tokens_of(response, span) for span in spans]
+    wanted = {token.key for line in lines for token in line}
+    opposites = {other for key in wanted for other in opposites_of(key)}
+    context = Context.of(passages, wanted | opposites)
     return [_differences(line, context) for line in lines]
 
 
-def _tokens(response: str, span: Span) -> list[_Token]:
-    found = [(word.start, _token(response, word)) for word in weighed_words(response, span)]
-    found += [(position, _Token(NOT, FUNCTION_WEIGHT, False)) for position in negations(response, *span)]
-    return [token for _, token in sorted(found, key=lambda pair: pair[0])]
-
-
-def _token(response: str, word: WeighedWord) -> _Token:
-    return _Token(word.key, word.weight, response[word.start].isdigit())
-
-
-def _differences(line: Sequence[_Token], context: Context) -> Differences:
+def _differences(line: Sequence[Token], context: Context) -> Differences:
     pairs, copied = _copied(line, context)
     best = _best_sentences(line, context)
     if not best:
         return Differences(words=len(line), pairs=pairs, copied=copied)
     evidence = _Evidence(line, best, context)
+    swapped = [Claim("role", start, end) for start, end in swapped_roles(line, context)]
+    added, dropped = evidence.negations_added(), evidence.negations_dropped()
+    negations: list[Claim] = []
+    if evidence.share >= _CERTAIN:
+        negations = [Claim("negation", *negated_span(line, key)) for key in (*added, *dropped)]
     return Differences(
         words=len(line),
         pairs=pairs,
@@ -169,10 +141,16 @@ def _differences(line: Sequence[_Token], context: Context) -> Differences:
         numbers=evidence.elsewhere(token.key for token in line if token.is_number),
         negated=evidence.negated(),
         opposites=evidence.opposites(),
+        opposed=opposed(line, context),
+        unbound_names=unbound_names(line, context),
+        swapped=len(swapped),
+        added=evidence.share if added else 0.0,
+        dropped=evidence.share if dropped else 0.0,
+        claims=(*swapped, *negations),
     )
 
 
-def _copied(line: Sequence[_Token], context: Context) -> tuple[int, int]:
+def _copied(line: Sequence[Token], context: Context) -> tuple[int, int]:
     """Return how many neighbours the passages have as neighbours, and how many words are in copied runs."""
     # By position in the passages, the length of the run that ends there.
     runs: dict[int, int] = {}
@@ -180,7 +158,7 @@ def _copied(line: Sequence[_Token], context: Context) -> tuple[int, int]:
     copied = [False] * len(line)
     for number, token in enumerate(line):
         places = context.places.get(token.key, [])
-        if len(places) > _MOST_PLACES:
+        if len(places) > MOST_PLACES:
             # A frequent word may continue a run, and begins none.
             places = [place + 1 for place in runs if context.keys[place + 1] == token.key]
         longer = {place: runs.get(place - 1, 0) + 1 for place in places}
@@ -192,14 +170,14 @@ def _copied(line: Sequence[_Token], context: Context) -> tuple[int, int]:
     return pairs, sum(copied)
 
 
-def _best_sentences(line: Sequence[_Token], context: Context) -> list[int]:
+def _best_sentences(line: Sequence[Token], context: Context) -> list[int]:
     """Return the sentence that has most of the line's words by weight, then the one that has most of the others."""
     weights = {token.key: token.weight for token in line if token.is_content}
     found: list[int] = []
     for _ in range(2):
         sums: dict[int, float] = {}
         for key, weight in weights.items():
-            for sentence in {context.sentences[place] for place in context.places.get(key, ())[:_MOST_PLACES]}:
+            for sentence in {context.sentences[place] for place in context.some_places(key)}:
                 sums[sentence] = sums.get(sentence, 0.0) + weight
         if not sums:
             break
@@ -217,9 +195,12 @@ class _Evidence:
         line: the sentence.
         best: the sentences of the passages that have most of its words, the best one first.
         context: the passages.
+
+    Attributes:
+        share: how much of the sentence's content words the best evidence has, by weight.
     """
 
-    def __init__(self, line: Sequence[_Token], best: Sequence[int], context: Context) -> None:
+    def __init__(self, line: Sequence[Token], best: Sequence[int], context: Context) -> None:
         self._context = context
         self._own = {token.key for token in line}
         near = [number for sentence in best for number in (sentence - 1, sentence, sentence + 1)]
@@ -230,8 +211,10 @@ class _Evidence:
         self._part = _shared_part(words, shared, _MARGIN)
         # "I am not sure, but it opened in 1869": the negation is not about what both have.
         self._said = _shared_part([token.key for token in line], shared, _OWN_MARGIN)
+        self._line_keys = [token.key for token in line]
+        self._words = words
         # The best sentence has a content word, so the sum is not 0.
-        self._share = sum(shared.values()) / sum(content.values())
+        self.share = sum(shared.values()) / sum(content.values())
 
     def elsewhere(self, keys: Iterable[str]) -> int:
         """Return how many words only other sentences of the passages have."""
@@ -241,13 +224,37 @@ class _Evidence:
         """Return the share that the evidence has if only the sentence is negated."""
         if NEGATIONS.isdisjoint(self._said) or not NEGATIONS.isdisjoint(self._part):
             return 0.0
-        return self._share
+        return self.share
+
+    def negations_added(self) -> list[str]:
+        """Return the words that the sentence negates and the passages never negate."""
+        negated = negated_words(self._line_keys)
+        found = negated & plain_words(self._words) if negated else negated
+        return sorted(key for key in found if not self._is_near_negation(key))
+
+    def negations_dropped(self) -> list[str]:
+        """Return the words that the evidence always negates and the sentence does not negate."""
+        negated = negated_words(self._words)
+        if not negated or not NEGATIONS.isdisjoint(self._own):
+            return []
+        found = (negated & plain_words(self._line_keys)) - plain_words(self._words)
+        return sorted(key for key in found if self._is_always_negated(key))
+
+    def _is_near_negation(self, key: str) -> bool:
+        return any(self._negations_near(place) for place in self._context.some_places(key))
+
+    def _is_always_negated(self, key: str) -> bool:
+        return all(self._negations_near(place) for place in self._context.some_places(key))
+
+    def _negations_near(self, place: int) -> bool:
+        words = self._context.keys[max(0, place - _NEGATED_NEAR) : place + _NEGATED_NEAR]
+        return not NEGATIONS.isdisjoint(words)
 
     def opposites(self) -> float:
         """Return how many words have their opposite in the evidence, times the share that the evidence has."""
         part = set(self._part)
         new = self._own - part
-        return self._share * sum(bool((opposites_of(key) & part) - self._own) for key in new)
+        return self.share * sum(bool((opposites_of(key) & part) - self._own) for key in new)
 
 
 def _shared_part(keys: Sequence[str], shared: Collection[str], margin: int) -> Sequence[str]:

@@ -77,6 +77,11 @@ def features(evidence: Evidence) -> dict[str, float]:
         "numbers_elsewhere": less(total.numbers),
         "negated": less(total.negated),
         "opposites": less(total.opposites),
+        "opposed": less(total.opposed),
+        "unbound_names": less(total.unbound_names),
+        "swapped": less(total.swapped),
+        "negation_added": less(total.added),
+        "negation_dropped": less(total.dropped),
     }
 
 

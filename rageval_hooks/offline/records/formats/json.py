@@ -41,7 +41,7 @@ class JsonDocument(FileFormat):
             return
         for number, item in enumerate(rows_of_document(document), 1):
             if isinstance(item, dict):
-                yield Row(number, item, number)
+                yield Row(number, _with_columns_of_runs(item), number)
             else:
                 yield BadRow(number, "not a JSON object", item)
 
@@ -55,6 +55,23 @@ def _text_of(file: SourceFile) -> str:
             f"{file.path} is not {encoding.name.upper()}: {error.reason} at byte {error.start}; "
             "--encoding names another encoding"
         ) from None
+
+
+def _with_columns_of_runs(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row of open-rag-eval's JSON report as its table has it: ``{"runs": [{…}]}`` becomes ``run_1_…``.
+
+    Any other row is returned unchanged.
+    """
+    runs = row.get("runs")
+    if not isinstance(runs, list) or not all(isinstance(run, Mapping) and "generated_answer" in run for run in runs):
+        return row
+    flat = {name: value for name, value in row.items() if name not in ("runs", "consistency")}
+    for number, run in enumerate(runs, 1):
+        flat.update({f"run_{number}_{name}": value for name, value in run.items()})
+    consistency = row.get("consistency")
+    if isinstance(consistency, Mapping):
+        flat.update({f"consistency_{name}": value for name, value in consistency.items()})
+    return flat
 
 
 def rows_of_document(document: Any) -> list[Any]:

@@ -8,7 +8,10 @@ from typing import Any, Protocol
 from rageval_hooks.errors import UnknownNameError
 from rageval_hooks.offline.records.record import Record
 
-__all__ = ["LAYOUTS", "Records", "Table", "layout_of"]
+__all__ = ["LAYOUTS", "Closeness", "Layout", "Records", "Table", "layout_of"]
+
+Closeness = Callable[[Sequence[str]], Sequence[float]]
+"""Returns how close each pair of some answers is, for example by BERTScore."""
 
 Table = tuple[list[str], Iterator[Mapping[str, Any]]]
 """The header and the rows."""
@@ -21,23 +24,25 @@ class Records(Protocol):
         """Return all records, or those at some positions, in that order."""
 
 
-def _native(records: Records) -> Table:
+def _native(records: Records, _: Closeness | None) -> Table:
     from rageval_hooks.offline.records.tables.native import native_rows
 
     return native_rows(records)
 
 
-def _open_rag_eval(records: Records) -> Table:
+def _open_rag_eval(records: Records, closeness: Closeness | None) -> Table:
     from rageval_hooks.offline.records.tables.open_rag_eval import open_rag_eval_rows
 
-    return open_rag_eval_rows(records)
+    return open_rag_eval_rows(records, closeness)
 
 
-LAYOUTS: dict[str, Callable[[Records], Table]] = {"native": _native, "open-rag-eval": _open_rag_eval}
-"""Name of a layout → makes the table."""
+Layout = Callable[[Records, Closeness | None], Table]
+
+LAYOUTS: dict[str, Layout] = {"native": _native, "open-rag-eval": _open_rag_eval}
+"""Name of a layout → makes the table. The second argument compares repeated answers; None leaves that out."""
 
 
-def layout_of(name: str) -> Callable[[Records], Table]:
+def layout_of(name: str) -> Layout:
     """Return a layout by its name.
 
     Raises:

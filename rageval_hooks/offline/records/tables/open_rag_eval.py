@@ -5,23 +5,34 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, groupby
 from typing import Any
 
+from rageval_hooks.errors import MissingDependencyError
 from rageval_hooks.offline.distinct import distinct
 from rageval_hooks.offline.records.record import Record
-from rageval_hooks.offline.records.tables.layouts import Records
+from rageval_hooks.offline.records.tables.layouts import Closeness, Records
+from rageval_hooks.offline.rouge import rouge_pairs
 from rageval_hooks.runtime.narrowing import mapping_or_empty
 from rageval_hooks.score import Score
 from rageval_hooks.turn import Passage
 
-__all__ = ["CITATION_NAMES", "NUGGET_NAMES", "SCORE_COLUMNS", "open_rag_eval_rows", "passage_keys"]
+__all__ = [
+    "CITATION_NAMES",
+    "CONSISTENCY",
+    "NUGGET_NAMES",
+    "REPEATED",
+    "SCORE_COLUMNS",
+    "open_rag_eval_rows",
+    "passage_keys",
+]
 
 Row = dict[str, Any]
 
 
-def open_rag_eval_rows(records: Records) -> tuple[list[str], Iterator[Row]]:
+def open_rag_eval_rows(records: Records, closeness: Closeness | None = None) -> tuple[list[str], Iterator[Row]]:
     """Return the columns and the rows.
 
     Each answer's columns begin with ``run_1_``, ``run_2_`` and so on. Where a question was answered several times, the
@@ -30,6 +41,7 @@ def open_rag_eval_rows(records: Records) -> tuple[list[str], Iterator[Row]]:
 
     Args:
         records: the records; only ids are kept of them.
+        closeness: compares repeated answers for ``consistency_bert_score``; None omits that column.
     """
     places: dict[str, list[int]] = {}
     runs = set()
@@ -39,25 +51,43 @@ def open_rag_eval_rows(records: Records) -> tuple[list[str], Iterator[Row]]:
     # open-rag-eval finds the runs of a question by the numbers in the names of columns, also if there is one run.
     header = ["query_id", "query", *(f"run_{run}_{name}" for run in sorted(runs) or [1] for name in _CELLS)]
     if len(runs) > 1:
-        header += [f"consistency_{name}" for name in _REPEATED]
+        names = [*REPEATED, _ROUGE, *([] if closeness is None else [_BERT])]
+        header += [f"{CONSISTENCY}{name}" for name in names]
     order = list(chain.from_iterable(places.values()))
-    return header, _side_by_side(records(order))
+    return header, _side_by_side(records(order), closeness)
 
 
-def _side_by_side(records: Iterator[Record]) -> Iterator[Row]:
+def _side_by_side(records: Iterator[Record], closeness: Closeness | None) -> Iterator[Row]:
     for _, runs in groupby(records, key=lambda record: record.id):
-        yield _row(list(runs))
+        yield _row(list(runs), closeness)
 
 
-def _row(runs: Sequence[Record]) -> Row:
+def _row(runs: Sequence[Record], closeness: Closeness | None) -> Row:
     """Return the row of a question with all its runs."""
     row = _about(runs[0])
     for record in runs:
         row.update(_with_prefix(f"run_{record.run}_", _cells(record)))
-    values = {name: _values(runs, score) for name, score in _REPEATED.items()}
+    values = {name: _values(runs, score) for name, score in REPEATED.items()}
     cells = {name: _consistency(found) for name, found in values.items() if len(found) > 1}
-    row.update(_with_prefix("consistency_", cells))
+    cells |= {name: _consistency(found) for name, found in _similarities(runs, closeness).items() if found}
+    row.update(_with_prefix(CONSISTENCY, cells))
     return row
+
+
+def _similarities(runs: Sequence[Record], closeness: Closeness | None) -> dict[str, Sequence[float]]:
+    """Return how similar the answers to one question are, pair by pair."""
+    # A failed turn may have half an answer, which would look like an inconsistent one.
+    answers = [record.turn.response.strip() for record in runs if record.turn.status == "ok"]
+    answers = [answer for answer in answers if answer]
+    if len(answers) < 2:
+        return {}
+    found: dict[str, Sequence[float]] = {}
+    # Without the package for ROUGE its column is empty; the others need no package.
+    with suppress(MissingDependencyError):
+        found[_ROUGE] = [pair["rougeL"].fmeasure for pair in rouge_pairs(answers).pairs]
+    if closeness is not None:
+        found[_BERT] = closeness(answers)
+    return found
 
 
 def _with_prefix(prefix: str, cells: Row) -> Row:
@@ -73,7 +103,8 @@ def _values(runs: Iterable[Record], score: str) -> list[float]:
 def _consistency(values: Sequence[float]) -> str:
     """Return a score's values over the runs of a question, and how much they differ, as that tool defines it."""
     mean, deviation = statistics.fmean(values), statistics.pstdev(values)
-    lower, _, upper = statistics.quantiles(values, n=4, method="inclusive")
+    # Two answers are one pair, and one value has no quartiles.
+    lower, _, upper = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else [mean] * 3
     stats = {
         "mean": mean,
         "median": statistics.median(values),
@@ -190,7 +221,7 @@ NUGGET_NAMES = {
 CITATION_NAMES = {"precision": "weighted_precision", "recall": "weighted_recall"}
 """The end of our name of a citation score → theirs."""
 
-_REPEATED = {
+REPEATED = {
     "mean_umbrela_score": "umbrela.mean",
     "mean_nugget_assignment_score": "nuggets.all",
     "vital_nuggetizer_score": "nuggets.vital",
@@ -198,6 +229,12 @@ _REPEATED = {
     "citation_f1_score": "citation.f1",
 }
 """Their name of a score whose consistency is shown → ours."""
+
+CONSISTENCY = "consistency_"
+"""The prefix of the columns about all runs of a question."""
+
+_ROUGE = "rouge_score"
+_BERT = "bert_score"
 
 
 def _json_or_none(value: Mapping[str, Any]) -> str | None:

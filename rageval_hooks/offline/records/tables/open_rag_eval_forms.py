@@ -11,8 +11,8 @@ from rageval_hooks.offline.records.columns import ALIASES
 from rageval_hooks.offline.records.from_columns import record_from_row
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.rows import BadRow, Row, split_rows
-from rageval_hooks.offline.records.tables.open_rag_eval import SCORE_COLUMNS
-from rageval_hooks.offline.records.tables.open_rag_eval_scores import read_scores
+from rageval_hooks.offline.records.tables.open_rag_eval import CONSISTENCY, SCORE_COLUMNS
+from rageval_hooks.offline.records.tables.open_rag_eval_scores import of_each_run, read_scores
 
 __all__ = ["has_their_scores", "is_long", "is_wide", "long_rows", "their_record", "wide_rows"]
 
@@ -40,7 +40,9 @@ def is_wide(columns: Iterable[str]) -> bool:
 
 def has_their_scores(columns: Iterable[str]) -> bool:
     """Return True for a table with scores in open-rag-eval's columns, of one run or of several."""
-    return not set(SCORE_COLUMNS).isdisjoint(map(_without_run, columns))
+    names = list(columns)
+    about_all = any(name.startswith(CONSISTENCY) for name in names)
+    return about_all or not set(SCORE_COLUMNS).isdisjoint(map(_without_run, names))
 
 
 def _without_run(column: str) -> str:
@@ -100,9 +102,9 @@ def wide_rows(rows: Iterable[Row | BadRow]) -> Iterator[Row | BadRow]:
 
 def _answered_runs(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     about = {name: row[name] for name in ("query_id", "query") if name in row}
-    for run, cells in _runs(row).items():
-        if not is_missing(cells.get("generated_answer")):
-            yield {**about, **_run_row(run, cells)}
+    runs = {run: cells for run, cells in _runs(row).items() if not is_missing(cells.get("generated_answer"))}
+    for (run, cells), scores in zip(runs.items(), of_each_run(row, len(runs)), strict=True):
+        yield {**about, **_run_row(run, {**scores, **cells})}
 
 
 def _run_row(run: int, cells: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,9 @@ from typing import Any
 from rageval_hooks.offline.records.cells import is_number
 from rageval_hooks.offline.records.tables.open_rag_eval import (
     CITATION_NAMES,
+    CONSISTENCY,
     NUGGET_NAMES,
+    REPEATED,
     SCORE_COLUMNS,
     passage_keys,
 )
@@ -19,7 +21,7 @@ from rageval_hooks.runtime.narrowing import mapping_or_empty
 from rageval_hooks.score import Score, Target
 from rageval_hooks.turn import Passage
 
-__all__ = ["has_place", "read_scores"]
+__all__ = ["has_place", "of_each_run", "read_scores"]
 
 _ATTEMPTS = {"yes": (1.0, "answered"), "no": (0.0, "declined")}
 """The text of the cell → value and label of our score."""
@@ -95,6 +97,26 @@ def _numbers(cell: Any, path: str) -> Iterator[tuple[str, float]]:
                 yield from _numbers(part, f"{path}/{name}")
     elif is_number(value) and math.isfinite(value):
         yield path, float(value)
+
+
+def of_each_run(row: Mapping[str, Any], runs: int) -> list[dict[str, float]]:
+    """Return the scores of each run that only the columns about all runs have, by the names of run columns.
+
+    Their consistency file has the values of a score over the runs in one cell, and no columns of the single runs.
+
+    Args:
+        row: the row of a question.
+        runs: its number of runs.
+    """
+    found: list[dict[str, float]] = [{} for _ in range(runs)]
+    for name, ours in REPEATED.items():
+        values = mapping_or_empty(_parsed(row.get(f"{CONSISTENCY}{name}"))).get("values")
+        if not isinstance(values, list) or len(values) != runs or not all(map(is_number, values)):
+            continue
+        column = next(column for column, score in _NAMES.items() if score == ours)
+        for cells, value in zip(found, values, strict=True):
+            cells[column] = float(value)
+    return found
 
 
 def _parsed(cell: Any) -> Any:
