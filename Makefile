@@ -6,6 +6,10 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 SUITES ?=
 # The set-ups of `make compat-otel`, for example SETUPS="langfuse langsmith".
 SETUPS ?=
+# Many tests start processes: without bytecode on disk, each of them would compile the package.
+unexport PYTHONDONTWRITEBYTECODE
+# Neighbouring tests run in one process, so that fixtures of modules are made once.
+PARALLEL := -n auto --dist worksteal
 
 .PHONY: demo demo-phoenix test test-lexical e2e lint lint-workflows docs docs-images wheel check-version compat-hosts compat-otel clean
 
@@ -25,11 +29,11 @@ demo-phoenix: $(VENV)/.installed-demo-phoenix
 	$(BIN)/python -m rageval_hooks.demo.phoenix
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest --ignore tests/e2e -n auto
+	$(BIN)/python -m pytest --ignore tests/e2e $(PARALLEL)
 
 # Without PyTorch and spaCy: only rules, on every supported Python version.
 test-lexical: $(VENV)/.installed-test-lexical
-	$(BIN)/python -m pytest --ignore tests/e2e -n auto
+	$(BIN)/python -m pytest --ignore tests/e2e $(PARALLEL)
 
 # MLflow's server has an environment of its own: it chooses the versions of a hundred packages.
 $(VENV)-mlflow/bin/mlflow: constraints.txt

@@ -9,7 +9,7 @@ import sys
 __all__ = ["run_script"]
 
 
-def run_script(script: str, *arguments: object, timeout: float = 120, **environment: str | None) -> str:
+def run_script(script: str, *arguments: object, timeout: float = 240, **environment: str | None) -> str:
     """Run a script; return its standard output.
 
     Args:

@@ -112,7 +112,7 @@ def write_set(path: Path, count: int, *, offset: int = 0) -> None:
 
 def validity(*arguments: Any) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(BENCHMARKS / "validity.py"), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, timeout=240)
 
 
 @pytest.mark.needs_models

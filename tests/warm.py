@@ -28,7 +28,7 @@ _PRELOAD = (
     " rageval_hooks.integrations.langchain.hook rageval_hooks.judges.openai rageval_hooks.offline.scoring"
     " tests.integrations.langchain.fakes"
 ).split()
-_LIMIT = 150
+_LIMIT = 240
 """Seconds after which a process counts as hanging."""
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload([name for name in _PRELOAD if find_spec(name.split(".")[0]) is not None])

@@ -117,7 +117,7 @@ def test_an_interruption_says_how_to_resume(documents: Path, tmp_path: Path) -> 
         ) as process:
             came_so_far = reached.wait(60)
             process.send_signal(signal.SIGINT)
-            _, errors = process.communicate(timeout=30)
+            _, errors = process.communicate(timeout=240)
         assert came_so_far
 
     assert process.returncode == 130

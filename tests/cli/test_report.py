@@ -167,7 +167,7 @@ class TestOutput:
             reading, writing = os.pipe()
             os.close(reading)
             command = [*COMMAND, "report", str(before), "--fail-under", f"groundedness={bound}"]
-            done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60)
+            done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=240)
             os.close(writing)
             assert (done.returncode, "Traceback" in done.stderr) == (status, False)
 

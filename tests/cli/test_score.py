@@ -263,7 +263,7 @@ class TestJudged:
         server.wait_for_requests(5)
         assert scoring.journal.read_text().count('"record"') == 3
         process.send_signal(kind)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=240)
 
         assert process.returncode == (130 if kind is signal.SIGINT else -signal.SIGKILL)
         assert not scoring.output.exists()
@@ -290,7 +290,7 @@ class TestJudged:
         process = scoring.start()
         server.wait_for_requests(2)
         process.kill()
-        process.communicate(timeout=30)
+        process.communicate(timeout=240)
         server.otherwise(answer(LABELS))
         write_lines(file, rows(2))
 
@@ -340,7 +340,7 @@ def test_a_terminal_shows_how_far_it_is(file: Path) -> None:
         while part := os.read(ours, 4096):
             shown += part
     os.close(ours)
-    output, _ = process.communicate(timeout=30)
+    output, _ = process.communicate(timeout=240)
 
     assert process.returncode == 0
     assert b"6/6" in shown

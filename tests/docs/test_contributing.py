@@ -58,7 +58,7 @@ def test_the_example_works(file: CodeExample, check: CodeExample, tmp_path: Path
         env={**environment, "PYTHONPATH": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
     )
 

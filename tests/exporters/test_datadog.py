@@ -79,7 +79,7 @@ def test_the_json_is_that_of_datadogs_sdk(server: RecordingServer) -> None:
 @pytest.mark.skipif(find_spec("ddtrace") is None, reason="needs the extra compat")
 def test_the_recorded_json_is_that_of_the_installed_ddtrace(server: RecordingServer) -> None:
     """Its SDK is asked to send the same score."""
-    subprocess.run([sys.executable, "-c", SDK, server.url, json.dumps(RECORDED)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", SDK, server.url, json.dumps(RECORDED)], check=True, timeout=240)
     [request] = [found for found in server.requests if found.path.endswith("eval-metric")]
 
     [score] = metrics(request.body)

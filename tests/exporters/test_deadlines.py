@@ -280,7 +280,7 @@ class TestHandle:
                 [sys.executable, "-W", "ignore", "-c", script],
                 capture_output=True,
                 text=True,
-                timeout=60,
+                timeout=240,
                 env={**clean_environment(), "OTEL_EXPORTER_OTLP_ENDPOINT": url},
                 check=True,
             )

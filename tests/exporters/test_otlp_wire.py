@@ -70,7 +70,7 @@ def received(request: pytest.FixtureRequest) -> Received:
             [sys.executable, "-W", "ignore", "-c", APPLICATION],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=240,
             env={
                 **clean,
                 "OPENAI_API_KEY": "sk-test",

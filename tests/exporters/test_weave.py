@@ -81,7 +81,7 @@ def test_the_recorded_json_is_that_of_the_installed_sdk() -> None:
     """It is asked to send the same score."""
     answer = {"id": "1", "created_at": "2026-11-22T16:00:00Z", "wb_user_id": "", "payload": {}}
     with recording_server(lambda _: Reply(body=answer)) as server:
-        subprocess.run([sys.executable, "-c", SDK, server.url, json.dumps(RECORDED)], check=True, timeout=120)
+        subprocess.run([sys.executable, "-c", SDK, server.url, json.dumps(RECORDED)], check=True, timeout=240)
 
     [request] = [found for found in server.requests if found.path.endswith("/feedback/create")]
     assert request.body == RECORDED

@@ -106,7 +106,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name, text in files.items():
             archive.writestr(name, text)
     options = ["--quiet", "--no-deps", "--no-index", "--disable-pip-version-check", "--target", str(folder / "site")]
-    subprocess.run([sys.executable, "-m", "pip", "install", *options, str(wheel)], check=True, timeout=120)
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, str(wheel)], check=True, timeout=240)
     return folder / "site"
 
 

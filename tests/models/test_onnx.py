@@ -188,6 +188,6 @@ if child:
 def test_a_forked_child_goes_on(encoder: Path) -> None:
     """With the same numbers, and both processes end."""
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", _FORK, str(encoder)]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    found = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
 
     assert (found.returncode, found.stdout.split()) == (0, ["same", "same"]), found.stderr

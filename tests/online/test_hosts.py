@@ -84,7 +84,7 @@ assert asking.successful()
 assert handle.stats()["scored"] == 1, handle.stats()
 handle.shutdown(10)
 """,
-            timeout=60,
+            timeout=240,
         )
 
     # Not imported here: from then on eventlet warns whenever this process forks.
@@ -101,7 +101,7 @@ try:
 except rageval_hooks.ConfigurationError as error:
     print(error)
 """,
-            timeout=60,
+            timeout=240,
         )
 
         assert "eventlet" in output
@@ -190,7 +190,7 @@ lcel().invoke("parent")
 """
             + WAYS[way],
             tmp_path,
-            timeout=90,
+            timeout=240,
         )
 
         assert sorted(questions(evaluations)) == sorted(["parent", *(f"question {number}" for number in range(6))])
@@ -229,7 +229,7 @@ with JudgeServer() as server:
     packages = {name.split(".")[0] for name in set(sys.modules) - before}
     print(sorted(packages & {"openai", "httpx", "httpcore", "anyio"}))
 """,
-            timeout=150,
+            timeout=240,
         )
 
         assert output.strip() == "[]"
@@ -284,7 +284,7 @@ lcel().invoke("another")
 print(json.dumps([*first, *second, time.time()]), flush=True)
 """
         with silent_server() as url:
-            output = run_script(script, OTEL_EXPORTER_OTLP_ENDPOINT=url, OTEL_TRACES_EXPORTER=None, timeout=60)
+            output = run_script(script, OTEL_EXPORTER_OTLP_ENDPOINT=url, OTEL_TRACES_EXPORTER=None, timeout=240)
             ended = time.time()
         flushed, flush_time, shut_down, shutdown_time, exit_began = json.loads(output.splitlines()[-1])
 
@@ -299,7 +299,7 @@ GRACE = 5.0
 
 
 def _run_patched(script: str, tmp_path: Path) -> list[dict[str, object]]:
-    run_script(script, RAGEVAL_JSONL_PATH=str(tmp_path / "out.jsonl"), timeout=120)
+    run_script(script, RAGEVAL_JSONL_PATH=str(tmp_path / "out.jsonl"), timeout=240)
     return _written(tmp_path)
 
 

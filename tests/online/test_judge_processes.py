@@ -120,7 +120,7 @@ for number in range(3):
     lcel().invoke(f"question {number}")
 """,
             tmp_path,
-            timeout=30,
+            timeout=240,
             **{**environment(server), "RAGEVAL_DRAIN_TIMEOUT": "0.5"},
         )
         gate.set()

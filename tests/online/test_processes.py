@@ -37,7 +37,7 @@ lcel().invoke("parent after")
 FORKED_QUESTIONS = ["parent before", "parent after"] + [f"child {c} {n}" for c in range(3) for n in range(5)]
 
 
-def run(script: str, tmp_path: Path, timeout: float = 60, **environment: str) -> tuple[list[dict[str, Any]], str]:
+def run(script: str, tmp_path: Path, timeout: float = 240, **environment: str) -> tuple[list[dict[str, Any]], str]:
     """Run a script in a fresh interpreter; return the evaluations that it wrote, and its standard error."""
     out = tmp_path / "out.jsonl"
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "RAGEVAL_"))}
@@ -92,7 +92,7 @@ for number in range(3):
     lcel().invoke(f"question {number}")
 """,
             tmp_path,
-            timeout=30,
+            timeout=240,
         )
 
         assert evaluations == []
@@ -108,7 +108,7 @@ rageval_hooks.instrument(metrics=["semantic_grounding"], drain_timeout=0.2)
 lcel().invoke("question")
 """,
             tmp_path,
-            timeout=30,
+            timeout=240,
         )
 
         # On a busy machine the thread that drains may itself be late; the exit then says that it did not wait.
@@ -140,7 +140,7 @@ stream = lcel().stream("question")
 next(stream)
 """,
             tmp_path,
-            timeout=60,
+            timeout=240,
         )
 
         assert evaluations == []
@@ -216,7 +216,7 @@ assert status == 0, status
 lcel().invoke("parent after")
 """,
             tmp_path,
-            timeout=120,
+            timeout=240,
         )
 
         scores = {
@@ -276,7 +276,7 @@ async def main():
 asyncio.run(main())
 """,
             tmp_path,
-            timeout=30,
+            timeout=240,
         )
 
         [evaluation] = evaluations

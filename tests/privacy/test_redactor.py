@@ -62,6 +62,6 @@ def test_what_is_left(text: str) -> None:
 def test_the_time_grows_with_the_length(unit: str) -> None:
     """A text that was made for it must not stop the process."""
     text = unit * (200_000 // len(unit))
-    started = time.process_time()
+    started = time.thread_time()
     REDACT(text)
-    assert time.process_time() - started < 5
+    assert time.thread_time() - started < 5

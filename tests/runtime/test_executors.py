@@ -56,7 +56,7 @@ if child == 0:
         os._exit(7)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """,
-        timeout=30,
+        timeout=240,
     )
 
     assert output.split() == ["7"]

@@ -103,7 +103,7 @@ def counted(temporary: Path, **environment: str) -> str:
     nowhere = {"HTTPS_PROXY": "http://127.0.0.1:9", "TMPDIR": str(temporary)}
     command = [sys.executable, "-c", SCRIPT]
     done = subprocess.run(
-        command, env={**kept, **nowhere, **environment}, capture_output=True, text=True, timeout=60, check=True
+        command, env={**kept, **nowhere, **environment}, capture_output=True, text=True, timeout=240, check=True
     )
     return done.stdout.strip()
 

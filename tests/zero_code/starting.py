@@ -50,7 +50,7 @@ def start(way: str, *application: object, **environment: str) -> subprocess.Comp
         [*WAYS[way], sys.executable, "-W", "ignore", *map(str, application)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         env=variables,
         check=False,
     )

@@ -165,5 +165,5 @@ class TestRules:
     )
     def test_the_rules_fire_on_made_up_series(self) -> None:
         for command in (["check", "rules", "alerts.yaml"], ["test", "rules", "alerts_test.yaml"]):
-            done = subprocess.run(["promtool", *command], cwd=FOLDER, capture_output=True, text=True, timeout=60)
+            done = subprocess.run(["promtool", *command], cwd=FOLDER, capture_output=True, text=True, timeout=240)
             assert done.returncode == 0, done.stdout + done.stderr

@@ -329,7 +329,7 @@ def test_an_awaited_call_waits_for_its_scores_while_the_loop_goes_on() -> None:
     @metric(requires=["response"], high=None)
     def slow(turn: Turn) -> float:
         """Take until other tasks of the loop have run ten times."""
-        ran = all(ticks.acquire(timeout=20) for _ in range(10))
+        ran = all(ticks.acquire(timeout=60) for _ in range(10))
         scored.set()
         return float(ran)
 

@@ -366,7 +366,7 @@ def test_what_waits_is_delivered_when_the_process_ends() -> None:
         [sys.executable, "-c", textwrap.dedent(code)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )

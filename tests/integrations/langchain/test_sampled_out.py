@@ -180,7 +180,7 @@ def test_work_that_is_shared_by_turns_belongs_to_the_one_that_asked() -> None:
         inner = lcel()
         jobs: asyncio.Queue[Any] = asyncio.Queue()
         workers: list[asyncio.Task[None]] = []
-        done = asyncio.Event()
+        reached, done = asyncio.Event(), asyncio.Event()
 
         async def worker() -> None:
             while True:
@@ -196,11 +196,12 @@ def test_work_that_is_shared_by_turns_belongs_to_the_one_that_asked() -> None:
 
         async def first(question: str, config: RunnableConfig) -> Any:
             found = await node(question, config)
+            reached.set()
             await done.wait()
             return found
 
         begun = asyncio.create_task(RunnableLambda(first).ainvoke(QUESTION))
-        await asyncio.sleep(0.05)
+        await reached.wait()
         for _ in range(30):
             await Context().run(asyncio.create_task, RunnableLambda(node).ainvoke(QUESTION))
         done.set()

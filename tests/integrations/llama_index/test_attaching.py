@@ -15,7 +15,7 @@ from rageval_hooks.testing import InMemoryExporter
 def python(code: str) -> str:
     """Run a program in a new interpreter, and return what it printed."""
     program = [sys.executable, "-W", "error::RuntimeWarning", "-c", code]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(program, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr
 
