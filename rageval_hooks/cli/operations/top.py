@@ -71,7 +71,8 @@ def _paths(files: list[str] | None) -> list[Path]:
     from rageval_hooks.runtime.files.stats_file import PID
     from rageval_hooks.settings import Settings
 
-    setting = Settings.build().stats_file
+    # With files given, the settings of this shell do not matter, not even wrong ones.
+    setting = None if files else Settings.build().stats_file
     names = files or ([setting] if setting else [])
     if not names:
         raise ConfigurationError("no FILE is given and RAGEVAL_STATS_FILE is not set: start the application with it")

@@ -6,6 +6,8 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from rageval_hooks.judges.client.redaction import Redactor
+
 __all__ = ["RecordedLog", "recorded_log"]
 
 _PREFIX = "rageval-hooks: "
@@ -17,10 +19,12 @@ class RecordedLog(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self._lines: list[str] = []
+        self._redact = Redactor(())
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep a line."""
-        self._lines.append(record.getMessage().removeprefix(_PREFIX))
+        # HTTP clients quote URLs, and a URL may have a key in its query.
+        self._lines.append(self._redact(record.getMessage().removeprefix(_PREFIX)))
 
     @property
     def last(self) -> str:

@@ -31,6 +31,8 @@ _ADDRESSES: Final = (
     "LANGSMITH_ENDPOINT",
 )
 
+_OPENAI: Final = "https://api.openai.com"
+
 
 class ClockCheck(Check):
     """Asks each server that the settings name for its time. The request carries no key."""
@@ -68,6 +70,8 @@ def _origins(setup: Setup) -> list[str]:
     endpoint = setup.settings.phoenix_endpoint
     urls = [os.environ.get(name, "") for name in _ADDRESSES]
     urls.append(str(setup.settings.judge_options.get("base_url", "")))
+    if (setup.settings.judge or "").startswith("openai:") and not any(urls):
+        urls.append(_OPENAI)
     urls += [place.url for place in otlp_places()]
     urls += phoenix_places(None if endpoint is None else endpoint.get_secret_value())
     return list(dict.fromkeys(filter(None, map(_origin, urls))))
