@@ -63,6 +63,7 @@ class Registry(Generic[T]):
             try:
                 return make(found) if make else found()
             except ConfigurationError:
+                # Its message says already what to do.
                 raise
             except TypeError as error:
                 raise ConfigurationError(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain, product
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -198,7 +199,8 @@ def _metric_of(score: str) -> str:
     for name in (metric_of(score), score, score.partition(".")[0]):
         if name is not None and name in REGISTRY.names():
             return name
-    valid = [definition.name for metric in REGISTRY.builtin().values() for definition in metric.scores]
+    definitions = chain.from_iterable(metric.scores for metric in REGISTRY.builtin().values())
+    valid = [definition.name for definition in definitions]
     hint = "For a metric of your own: assert_scores(rageval(turn, metrics=[…]), …)."
     raise UnknownNameError("score", score, valid, hint)
 
@@ -229,9 +231,9 @@ def _missing_line(name: str, result: Skipped | Failed) -> str:
 def _why_none(evaluation: Evaluation, name: str) -> str:
     """Return why an evaluation lacks a score."""
     # The result with the name of the score is the best explanation; then any result of its metric.
-    for wanted in (name, name.partition(".")[0]):
-        for result in evaluation.results:
-            if wanted in (result.name, result.metric) and isinstance(result, (Skipped, Failed)):
-                return _missing_line(name, result)
+    missing = [result for result in evaluation.results if isinstance(result, (Skipped, Failed))]
+    for wanted, result in product((name, name.partition(".")[0]), missing):
+        if wanted in (result.name, result.metric):
+            return _missing_line(name, result)
     found = sorted({score.name for score in evaluation.turn_scores()})
     return f"there is no score {name}; there are: {', '.join(found) or 'none'}"

@@ -372,9 +372,11 @@ class Turn(Data):
             return False
         # Chains, prompts and parsers say nothing, and are recorded with spans="all" only.
         kinds = {step.kind for step in self.steps}.difference(_PLUMBING_KINDS)
+        if self.response or self.status != "ok":
+            return True
         # A tool that is called by itself, without a model, only searches too.
         only_searches = bool(kinds) and kinds.issubset((*_RETRIEVAL_KINDS, "tool"))
-        return bool(self.response) or self.status != "ok" or not only_searches
+        return not only_searches
 
     def step_span_id(self, step: Step) -> str | None:
         """Return the id of a step's span as 16 hex digits; None if no span of the step is known.

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
+from rageval_hooks.runtime.narrowing import mappings_in, text_or_empty
 from rageval_hooks.turn import Passage, Turn
 
 __all__ = ["ScoreRow", "html_table", "turn_html", "unsupported_in"]
@@ -34,16 +35,14 @@ class ScoreRow(NamedTuple):
 
 def unsupported_in(metadata: Mapping[str, Any]) -> list[str]:
     """Return the texts of the sentences and facts that a score calls unsupported in its metadata."""
-    found = [item["text"] for item in _items(metadata, "sentences") if _is_unsupported(item)]
-    found += [item["text"] for item in _items(metadata, "missing")]
-    return [text for text in found if isinstance(text, str) and text]
+    items = list(filter(_is_unsupported, _items(metadata, "sentences")))
+    items += _items(metadata, "missing")
+    # Metadata may come from a file, in which a text may be anything.
+    return list(filter(None, (text_or_empty(item["text"]) for item in items)))
 
 
 def _items(metadata: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    given = metadata.get(key)
-    if not isinstance(given, list):
-        return []
-    return [item for item in given if isinstance(item, Mapping) and "text" in item]
+    return [item for item in mappings_in(metadata.get(key)) if "text" in item]
 
 
 def _is_unsupported(item: Mapping[str, Any]) -> bool:

@@ -145,7 +145,9 @@ class LangsmithExporter(ScoreApiExporter):
     def _project_name(self) -> str:
         place = langsmith_place(self.provider)
         of_spans = "" if place is None else place.headers.get(_PROJECT_HEADER, "")
-        return self._project or of_spans or _variable("PROJECT") or _variable("SESSION") or "default"
+        # LangSmith's SDK reads these, and calls a project without a name "default".
+        names = (self._project, of_spans, _variable("PROJECT"), _variable("SESSION"))
+        return next(filter(None, names), "default")
 
 
 class LangsmithAutoExporter(LangsmithExporter):

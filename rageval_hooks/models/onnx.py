@@ -114,14 +114,15 @@ def _find(role: str, name: str, settings: ModelSettings, folder: str | None) -> 
     path = os.path.join(folder or "", *file.split("/"))
     if folder is not None and os.path.isfile(path):
         return path
-    found = None
     if not looks_like_path(name) and not os.path.isdir(name):
-        found = hub_file(name if "/" in name else f"sentence-transformers/{name}", file, settings.download)
-    if found is None:
-        where = f"{name} has no {file} on this machine"
-        advice = f"Download it where there is a network (hf download {name} {file})"
-        raise ModelUnavailableError(role, f'{where}, which backend="onnx" needs. {advice}, or leave backend="torch"')
-    return found
+        # A name without a publisher is one of sentence-transformers.
+        repository = name if "/" in name else f"sentence-transformers/{name}"
+        found = hub_file(repository, file, settings.download)
+        if found is not None:
+            return found
+    where = f"{name} has no {file} on this machine"
+    advice = f"Download it where there is a network (hf download {name} {file})"
+    raise ModelUnavailableError(role, f'{where}, which backend="onnx" needs. {advice}, or leave backend="torch"')
 
 
 def _replace(model: Module, graph: OnnxGraph, output: str, key: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from rageval_hooks.budgets import with_budget
@@ -229,7 +230,8 @@ def resolve_thresholds(metrics: Iterable[Metric], settings: Settings, *, own: bo
         ConfigurationError: a threshold is for a score that these metrics do not compute (or, if it is not theirs alone,
             that no metric computes); it is outside the score's range; or the score defines its own labels.
     """
-    known = {definition.name: definition for metric in metrics for definition in metric.scores}
+    definitions = chain.from_iterable(metric.scores for metric in metrics)
+    known = {definition.name: definition for definition in definitions}
     given = settings.thresholds
     # EVERY is the threshold of all scores without one, and no name of a score.
     named = {name: threshold for name, threshold in given.items() if name != EVERY}

@@ -87,6 +87,7 @@ class PhoenixServer:
             return
         targets = {str(body.get("trace_id") or body.get("span_id")) for body in bodies}
         missing = targets.intersection(_ID.findall(answer.text))
+        # A 404 without any of the ids is that of a server without this API.
         if answer.status == 404 and missing:
             raise TargetsMissingError(frozenset(missing))
         raise self._http.refusal(answer)

@@ -44,7 +44,9 @@ def look_for_other_span(run: Run, recording: Recording, find: Find) -> None:
         find: looks for a span of a run of the same framework.
     """
     root = recording.root
-    if root.framework is run.framework and (recording.other_span is None or run is root):
+    # Once found, the span of a root is looked for again only at the root's own end.
+    is_wanted = recording.other_span is None or run is root
+    if is_wanted and root.framework is run.framework:
         _look_for_root(recording, find)
     if run is not root and run.kind in _STEPS and shares_spans(recording):
         _look_for_step(run, recording, find)

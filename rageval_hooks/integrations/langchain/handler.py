@@ -219,6 +219,7 @@ class TurnHandler(BaseCallbackHandler):
         """Record a streamed piece of a model's text, in the protocol of ``stream_events(version="v3")``."""
         if isinstance(event, Mapping) and event.get("event") == "content-block-delta":
             delta = event.get("delta") or event.get("content") or {}
+            # Pieces of tool calls and of reasoning have no text.
             text = delta.get("text") if isinstance(delta, Mapping) else None
             if isinstance(text, str):
                 _recorder.token(key_of(run_id), text)

@@ -100,10 +100,12 @@ def _key_of(runnable: Runnable[Any, Any]) -> str | None:
     if len(required) == 1:
         return required[0]
     # Nothing must be there, for example in the state of a graph: {"question": …, "documents": …, "answer": …}.
+    if not required and len(keys) == 1:
+        return keys[0]
     if not required:
-        likely = keys if len(keys) == 1 else [name for name in _INPUT_KEYS if name in keys]
-        if likely:
-            return likely[0]
+        for name in _INPUT_KEYS:
+            if name in keys:
+                return name
     raise ConfigurationError(
         f"--app takes more than a question ({', '.join(required or keys)}): name a function of the question that "
         "calls it, or the key of the question with --input-key"

@@ -85,7 +85,8 @@ class Budget:
             return f"the price of {self._unpriced} is not known, so --max-cost cannot be kept: use --max-calls"
         # Requests in flight have no cost yet. They are assumed to cost as much as the others.
         usual = self._cost / self._calls if self._calls else 0.0
-        if self._cost + usual * (self._under_way + 1) > self.max_cost or self._cost >= self.max_cost:
+        expected = self._cost + usual * (self._under_way + 1)
+        if expected > self.max_cost or self._cost >= self.max_cost:
             return f"the budget of {self.max_cost:g} USD is used up"
         return None
 

@@ -38,8 +38,10 @@ def _questions(data: Mapping[str, Any], depth: int) -> Iterator[Mapping[str, Any
 
 def _nested_list(data: Mapping[str, Any], depth: int) -> str | None:
     """Return the name of a list of objects in which questions are found, at most so many levels below."""
+    if not depth:
+        return None
     names = (name for name, value in data.items() if _has_questions(value, depth))
-    return next(names, None) if depth else None
+    return next(names, None)
 
 
 def _has_questions(value: Any, depth: int) -> bool:

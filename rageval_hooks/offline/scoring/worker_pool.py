@@ -11,6 +11,7 @@ from asyncio.subprocess import PIPE, Process
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from rageval_hooks.errors import RagevalError
 from rageval_hooks.offline.records.record import Record
@@ -68,11 +69,20 @@ def worker_setup(pipeline: Pipeline, replaced: Iterable[str], details: Details) 
 
 def usual_workers(pipeline: Pipeline) -> int:
     """Return the number of workers if the user names none: one per core, and fewer if each loads models."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     settings = pipeline.settings.models
-    roles = pipeline.models.needed(role for metric in pipeline.metrics for role in metric.models)
+    roles = pipeline.models.needed(chain.from_iterable(metric.models for metric in pipeline.metrics))
     has_weights = any(getattr(settings, role) != LEXICAL for role in roles)
-    return min(cores, _MOST_WITH_MODELS) if has_weights else cores
+    if has_weights:
+        return min(_cores(), _MOST_WITH_MODELS)
+    return _cores()
+
+
+def _cores() -> int:
+    """Return the number of cores of this process: a container may have fewer than the machine."""
+    # macOS and Windows have no such function.
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 class WorkerPool:

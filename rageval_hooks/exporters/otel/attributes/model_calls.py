@@ -90,8 +90,7 @@ def _add_completion(attributes: Attributes, step: Step, policy: ContentPolicy) -
         return
     _, shown = policy.shows(step)
     text = text_beside(step.output, step.tool_calls)
-    ended_well = step.complete and step.error is None
-    reason = step.finish_reason or ("stop" if ended_well else "error")
+    reason = step.finish_reason or _usual_reason(step)
     # MLflow and Langfuse draw a conversation where the values have the form of OpenAI's API.
     attributes[semconv.OUTPUT_VALUE] = policy.quote(chat_response(text, step.tool_calls, reason), shown)
     attributes[semconv.OUTPUT_MIME_TYPE] = semconv.JSON if shown else semconv.TEXT
@@ -101,6 +100,12 @@ def _add_completion(attributes: Attributes, step: Step, policy: ContentPolicy) -
     _add_calls(attributes, semconv.LLM_OUTPUT_MESSAGE, 0, step.tool_calls, policy, policy.output_messages)
     if shown:
         add_output_message(attributes, text, step.tool_calls, reason)
+
+
+def _usual_reason(step: Step) -> str:
+    """Return the finish reason of a call whose provider does not say it."""
+    ended_well = step.complete and step.error is None
+    return "stop" if ended_well else "error"
 
 
 def _add_prompt(attributes: Attributes, step: Step, policy: ContentPolicy) -> None:

@@ -69,7 +69,11 @@ def _call(node: Any) -> Any:
     values = [_node_value(argument) for argument in node.args]
     if values and isinstance(values[0], list):
         return values[0]
-    named = {argument.arg: _node_value(argument.value) for argument in node.keywords if argument.arg is not None}
+    named = {}
+    for argument in node.keywords:
+        # `f(**options)` has no name.
+        if argument.arg is not None:
+            named[argument.arg] = _node_value(argument.value)
     return named or values
 
 

@@ -41,9 +41,11 @@ def _document(row: Mapping[str, Any], file: str, line: int, where: str) -> Found
         return BadPart(where=where, reason="its text is empty")
     # A line with an id is a chunk of a store, in which `run` will find it by this id.
     identifier = _first(row, _IDS)
+    name = _first(row, _NAMES)
     # Lines without a name and an id are told apart by their number.
-    unnamed = file if identifier is not None else f"{file}:{line}"
-    return Document(name=_first(row, _NAMES) or unnamed, text=text, id=identifier)
+    if name is None:
+        name = file if identifier is not None else f"{file}:{line}"
+    return Document(name=name, text=text, id=identifier)
 
 
 def _first(row: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
