@@ -1,4 +1,4 @@
-"""Which results a score API gets, on which span each belongs, and what is told with it."""
+"""The results for a score API: which ones, on which span each belongs, and their details."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ _FURTHER = "The system has found these passages too:"
 
 
 class Named(Protocol):
-    """A metric, as far as it is known here."""
+    """The part of a metric that a judged turn uses."""
 
     @property
     def name(self) -> str:

@@ -78,7 +78,7 @@ class RunSummary:
             self.unknown += 1
 
     def lines(self) -> Iterator[str]:
-        """Yield what the user is told, line by line."""
+        """Yield the summary for the user, line by line."""
         yield f"{self.records - self.errors} of {self.records} questions answered"
         # A rank that is unknown counts neither as found nor as missed.
         if known := self.found + self.missed:

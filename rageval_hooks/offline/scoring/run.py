@@ -1,4 +1,4 @@
-"""Scoring records: many turns at a time through the engine, each result in the journal as soon as it is there."""
+"""Scores records: many turns at a time through the engine, each result into the journal as soon as it is ready."""
 
 from __future__ import annotations
 

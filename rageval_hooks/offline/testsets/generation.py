@@ -65,7 +65,7 @@ class Generated:
         return not self.failures and not self.undone
 
     def lines(self) -> Iterator[str]:
-        """Yield what the user is told, line by line."""
+        """Yield the summary for the user, line by line."""
         count = sum(self.rejected.values())
         yield f"{counted(len(self.questions), 'question')}, {count} rejected{':' if count else ''}"
         kinds = Counter(question.style for question in self.questions)

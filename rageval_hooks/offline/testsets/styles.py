@@ -1,4 +1,4 @@
-"""Styles of questions: what the judge is told to write."""
+"""Styles of questions, as the judge is asked to write them."""
 
 from __future__ import annotations
 
