@@ -26,6 +26,8 @@ __all__ = ["JsonlExporter"]
 
 _logger = logging.getLogger(__name__)
 
+_END_BYTES = 4 * 2**20
+
 
 class JsonlExporter(Exporter):
     """Appends evaluations to a JSON Lines file; each line is complete once :meth:`export` returns.
@@ -81,12 +83,14 @@ class JsonlExporter(Exporter):
         return not lost
 
     def stores(self, evaluation: Evaluation) -> bool:
-        """Return True if the file has a line about the turn's trace."""
+        """Return True if the end of the file has a line about the turn's trace."""
         span = evaluation.turn.span
         if span is None:
             return False
-        with open(self.path, encoding="utf-8") as file:
-            return any(span.trace_id in line for line in file)
+        with open(self.path, "rb") as file:
+            # The file may have gigabytes; what was just written is near its end.
+            file.seek(max(0, os.path.getsize(self.path) - _END_BYTES))
+            return span.trace_id.encode() in file.read()
 
     def _open(self) -> FileIO:
         return open(self.path, "a+b", buffering=0, opener=open_private)

@@ -148,6 +148,14 @@ def test_settings_that_contradict_each_other(settings: dict[str, str], message: 
     assert "hunter22" not in json.dumps(found)
 
 
+def test_a_contradiction_is_reported_once() -> None:
+    """Although it stops several checks."""
+    found = doctor(status=1, metrics="trace")
+
+    assert sum(len(problems(findings)) for findings in found.values()) == 1
+    assert messages(found["models"]) == "note: not checked, because of the problem above"
+
+
 def test_an_unknown_variable_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAGEVAL_SAMPEL_RATE", "0.1")
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from rageval_hooks.cli.operations.doctor.base import REGISTRY, Check, Finding, Status, problem
+from rageval_hooks.cli.operations.doctor.base import REGISTRY, Check, Finding, Status, note, problem
 from rageval_hooks.cli.operations.doctor.setup import Options, Setup
 from rageval_hooks.errors import ConfigurationError, RagevalError
 from rageval_hooks.runtime.jsonable import Data
@@ -45,10 +45,13 @@ def examine(options: Options) -> Report:
             mistakes = tuple(problem(line, "correct the setting or its variable") for line in str(error).split("; "))
             return Report(sections=(Section(check="settings", findings=mistakes),))
         checks = [kind() for kind in sorted(REGISTRY.builtin().values(), key=lambda kind: kind.order)]
-        return Report(sections=tuple(_examine(check, setup) for check in checks))
+        sections: list[Section] = []
+        for check in checks:
+            sections.append(_examine(check, setup, sections))
+        return Report(sections=tuple(sections))
 
 
-def _examine(check: Check, setup: Setup) -> Section:
+def _examine(check: Check, setup: Setup, before: Iterable[Section]) -> Section:
     found: list[Finding] = []
     limit = check.seconds(setup)
     try:
@@ -57,7 +60,10 @@ def _examine(check: Check, setup: Setup) -> Section:
         advice = "a server that is named above or in the settings hangs: check it, or give a longer --timeout"
         found.append(problem(f"not finished after {limit:g} seconds", advice))
     except RagevalError as error:
-        found.append(problem(str(error), "correct what the message names"))
+        # Settings that contradict each other stop several checks; one of them has said so.
+        known = {finding.message for section in before for finding in section.findings}
+        again = note("not checked, because of the problem above")
+        found.append(again if str(error) in known else problem(str(error), "correct what the message names"))
     except Exception as error:
         found.append(problem(f"the check failed: {type(error).__name__}: {error}", "please report this"))
     return Section(check=check.name, findings=tuple(found))

@@ -27,9 +27,9 @@ class RecordedLog(logging.Handler):
         self._lines.append(self._redact(record.getMessage().removeprefix(_PREFIX)))
 
     @property
-    def last(self) -> str:
-        """The last line; empty without one."""
-        return self._lines[-1] if self._lines else ""
+    def reason(self) -> str:
+        """The first line, which is nearest to the cause; empty without one."""
+        return self._lines[0] if self._lines else ""
 
 
 @contextmanager

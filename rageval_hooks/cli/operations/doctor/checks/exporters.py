@@ -85,7 +85,7 @@ def _send(name: str, exporter: Exporter, evaluation: Evaluation, seconds: float,
     except TimeoutError:
         finished, found = False, None
     except Exception as error:
-        return problem(f"{name}: {log.last or f'{type(error).__name__}: {error}'}", _advice(name))
+        return problem(f"{name}: {log.reason or f'{type(error).__name__}: {error}'}", _advice(name))
     finally:
         _end(exporter)
     return _outcome(name, exporter, finished, found, log)
@@ -101,7 +101,7 @@ def _outcome(name: str, exporter: Exporter, finished: bool, found: bool | None, 
     undelivered = _undelivered(exporter)
     if undelivered or not finished:
         # The log has the server's words; the counters have only numbers.
-        reason = log.last or undelivered or "no answer in time"
+        reason = log.reason or undelivered or "no answer in time"
         return problem(f"{name}: the marked trace was not delivered{where}: {reason}", _advice(name))
     if found is False:
         advice = "the backend may take longer: look for 'rageval-hooks doctor' there, or give a longer --timeout"
