@@ -41,6 +41,7 @@ class ExitDrain:
     which shuts that provider down, so it is registered after the provider was created; see :meth:`run_before`.
 
     Children of ``multiprocessing`` end without exit handlers; there a finalizer of that package calls :meth:`run`.
+    Worker processes of Celery end without those too; there its signal ``worker_process_shutdown`` does.
     """
 
     def __init__(self) -> None:
@@ -94,6 +95,10 @@ class ExitDrain:
             from multiprocessing.util import Finalize
 
             Finalize(self, self.run, exitpriority=100)
+        # Celery's worker processes end without any of these.
+        celery = sys.modules.get("celery.signals")
+        if celery is not None:
+            celery.worker_process_shutdown.connect(_drain_celery_worker, weak=False, dispatch_uid="rageval-hooks")
 
     def run(self) -> bool:
         """Run all steps within the timeout. Returns False if one of them could not finish."""
@@ -120,6 +125,10 @@ class ExitDrain:
                 done = False
                 _logger.warning("rageval-hooks: a step of the shutdown at exit failed [RAGEVAL-608]", exc_info=True)
         return done
+
+
+def _drain_celery_worker(**_: object) -> None:
+    EXIT_DRAIN.run()
 
 
 def is_exiting() -> bool:

@@ -33,6 +33,7 @@ class Recorder(RunTable):
         max_open: open roots; beyond that number the oldest is abandoned.
         max_age: seconds after which a root that has not ended is abandoned.
         clock: nanoseconds since the epoch.
+        age_clock: nanoseconds, by a clock that never jumps.
 
     Attributes:
         guards: the guards of the process. While there is one, the runs of sampled-out turns are recorded too: they are
@@ -46,8 +47,9 @@ class Recorder(RunTable):
         max_open: int = 10_000,
         max_age: float = 3600.0,
         clock: Callable[[], int] = time.time_ns,
+        age_clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        super().__init__(max_open=max_open, max_age=max_age, clock=clock)
+        super().__init__(max_open=max_open, max_age=max_age, clock=clock, age_clock=age_clock)
         self.max_runs = max_runs
         self.guards: WeakSet[object] = WeakSet()
         self.frameworks: list[Framework] = []
@@ -190,7 +192,8 @@ class Recorder(RunTable):
 
     def _start_root(self, owner: Pipeline, run: Run, selection: TurnContext) -> Run | None:
         recording = Recording(run, owner, selection)
-        self._give_up_the_oldest(run.started_at)
+        recording.opened_at = self.age_clock()
+        self._give_up_the_oldest(recording.opened_at)
         self._open[run.id] = recording
         recorded = run if selection.selected or self.guards else None
         self._table[run.id] = (recording, recorded)

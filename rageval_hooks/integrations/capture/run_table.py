@@ -34,6 +34,7 @@ class RunTable:
         max_open: open roots; beyond that number the oldest is abandoned.
         max_age: seconds after which a root that has not ended is abandoned.
         clock: nanoseconds since the epoch.
+        age_clock: nanoseconds, by a clock that never jumps: a clock that is set forward must not end open turns.
 
     Attributes:
         knows: returns True if the run with this id is in the table. It is the dictionary's own method, for speed.
@@ -41,7 +42,10 @@ class RunTable:
         given_up: number of abandoned roots.
     """
 
-    def __init__(self, *, max_open: int, max_age: float, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, *, max_open: int, max_age: float, clock: Callable[[], int], age_clock: Callable[[], int]
+    ) -> None:
+        self.age_clock = age_clock
         self.max_open = max_open
         self.max_age_ns = int(max_age * 1e9)
         self.clock = clock
@@ -183,9 +187,9 @@ class RunTable:
                 oldest = next(iter(self._open.values()))
             except (RuntimeError, StopIteration):  # another thread has changed the table
                 return
-            if len(self._open) < self.max_open and now - oldest.root.started_at <= self.max_age_ns:
+            if len(self._open) < self.max_open and now - oldest.opened_at <= self.max_age_ns:
                 return
-            age = (now - oldest.root.started_at) // 1_000_000_000
+            age = (now - oldest.opened_at) // 1_000_000_000
             self._give_up(oldest, f"{len(self._open)} open runs, {age} s old")
 
     def _give_up(self, recording: Recording, why: str) -> None:

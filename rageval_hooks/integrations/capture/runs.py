@@ -126,9 +126,21 @@ class Recording:
         other_context: the context of the first span that another tracer has made for a run below the root.
         closed: True once the recording is leaving the table.
         dropped: runs that were not recorded because there were too many.
+        opened_at: when it began, in nanoseconds of a clock that never jumps.
     """
 
-    __slots__ = ("closed", "dropped", "ids", "other_context", "other_span", "owner", "root", "runs", "selection")
+    __slots__ = (
+        "closed",
+        "dropped",
+        "ids",
+        "opened_at",
+        "other_context",
+        "other_span",
+        "owner",
+        "root",
+        "runs",
+        "selection",
+    )
 
     def __init__(self, root: Run, owner: Pipeline, selection: TurnContext) -> None:
         self.root = root
@@ -137,6 +149,7 @@ class Recording:
         self.runs: list[Run] = [root]
         self.ids: dict[Hashable, None] = {root.id: None}
         self.dropped = 0
+        self.opened_at = 0
         self.closed = False
         self.other_span: Span | None = None
         self.other_context: SpanContext | None = None
