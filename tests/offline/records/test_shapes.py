@@ -301,3 +301,31 @@ class TestOpenRagEval:
         assert found == [(run, f"answer {run}", "text") for run in (1, 2, 3)]
         scores = [{score.name: score.value for score in record.scores()} for record in records]
         assert scores == [{"hhem": value} for value in self.VALUES]
+
+
+@pytest.mark.parametrize(
+    "sources", [5, "5", "a.pdf | https://example.com/b", ["Report 2023.pdf", "notes.md#3"], [1, 2], True]
+)
+def test_sources_without_texts_are_no_passages(tmp_path: Path, sources: object) -> None:
+    """An answer is not compared with a number of sources, or with the name of a file."""
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps([{"question": "What?", "answer": "It is a pier.", "sources": sources}]))
+    [record] = read_records(path)
+    assert record.turn.passages == ()
+    assert record.turn.metadata["sources"] == sources
+
+
+def test_the_array_with_questions_and_answers_is_taken(tmp_path: Path) -> None:
+    """Next to one with questions only, and one of something else; answers by their ids may nest their sources."""
+    rows = [{"question": "How far?", "answer": "Far.", "contexts": ["It is far."]}]
+    parts = {"models": [{"name": "m"}] * 3, "retrieval": {"per_question": [{"question": "How far?"}] * 2}}
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({**parts, "generation": {"per_question": rows}}))
+    assert [record.turn.response for record in read_records(path)] == ["Far."]
+
+    by_id = {
+        f"q{number}": {"question": "How far?", "answer": "Far.", "trace": {"sources": [{"content": "It is far."}]}}
+        for number in (1, 2)
+    }
+    path.write_text(json.dumps(by_id))
+    assert [record.id for record in read_records(path)] == ["q1", "q2"]

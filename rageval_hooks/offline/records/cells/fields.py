@@ -158,7 +158,7 @@ def _reference_text(item: Any) -> Any:
 
 _YES, _NO = frozenset({"true", "1", "yes", "y"}), frozenset({"false", "0", "no", "n"})
 # SQuAD 2 names its column "is_impossible".
-_NEGATIVE_NAMES = ("unanswerable", "impossible")
+_NEGATIVE_NAMES = ("unanswerable", "impossible", "abstain")
 
 
 def answerable_in(value: Any, column: str) -> bool:

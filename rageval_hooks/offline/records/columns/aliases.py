@@ -55,7 +55,9 @@ ALIASES: dict[str, tuple[str, ...]] = {
     ),
     "rank": _names("rank target_rank ranks"),
     "document": ("document",),
-    "answerable": _names("answerable is_answerable unanswerable is_unanswerable is_impossible"),
+    "answerable": _names(
+        "answerable is_answerable unanswerable is_unanswerable is_impossible expected_abstain should_abstain"
+    ),
     "error": _names("error exception error_message"),
 }
 """Field of a record → the names of its column, the preferred one first.

@@ -8,6 +8,7 @@ from typing import Any
 
 from rageval_hooks.offline.records.cells import chat_text, first_key, is_present, unpacked
 from rageval_hooks.offline.records.columns.aliases import ALIASES, CONTAINERS, canonical, names_inside
+from rageval_hooks.offline.records.columns.passage_values import may_be_passages
 from rageval_hooks.offline.records.columns.plan import ColumnPlan, plan_columns
 from rageval_hooks.offline.records.mapping import ColumnMap
 from rageval_hooks.runtime.narrowing import text_or_empty
@@ -89,6 +90,8 @@ def _take(name: str, plan: ColumnPlan, row: Mapping[str, Any], found: Fields) ->
     # "answer" is the response, unless "prediction" is there; then it is the reference.
     taken = set(found.columns.values())
     candidates = [column for column in plan.direct[name] if column not in taken]
+    if name == "passages":
+        candidates = [column for column in candidates if may_be_passages(canonical(column), row[column])]
     present = [column for column in candidates if is_present(row[column])]
     is_taken = (
         _take_direct(name, present, row, found)

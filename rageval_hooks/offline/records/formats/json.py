@@ -124,18 +124,39 @@ def _from_indexed_columns(document: Mapping[str, Any]) -> list[Any]:
     return [dict(zip(document, row, strict=True)) for row in rows]
 
 
-def _wrapped_rows(document: Mapping[str, Any], depth: int = 1) -> list[Any]:
-    """Return the longest array of objects in a wrapper; one that is nearer to the outside comes first."""
+def _wrapped_rows(document: Mapping[str, Any]) -> list[Any]:
+    """Return the rows in a wrapper: of all arrays of objects the one whose objects have a question and an answer.
+
+    Of several such arrays the one that is nearest to the outside counts, then the longest.
+    """
+    # max() returns the first of equals.
+    _, rows = max(_arrays(document, 1), key=lambda found: _fitness(*found), default=(0, []))
+    return rows
+
+
+def _arrays(document: Mapping[str, Any], depth: int) -> Iterator[tuple[int, list[Any]]]:
+    """Yield the arrays of objects within an object, each with its depth."""
+    # The arrays of a row are its passages or messages.
+    if _is_row(document) or depth > _MOST_DEPTH:
+        return
     values = list(document.values())
-    arrays = [list(value) for value in map(items_or_empty, values) if _all_are(dict, value)]
-    if arrays and not _is_row(document):
-        return max(arrays, key=len)
-    if depth >= _MOST_DEPTH:
-        return []
+    for items in map(items_or_empty, values):
+        if _all_are(dict, items):
+            yield depth, list(items)
     for value in mappings_in(values):
-        if found := _from_split_frame(value) or _wrapped_rows(value, depth + 1):
-            return found
-    return []
+        if frame := _from_split_frame(value):
+            yield depth + 1, frame
+        elif (keyed := _keyed_rows(value)) and _is_row(keyed[0]):
+            yield depth + 1, keyed
+        else:
+            yield from _arrays(value, depth + 1)
+
+
+def _fitness(depth: int, rows: list[Any]) -> tuple[int, int, int]:
+    from rageval_hooks.offline.records.columns import has_column
+
+    fields = sum(has_column(name, rows[0]) for name in ("query", "response"))
+    return fields, -depth, len(rows)
 
 
 def _is_row(document: Mapping[str, Any]) -> bool:
