@@ -22,6 +22,7 @@ from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.testing import InMemoryExporter
 from rageval_hooks.turn import Usage
 from tests.budgets.fleet import spend
+from tests.disk import limited_file_size
 from tests.judges.server import JudgeServer, answer
 from tests.local import make_turn
 from tests.online.spool.test_spool import Graded
@@ -150,6 +151,18 @@ def test_a_file_that_cannot_be_used_stops_the_judge(tmp_path: Path) -> None:
         with pytest.raises(BudgetUnavailableError, match="cannot be used"):
             asyncio.run(judge.complete([("user", "?")], Grade))
     assert judge.budget.stats()["unavailable"] == 2
+
+
+def test_a_full_disk_stops_the_judge(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Said once and counted: the use could not be counted."""
+    judge = with_budget(FakeJudge([{"value": 1}]), {"calls_per_day": 5}, str(tmp_path / "budget.db"))
+    with limited_file_size(4096):
+        for _ in range(2):
+            with pytest.raises(BudgetUnavailableError, match="cannot be used"):
+                asyncio.run(judge.complete([("user", "?")], Grade))
+
+    assert judge.budget.stats()["unavailable"] == 2
+    assert sum("the judge is not asked" in message for message in caplog.messages) == 1
 
 
 def test_periods_and_a_clock_that_jumps(tmp_path: Path) -> None:

@@ -22,6 +22,9 @@ _BUSY_PAUSE = 0.02
 _LOG_BYTES = 4 * 1024 * 1024
 """Size to which SQLite shrinks the write-ahead log, the file ``…-wal``."""
 
+_ID_BITS = 24
+"""Ids of jobs begin at a random multiple of 2 ** 24: those of a file that was deleted are not found in the next one."""
+
 # The texts have their own table: a search for jobs that are due then reads small rows only.
 _SCHEMA = """
 BEGIN IMMEDIATE;
@@ -45,6 +48,8 @@ CREATE TABLE IF NOT EXISTS results (
     delivered INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (id, part)
 ) WITHOUT ROWID;
+INSERT INTO sqlite_sequence (name, seq)
+    SELECT 'jobs', (abs(random()) % 2147483648) << 24 WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence);
 PRAGMA user_version = 2;
 COMMIT;
 """
@@ -290,9 +295,12 @@ class SpoolFile:
         self._renewed = now
 
     def keep(self, job_id: int, part: str, result: str) -> bool:
-        """Store a result. Returns False if another process has taken the job over; the result must not be used then."""
+        """Store a result. Returns False if another process has taken the job over; the result must not be used then.
+
+        The result of a job whose file was deleted meanwhile is not stored, and may be used: no other process has it.
+        """
         if not self._is_mine(job_id):
-            return False
+            return self._is_of_another_file(job_id)
         statement = "INSERT OR IGNORE INTO results (id, part, result) VALUES (?, ?, ?)"
         return bool(self._run(statement, (job_id, part, result)).rowcount)
 
@@ -329,6 +337,10 @@ class SpoolFile:
     def _is_mine(self, job_id: int) -> bool:
         found = self._run("SELECT 1 FROM jobs WHERE id = ? AND owner = ?", (job_id, self.process))
         return found.fetchone() is not None
+
+    def _is_of_another_file(self, job_id: int) -> bool:
+        (latest,) = self._run("SELECT seq FROM sqlite_sequence WHERE name = 'jobs'").fetchone()
+        return bool(latest >> _ID_BITS != job_id >> _ID_BITS)
 
     # -- figures
 

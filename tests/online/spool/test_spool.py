@@ -144,6 +144,35 @@ def test_scores_go_into_the_same_trace_after_a_restart(tmp_path: Path) -> None:
     assert score.parent.span_id == context.span_id
 
 
+def test_a_file_that_is_deleted_while_jobs_are_evaluated(tmp_path: Path) -> None:
+    """Their results are delivered, and do not mix with those of the jobs in the next file."""
+    gate = threading.Event()
+
+    async def wait(call: Any) -> dict[str, float]:
+        await asyncio.get_running_loop().run_in_executor(None, gate.wait, 60)
+        return {"value": float(str(call.messages[-1].content).split()[1]) / 10}
+
+    exporter = InMemoryExporter()
+    pipeline = make_pipeline(tmp_path / "spool.db", wait, exporter)
+    first, *others = turns(4)
+    pipeline.submit(first)
+    while pipeline.stats()["spool"]["evaluating"] == 0:
+        pipeline.flush(0.05)
+    for file in tmp_path.iterdir():
+        file.unlink()
+    for turn in others:
+        pipeline.submit(turn)
+    pipeline.flush(0.5)
+    gate.set()
+    assert pipeline.flush(60)
+    stats = pipeline.stats()["spool"]
+    pipeline.shutdown(10)
+
+    scores = {evaluation.turn.query: evaluation["graded"] for evaluation in late(exporter)}
+    assert scores == {f"question {n}": n / 10 for n in range(4)}
+    assert stats["lost_leases"] == 0
+
+
 def test_processes_with_different_leases(tmp_path: Path) -> None:
     """A process takes no job over that another one holds for longer than its own leases last."""
     gate = threading.Event()
