@@ -53,6 +53,7 @@ DERIVED: dict[str, ScoreDefinition] = {
             name=DECLINED,
             description="of the questions marked as unanswerable: 1 if the system declined; 0 if it answered or failed",
             binary=True,
+            headline=1,
         ),
         ScoreDefinition(
             name="rank",

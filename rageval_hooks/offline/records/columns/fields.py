@@ -87,11 +87,7 @@ def _note_unused(row: Mapping[str, Any], found: Fields) -> None:
 
 
 def _take(name: str, plan: ColumnPlan, row: Mapping[str, Any], found: Fields) -> None:
-    # "answer" is the response, unless "prediction" is there; then it is the reference.
-    taken = set(found.columns.values())
-    candidates = [column for column in plan.direct[name] if column not in taken]
-    if name == "passages":
-        candidates = [column for column in candidates if may_be_passages(canonical(column), row[column])]
+    candidates = _candidates(name, plan, row, found)
     present = [column for column in candidates if is_present(row[column])]
     is_taken = (
         _take_direct(name, present, row, found)
@@ -103,6 +99,16 @@ def _take(name: str, plan: ColumnPlan, row: Mapping[str, Any], found: Fields) ->
     # An empty column is still the field's column: a missing value is reported as such.
     for column in (*present, *candidates)[:1]:
         found.take(name, column, row[column])
+
+
+def _candidates(name: str, plan: ColumnPlan, row: Mapping[str, Any], found: Fields) -> list[str]:
+    """Return the columns with a field's name that no other field has taken."""
+    # "answer" is the response, unless "prediction" is there; then it is the reference.
+    taken = set(found.columns.values())
+    columns = [column for column in plan.direct[name] if column not in taken]
+    if name != "passages":
+        return columns
+    return [column for column in columns if may_be_passages(canonical(column), row[column])]
 
 
 def _take_direct(name: str, present: Sequence[str], row: Mapping[str, Any], found: Fields) -> bool:
