@@ -14,6 +14,8 @@ from typer.testing import CliRunner
 from rageval_hooks.cli import app
 from tests.cli.test_cli import run as run_command
 from tests.exporters.collector import http_collector
+from tests.exporters.recording import Reply as Answer
+from tests.exporters.recording import recording_server
 from tests.judges.server import JudgeServer, Reply, answer, error, hang_up, raw, silent
 
 SECRET = "sk-very-secret-key-1234"
@@ -185,6 +187,25 @@ def test_a_file_is_written_and_read(tmp_path: Path) -> None:
     assert "rageval_doctor" in path.read_text()
 
 
+@pytest.mark.parametrize(
+    ("post", "get", "status", "message"),
+    [
+        (200, 200, 1, "langfuse: the marked score was sent to Langfuse, but is not shown there"),
+        (200, 403, 0, "langfuse: sent to Langfuse; it cannot be asked for what it has"),
+        (401, 401, 1, "answers 401: set LANGFUSE_PUBLIC_KEY"),
+    ],
+    ids=["not shown", "may not read", "wrong key"],
+)
+def test_a_score_api_is_asked(monkeypatch: pytest.MonkeyPatch, post: int, get: int, status: int, message: str) -> None:
+    monkeypatch.setenv("LANGFUSE_PUBLIC_KEY", "public")
+    monkeypatch.setenv("LANGFUSE_SECRET_KEY", SECRET)
+    with recording_server(lambda request: Answer(status=post if request.method == "POST" else get)) as server:
+        monkeypatch.setenv("LANGFUSE_BASE_URL", server.url)
+        [finding] = doctor("--timeout", "1", status=status, exporters="langfuse")["exporters"]
+
+    assert message in finding["message"]
+
+
 def test_an_exporter_without_its_key_is_a_problem() -> None:
     [finding] = problems(doctor(status=1, exporters="console,langfuse")["exporters"])
 
@@ -194,7 +215,11 @@ def test_an_exporter_without_its_key_is_a_problem() -> None:
 def test_spans_are_sent_to_the_collector(tmp_path: Path) -> None:
     """In a separate process, as a user runs it: plain text in a pipe, and the span on the wire."""
     with http_collector() as collector:
-        settings = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "RAGEVAL_MODELS": "lexical"}
+        settings = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
+            "RAGEVAL_MODELS": "lexical",
+            "RAGEVAL_EXPORTERS": "otel",
+        }
         said = run_command("doctor", **settings).stdout
         names = [span.name for span in collector.spans]
 
