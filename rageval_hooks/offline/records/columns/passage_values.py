@@ -14,12 +14,14 @@ _OWN_NAME = "passages"
 
 # "5" and "0.7" are numbers of passages or scores.
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?")
-# "handbook.pdf", "docs/Annual Report 2023.docx#12", "https://example.com/page"
-_SOURCE = re.compile(
-    r"(?:https?://\S+|[^\n]{1,200}\.(?:pdf|md|txt|rst|docx?|pptx?|xlsx?|html?|csv|jsonl?|epub))(?:#\S*)?", re.IGNORECASE
+# Ends of file names: "handbook.pdf", "docs/Annual Report 2023.docx".
+_SUFFIXES = (
+    *(".pdf", ".md", ".txt", ".rst", ".doc", ".docx", ".ppt", ".pptx", ".xls", ".xlsx"),
+    *(".htm", ".html", ".csv", ".json", ".jsonl", ".epub"),
 )
+_LONGEST_NAME = 200
 # Between the sources of one cell: "a.pdf | b.pdf", "a.pdf; b.pdf".
-_BETWEEN = re.compile(r"\s*[|;,\n]\s*")
+_BETWEEN = re.compile(r"[|;,\n]")
 
 
 def may_be_passages(column: str, value: Any) -> bool:
@@ -45,5 +47,14 @@ def _may_be_passage(item: Any) -> bool:
 
 
 def _names_sources(text: str) -> bool:
-    parts = [part for part in _BETWEEN.split(text.strip()) if part]
-    return all(_SOURCE.fullmatch(part) or _NUMBER.fullmatch(part) for part in parts)
+    parts = list(filter(None, map(str.strip, _BETWEEN.split(text))))
+    return all(_NUMBER.fullmatch(part) or _is_address(part) or _is_file(part) for part in parts)
+
+
+def _is_address(part: str) -> bool:
+    return part.startswith(("http://", "https://")) and len(part.split()) == 1
+
+
+def _is_file(part: str) -> bool:
+    """Return True for a name of a file, also with a place in it: ``notes.md#3``."""
+    return len(part) <= _LONGEST_NAME and part.partition("#")[0].lower().endswith(_SUFFIXES)
