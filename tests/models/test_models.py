@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from rageval_hooks import models as models_module
 from rageval_hooks.errors import ModelNotReadyError
 from rageval_hooks.models import Models
 from rageval_hooks.settings import LEXICAL, ModelSettings
-from tests.interpreter import run_script
 from tests.local import LOCAL
 
 TURN = Turn(
@@ -161,56 +159,3 @@ def test_metrics_of_a_pipeline_without_entities_are_skipped(tiny_nlp: Path, tmp_
 
     assert skipped(evaluation) == {"cost", "entity_consistency", "factual_accuracy", "hallucination", "latency"}
     assert evaluation["concept_completeness"] == 0.5
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
-def test_models_and_scores_survive_a_fork(tiny_cross_encoder: Path, tiny_nlp: Path) -> None:
-    """A child goes on with what its parent had loaded, loads what it had begun to load, and finds every lock free."""
-    output = run_script(
-        """
-import json, os, sys, threading
-import rageval_hooks
-from rageval_hooks import Passage, Turn
-from rageval_hooks.metrics.support import index_cache
-from rageval_hooks.models import Models
-from rageval_hooks.models import _shared as shared
-from rageval_hooks.settings import ModelSettings
-
-settings = ModelSettings(cross_encoder=sys.argv[1], nlp=sys.argv[2])
-turn = Turn(
-    query="Who designed the new pier?",
-    response="Anna Berg designed the bridge.",
-    passages=(Passage(text="Anna Berg designed the new pier."),),
-)
-
-def scores():
-    evaluation = rageval_hooks.evaluate(turn, metrics=sys.argv[3:], models=settings)
-    return {score.name: score.value for score in evaluation.turn_scores()}
-
-before = scores()
-models = Models(settings)
-other = Models(ModelSettings(cross_encoder=sys.argv[1], nlp=sys.argv[2], load_timeout=60))
-other.load(["nlp"])
-holding, done = threading.Event(), threading.Event()
-
-def hold():
-    with models.nlp()._lock, models.cache._lock, index_cache._indexes._lock, shared._lock:
-        holding.set()
-        done.wait()
-
-threading.Thread(target=hold, daemon=True).start()
-assert holding.wait(30), "the locks are not held"
-child = os.fork()
-if child == 0:
-    ok = scores() == before and other.nlp(wait=True) is not models.nlp()
-    os._exit(0 if ok else 1)
-done.set()
-print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), scores() == before)
-""",
-        tiny_cross_encoder,
-        tiny_nlp,
-        *LOCAL,
-        TOKENIZERS_PARALLELISM="false",
-    )
-
-    assert output.split() == ["0", "True"]

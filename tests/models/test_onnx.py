@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -167,27 +164,3 @@ def test_a_folder_without_the_file_is_refused_at_construction(tiny_cross_encoder
     """It is named."""
     with pytest.raises(ConfigurationError, match=f"needs the file {ONNX_FILE}, which is not in {tiny_cross_encoder}"):
         Settings.build(models={"backend": "onnx", "cross_encoder": str(tiny_cross_encoder)})
-
-
-_FORK = """
-import os, sys
-from rageval_hooks.models.embedder import load_embedder
-from rageval_hooks.settings import ModelSettings
-
-embedder = load_embedder(ModelSettings(embedder=sys.argv[1], cross_encoder="lexical", nlp="lexical", backend="onnx"))
-before = embedder.embed("the pier").vector
-child = os.fork()
-found = "same" if (embedder.embed("the pier").vector == before).all() else "other"
-os.write(1, f" {found}".encode())  # in one piece: there are two who write
-if child:
-    sys.exit(os.waitpid(child, 0)[1])
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
-def test_a_forked_child_goes_on(encoder: Path) -> None:
-    """With the same numbers, and both processes end."""
-    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", _FORK, str(encoder)]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
-
-    assert (found.returncode, found.stdout.split()) == (0, ["same", "same"]), found.stderr

@@ -196,38 +196,6 @@ os.waitpid(pid, 0)
 
         assert sorted(questions(evaluations)) == sorted(["child"] + [f"question {number}" for number in range(20)])
 
-    def test_models_work_in_the_children(self, tmp_path: Path) -> None:
-        """Loaded and used before the fork; the libraries' own thread pools do not survive it, ours is created again."""
-        pytest.importorskip("sentence_transformers")
-        evaluations, _ = run(
-            """
-handle = rageval_hooks.instrument(metrics=["groundedness", "semantic_grounding"], drain_timeout=60)
-lcel().invoke("parent before")
-handle.flush(60)
-lcel().invoke("parent, models loaded")
-pid = os.fork()
-if pid == 0:
-    import faulthandler
-    faulthandler.dump_traceback_later(45, exit=True)
-    lcel().invoke("child")
-    sys.exit(0)
-_, status = os.waitpid(pid, 0)
-assert status == 0, status
-lcel().invoke("parent after")
-""",
-            tmp_path,
-            timeout=240,
-        )
-
-        scores = {
-            evaluation["turn"]["query"]: {result["name"]: result.get("value") for result in evaluation["results"]}
-            for evaluation in evaluations
-            if evaluation["results"]
-        }
-        assert set(scores) == {"parent before", "parent, models loaded", "child", "parent after"}
-        assert scores["child"] == scores["parent after"] == scores["parent before"]
-        assert scores["child"]["groundedness"] is not None
-
     def test_a_stream_across_a_fork(self, tmp_path: Path) -> None:
         """A turn that was under way in the parent is the parent's."""
         evaluations, _ = run(

@@ -137,7 +137,7 @@ def test_labels_neither_collide_nor_are_cut(tmp_path: Path, files: int) -> None:
     names = ["这是一个很长的文件名比较测试", *(f"baseline-2026-01-01-a-very-long-name-{end}-run" for end in "ab")][
         -files:
     ]
-    scores = ("a" * 80, "groundedness", "my_metric_with_a_long_name", *(f"score_{k}" for k in range(6)))
+    scores = ("a" * 80, "groundedness", "my_metric_with_a_long_name", *(f"score_{k}" for k in range(2)))
     paths = [
         write(
             tmp_path / f"{name}.jsonl",
