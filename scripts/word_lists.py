@@ -17,7 +17,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
-import rageval_hooks.text as package
+import rageval_hooks.text.word_lists as package
 from rageval_hooks.text.words import STOP_WORDS, fold, stem
 
 SIZES: Final = (10, 20, 35, 40, 50)

@@ -22,7 +22,7 @@ class UnsupportedFacts(LocalMetric):
     """How many distinct numbers, dates, codes and names of the response no passage of the prompt has.
 
     A number with another unit counts ("$5" for "5 euros"), and so do names in swapped roles ("A acquired B" for "B
-    acquired A") and a negation that was added or left out, where one sentence of the passages has nearly all words.
+    acquired A") and a negation that was added or removed, where one sentence of the passages has nearly all words.
 
     A separate count, never averaged into another score: one wrong number in a long answer is as wrong as in a short
     one. Facts that the question has are listed, but not counted.

@@ -37,7 +37,7 @@ class FactSupport:
 
     Attributes:
         missing: those that the question does not have either.
-        contradicted: names in swapped roles, and negations that were added or left out, next to the best evidence.
+        contradicted: names in swapped roles, and negations that were added or removed, next to the best evidence.
         in_question: those that the question has: the user brought them up, so the answer did not make them up.
     """
 

@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Literal, NamedTuple
 
-from rageval_hooks.text.common_words import is_common
 from rageval_hooks.text.dates import Date, find_ambiguous_dates, find_dates
 from rageval_hooks.text.language import language_of
 from rageval_hooks.text.limits import scan
 from rageval_hooks.text.numbers import find_numbers, is_ordinal
 from rageval_hooks.text.sentences import Span, sentence_spans
 from rageval_hooks.text.units import NO_UNIT, measure
+from rageval_hooks.text.word_lists.common_words import is_common
 from rageval_hooks.text.words import STOP_WORDS, Blocked, Word, blank_marks, fold, words
 
 __all__ = ["DECADE", "TITLES", "Fact", "code_key", "find_codes", "find_facts"]
@@ -226,13 +226,20 @@ def _is_opening(text: str, tokens: Sequence[Word], position: int) -> bool:
 def _is_opening_name(text: str, tokens: Sequence[Word], position: int) -> bool:
     """Return True if the first word of an English sentence is surely a name: it is in no list of words."""
     raw = text[tokens[position].start : tokens[position].end]
-    is_plain = raw.isascii() and raw.isalpha() and len(raw) >= _SHORTEST_OPENING_NAME
-    if not is_plain or raw.endswith(_WORD_ENDINGS) or is_common(tokens[position].key):
+    # Only plain words are in the lists.
+    if len(raw) < _SHORTEST_OPENING_NAME or not (raw.isascii() and raw.isalpha()):
+        return False
+    if raw.endswith(_WORD_ENDINGS) or is_common(tokens[position].key):
         return False
     # In another language, every word is in no list.
-    others = [token for token in tokens if text[token.start].islower()]
-    english = sum(is_common(token.key) or token.key in STOP_WORDS for token in others)
-    return len(others) >= _FEWEST_OTHERS and english >= _ENGLISH_SHARE * len(others)
+    others = [token.key for token in tokens if text[token.start].islower()]
+    if len(others) < _FEWEST_OTHERS:
+        return False
+    return sum(map(_is_english, others)) >= _ENGLISH_SHARE * len(others)
+
+
+def _is_english(key: str) -> bool:
+    return key in STOP_WORDS or is_common(key)
 
 
 def _name(text: str, run: Sequence[Word]) -> Iterator[Fact]:

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, fields
+from itertools import chain
 from typing import Final, Literal, NamedTuple
 
 from rageval_hooks.metrics.support.faithfulness.context import MOST_PLACES, Context
 from rageval_hooks.metrics.support.faithfulness.line import Token, tokens_of
 from rageval_hooks.metrics.support.faithfulness.negation import negated_span, negated_words, plain_words
 from rageval_hooks.metrics.support.faithfulness.roles import opposed, swapped_roles, unbound_names
-from rageval_hooks.text.opposites import NEGATIONS, opposites_of
 from rageval_hooks.text.sentences import Span
 from rageval_hooks.text.sequence import WordSequence
+from rageval_hooks.text.word_lists.opposites import NEGATIONS, opposites_of
 
 __all__ = ["Claim", "Differences", "differences"]
 
@@ -42,7 +43,7 @@ class Claim(NamedTuple):
     """What a sentence says and its evidence says otherwise.
 
     Attributes:
-        kind: names in swapped roles, or a negation that was added or left out.
+        kind: names in swapped roles, or a negation that was added or removed.
         start: where it starts in the response.
         end: where it ends.
     """
@@ -91,7 +92,7 @@ class Differences:
         """Return the sum over sentences."""
         found = list(parts)
         names = [field.name for field in fields(cls) if field.name != "claims"]
-        claims = tuple(claim for part in found for claim in part.claims)
+        claims = tuple(chain.from_iterable(part.claims for part in found))
         return cls(claims=claims, **{name: sum(getattr(part, name) for part in found) for name in names})
 
     def notes(self) -> tuple[str, ...]:
@@ -100,7 +101,7 @@ class Differences:
             "names from elsewhere in the passages": self.names,
             "numbers from elsewhere in the passages": self.numbers,
             "negated": self.negated + self.added,
-            "a negation is left out": self.dropped,
+            "a negation is missing": self.dropped,
             "says the opposite": self.opposites + self.opposed,
             "names in swapped roles": self.swapped,
         }
@@ -203,8 +204,11 @@ class _Evidence:
     def __init__(self, line: Sequence[Token], best: Sequence[int], context: Context) -> None:
         self._context = context
         self._own = {token.key for token in line}
-        near = [number for sentence in best for number in (sentence - 1, sentence, sentence + 1)]
-        self._near = {key for number in near for key in context.words_of(number)}
+        self._near: set[str] = set()
+        for sentence in best:
+            # A fact may be spread over neighbouring sentences.
+            for number in (sentence - 1, sentence, sentence + 1):
+                self._near.update(context.words_of(number))
         words = context.words_of(best[0])
         content = {token.key: token.weight for token in line if token.is_content}
         shared = {key: content[key] for key in content.keys() & set(words)}

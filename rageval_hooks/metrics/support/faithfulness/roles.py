@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from rageval_hooks.metrics.support.faithfulness.context import Context
 from rageval_hooks.metrics.support.faithfulness.line import Token, name_groups
-from rageval_hooks.text.opposites import opposites_of
+from rageval_hooks.text.word_lists.opposites import opposites_of
 from rageval_hooks.text.words import stem
 
 __all__ = ["opposed", "swapped_roles", "unbound_names"]
@@ -30,6 +30,8 @@ _OTHERWISE: Final = frozenset(
     "before".split()
 )
 
+_NOT_JOINING: Final = _LISTING | _OTHERWISE
+
 # "A met B" says the same as "B met A".
 _SYMMETRIC: Final = frozenset(
     stem(word)
@@ -37,7 +39,7 @@ _SYMMETRIC: Final = frozenset(
     "tie tied equal equals resemble resembled border borders neighbour neighbor partner partnered merge merged join "
     "joined date dated divorce divorced agree agreed collaborate collaborated work worked compete competed versus vs "
     "star starred include includes including call called name named know known "
-    # What follows is a statement of its own: "A said B left".
+    # A separate statement follows: "A said B left".
     "say said says add added reveal revealed think thought believe believed claim claimed state stated announce "
     "announced report reported write wrote".split()
 )
@@ -95,7 +97,8 @@ def opposed(line: Sequence[Token], context: Context) -> float:
         if others:
             neighbours = Neighbours.of(line, position, context)
             own = neighbours.share_near(token.key, context)
-            found += max(0.0, max(neighbours.share_near(other, context) for other in others) - own)
+            best = max(neighbours.share_near(other, context) for other in others)
+            found += max(0.0, best - own)
     return found
 
 
@@ -118,17 +121,24 @@ def swapped_roles(line: Sequence[Token], context: Context) -> Iterator[tuple[int
     """
     for one, other in _related(line):
         between = line[one[1] + 1 : other[0]]
-        if len(between) > _REACH or any(token.key in _LISTING | _OTHERWISE for token in between):
-            continue
-        # The first word is the verb; further ones belong to what it acts on.
-        verbs = [token.key for token in between if token.is_content and not token.is_number][:1]
+        verb = _joining_verb(between)
         names = (_keys(line, one), _keys(line, other))
-        if not names[0].isdisjoint(names[1]):
+        # "John Smith met Smith" has one name twice.
+        if verb is None or not names[0].isdisjoint(names[1]):
             continue
         is_passive = any(token.key == _BY for token in between)
-        for verb in verbs:
-            if verb not in _SYMMETRIC and _says_reverse(verb, names, is_passive, context):
-                yield line[one[0]].start, line[other[1]].end
+        if _says_reverse(verb, names, is_passive, context):
+            yield line[one[0]].start, line[other[1]].end
+
+
+def _joining_verb(between: Sequence[Token]) -> str | None:
+    """Return the verb between two names; None if it may not join them, or joins them the same in both orders."""
+    keys = [token.key for token in between]
+    if len(keys) > _REACH or not _NOT_JOINING.isdisjoint(keys):
+        return None
+    # The first word is the verb; further ones belong to what it acts on.
+    verb = next((token.key for token in between if token.is_content and not token.is_number), None)
+    return None if verb in _SYMMETRIC else verb
 
 
 def _keys(line: Sequence[Token], group: tuple[int, int]) -> frozenset[str]:

@@ -10,7 +10,7 @@ from rageval_hooks.errors import TurnError
 from rageval_hooks.offline.records.formats.base import FileFormat, SourceFile
 from rageval_hooks.offline.records.formats.jsonl import JsonLines
 from rageval_hooks.offline.records.rows import BadRow, Row
-from rageval_hooks.runtime.narrowing import items_or_empty, mappings_in
+from rageval_hooks.runtime.narrowing import items_or_empty, mapping_or_empty, mappings_in
 
 __all__ = ["JsonDocument", "rows_of_document"]
 
@@ -63,15 +63,22 @@ def _with_columns_of_runs(row: dict[str, Any]) -> dict[str, Any]:
     Any other row is returned unchanged.
     """
     runs = row.get("runs")
-    if not isinstance(runs, list) or not all(isinstance(run, Mapping) and "generated_answer" in run for run in runs):
+    if not isinstance(runs, list) or not all(map(_is_run, runs)):
         return row
     flat = {name: value for name, value in row.items() if name not in ("runs", "consistency")}
     for number, run in enumerate(runs, 1):
-        flat.update({f"run_{number}_{name}": value for name, value in run.items()})
-    consistency = row.get("consistency")
-    if isinstance(consistency, Mapping):
-        flat.update({f"consistency_{name}": value for name, value in consistency.items()})
+        flat.update(_with_prefix(f"run_{number}_", run))
+    flat.update(_with_prefix("consistency_", mapping_or_empty(row.get("consistency"))))
     return flat
+
+
+def _is_run(run: object) -> bool:
+    """Return True for one answer in a report of open-rag-eval."""
+    return "generated_answer" in mapping_or_empty(run)
+
+
+def _with_prefix(prefix: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {prefix + name: value for name, value in fields.items()}
 
 
 def rows_of_document(document: Any) -> list[Any]:

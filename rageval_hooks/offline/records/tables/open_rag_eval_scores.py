@@ -111,7 +111,10 @@ def of_each_run(row: Mapping[str, Any], runs: int) -> list[dict[str, float]]:
     found: list[dict[str, float]] = [{} for _ in range(runs)]
     for name, ours in REPEATED.items():
         values = mapping_or_empty(_parsed(row.get(f"{CONSISTENCY}{name}"))).get("values")
-        if not isinstance(values, list) or len(values) != runs or not all(map(is_number, values)):
+        if not isinstance(values, list) or len(values) != runs:
+            continue
+        # Anything but numbers is not a score.
+        if not all(map(is_number, values)):
             continue
         column = next(column for column, score in _NAMES.items() if score == ours)
         for cells, value in zip(found, values, strict=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-from rageval_hooks.text.common_words import read_list
+from rageval_hooks.text.word_lists.common_words import read_list
 from rageval_hooks.text.words import fold, stem
 
 __all__ = ["NEGATIONS", "opposites_of"]

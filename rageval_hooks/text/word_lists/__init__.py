@@ -1,0 +1,1 @@
+"""English word lists: common words that are not names, and words with opposite meanings."""
