@@ -158,15 +158,15 @@ def _one_for_all(
     given: float, definitions: Mapping[str, ScoreDefinition], models: ModelSettings
 ) -> dict[str, float | None]:
     """Return one threshold for every share; counts, such as unsupported_facts, keep their own."""
-    shares = [definition for definition in definitions.values() if definition.high == 1]
-    if len({definition.direction for definition in shares}) > 1:
-        names = ", ".join(definition.name for definition in shares)
+    shares = {name: definition.direction for name, definition in definitions.items() if definition.high == 1}
+    if len(set(shares.values())) > 1:
+        names = ", ".join(shares)
         raise ConfigurationError(f"of {names}, some are better high and some low: give thresholds by name")
     # A guard with one score, which is a count, can only mean that one.
     if not shares and len(definitions) == 1:
         return dict.fromkeys(definitions, given)
     thresholds = _measured_thresholds(definitions.values(), models)
-    thresholds.update(dict.fromkeys((definition.name for definition in shares), given))
+    thresholds.update(dict.fromkeys(shares, given))
     return thresholds
 
 

@@ -57,9 +57,11 @@ def presidio_patterns() -> PresidioPatterns | None:
         from presidio_analyzer import PatternRecognizer, predefined_recognizers
     except ImportError:
         return None
-    kinds = [kind for _, kind in inspect.getmembers(predefined_recognizers, inspect.isclass)]
-    made = [_made(kind) for kind in kinds if issubclass(kind, PatternRecognizer) and kind.__name__ not in _NOT_USED]
-    return PresidioPatterns([recognizer for recognizer in made if recognizer is not None])
+    recognizers: list[Any] = []
+    for _, kind in inspect.getmembers(predefined_recognizers, inspect.isclass):
+        if issubclass(kind, PatternRecognizer) and kind.__name__ not in _NOT_USED:
+            recognizers.append(_made(kind))
+    return PresidioPatterns([recognizer for recognizer in recognizers if recognizer is not None])
 
 
 def _made(kind: Any) -> Any:

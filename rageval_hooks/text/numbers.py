@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
+from itertools import chain
 from typing import Final, NamedTuple
 
 from rageval_hooks.text.limits import scan
@@ -235,9 +236,10 @@ def _literal_values(run: list[re.Match[str]]) -> Iterator[_Number]:
 
 
 def _literal_parts(literal: str) -> tuple[str, ...]:
+    # "12:30" has the numbers 12 and 30.
     if ":" in literal:
-        return tuple(reading for part in literal.split(":") for reading in number_readings(part))
-    return tuple(reading for readings in numbers_apart(literal) for reading in readings)
+        return tuple(chain.from_iterable(map(number_readings, literal.split(":"))))
+    return tuple(chain.from_iterable(numbers_apart(literal)))
 
 
 def numbers_apart(text: str) -> tuple[tuple[str, ...], ...]:

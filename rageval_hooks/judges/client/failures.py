@@ -160,7 +160,7 @@ def _from_status(
     facts: dict[str, Any] = {"status": status, "parameter": str(body.get("param") or ""), "text": said}
     headers = getattr(getattr(error, "response", None), "headers", None)
     wait = retry_after(mapping_or_empty(headers), clock)
-    tail = f": {redact(_message(body), prompt=prompt)}" if said else ""
+    tail = _quotation(body, said, redact, prompt)
     if status < 400:
         # Redirects are not followed: the other host would receive the key and the prompt.
         problem = _error(JudgeRejectedError, status, f"{where} redirects elsewhere: set base_url to the final URL")
@@ -187,6 +187,13 @@ def _from_status(
         what += f" at {where}"
     problem = _error(JudgeRejectedError, status, f"{what}{tail}")
     return CallFailure(problem, broken=status in _WHAT, **facts)
+
+
+def _quotation(body: Mapping[str, Any], said: str, redact: Redactor, prompt: str) -> str:
+    """Return the server's message as the end of ours, without words of the prompt; empty without a message."""
+    if not said:
+        return ""
+    return f": {redact(_message(body), prompt=prompt)}"
 
 
 def _error(kind: type[JudgeError], status: int, message: str) -> JudgeError:

@@ -10,6 +10,7 @@ from rageval_hooks.metrics.support.fact_support import FactSupport, fact_support
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.score import Result
 from rageval_hooks.text.facts import Fact
+from rageval_hooks.text.wording import listed
 
 __all__ = ["UnsupportedFacts"]
 
@@ -79,11 +80,13 @@ def _explain(support: FactSupport, stated: Iterable[Fact]) -> str:
         return f"no passage has: {_texts(support.missing)}"
     in_question = {fact.text for fact in support.in_question}
     # The same number may be stated in several sentences.
-    texts = [text for text in dict.fromkeys(fact.text for fact in stated) if text not in in_question]
+    stated_texts = dict.fromkeys(fact.text for fact in stated)
+    texts = [text for text in stated_texts if text not in in_question]
+    if not texts and in_question:
+        return "the response states no numbers, dates or names beyond the question's"
     if not texts:
-        return "the response states no numbers, dates or names" + (" beyond the question's" if in_question else "")
-    more = f" and {len(texts) - _MAX_STATED} more" if len(texts) > _MAX_STATED else ""
-    return f"the passages have: {', '.join(texts[:_MAX_STATED])}{more}"
+        return "the response states no numbers, dates or names"
+    return f"the passages have: {listed(texts, _MAX_STATED)}"
 
 
 def _texts(facts: Iterable[Fact]) -> str:

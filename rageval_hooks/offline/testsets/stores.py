@@ -123,6 +123,7 @@ def _chunk(key: str | None, item: Any, text: str) -> Chunk:
     name = str(document or "")
     # The item's id comes before one in its metadata, and that before the key in the store.
     found = first_present(fields, _ID_KEYS) or first_present(metadata, _METADATA_IDS) or key
+    # The hash of a text is the same in every run.
     identifier = chunk_id(name, text) if found is None else str(found)
     return Chunk(id=identifier, text=text, document=name or identifier)
 

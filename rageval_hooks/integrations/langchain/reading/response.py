@@ -81,7 +81,9 @@ def response_of(
     if status == "interrupted":
         # The state of a waiting graph may have the answer of an earlier turn.
         is_of_this_turn = any(carries(returned, text) for text in _written_texts(models))
-        return returned if is_of_this_turn else ""
+        if not is_of_this_turn:
+            return ""
+        return returned
     # A search tool that the application calls by itself returns passages. No model wrote anything.
     if root.kind == "tool" and not models:
         return ""

@@ -44,7 +44,9 @@ class Context:
             keys += [*passage.keys, ""]
             # The number that separates passages is never used by a sentence, so evidence ends with its passage.
             sentences += [offset + number for number in passage.sentences]
-            offset = (sentences[-1] if sentences else offset) + 2
+            if sentences:
+                offset = sentences[-1]
+            offset += 2
             sentences.append(offset - 1)
             if len(keys) > MAX_CONTEXT_WORDS:
                 break

@@ -69,15 +69,20 @@ def make_table(
         notes: sentences under it.
         is_detail: True for a table of single turns.
     """
-    # Names of files, questions and answers may hold line breaks and control characters, which would break the table.
-    cells = [[flat(column.cell(row)) for row in rows] for column in columns]
-    kept = [index for index, column in enumerate(columns) if not column.only_if_any or any(cells[index])]
+    kept: list[Column[Row]] = []
+    cells: list[list[str]] = []
+    for column in columns:
+        # Names of files, questions and answers may hold line breaks and control characters, which break a table.
+        texts = [flat(column.cell(row)) for row in rows]
+        if any(texts) or not column.only_if_any:
+            kept.append(column)
+            cells.append(texts)
     return Table(
         title=flat(title),
-        header=tuple(flat(columns[index].title) for index in kept),
-        rows=tuple(zip(*(cells[index] for index in kept), strict=True)),
+        header=tuple(flat(column.title) for column in kept),
+        rows=tuple(zip(*cells, strict=True)),
         notes=tuple(map(flat, notes)),
-        texts=frozenset(place for place, index in enumerate(kept) if columns[index].is_text),
+        texts=frozenset(place for place, column in enumerate(kept) if column.is_text),
         is_detail=is_detail,
     )
 
