@@ -60,9 +60,13 @@ def rank_of_target(
     """
     wanted = (target_text or "").split()
     # Neither a target without an id nor one without a text is any passage that lacks it.
-    by_id = first_relevant(passage.id == target_id for passage in passages) if target_id is not None else None
-    by_text = first_relevant(passage.text.split() == wanted for passage in passages) if wanted else None
-    return by_text if by_id is None else by_id
+    if target_id is not None:
+        by_id = first_relevant(passage.id == target_id for passage in passages)
+        if by_id is not None:
+            return by_id
+    if not wanted:
+        return None
+    return first_relevant(passage.text.split() == wanted for passage in passages)
 
 
 def hit_at(rank: int | None, k: int) -> bool:

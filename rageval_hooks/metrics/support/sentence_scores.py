@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 
 from rageval_hooks.runtime.jsonable import Data
@@ -92,10 +93,10 @@ def explain_sentences(sentences: Sequence[SentenceScore], threshold: float) -> s
 def _all_supported(sentences: Sequence[SentenceScore], threshold: float) -> str:
     count = len(sentences)
     line = f"all {count} sentences reach {threshold:.2f}" if count > 1 else f"reaches {threshold:.2f}"
-    missing = dict.fromkeys(word for sentence in sentences for word in sentence.missing)
+    missing = dict.fromkeys(chain.from_iterable(sentence.missing for sentence in sentences))
     if missing:
         line += f"; words that no passage has: {', '.join(list(missing)[:_MAX_WORDS])}"
-    notes = dict.fromkeys(note for sentence in sentences for note in sentence.notes)
+    notes = dict.fromkeys(chain.from_iterable(sentence.notes for sentence in sentences))
     return "; ".join([line, *notes])
 
 

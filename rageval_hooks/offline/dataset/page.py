@@ -35,9 +35,11 @@ def _badness(evaluation: Evaluation) -> tuple[float, float]:
     """Return how bad an answer is: the share of labels that fail, then its summarizing score."""
     labels = [score.label for score in evaluation.turn_scores() if score.label in ("pass", "fail")]
     failed = labels.count("fail") / len(labels) if labels else 0.0
-    summaries = (score for name in _SUMMARIES if (score := evaluation.score(name)) is not None)
-    summary = next(summaries, None)
-    return failed, -summary.value if summary is not None else 0.0
+    summary = next(filter(None, map(evaluation.score, _SUMMARIES)), None)
+    if summary is None:
+        return failed, 0.0
+    # The lowest value is the worst.
+    return failed, -summary.value
 
 
 def _means(evaluations: Sequence[Evaluation]) -> str:

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from hashlib import blake2b
+from itertools import chain
 
 from rageval_hooks.offline.testsets.chunks import Chunk
 from rageval_hooks.text.sentences import sentence_spans
@@ -35,7 +36,7 @@ class ChunkIndex:
         self._chunks = list(chunks)
         self._positions = {chunk.id: position for position, chunk in enumerate(self._chunks)}
         counted = [_words(chunk.text) for chunk in self._chunks]
-        self._frequencies = Counter(word for words in counted for word in words)
+        self._frequencies = Counter(chain.from_iterable(counted))
         self._vectors = [self._vector(words) for words in counted]
         self._chunks_with: defaultdict[str, list[int]] = defaultdict(list)
         for position, vector in enumerate(self._vectors):
