@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +13,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, SpanFlags, Status
 from tests.exporters.collector import Collector, grpc_collector, http_collector
 from tests.judges.server import JudgeServer, answer
 from tests.online.test_judge_stage import LABELS
+from tests.warm import run_warm_script
 
 APPLICATION = """
 import rageval_hooks
@@ -66,24 +65,21 @@ def received(request: pytest.FixtureRequest) -> Received:
     with collecting as collector, JudgeServer() as judge:
         judge.otherwise(answer(LABELS))
         started = time.time_ns()
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", APPLICATION],
-            capture_output=True,
-            text=True,
-            timeout=240,
-            env={
-                **clean,
-                "OPENAI_API_KEY": "sk-test",
-                "OPENAI_BASE_URL": judge.url,
-                "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
-                "OTEL_EXPORTER_OTLP_PROTOCOL": request.param,
-                "OTEL_EXPORTER_OTLP_INSECURE": "true",
-                "OTEL_SERVICE_NAME": "harbour",
-                "RAGEVAL_EXPORTERS": "otel",
-                "RAGEVAL_THRESHOLDS": "groundedness=0.5",
-            },
-        )
-    assert done.returncode == 0, done.stderr
+        variables = {
+            **clean,
+            "OPENAI_API_KEY": "sk-test",
+            "OPENAI_BASE_URL": judge.url,
+            "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
+            "OTEL_EXPORTER_OTLP_PROTOCOL": request.param,
+            "OTEL_EXPORTER_OTLP_INSECURE": "true",
+            "OTEL_SERVICE_NAME": "harbour",
+            "RAGEVAL_EXPORTERS": "otel",
+            "RAGEVAL_THRESHOLDS": "groundedness=0.5",
+            # A busy machine is given time.
+            "RAGEVAL_INLINE_BUDGET_MS": "20000",
+            "RAGEVAL_DRAIN_TIMEOUT": "60",
+        }
+        done = run_warm_script(APPLICATION, environment=variables)
     assert done.stderr == ""
     return Received(collector, started, time.time_ns())
 

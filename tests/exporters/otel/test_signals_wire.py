@@ -53,6 +53,7 @@ def collector(request: pytest.FixtureRequest) -> Collector:
             "RAGEVAL_EXPORTERS": "otel",
             "RAGEVAL_THRESHOLDS": "groundedness=0.5",
             "RAGEVAL_INLINE_BUDGET_MS": "20000",
+            "RAGEVAL_DRAIN_TIMEOUT": "60",
         }
         run_warm_script(APPLICATION, environment=variables)
     return collector
