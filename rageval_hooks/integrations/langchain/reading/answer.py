@@ -1,18 +1,18 @@
 """Finding the answer in the output of the root.
 
 Chains return texts, messages, mappings and states of any shape. The rules go from the strongest evidence to the
-weakest: a known key, text that a model of the turn wrote, the end of a conversation, the only new text.
+weakest: a key that names an answer, text that a model of the turn wrote, the end of a conversation, the only new text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import product
+from itertools import islice, product
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage
 
-from rageval_hooks.integrations.capture.authorship import carries
+from rageval_hooks.integrations.capture.authorship import carries, writer_of
 from rageval_hooks.integrations.capture.values import is_a, or_else
 from rageval_hooks.integrations.langchain.payloads import (
     as_json,
@@ -21,13 +21,21 @@ from rageval_hooks.integrations.langchain.payloads import (
     is_content,
     is_structured_answer,
 )
+from rageval_hooks.integrations.langchain.reading.keys import (
+    answer_keys_in,
+    is_answer_object_key,
+    is_beside_answer,
+)
 from rageval_hooks.integrations.langchain.reading.question import MESSAGE_KEYS, query_of, strings_in
 from rageval_hooks.integrations.langchain.reading.replies import new_reply
 
 __all__ = ["answer_of", "is_interrupted", "is_stream_event"]
 
-_ANSWER_KEYS = ("answer", "output", "result", "response", "output_text", "text", "generation", "content")
-"""Keys of the usual outputs, for example {"answer": "…", "context": […]} of a retrieval chain, or {"output": "…"}."""
+_DEPTH = 3
+"""Mappings within mappings that are searched: {"status": "success", "data": {"answer": "…"}}."""
+
+_MOST_FIELDS = 100
+"""A mapping with more fields is data and not an envelope."""
 
 _EVENT_KEYS = ("type", "event")
 """Keys that say which event of a stream an output is, for example {"type": "done", "seconds": 2}."""
@@ -69,7 +77,7 @@ def _answer_in_mapping(fields: Mapping[Any, Any], given: Any, written: Sequence[
 
     text = _under_answer_key(fields, given, _is_certain_answer)
     if text is not None:
-        return text
+        return _newer_reply(text, fields, given, written) or text
     text = _answer_under_other_key(fields, given, written, streamed)
     if text:
         return text
@@ -79,9 +87,24 @@ def _answer_in_mapping(fields: Mapping[Any, Any], given: Any, written: Sequence[
     return verdict or ""
 
 
+def _newer_reply(text: str, fields: Mapping[Any, Any], given: Any, written: Sequence[str]) -> str:
+    """Return the reply in the conversation if the text under an answer key is of an earlier turn; else nothing.
+
+    A graph with a checkpointer still has the answer of the turn before, if it now took a branch that only replies.
+    """
+    if not written or writer_of(text, written, str) is not None:
+        return ""
+    return _first_matching(list(_replies(fields, given, written).values()), written[:1], carries)
+
+
+def _replies(fields: Mapping[Any, Any], given: Any, written: Sequence[str]) -> dict[str, str]:
+    """Return the reply in each conversation of a mapping by its key."""
+    return {key: new_reply(fields.get(key), _field(given, key), given, written) for key in MESSAGE_KEYS}
+
+
 def _under_answer_key(fields: Mapping[Any, Any], given: Any, is_answer: Callable[[str, Any], bool]) -> str | None:
-    """Return the answer under a key that is usual for answers, unless it passed through; None without such a key."""
-    for key in _ANSWER_KEYS:
+    """Return the answer under a key that names an answer, unless it passed through; None without such a key."""
+    for key in answer_keys_in(fields):
         item = fields.get(key)
         if not is_answer(key, item):
             continue
@@ -96,7 +119,7 @@ def _is_certain_answer(key: str, item: Any) -> bool:
     """Return True if the value under an answer key is certainly an answer. An object may be a verdict about one."""
     if is_a(item, (str, BaseMessage)) or is_content(item):
         return True
-    return key == "answer" and bool(is_structured_answer(item))
+    return is_answer_object_key(key) and bool(is_structured_answer(item))
 
 
 def _is_object(_key: str, item: Any) -> bool:
@@ -143,18 +166,21 @@ def _answer_under_other_key(
     fields: Mapping[Any, Any], given: Any, written: Sequence[str], streamed: Sequence[str]
 ) -> str:
     """Find the answer in a mapping that has it under no known key: in a conversation, or next to one."""
-    replies = {key: new_reply(fields.get(key), _field(given, key), given, written) for key in MESSAGE_KEYS}
+    replies = _replies(fields, given, written)
     strings = _new_strings(fields, given)
 
     # Text that a model of this turn wrote is the strongest evidence.
     if text := _first_matching(list(replies.values()), written, carries):
         return text
 
-    # A later step may have copied the model's text, with or without words around it.
-    if text := _first_matching(strings, written, _is_same_text):
-        return text
-    if text := _first_matching(strings, written, carries):
-        return text
+    # A later step may have copied the model's text, with or without words around it. A title, a critique or follow-up
+    # questions, which a model may have written after the answer, come last.
+    likely = [text for key, text in strings if not is_beside_answer(key)]
+    beside = [text for key, text in strings if is_beside_answer(key)]
+    for texts in (likely, _answers_within(fields), beside):
+        text = _first_matching(texts, written, _is_same_text) or _first_matching(texts, written, carries)
+        if text:
+            return text
 
     # An agent's conversation: the last new message is the reply.
     if replies["messages"]:
@@ -162,8 +188,10 @@ def _answer_under_other_key(
 
     # A single new string is the answer, unless it closes a stream ("done").
     streamed = streamed if is_stream_event(fields, given) else ()
-    if len(strings) == 1 and not _closes_stream(strings[0], streamed):
-        return strings[0]
+    if len(strings) == 1:
+        [(_, text)] = strings
+        if not _closes_stream(text, streamed):
+            return text
 
     # A history may end with a fixed reply. If a model wrote something, that is the better answer.
     if written:
@@ -171,11 +199,33 @@ def _answer_under_other_key(
     return next(filter(None, replies.values()), "")
 
 
-def _new_strings(fields: Mapping[Any, Any], given: Any) -> list[str]:
-    """Return the texts of a mapping that were not in the input already."""
+def _new_strings(fields: Mapping[Any, Any], given: Any) -> list[tuple[Any, str]]:
+    """Return the keys and texts of a mapping that were not in the input already."""
     passed_through = {"", query_of(given), *strings_in(fields_by_name(given))}
-    texts = [str(answer_of(item)) for item in fields.values() if _may_be_answer(item)]
-    return [text for text in texts if text not in passed_through]
+    texts = [(key, str(answer_of(item))) for key, item in fields.items() if _may_be_answer(item)]
+    return [(key, text) for key, text in texts if text not in passed_through]
+
+
+def _answers_within(fields: Mapping[Any, Any], depth: int = _DEPTH) -> list[str]:
+    """Return the texts under keys that name an answer, in mappings and objects within a mapping."""
+    if not depth:
+        return []
+    found: list[str] = []
+    for item in islice(fields.values(), _MOST_FIELDS):
+        inner = _fields_of_wrapper(item)
+        text = _under_answer_key(inner, None, _is_certain_answer)
+        if text:
+            found.append(text)
+        found += _answers_within(inner, depth - 1)
+    return found
+
+
+@or_else({})
+def _fields_of_wrapper(item: Any) -> Mapping[Any, Any]:
+    """Return the fields of a mapping or of a pydantic object that may wrap the answer, for example of "data"."""
+    if isinstance(item, Mapping):
+        return item
+    return dict(item) if is_structured_answer(item) else {}
 
 
 def _may_be_answer(item: Any) -> bool:

@@ -10,6 +10,7 @@ from langchain_core.prompt_values import PromptValue
 
 from rageval_hooks.integrations.capture.values import is_a, or_else
 from rageval_hooks.integrations.langchain.payloads import content_text, fields_by_name
+from rageval_hooks.integrations.langchain.reading.keys import question_keys_in
 
 __all__ = ["MESSAGE_KEYS", "as_messages", "last_human_text", "query_of", "strings_in"]
 
@@ -72,14 +73,20 @@ def _query_under_other_key(fields: Mapping[Any, Any]) -> str:
         if text and _is_to_be_answered(key, conversations[key]):
             return text
 
-    # For example {"topic": "When was the pier opened?", "chat_history": [question, answer]}. Nothing says which of
-    # several strings is the question.
+    # For example {"topic": "When was the pier opened?", "chat_history": [question, answer]}.
     strings = list(filter(None, strings_in(fields)))
     if len(strings) == 1:
         return strings[0]
     if strings:
-        return ""
+        return _named_question(fields)
     return next(filter(None, texts.values()), "")
+
+
+def _named_question(fields: Mapping[Any, Any]) -> str:
+    """Return the one of several strings whose key says that it is the question; empty if no key or several say so."""
+    named = {str(key): item for key, item in fields.items() if item and is_a(item, str)}
+    keys = question_keys_in(named)
+    return named[keys[0]] if len(keys) == 1 else ""
 
 
 def _is_to_be_answered(key: str, messages: Sequence[Any]) -> bool:

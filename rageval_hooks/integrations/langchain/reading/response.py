@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from langchain_core.messages import BaseMessage
@@ -16,6 +17,10 @@ from rageval_hooks.integrations.langchain.reading.model_calls import generated_t
 from rageval_hooks.turn import TurnStatus
 
 __all__ = ["answering_call", "response_of", "returned_answer"]
+
+# What a reasoning model writes before its answer, for example "<think>Which pier?</think>". Some chat templates leave
+# the opening tag in the prompt.
+_THOUGHTS = re.compile(r".*</(?:think|thinking|reasoning)>\s*", re.DOTALL | re.IGNORECASE)
 
 
 def returned_answer(root: Run, models: Sequence[Run]) -> str:
@@ -52,9 +57,20 @@ def _is_last_piece(text: str, tokens: Sequence[str]) -> bool:
 
 
 def _written_texts(models: Sequence[Run]) -> list[str]:
-    """Return the texts of the models that did not request tools, the last one first."""
-    answering = [run for run in reversed(models) if not tool_calls_of(run.output)]
-    return list(filter(None, (generated_text(run.output) for run in answering)))
+    """Return the texts of the models that did not request tools, the last one first.
+
+    A text that begins with thoughts is also there without them, before the whole text: an application may have both.
+    """
+    texts: list[str] = []
+    for run in reversed(models):
+        if not tool_calls_of(run.output):
+            whole = generated_text(run.output)
+            texts += [_without_thoughts(whole), whole]
+    return list(dict.fromkeys(filter(None, texts)))
+
+
+def _without_thoughts(text: str) -> str:
+    return _THOUGHTS.sub("", text, count=1)
 
 
 def answering_call(models: Sequence[Run], returned: str) -> Run | None:
