@@ -44,7 +44,7 @@ SCORES: Final = {
         "Look at this one first. It sees unsupported statements as `groundedness` does, and small edits besides.",
         (
             "Edits that people make on purpose, with the words of the text (BUMP): hardly better than chance. Roles "
-            "that are swapped in a paraphrase. Common knowledge, which experts accept without a source."
+            "that are swapped and told with another verb. Common knowledge, which experts accept without a source."
         ),
     ),
     "groundedness": (
@@ -53,7 +53,7 @@ SCORES: Final = {
     ),
     "unsupported_facts": (
         "Claims with many names and numbers. What it lists is easy to check.",
-        "Answers without names and numbers, which have none to count; a right number in a wrong place.",
+        "Most wrong statements without names and numbers; a right number in a wrong place.",
     ),
     "semantic_grounding": (
         "Whether answer and context have the same topic.",
@@ -92,6 +92,11 @@ def page(figures: list[dict[str, Any]]) -> Iterator[str]:
         yield from _rows([figure for figure in figures if figure["score"] == score])
         yield ""
     yield "`answer_relevance` and `concept_completeness` were not measured, for lack of a labelled set.\n"
+    yield (
+        "† Measured with an earlier version of this score: embedding all sets again takes hours. Since then, citation "
+        "markers are removed before embedding, and `factual_accuracy` compares units. The lexical figures are those of "
+        "this version.\n"
+    )
     yield "Half of faithdial_gold and of summedits was used to fit `faithfulness`; its figures are from the other half."
 
 
@@ -106,7 +111,10 @@ def _rows(figures: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _figure(figure: dict[str, Any] | None) -> str:
-    return f"{figure['auroc']:.2f} ({figure['low']:.2f} to {figure['high']:.2f})" if figure else ""
+    if figure is None:
+        return ""
+    mark = " †" if figure.get("earlier") else ""
+    return f"{figure['auroc']:.2f} ({figure['low']:.2f} to {figure['high']:.2f}){mark}"
 
 
 if __name__ == "__main__":

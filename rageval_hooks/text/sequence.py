@@ -15,8 +15,8 @@ __all__ = ["NOT", "WordSequence", "negations", "word_sequence"]
 
 NOT: Final = "not"
 
-# "don't", "isn’t": the words of a text leave contractions out.
-_CONTRACTED_NOT: Final = re.compile(r"(?<=[a-z])n['’]t(?![^\W_])", re.IGNORECASE)
+# "don't", "isn’t", and "do n't" in tokenized text: the words of a text do not include contractions.
+_CONTRACTED_NOT: Final = re.compile(r"(?<=[a-z ])n['’]t(?![^\W_])", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

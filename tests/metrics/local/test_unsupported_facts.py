@@ -55,6 +55,8 @@ def test_what_is_changed_is_counted(response: str, text: str, kind: str) -> None
         "Tobacco is not allowed in the park.",
         "Tobacco isn't allowed in the park.",
         "Rome met Paris in May.",
+        "No, the treaty was signed in 1920 by the king.",
+        "Tobacco is n't allowed in the park.",
         "I am not sure, but the treaty was signed in 1920 by the king.",
         "The treaty was signed in 1920 not only by the king.",
         "Inside, the seed is dry and hard.",

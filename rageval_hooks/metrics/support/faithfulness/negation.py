@@ -40,7 +40,9 @@ def _negated_positions(keys: Sequence[str]) -> Iterator[int]:
     if _NEGATING.isdisjoint(keys):
         return
     for position, key in enumerate(keys):
-        if key in _NEGATING:
+        # "No, it opened in 1869" answers a question.
+        is_answer = key == "no" and position == 0
+        if key in _NEGATING and not is_answer:
             yield from _negated_by(keys, position)
 
 
