@@ -14,17 +14,17 @@ from langchain_core.messages import AIMessage, BaseMessage
 
 from rageval_hooks.integrations.capture.authorship import carries, writer_of
 from rageval_hooks.integrations.capture.values import is_a, or_else
+from rageval_hooks.integrations.keys import (
+    answer_keys_in,
+    is_answer_object_key,
+    is_beside_answer,
+)
 from rageval_hooks.integrations.langchain.payloads import (
     as_json,
     content_text,
     fields_by_name,
     is_content,
     is_structured_answer,
-)
-from rageval_hooks.integrations.langchain.reading.keys import (
-    answer_keys_in,
-    is_answer_object_key,
-    is_beside_answer,
 )
 from rageval_hooks.integrations.langchain.reading.question import MESSAGE_KEYS, query_of, strings_in
 from rageval_hooks.integrations.langchain.reading.replies import new_reply

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from rageval_hooks.integrations.capture.values import is_a, or_else
+from rageval_hooks.integrations.keys import question_keys_in
 from rageval_hooks.integrations.llama_index.payloads.fields import fields_of, is_mapping, only_string, text_under
 from rageval_hooks.integrations.llama_index.payloads.messages import as_json, is_message, message_text, role_of
 
@@ -86,7 +87,16 @@ def _query_in_fields(value: Any, depth: int) -> str:
     # The arguments of the root and the fields of an event may have any name.
     is_root = depth == 0
     has_own_names = found is None and is_mapping(value)
-    return only_string(fields) if is_root or has_own_names else ""
+    if not (is_root or has_own_names):
+        return ""
+    return only_string(fields) or _named_question(fields)
+
+
+def _named_question(fields: Mapping[str, Any]) -> str:
+    """Return the one of several strings whose name says that it is the question; empty if none or several say so."""
+    named = [key for key, item in fields.items() if item and is_a(item, str)]
+    keys = question_keys_in(named)
+    return fields[keys[0]] if len(keys) == 1 else ""
 
 
 def tool_input(bound: Any) -> str:

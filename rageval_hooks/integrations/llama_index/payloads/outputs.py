@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from rageval_hooks.integrations.capture.values import or_else
+from rageval_hooks.integrations.keys import answer_keys_in, is_beside_answer
 from rageval_hooks.integrations.llama_index.payloads.fields import (
     fields_of,
     is_mapping,
@@ -49,13 +50,23 @@ def answer_of(value: Any, depth: int = 0) -> str:
 
 def _answer_in_fields(value: Any, depth: int) -> str:
     fields = fields_of(value)
-    found = text_under(fields, _ANSWER_KEYS, partial(answer_of, depth=depth + 1))
+    found = text_under(fields, answer_keys_in(fields, _ANSWER_KEYS), partial(answer_of, depth=depth + 1))
     if found is not None:
         return found
     # PydanticResponse(response=Invoice(total=12)): an object of the application is a structured answer.
     if depth > 0 and hasattr(value, "model_dump"):
         return as_json(value)
-    return only_string(fields) if is_mapping(value) else ""
+    return _answer_under_other_key(fields, depth) if is_mapping(value) else ""
+
+
+def _answer_under_other_key(fields: Mapping[str, Any], depth: int) -> str:
+    # {"text_out": "In 1869.", "title": "The pier"}: a title is the answer only if nothing else is.
+    likely = {key: item for key, item in fields.items() if not is_beside_answer(key)}
+    if text := only_string(likely):
+        return text
+    # {"status": "success", "data": {"answer": "In 1869."}}
+    within = [answer_of(item, depth + 1) for item in likely.values() if isinstance(item, Mapping)]
+    return next(filter(None, within), "") or only_string(fields)
 
 
 # --------------------------------------------------------------------------- streamed answers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 __all__ = ["answer_keys_in", "is_answer_object_key", "is_beside_answer", "question_keys_in"]
@@ -31,14 +31,19 @@ _MESSAGES = frozenset({"message", "request", "utterance"})
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 
 
-def answer_keys_in(keys: Iterable[Any]) -> list[str]:
-    """Return the keys under which an answer is expected, the most certain one first."""
+def answer_keys_in(keys: Iterable[Any], usual: Sequence[str] = _USUAL) -> list[str]:
+    """Return the keys under which an answer is expected, the most certain one first.
+
+    Args:
+        keys: the keys of an output.
+        usual: the keys that the framework uses, the preferred one first.
+    """
     names = [key for key in keys if isinstance(key, str)]
     # {"answer": draft, "final_answer": text}: the application says which one counts.
     final = [name for name in names if _is_final(name)]
-    usual = [name for name in _USUAL if name in names]
+    known = [name for name in usual if name in names]
     spoken = [name for name in names if _is_spoken(name)]
-    return [*final, *usual, *spoken]
+    return [*final, *known, *spoken]
 
 
 def is_answer_object_key(key: str) -> bool:
