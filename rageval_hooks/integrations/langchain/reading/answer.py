@@ -13,12 +13,12 @@ from typing import Any
 from langchain_core.messages import AIMessage, BaseMessage
 
 from rageval_hooks.integrations.capture.authorship import carries, writer_of
-from rageval_hooks.integrations.capture.values import is_a, or_else
-from rageval_hooks.integrations.keys import (
+from rageval_hooks.integrations.capture.keys import (
     answer_keys_in,
     is_answer_object_key,
     is_beside_answer,
 )
+from rageval_hooks.integrations.capture.values import is_a, or_else
 from rageval_hooks.integrations.langchain.payloads import (
     as_json,
     content_text,
