@@ -13,7 +13,7 @@ from typing import Any
 from langchain_core.messages import AIMessage, BaseMessage
 
 from rageval_hooks.integrations.capture.authorship import carries, writer_of
-from rageval_hooks.integrations.capture.keys import (
+from rageval_hooks.integrations.capture.fields.keys import (
     answer_keys_in,
     is_answer_object_key,
     is_beside_answer,

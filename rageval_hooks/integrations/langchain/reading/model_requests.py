@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from rageval_hooks.integrations.capture.parameters import public_parameters
+from rageval_hooks.integrations.capture.fields.parameters import public_parameters
 from rageval_hooks.integrations.capture.run_facts import detail_of
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.capture.values import first_string, or_else

@@ -8,7 +8,7 @@ from typing import Any
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, convert_to_messages
 from langchain_core.prompt_values import PromptValue
 
-from rageval_hooks.integrations.capture.keys import question_keys_in
+from rageval_hooks.integrations.capture.fields.keys import question_keys_in
 from rageval_hooks.integrations.capture.values import is_a, or_else
 from rageval_hooks.integrations.langchain.payloads import content_text, fields_by_name
 

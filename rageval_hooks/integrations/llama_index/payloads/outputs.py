@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from rageval_hooks.integrations.capture.keys import answer_keys_in, is_beside_answer
+from rageval_hooks.integrations.capture.fields.keys import answer_keys_in, is_beside_answer
 from rageval_hooks.integrations.capture.values import or_else
 from rageval_hooks.integrations.llama_index.payloads.fields import (
     fields_of,
