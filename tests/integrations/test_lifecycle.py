@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 import time
@@ -41,22 +42,31 @@ def slow(turn: Any) -> float:
 def test_a_turn_whose_caller_gives_up_while_it_is_scored() -> None:
     """The turn is scored and exported although no caller waits for it."""
     exporter = InMemoryExporter()
-    with instrumented(exporter, metrics=[slow]) as handle:
+    scoring, given_up = threading.Event(), threading.Event()
 
-        async def impatient() -> None:
-            try:
-                await asyncio.wait_for(lcel().ainvoke(QUESTION), 0.1)
-            except TimeoutError:
-                return
+    @metric(requires=["response"], high=None)
+    def patient(turn: Any) -> float:
+        """Take until the caller has given up."""
+        scoring.set()
+        assert given_up.wait(60)
+        return 1.0
 
-        async def main() -> None:
-            await asyncio.gather(*(impatient() for _ in range(20)))
+    async def main() -> None:
+        call = asyncio.create_task(lcel().ainvoke(QUESTION))
+        assert await asyncio.to_thread(scoring.wait, 60)
+        call.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await call
+        given_up.set()
 
+    # With a callback the caller waits for the scores.
+    callback = {"on_evaluation": lambda _: None, "inline_budget_ms": 60_000}
+    with instrumented(exporter, metrics=[patient], **callback) as handle:
         asyncio.run(main())
-        assert handle.flush(20)
-        assert handle.stats()["turns"] == 20
+        assert handle.flush(60)
+        assert handle.stats()["turns"] == 1
 
-    assert len(exporter.evaluations) == 20
+    assert [evaluation["patient"] for evaluation in exporter.evaluations] == [1.0]
 
 
 def test_the_wait_for_a_thread_is_part_of_the_budget() -> None:

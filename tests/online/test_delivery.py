@@ -40,7 +40,8 @@ def test_a_flush_is_false_if_one_of_several_exporters_has_failed(caplog: pytest.
     assert (first, second) == (False, True)
     assert stats["export_errors"] == 3
     assert len(working.evaluations) == 4
-    assert [record.getMessage() for record in caplog.records] == [
+    # With redaction of the log, as another test may have left it, a traceback follows in the message.
+    assert [record.getMessage().splitlines()[0] for record in caplog.records] == [
         "rageval-hooks: the exporter broken failed [RAGEVAL-206]"
     ]
     assert "No space left on device" in caplog.text

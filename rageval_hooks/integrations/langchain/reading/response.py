@@ -20,7 +20,7 @@ __all__ = ["answering_call", "response_of", "returned_answer"]
 
 # What a reasoning model writes before its answer, for example "<think>Which pier?</think>". Some chat templates leave
 # the opening tag in the prompt.
-_THOUGHTS = re.compile(r".*</(?:think|thinking|reasoning)>\s*", re.DOTALL | re.IGNORECASE)
+_THOUGHTS = re.compile(r"\A.*</(?:think|thinking|reasoning)>\s*", re.DOTALL | re.IGNORECASE)
 
 
 def returned_answer(root: Run, models: Sequence[Run]) -> str:

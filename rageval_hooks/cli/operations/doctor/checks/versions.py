@@ -32,7 +32,7 @@ _FOR_DEVELOPMENT: Final = frozenset({"test", "test-lexical", "compat", "e2e", "b
 """Extras that an application does not install."""
 
 # For example "langchain-core>=1.0; extra == 'langchain'", or "opentelemetry-api>=1.39".
-_REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[^\]]*\])?\s*(>=|==)\s*([\w.]+)(?:.*extra == ['\"]([\w-]+)['\"])?")
+_REQUIREMENT = re.compile(r"\A([\w.-]+)(?:\[[^\]]*\])?\s*(>=|==)\s*([\w.]+)(?:.*extra == ['\"]([\w-]+)['\"])?")
 # A part of Requires-Python, for example "<3.15" or ">=3.11".
 _BOUND = re.compile(r"(>=|<)\s*([\d.]+)")
 
