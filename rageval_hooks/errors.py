@@ -26,7 +26,8 @@ None of them ever reaches a request of an instrumented application, except what 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "RagevalError",
     "TurnError",
     "UnknownNameError",
+    "requires",
 ]
 
 
@@ -95,6 +97,24 @@ class MissingDependencyError(RagevalError, ImportError):
         super().__init__(f'{purpose} needs the package {package!r}: pip install "rageval-hooks[{extra}]"')
         self.package = package
         self.extra = extra
+
+
+@contextmanager
+def requires(package: str, extra: str, purpose: str) -> Iterator[None]:
+    """Say which extra to install if the imports in this block fail.
+
+    Args:
+        package: the package that is imported.
+        extra: the extra of ``rageval-hooks`` that brings it.
+        purpose: what needs the package.
+
+    Raises:
+        MissingDependencyError: it is not installed.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise MissingDependencyError(package, extra, purpose) from error
 
 
 class ModelUnavailableError(RagevalError):

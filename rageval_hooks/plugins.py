@@ -6,14 +6,12 @@ import inspect
 from collections.abc import Callable, Iterable
 from functools import cache
 from importlib import import_module
+from importlib.metadata import EntryPoint
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from types import ModuleType
+from typing import Any, Generic, TypeVar
 
 from rageval_hooks.errors import ConfigurationError, UnknownNameError
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
-    from types import ModuleType
 
 __all__ = ["Registry"]
 

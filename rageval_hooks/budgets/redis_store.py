@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from rageval_hooks.budgets.errors import BudgetUnavailableError
 from rageval_hooks.budgets.limits import Limit
 from rageval_hooks.budgets.store import Amounts, Refusal, Reserved
-from rageval_hooks.errors import ConfigurationError, MissingDependencyError
+from rageval_hooks.errors import ConfigurationError, requires
 
 if TYPE_CHECKING:
     import redis
@@ -93,12 +93,10 @@ class RedisBudget:
     kind = "redis"
 
     def __init__(self, url: str) -> None:
-        try:
+        with requires("redis", "redis", "a judge_budget_store in Redis"):
             import redis
             from redis.backoff import NoBackoff
             from redis.retry import Retry
-        except ImportError:
-            raise MissingDependencyError("redis", "redis", "a judge_budget_store in Redis") from None
         self._error = redis.RedisError
         try:
             self._client: redis.Redis = redis.Redis.from_url(

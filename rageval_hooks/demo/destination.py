@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
-from rageval_hooks.errors import ConfigurationError, ExportError, MissingDependencyError
+from rageval_hooks.errors import ConfigurationError, ExportError, requires
 from rageval_hooks.exporters.base import REGISTRY, Exporter
 from rageval_hooks.exporters.delivery import ScoreApiExporter
 from rageval_hooks.exporters.otlp_places import OtlpPlace
@@ -116,10 +116,8 @@ def _backend(name: str, provider: TracerProvider) -> ScoreApiExporter:
 
 
 def _connect(place: OtlpPlace, provider: TracerProvider) -> WatchedExporter:
-    try:
+    with requires("opentelemetry-exporter-otlp", "otlp", "--otlp or --to"):
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-    except ImportError as error:
-        raise MissingDependencyError("opentelemetry-exporter-otlp", "otlp", "--otlp or --to") from error
     _check_reachable(place.url)
     exporter = OTLPSpanExporter(endpoint=place.url, headers=_headers(place.headers), timeout=_TIMEOUT)
     watched = WatchedExporter(exporter)

@@ -18,7 +18,7 @@ from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
 from rageval_hooks.demo.extraction import EXTRACTIVE, content_words, extract, slip
 from rageval_hooks.demo.handbook import Section, load_handbook
-from rageval_hooks.errors import MissingDependencyError
+from rageval_hooks.errors import requires
 from rageval_hooks.models import AnyEmbedder
 from rageval_hooks.models.embedder import Embedder
 
@@ -127,12 +127,10 @@ def build_application(embedder: AnyEmbedder) -> tuple[Callable[[str], Any], str]
 def _answer_model() -> tuple[LLM, str]:
     """Return the language model and a line that describes it: an OpenAI-compatible endpoint if one is configured."""
     if os.environ.get("OPENAI_API_KEY") or os.environ.get("OPENAI_BASE_URL"):
-        try:
+        with requires(
+            "llama-index-llms-openai-like", "demo,llama-index", "a model behind OPENAI_API_KEY or OPENAI_BASE_URL"
+        ):
             from llama_index.llms.openai_like import OpenAILike
-        except ImportError as error:
-            raise MissingDependencyError(
-                "llama-index-llms-openai-like", "demo,llama-index", "a model behind OPENAI_API_KEY or OPENAI_BASE_URL"
-            ) from error
         name = os.environ.get("OPENAI_MODEL", "gpt-5-mini")
         model = OpenAILike(
             model=name,

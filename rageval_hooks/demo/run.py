@@ -18,7 +18,7 @@ from rich.console import Console
 
 from rageval_hooks.demo.destination import PROJECT, DemoDestination, destination
 from rageval_hooks.demo.handbook import QUESTIONS, Question
-from rageval_hooks.errors import ExportError, MissingDependencyError, ModelUnavailableError
+from rageval_hooks.errors import ExportError, ModelUnavailableError, requires
 from rageval_hooks.exporters.console import make_console, score_table, turn_tree
 from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.instrumentation import instrument
@@ -118,13 +118,11 @@ def run_demo(
 
 
 def _framework(name: str) -> Callable[[AnyEmbedder], tuple[Callable[[str], Any], str]]:
-    try:
+    with requires(f"{name}-core", f"demo,{name}", f"the demo with {name}"):
         if name == "llama-index":
             from rageval_hooks.demo.query_engine import build_application
         else:
             from rageval_hooks.demo.chain import build_application
-    except ImportError as error:
-        raise MissingDependencyError(f"{name}-core", f"demo,{name}", f"the demo with {name}") from error
     return build_application
 
 

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar, Self
+
+from opentelemetry.trace import TracerProvider
 
 from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.exporters.content import ContentPolicy
@@ -16,11 +18,6 @@ from rageval_hooks.exporters.masking import hide
 from rageval_hooks.runtime.files.private import open_private
 from rageval_hooks.score import Evaluation
 from rageval_hooks.settings import Settings
-
-if TYPE_CHECKING:
-    from typing import Self
-
-    from opentelemetry.trace import TracerProvider
 
 __all__ = ["JsonlExporter"]
 

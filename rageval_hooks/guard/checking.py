@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -17,6 +16,7 @@ from rageval_hooks.online.inline import Arrival
 from rageval_hooks.online.job import Job
 from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.runtime.executors import DaemonExecutor
+from rageval_hooks.runtime.fork import run_in_child
 from rageval_hooks.runtime.worker import shared_worker
 from rageval_hooks.score import Evaluation, Result
 from rageval_hooks.turn import Turn
@@ -182,6 +182,4 @@ def _pool() -> _Pool:
     return _Pool()
 
 
-# Threads do not survive a fork: a child creates its own.
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool.cache_clear)
+run_in_child(_pool.cache_clear)

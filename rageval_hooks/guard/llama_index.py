@@ -6,18 +6,16 @@ from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rageval_hooks.errors import MissingDependencyError
+from rageval_hooks.errors import requires
 from rageval_hooks.guard.answers import DECISION_KEY
 from rageval_hooks.guard.decision import GuardDecision
 from rageval_hooks.guard.evidence import Evidence, read_passages
 from rageval_hooks.guard.streams import GuardedStream
 
-try:
+with requires("llama-index-core", "llama-index", "a guard around a query engine"):
     from llama_index.core.base.base_query_engine import BaseQueryEngine
     from llama_index.core.base.response.schema import RESPONSE_TYPE, AsyncStreamingResponse, Response, StreamingResponse
     from llama_index.core.schema import NodeWithScore, QueryBundle
-except ImportError as error:
-    raise MissingDependencyError("llama-index-core", "llama-index", "a guard around a query engine") from error
 
 if TYPE_CHECKING:
     from rageval_hooks.guard.guard import Guard

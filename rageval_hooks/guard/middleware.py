@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.runnables.config import var_child_runnable_config
 
-from rageval_hooks.errors import MissingDependencyError
+from rageval_hooks.errors import requires
 from rageval_hooks.guard.answers import text_in, with_answer
 from rageval_hooks.guard.decision import GuardDecision
 from rageval_hooks.guard.evidence import Evidence, passages_under, read_passages
 from rageval_hooks.turn import Passage
 
-try:
+with requires("langchain", "langchain", "the middleware of a guard"):
     from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
-except ImportError as error:
-    raise MissingDependencyError("langchain", "langchain", "the middleware of a guard") from error
 
 if TYPE_CHECKING:
     from rageval_hooks.guard.langchain import RunnableGuard

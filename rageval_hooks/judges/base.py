@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Union
+from typing import Any, Generic, Literal, Self, TypeVar, Union
 
 from pydantic import BaseModel
 
@@ -15,9 +15,6 @@ from rageval_hooks.judges.prompts.chat_tokens import neutralize
 from rageval_hooks.plugins import Registry
 from rageval_hooks.runtime.jsonable import clean_text
 from rageval_hooks.turn import Message, Usage
-
-if TYPE_CHECKING:
-    from typing import Self
 
 __all__ = ["REGISTRY", "AnyMessage", "Judge", "Judgement", "Mode", "as_messages"]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from pydantic import BaseModel, SecretStr
 
-from rageval_hooks.errors import ConfigurationError, MissingDependencyError
+from rageval_hooks.errors import ConfigurationError, requires
 from rageval_hooks.judges.base import Mode
 from rageval_hooks.judges.client.backend import Backend, Reply, Request
 from rageval_hooks.judges.client.policy import CallOptions, CallPolicy
@@ -80,11 +80,9 @@ class _LangChain(Backend):
     modes: ClassVar[tuple[Mode, ...]] = ("structured", "text")
 
     def __init__(self, model: Runnable[Any, Any], threads: int | None) -> None:
-        try:
+        with requires("langchain-core", "langchain", "LangChainJudge"):
             from langchain_core.language_models import BaseChatModel
             from langchain_core.runnables import Runnable
-        except ImportError:
-            raise MissingDependencyError("langchain-core", "langchain", "LangChainJudge") from None
         if not isinstance(model, Runnable):
             raise ConfigurationError(f"model must be a LangChain chat model, not {type(model).__qualname__}")
         self._chat = isinstance(model, BaseChatModel)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from pydantic import BaseModel, Field, RootModel, SecretStr, create_model
 
-from rageval_hooks.errors import ConfigurationError, MissingDependencyError
+from rageval_hooks.errors import ConfigurationError, requires
 from rageval_hooks.judges.base import Mode
 from rageval_hooks.judges.client.backend import Backend, Reply, Request
 from rageval_hooks.judges.client.completion import usage_from
@@ -78,10 +78,8 @@ class _LlamaIndex(Backend):
     modes: ClassVar[tuple[Mode, ...]] = ("structured", "text")
 
     def __init__(self, llm: LLM, threads: int | None) -> None:
-        try:
+        with requires("llama-index-core", "llama-index", "LlamaIndexJudge"):
             from llama_index.core.llms import LLM
-        except ImportError:
-            raise MissingDependencyError("llama-index-core", "llama-index", "LlamaIndexJudge") from None
         if not isinstance(llm, LLM):
             raise ConfigurationError(f"llm must be a LlamaIndex LLM, not {type(llm).__qualname__}")
         self._llm = llm

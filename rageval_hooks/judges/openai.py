@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Self, Unpack
 
 from pydantic import SecretStr
 
 from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.judges.base import Mode
 from rageval_hooks.judges.client.chat_completions import ChatCompletions, HttpClient
 from rageval_hooks.judges.client.policy import CallOptions, CallPolicy
 from rageval_hooks.judges.client.remote import AnyCache, RemoteJudge
-
-if TYPE_CHECKING:
-    from typing import Self
-
-    from rageval_hooks.judges.base import Mode
-    from rageval_hooks.runtime.clock import Clock
+from rageval_hooks.runtime.clock import Clock
 
 __all__ = ["OpenAIJudge"]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any, Final, NamedTuple
 
-from rageval_hooks.errors import MissingDependencyError
+from rageval_hooks.errors import requires
 
 __all__ = ["ROUGE", "RougePairs", "rouge_pairs"]
 
@@ -37,10 +37,8 @@ def rouge_pairs(answers: Sequence[str], *, stem: bool = False) -> RougePairs:
     Raises:
         MissingDependencyError: rouge-score is not installed.
     """
-    try:
+    with requires("rouge-score", "offline", "ROUGE"):
         from rouge_score import rouge_scorer, tokenizers  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise MissingDependencyError("rouge-score", "offline", "ROUGE") from error
     tokenizer = tokenizers.DefaultTokenizer(stem)
     usable = [answer for answer in answers if tokenizer.tokenize(answer)]
     scorer = rouge_scorer.RougeScorer(list(ROUGE), tokenizer=tokenizer)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from opentelemetry.trace import TracerProvider
 
 from rageval_hooks.budgets import with_budget
 from rageval_hooks.errors import ConfigurationError, UnknownNameError
@@ -17,9 +19,6 @@ from rageval_hooks.online.exporter_pool import shared_exporters
 from rageval_hooks.online.thresholds import Thresholds
 from rageval_hooks.privacy import PrivacyPolicy, Redact
 from rageval_hooks.settings import EVERY, Settings
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import TracerProvider
 
 __all__ = ["Parts", "resolve_metrics", "resolve_parts", "resolve_thresholds", "within_budget"]
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
+
+from opentelemetry.trace import TracerProvider
 
 from rageval_hooks.exporters.base import REGISTRY, Exporter
 from rageval_hooks.runtime.executors import ForkSafeLock
 from rageval_hooks.settings import Settings
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import TracerProvider
 
 __all__ = ["SharedExporters", "shared_exporters"]
 

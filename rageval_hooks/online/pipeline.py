@@ -6,7 +6,10 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from opentelemetry.context import Context
+from opentelemetry.trace import TracerProvider
 
 from rageval_hooks.budgets import SharedBudgetJudge
 from rageval_hooks.exporters.base import Exporter
@@ -31,10 +34,6 @@ from rageval_hooks.runtime.worker import Worker, shared_worker
 from rageval_hooks.score import Evaluation
 from rageval_hooks.settings import Settings
 from rageval_hooks.turn import Turn
-
-if TYPE_CHECKING:
-    from opentelemetry.context import Context
-    from opentelemetry.trace import TracerProvider
 
 __all__ = ["OnEvaluation", "Pipeline"]
 

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from opentelemetry import baggage, trace
+from opentelemetry.context import Context
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, DEFAULT_ON, Decision, Sampler
+from opentelemetry.trace import TracerProvider
 
+from rageval_hooks.online.counters import Counters
+from rageval_hooks.online.prepare import Preparation
 from rageval_hooks.online.sampling import TraceSampler
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
 from rageval_hooks.runtime.ids import ids_like
 from rageval_hooks.runtime.tracing import sdk_provider
+from rageval_hooks.settings import Settings
 from rageval_hooks.turn import SpanReference
-
-if TYPE_CHECKING:
-    from opentelemetry.context import Context
-    from opentelemetry.trace import TracerProvider
-
-    from rageval_hooks.online.counters import Counters
-    from rageval_hooks.online.prepare import Preparation
-    from rageval_hooks.settings import Settings
 
 __all__ = ["TurnContext", "TurnSelector"]
 

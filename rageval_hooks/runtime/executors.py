@@ -11,7 +11,7 @@ from functools import cache, partial
 from queue import Empty
 from typing import Any, Literal, TypeVar
 
-from rageval_hooks.runtime.fork import reset_in_child
+from rageval_hooks.runtime.fork import reset_in_child, run_in_child
 from rageval_hooks.runtime.threads import Lock, SimpleQueue, new_lock, start_daemon_thread
 
 __all__ = [
@@ -275,11 +275,11 @@ def _compute_on(cores: int) -> None:
         ThreadpoolController().limit(limits=cores, user_api="openmp")
 
 
-# Threads do not survive a fork: a child creates its own pools.
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=inline_executor.cache_clear)
-    os.register_at_fork(after_in_child=deferred_executor.cache_clear)
-    os.register_at_fork(after_in_child=prepare_executor.cache_clear)
-    os.register_at_fork(after_in_child=embed_ahead_executor.cache_clear)
-    os.register_at_fork(after_in_child=model_executor.cache_clear)
-    os.register_at_fork(after_in_child=slow_model_executor.cache_clear)
+run_in_child(
+    inline_executor.cache_clear,
+    deferred_executor.cache_clear,
+    prepare_executor.cache_clear,
+    embed_ahead_executor.cache_clear,
+    model_executor.cache_clear,
+    slow_model_executor.cache_clear,
+)

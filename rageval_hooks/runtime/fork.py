@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 from rageval_hooks.runtime.threads import current_thread_id
 
-__all__ = ["Forkable", "delay_forks", "is_fork_waiting", "reset_in_child"]
+__all__ = ["Forkable", "delay_forks", "is_fork_waiting", "reset_in_child", "run_in_child"]
 
 _LONGEST_DELAY = 30.0
 """Maximum time that a fork waits, in seconds."""
@@ -32,6 +32,17 @@ _objects: weakref.WeakSet[Forkable] = weakref.WeakSet()
 def reset_in_child(instance: Forkable) -> None:
     """Call an object's ``reset_after_fork`` in each child that this process forks, as long as the object lives."""
     _objects.add(instance)
+
+
+_functions: list[Callable[[], Any]] = []
+
+
+def run_in_child(*functions: Callable[[], Any]) -> None:
+    """Call functions in each child that this process forks, in this order.
+
+    For caches of threads, which do not survive a fork: a child starts its own.
+    """
+    _functions.extend(functions)
 
 
 _busy: set[int] = set()
@@ -95,7 +106,10 @@ def _reset_all() -> None:
     _forking.clear()
     for instance in list(_objects):
         instance.reset_after_fork()
+    for function in _functions:
+        function()
 
 
+# Windows has no fork.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_reset_all)

@@ -6,18 +6,18 @@ uses ``random.seed(…)``, and two processes with the same seed would give their
 
 from __future__ import annotations
 
-import os
 import random
 
 from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
+
+from rageval_hooks.runtime.fork import run_in_child
 
 __all__ = ["RANDOM", "RandomIds", "ids_like"]
 
 RANDOM = random.Random()  # noqa: S311 - spreads retries and names spans, protects nothing
 """Not shared with the application, and seeded again in each forked process. Safe to use from any thread."""
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=RANDOM.seed)
+run_in_child(RANDOM.seed)
 
 
 class RandomIds(RandomIdGenerator):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -10,7 +9,7 @@ from functools import cache
 from typing import Generic, TypeVar
 
 from rageval_hooks.runtime.executors import DaemonExecutor
-from rageval_hooks.runtime.fork import reset_in_child
+from rageval_hooks.runtime.fork import reset_in_child, run_in_child
 from rageval_hooks.runtime.threads import Signal, start_daemon_thread
 
 __all__ = ["LimitedThread", "prepare_for_exit", "remaining", "within"]
@@ -119,5 +118,4 @@ def prepare_for_exit() -> None:
         _reserve()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_reserve.cache_clear)
+run_in_child(_reserve.cache_clear)

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from rageval_hooks.errors import MissingDependencyError
+from rageval_hooks.errors import requires
 from rageval_hooks.instrumentation import shutdown_current
 from rageval_hooks.zero_code.activation import instrument_when_needed
 
-try:
+with requires("opentelemetry-instrumentation", "distro", "RagevalInstrumentor"):
     from opentelemetry.instrumentation.instrumentor import BaseInstrumentor  # type: ignore[attr-defined]
-except ImportError as error:
-    raise MissingDependencyError("opentelemetry-instrumentation", "distro", "RagevalInstrumentor") from error
 
 __all__ = ["RagevalInstrumentor"]
 

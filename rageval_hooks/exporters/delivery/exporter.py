@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 from opentelemetry import trace
+from opentelemetry.trace import TracerProvider
 
 from rageval_hooks.errors import ConfigurationError, MissingDependencyError
 from rageval_hooks.exporters.base import Exporter
@@ -23,9 +24,6 @@ from rageval_hooks.exporters.otlp_places import OtlpPlace
 from rageval_hooks.score import Evaluation, Score
 from rageval_hooks.settings import Settings, SpanSelection
 from rageval_hooks.turn import SpanReference
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import TracerProvider
 
 __all__ = ["ScoreApiExporter"]
 

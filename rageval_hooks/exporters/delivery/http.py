@@ -12,7 +12,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from rageval_hooks.errors import ConfigurationError, MissingDependencyError
+from rageval_hooks.errors import ConfigurationError, requires
 from rageval_hooks.exporters.delivery.destination import RejectedError, UnavailableError
 from rageval_hooks.runtime.urls import safe_url
 
@@ -194,10 +194,8 @@ def require_httpx(extra: str) -> ModuleType:
     Raises:
         MissingDependencyError: it is not installed.
     """
-    try:
+    with requires("httpx", extra, f"the exporter {extra!r}"):
         import httpx
-    except ImportError as error:
-        raise MissingDependencyError("httpx", extra, f"the exporter {extra!r}") from error
     return httpx
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
+from opentelemetry.trace import TracerProvider
 from pydantic import SecretStr
 
 from rageval_hooks.exporters.main_results import ScoreSelection
 from rageval_hooks.settings import SpanSelection
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import TracerProvider
 
 __all__ = ["DeliveryOptions", "as_secret", "reveal", "variable"]
 

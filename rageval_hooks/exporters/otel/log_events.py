@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import ClassVar
 
 from opentelemetry import trace
 from opentelemetry._logs import (
@@ -27,17 +27,14 @@ from rageval_hooks.exporters.otel.attributes import (
     is_agent,
     scored_place,
 )
-from rageval_hooks.exporters.otel.own_providers import LOGS, OtlpSignal, OwnProvider
-from rageval_hooks.exporters.otel.signal import SCOPE, Signal
+from rageval_hooks.exporters.otel.own_providers import LOGS, OtlpSignal
+from rageval_hooks.exporters.otel.signal import SCOPE, MakesOwnProvider, Signal
 from rageval_hooks.exporters.otel.spans import Spans
 from rageval_hooks.exporters.span_places import PassagePlace
 from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped
 from rageval_hooks.settings import SpanSelection
 from rageval_hooks.turn import Turn
 from rageval_hooks.version import __version__
-
-if TYPE_CHECKING:
-    from functools import _lru_cache_wrapper
 
 __all__ = ["LogEvents"]
 
@@ -115,7 +112,7 @@ class LogEvents(Signal[LoggerProvider]):
         return None if isinstance(provider, (ProxyLoggerProvider, NoOpLoggerProvider)) else provider
 
     @property
-    def _make_own(self) -> _lru_cache_wrapper[OwnProvider[Any] | None]:
+    def _make_own(self) -> MakesOwnProvider:
         from rageval_hooks.exporters.otel.own_providers.logs import own_logger_provider
 
         return own_logger_provider

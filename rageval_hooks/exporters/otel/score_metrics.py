@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from opentelemetry.context import Context
 from opentelemetry.metrics import MeterProvider, NoOpMeterProvider, get_meter_provider
@@ -13,14 +13,11 @@ from opentelemetry.util.types import AttributeValue
 from rageval_hooks.exporters import semconv
 from rageval_hooks.exporters.otel.cardinality import BoundedAttributes, reason_class
 from rageval_hooks.exporters.otel.instruments import Instruments, instruments_of
-from rageval_hooks.exporters.otel.own_providers import METRICS, OtlpSignal, OwnProvider
-from rageval_hooks.exporters.otel.signal import Signal
+from rageval_hooks.exporters.otel.own_providers import METRICS, OtlpSignal
+from rageval_hooks.exporters.otel.signal import MakesOwnProvider, Signal
 from rageval_hooks.exporters.otel.spans import Spans
 from rageval_hooks.score import Evaluation, Failed, Result, Score
 from rageval_hooks.turn import Turn
-
-if TYPE_CHECKING:
-    from functools import _lru_cache_wrapper
 
 __all__ = ["ScoreMetrics"]
 
@@ -130,7 +127,7 @@ class ScoreMetrics(Signal[MeterProvider]):
         return None if isinstance(provider, (_ProxyMeterProvider, NoOpMeterProvider)) else provider
 
     @property
-    def _make_own(self) -> _lru_cache_wrapper[OwnProvider[Any] | None]:
+    def _make_own(self) -> MakesOwnProvider:
         from rageval_hooks.exporters.otel.own_providers.metrics import own_meter_provider
 
         return own_meter_provider

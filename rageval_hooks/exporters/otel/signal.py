@@ -6,17 +6,14 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from rageval_hooks.exporters.otel.own_providers import OtlpSignal, OwnProvider
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
 from rageval_hooks.runtime.time_limit import LimitedThread, remaining
 from rageval_hooks.score import Evaluation
 
-if TYPE_CHECKING:
-    from functools import _lru_cache_wrapper
-
-__all__ = ["SCOPE", "Signal"]
+__all__ = ["SCOPE", "MakesOwnProvider", "Signal"]
 
 _logger = logging.getLogger(__name__)
 
@@ -24,6 +21,16 @@ SCOPE = "rageval_hooks"
 """The instrumentation scope of everything that we write."""
 
 Provider = TypeVar("Provider")
+
+
+class MakesOwnProvider(Protocol):
+    """A function with a cache that makes our own provider; None if its exporter is not installed."""
+
+    def __call__(self) -> OwnProvider[Any] | None:
+        """Make the provider, or return the one that was made."""
+
+    def cache_clear(self) -> None:
+        """Forget the provider: the next call makes a new one."""
 
 
 class Signal(ABC, Generic[Provider]):
@@ -61,7 +68,7 @@ class Signal(ABC, Generic[Provider]):
 
     @property
     @abstractmethod
-    def _make_own(self) -> _lru_cache_wrapper[OwnProvider[Any] | None]:
+    def _make_own(self) -> MakesOwnProvider:
         """The cached function that makes our own provider. Imported on use: few applications need it."""
 
     @abstractmethod

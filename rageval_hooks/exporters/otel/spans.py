@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import ClassVar
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -11,16 +11,13 @@ from opentelemetry.trace import NonRecordingSpan, Tracer, TracerProvider
 from rageval_hooks.exporters import semconv
 from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.exporters.otel.attributes import goes_to_braintrust
-from rageval_hooks.exporters.otel.own_providers import TRACES, OtlpSignal, OwnProvider
-from rageval_hooks.exporters.otel.signal import SCOPE, Signal
+from rageval_hooks.exporters.otel.own_providers import TRACES, OtlpSignal
+from rageval_hooks.exporters.otel.signal import SCOPE, MakesOwnProvider, Signal
 from rageval_hooks.exporters.otel.writer import SpanWriter, span_context
 from rageval_hooks.score import Evaluation
 from rageval_hooks.settings import SpanSelection
 from rageval_hooks.turn import Turn
 from rageval_hooks.version import __version__
-
-if TYPE_CHECKING:
-    from functools import _lru_cache_wrapper
 
 __all__ = ["Spans"]
 
@@ -72,7 +69,7 @@ class Spans(Signal[TracerProvider]):
         return None if isinstance(provider, (trace.ProxyTracerProvider, trace.NoOpTracerProvider)) else provider
 
     @property
-    def _make_own(self) -> _lru_cache_wrapper[OwnProvider[Any] | None]:
+    def _make_own(self) -> MakesOwnProvider:
         from rageval_hooks.exporters.otel.own_providers.spans import own_tracer_provider
 
         return own_tracer_provider

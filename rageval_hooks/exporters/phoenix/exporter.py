@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import TYPE_CHECKING, ClassVar, Self, Unpack
+from typing import ClassVar, Self, Unpack
 from urllib.parse import quote
 
+from opentelemetry.trace import TracerProvider
 from pydantic import SecretStr
 
 from rageval_hooks.exporters.delivery import (
@@ -26,9 +27,6 @@ from rageval_hooks.runtime.urls import safe_url
 from rageval_hooks.score import Evaluation
 from rageval_hooks.settings import Settings
 from rageval_hooks.turn import SpanReference
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import TracerProvider
 
 __all__ = ["PhoenixAutoExporter", "PhoenixExporter"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
@@ -19,6 +18,7 @@ from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.online.turn_context import TurnContext
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
 from rageval_hooks.runtime.executors import deferred_executor
+from rageval_hooks.runtime.fork import run_in_child
 from rageval_hooks.turn import Turn
 
 __all__ = [
@@ -145,5 +145,4 @@ def flush(pipeline: Pipeline, timeout: float) -> bool:
     return pipeline.flush(max(0.0, end - time.monotonic())) and settled
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pending.clear)
+run_in_child(_pending.clear)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opentelemetry import baggage
+from opentelemetry.context import Context
+from opentelemetry.trace import Span, SpanContext
 
 from rageval_hooks.integrations.capture.other_spans import shares_spans
 from rageval_hooks.integrations.capture.runs import Recording
 from rageval_hooks.turn import SpanReference
-
-if TYPE_CHECKING:
-    from opentelemetry.context import Context
-    from opentelemetry.trace import Span, SpanContext
 
 __all__ = ["context_attributes", "span_reference"]
 

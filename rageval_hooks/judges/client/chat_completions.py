@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import SecretStr
 
-from rageval_hooks.errors import ConfigurationError, JudgeRejectedError, JudgeTooLargeError, MissingDependencyError
+from rageval_hooks.errors import ConfigurationError, JudgeRejectedError, JudgeTooLargeError, requires
 from rageval_hooks.judges.base import Mode
 from rageval_hooks.judges.client.backend import Backend, Reply, Request
 from rageval_hooks.judges.client.completion import reply_from
@@ -89,10 +89,8 @@ class ChatCompletions(Backend):
         ca_bundle: str | os.PathLike[str] | None,
         http_client: HttpClient | None,
     ) -> None:
-        try:
+        with requires("openai", "openai", "OpenAIJudge"):
             import openai
-        except ImportError:
-            raise MissingDependencyError("openai", "openai", "OpenAIJudge") from None
         # A child that is forked while another thread imports would wait for that import forever: import now.
         for module in _IMPORTED_BY_REQUESTS:
             with suppress(ImportError):

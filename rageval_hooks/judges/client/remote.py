@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, Union
+from typing import Any, TypeVar, Union
 
 from pydantic import BaseModel
 
@@ -30,9 +30,6 @@ from rageval_hooks.runtime.event_loops import PerLoop
 from rageval_hooks.runtime.executors import ForkSafeLock
 from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.turn import Usage
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 __all__ = ["AnyCache", "RemoteJudge"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rageval_hooks.errors import MissingDependencyError
+from rageval_hooks.errors import requires
 
 if TYPE_CHECKING:
     import pandas
@@ -22,10 +22,8 @@ def frame_of_arrow(data: object, pandas: Any) -> pandas.DataFrame:
     Raises:
         MissingDependencyError: pyarrow is not installed.
     """
-    try:
+    with requires("pyarrow", "offline", "tables of other libraries"):
         import pyarrow
-    except ImportError as error:
-        raise MissingDependencyError("pyarrow", "offline", "tables of other libraries") from error
     table = pyarrow.table(data)
     usual = pyarrow.schema([_usual_field(field) for field in table.schema], metadata=table.schema.metadata)
     # Without the types of Arrow, whole numbers with missing values would become floats, and dates objects.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from rageval_hooks.errors import MissingDependencyError, TurnError
+from rageval_hooks.errors import TurnError, requires
 from rageval_hooks.offline.dataset.arrow import frame_of_arrow
 from rageval_hooks.offline.records.columns import missing_column, take_fields
 from rageval_hooks.offline.records.from_columns import explain, record_from_row
@@ -191,10 +191,8 @@ def import_pandas() -> Any:
     Raises:
         MissingDependencyError: it is not installed.
     """
-    try:
+    with requires("pandas", "notebook", "data frames"):
         import pandas
-    except ImportError as error:
-        raise MissingDependencyError("pandas", "notebook", "data frames") from error
     return pandas
 
 

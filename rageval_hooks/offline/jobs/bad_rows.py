@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any, Self
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.offline.jobs.journal import journal_path
@@ -14,9 +14,6 @@ from rageval_hooks.offline.records.files import atomic_file
 from rageval_hooks.offline.records.rows import BadRow
 from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.runtime.jsonable import plain_value
-
-if TYPE_CHECKING:
-    from typing import Self
 
 __all__ = ["BadRows", "check_apart", "errors_path"]
 

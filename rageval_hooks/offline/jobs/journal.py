@@ -10,13 +10,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any, Self
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.runtime.files.private import open_private
-
-if TYPE_CHECKING:
-    from typing import Self
 
 __all__ = ["FORMAT", "JournalFile", "file_hash", "interruption", "journal_path", "work_in"]
 

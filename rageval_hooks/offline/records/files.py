@@ -7,17 +7,14 @@ import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from types import TracebackType
+from typing import IO, Self
 
 from rageval_hooks.errors import TurnError
 from rageval_hooks.offline.records.mapping import ColumnMap
 from rageval_hooks.offline.records.reading import read_items
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.rows import BadRow
-
-if TYPE_CHECKING:
-    from types import TracebackType
-    from typing import Self
 
 __all__ = ["BadRow", "RecordWriter", "atomic_file", "read_records", "write_records"]
 

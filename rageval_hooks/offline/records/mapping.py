@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rageval_hooks.errors import ConfigurationError, MissingDependencyError, UnknownNameError
+from rageval_hooks.errors import ConfigurationError, UnknownNameError, requires
 from rageval_hooks.offline.records.cells import unpacked
 
 __all__ = ["FIELDS", "ColumnMap"]
@@ -69,11 +69,9 @@ def _searchable(column: str, path: str, value: Any) -> Any:
 
 
 def _compile(path: str) -> Any:
-    try:
+    with requires("jmespath", "offline", "paths into nested columns"):
         import jmespath  # type: ignore[import-untyped]
         from jmespath.exceptions import JMESPathError  # type: ignore[import-untyped]
-    except ImportError:
-        raise MissingDependencyError("jmespath", "offline", "paths into nested columns") from None
     try:
         return jmespath.compile(path)
     except JMESPathError as error:

@@ -6,15 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 from rageval_hooks.errors import RagevalError
 from rageval_hooks.offline.records.formats import SourceFile, format_of
 from rageval_hooks.offline.records.formats.jsonl import JsonLines, lines_with_places, parse_line
 from rageval_hooks.offline.records.rows import BadRow, Group, Row
-
-if TYPE_CHECKING:
-    from typing import Self
 
 __all__ = ["RowSource", "count_rows"]
 

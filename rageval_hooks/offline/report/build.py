@@ -6,10 +6,11 @@ import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
-from rageval_hooks.errors import ConfigurationError, MissingDependencyError
+from rageval_hooks.errors import ConfigurationError, requires
 from rageval_hooks.metrics.base import ScoreDefinition
+from rageval_hooks.offline.report.bertscore import BertScore
 from rageval_hooks.offline.report.comparison import Comparison, compare_files
 from rageval_hooks.offline.report.definitions import define_score, direction_of, group_of
 from rageval_hooks.offline.report.derived import ANSWERED, HITS, NO_ANSWER
@@ -22,9 +23,6 @@ from rageval_hooks.offline.report.tally import FileTally, Watch, check_names, re
 from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.runtime.jsonable import clean_text
 from rageval_hooks.text.wording import counted
-
-if TYPE_CHECKING:
-    from rageval_hooks.offline.report.bertscore import BertScore
 
 __all__ = ["Analysis", "ReportOptions", "analyze", "build_report", "rank_table"]
 
@@ -134,10 +132,8 @@ def analyze(
 
 
 def _check_installed() -> None:
-    try:
+    with requires("scipy", "offline", "a report"):
         import scipy  # noqa: F401
-    except ImportError as error:
-        raise MissingDependencyError("scipy", "offline", "a report") from error
 
 
 def _check_has_scores(tally: FileTally) -> None:

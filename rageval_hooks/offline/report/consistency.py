@@ -6,18 +6,16 @@ import math
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, Union
+from typing import Any, Union
 
 from pydantic import Field
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.offline.records.record import Record
+from rageval_hooks.offline.report.bertscore import BertScore
 from rageval_hooks.offline.rouge import ROUGE, rouge_pairs
 from rageval_hooks.runtime.jsonable import Data, Text
 from rageval_hooks.score import Skipped
-
-if TYPE_CHECKING:
-    from rageval_hooks.offline.report.bertscore import BertScore
 
 __all__ = [
     "BertScores",

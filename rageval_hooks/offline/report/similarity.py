@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from rageval_hooks.errors import MissingDependencyError
+from rageval_hooks.offline.report.bertscore import BertScore
 from rageval_hooks.offline.report.consistency import BertScores, RougeScores, bertscore, rouge
 from rageval_hooks.offline.report.statistics import Resampling, Spread, spread
+from rageval_hooks.offline.report.tally import FileTally
 from rageval_hooks.runtime.jsonable import Data
-
-if TYPE_CHECKING:
-    from rageval_hooks.offline.report.bertscore import BertScore
-    from rageval_hooks.offline.report.tally import FileTally
 
 __all__ = ["MEASURES", "MOST_QUESTIONS", "Similarity", "compare_answers"]
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from rageval_hooks.cli.operations.doctor.setup import Setup
 from rageval_hooks.plugins import Registry
 from rageval_hooks.runtime.jsonable import Data
-
-if TYPE_CHECKING:
-    from rageval_hooks.cli.operations.doctor.setup import Setup
 
 __all__ = ["REGISTRY", "Check", "Finding", "Status", "note", "ok", "problem", "warning"]
 

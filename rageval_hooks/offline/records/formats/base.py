@@ -9,16 +9,13 @@ import lzma
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, ClassVar, cast
+from typing import IO, Any, ClassVar, Self, cast
 
 from pydantic import BaseModel
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.offline.records.formats.encodings import SAMPLE_BYTES, Encoding, check_encoding, detect_encoding
 from rageval_hooks.offline.records.rows import BadRow, Row, check_file
-
-if TYPE_CHECKING:
-    from typing import Self
 
 __all__ = ["COMPRESSIONS", "FileFormat", "SourceFile"]
 

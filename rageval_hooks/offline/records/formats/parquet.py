@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rageval_hooks.errors import MissingDependencyError, TurnError
+from rageval_hooks.errors import TurnError, requires
 from rageval_hooks.offline.records.formats.base import FileFormat, SourceFile
 from rageval_hooks.offline.records.formats.csv import check_header
 from rageval_hooks.offline.records.rows import Row
@@ -43,11 +43,9 @@ class Parquet(FileFormat):
 
 
 def _open(file: SourceFile) -> Any:
-    try:
+    with requires("pyarrow", "offline", "reading Parquet"):
         import pyarrow
         import pyarrow.parquet
-    except ImportError:
-        raise MissingDependencyError("pyarrow", "offline", "reading Parquet") from None
     # Memory mapping reads only the needed pages, but needs the file itself.
     source = file.binary() if file.is_compressed else file.path
     try:

@@ -7,7 +7,7 @@ import zipfile
 from collections.abc import Iterator
 from typing import Any
 
-from rageval_hooks.errors import MissingDependencyError, TurnError
+from rageval_hooks.errors import TurnError, requires
 from rageval_hooks.offline.records.formats.base import FileFormat, SourceFile
 from rageval_hooks.offline.records.formats.csv import check_header
 from rageval_hooks.offline.records.rows import Row
@@ -56,10 +56,8 @@ def _plain(cell: Any) -> Any:
 
 
 def _open(file: SourceFile) -> Any:
-    try:
+    with requires("openpyxl", "offline", "reading Excel files"):
         import openpyxl  # type: ignore[import-untyped]
-    except ImportError:
-        raise MissingDependencyError("openpyxl", "offline", "reading Excel files") from None
     try:
         return openpyxl.load_workbook(file.binary(), read_only=True, data_only=True)
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:

@@ -10,7 +10,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from rageval_hooks.errors import MissingDependencyError
+from rageval_hooks.errors import requires
 from rageval_hooks.offline.report.build import Analysis
 from rageval_hooks.offline.report.details import check_trace_url
 from rageval_hooks.offline.report.model import Verdict
@@ -59,11 +59,9 @@ def to_html(
         MissingDependencyError: jinja2 or matplotlib is not installed.
     """
     check_trace_url(trace_url)
-    try:
+    with requires("jinja2", "offline", "a page of a report"):
         from jinja2 import Environment, FileSystemLoader
         from markupsafe import Markup
-    except ImportError as error:
-        raise MissingDependencyError("jinja2", "offline", "a page of a report") from error
     report, level = analysis.report, analysis.report.resampling.level
     environment = Environment(loader=FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True, finalize=_clean)
     script = (_TEMPLATES / "report.js").read_text("utf-8")

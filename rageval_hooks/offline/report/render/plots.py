@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from rageval_hooks.errors import MissingDependencyError
+from rageval_hooks.errors import requires
 from rageval_hooks.offline.report.render.panels import Panel
 from rageval_hooks.offline.report.render.plot_canvas import Box, Ink, colour_of, draw_swatch, write
 from rageval_hooks.offline.report.render.plot_panels import draw_panel
@@ -87,10 +87,8 @@ def to_png(figure: Figure) -> bytes:
 
 @contextmanager
 def _style(ink: Ink) -> Iterator[None]:
-    try:
+    with requires("matplotlib", "offline", "a plot"):
         import matplotlib as mpl
-    except ImportError as error:
-        raise MissingDependencyError("matplotlib", "offline", "a plot") from error
     parts = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
     style: Any = {**_STYLE, **dict.fromkeys(parts, ink.text)}
     with mpl.rc_context(style), warnings.catch_warnings():

@@ -35,11 +35,9 @@ class Mail(DocumentReader):
 
 
 def _without_tags(html: str) -> str:
-    from rageval_hooks.errors import MissingDependencyError
+    from rageval_hooks.errors import requires
 
-    try:
+    with requires("markitdown", "documents", "reading e-mail in HTML"):
         from markitdown import MarkItDown, StreamInfo
-    except ImportError as error:
-        raise MissingDependencyError("markitdown", "documents", "reading e-mail in HTML") from error
     info = StreamInfo(extension=".html", charset="utf-8")
     return str(MarkItDown(enable_plugins=False).convert_stream(io.BytesIO(html.encode()), stream_info=info).markdown)

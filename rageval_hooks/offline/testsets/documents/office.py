@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from rageval_hooks.errors import MissingDependencyError
+from rageval_hooks.errors import requires
 from rageval_hooks.offline.records.formats import SourceFile
 from rageval_hooks.offline.testsets.documents.base import (
     Document,
@@ -68,8 +68,6 @@ def _check_size(file: SourceFile) -> None:
 
 @cache
 def _converter() -> Any:
-    try:
+    with requires("markitdown", "documents", "reading HTML and Office documents"):
         from markitdown import MarkItDown
-    except ImportError as error:
-        raise MissingDependencyError("markitdown", "documents", "reading HTML and Office documents") from error
     return MarkItDown(enable_plugins=False)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rageval_hooks.errors import MissingDependencyError
+from rageval_hooks.errors import requires
 from rageval_hooks.offline.records.formats import SourceFile
 from rageval_hooks.offline.testsets.documents.base import Document, DocumentReader, UnreadableDocumentError
 
@@ -40,11 +40,9 @@ class Pdf(DocumentReader):
 
 
 def _pages(file: SourceFile) -> list[str]:
-    try:
+    with requires("pypdf", "offline", "reading PDF"):
         from pypdf import PdfReader
         from pypdf.errors import DependencyError, PyPdfError
-    except ImportError as error:
-        raise MissingDependencyError("pypdf", "offline", "reading PDF") from error
     try:
         reader = PdfReader(io.BytesIO(_content(file)))
         # Many PDFs are encrypted with an empty password to forbid printing.
