@@ -9,9 +9,14 @@ SETUPS ?=
 # Many tests start processes: without bytecode on disk, each of them would compile the package.
 unexport PYTHONDONTWRITEBYTECODE
 # Neighbouring tests run in one process, so that fixtures of modules are made once.
+# tests/conftest.py chooses the number of workers: twice the cores, if there is enough memory.
 PARALLEL := -n auto --dist worksteal
+# Whole files, because their servers are shared: see tests/e2e/conftest.py.
+BY_FILE := -n auto --dist loadgroup
+# A throw-away environment imports few of its files: the others need not be compiled.
+PIP_INSTALL_ONCE := -m pip install --quiet --disable-pip-version-check --no-compile
 
-.PHONY: demo demo-phoenix test test-lexical e2e lint lint-workflows docs docs-images wheel check-version compat-hosts compat-otel clean
+.PHONY: install demo demo-phoenix test test-lexical mlflow e2e lint lint-workflows docs docs-images wheel check-version compat-hosts compat-otel clean
 
 # A stamp records which extras are installed. It is renewed when pyproject.toml changes.
 $(VENV)/bin/python:
@@ -20,6 +25,14 @@ $(VENV)/bin/python:
 $(VENV)/.installed-%: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP_INSTALL) -e ".[$*]"
 	@touch $@
+
+# Several extras in one go, for example EXTRAS="test e2e docs", which is faster than one after the other.
+EXTRAS ?= test
+COMMA := ,
+EMPTY :=
+install: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP_INSTALL) -e ".[$(subst $(EMPTY) $(EMPTY),$(COMMA),$(EXTRAS))]"
+	@touch $(EXTRAS:%=$(VENV)/.installed-%)
 
 demo: $(VENV)/.installed-demo
 	$(BIN)/rageval-hooks demo
@@ -38,12 +51,14 @@ test-lexical: $(VENV)/.installed-test-lexical
 # MLflow's server has an environment of its own: it chooses the versions of a hundred packages.
 $(VENV)-mlflow/bin/mlflow: constraints.txt
 	$(PYTHON) -m venv $(VENV)-mlflow
-	$(VENV)-mlflow/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "mlflow>=3.5"
+	$(VENV)-mlflow/bin/python $(PIP_INSTALL_ONCE) -c constraints.txt "mlflow>=3.5"
 	@touch $@
 
-# With real servers, Phoenix and MLflow, and a real browser.
+mlflow: $(VENV)-mlflow/bin/mlflow
+
+# With real servers, Phoenix and MLflow, a real browser, and applications as whole processes.
 e2e: $(VENV)/.installed-e2e $(VENV)-mlflow/bin/mlflow
-	$(BIN)/python -m pytest tests/e2e tests/offline/report/render/test_html.py
+	$(BIN)/python -m pytest tests/e2e tests/offline/report/render/test_html.py $(BY_FILE)
 
 # The unit tests of the frameworks, with and without the hook: exits with 1 if one fails only with it.
 # SUITES="core" runs only some of: core agents langgraph prebuilt classic
@@ -78,7 +93,7 @@ wheel: $(VENV)/.installed-build
 	rm -rf dist $(VENV)-wheel
 	$(BIN)/python -m build --outdir dist
 	$(PYTHON) -m venv $(VENV)-wheel
-	$(VENV)-wheel/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
+	$(VENV)-wheel/bin/python $(PIP_INSTALL_ONCE) dist/*.whl
 	$(VENV)-wheel/bin/rageval-hooks --version
 	$(VENV)-wheel/bin/python scripts/check_wheel.py
 

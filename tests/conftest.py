@@ -61,6 +61,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--keep-screenshots", action="store_true", help="write screenshots to docs/images")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Return the number of workers for ``-n auto``: twice the cores, if there is enough memory.
+
+    Tests of processes, servers and threads wait for a third of the time. A worker with all frameworks and models, and
+    the processes that it starts, take up to 1.5 GB.
+    """
+    workers = 2 * (os.cpu_count() or 1)
+    if not hasattr(os, "sysconf"):
+        return workers
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return max(1, min(workers, int(memory / 1.5e9)))
+
+
 def pytest_collection_finish() -> None:
     """Collect garbage from now on, but not among the modules that are imported: they stay, and there are many."""
     gc.freeze()

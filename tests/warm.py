@@ -1,8 +1,8 @@
 """Runs commands and scripts in forks of a process that has imported what they need.
 
 A fresh interpreter spends seconds of CPU on imports. A fork starts at once, and is a real process too: it has its own
-environment, directory, standard streams, signals and exit status. Tests of what happens during imports, at the start
-of an interpreter or when a process is killed need a fresh one: ``tests.interpreter``.
+environment, directory, standard streams, signals and exit status, and it can be interrupted and killed. Tests of what
+happens during imports, or when an interpreter starts or ends, need a fresh one: ``tests.interpreter``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-__all__ = ["run_command", "run_warm_script"]
+__all__ = ["WarmProcess", "run_command", "run_warm_script", "start_command"]
 
 _PRELOAD = (
     "charset_normalizer jinja2 langchain_core.documents langchain_core.runnables langchain_core.tools httpx openai"
@@ -34,6 +34,82 @@ _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload([name for name in _PRELOAD if find_spec(name.split(".")[0]) is not None])
 
 
+class WarmProcess:
+    """A process that runs a function as its main program.
+
+    Use it as a context manager: a process that is still running at the end is killed.
+
+    Args:
+        main: the function.
+        arguments: its ``sys.argv``.
+        folder: the working directory.
+        environment: its variables.
+    """
+
+    def __init__(
+        self,
+        main: Callable[[], None],
+        arguments: Sequence[str],
+        *,
+        folder: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._arguments = list(arguments)
+        self._environment = dict(os.environ if environment is None else environment)
+        self._streams = TemporaryDirectory()
+        self._out, self._err = Path(self._streams.name, "out"), Path(self._streams.name, "err")
+        self._process = _CONTEXT.Process(
+            target=_be, args=(main, self._arguments, folder or Path.cwd(), self._environment, self._out, self._err)
+        )
+        self._process.start()
+
+    def __enter__(self) -> WarmProcess:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._process.kill()
+        self._process.join(10)
+        self._process.close()
+        self._streams.cleanup()
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal."""
+        assert self._process.pid is not None
+        os.kill(self._process.pid, number)
+
+    def wait(self) -> int:
+        """Return the exit status; negative if a signal ended the process.
+
+        Raises:
+            AssertionError: the process hangs.
+        """
+        self._process.join(_LIMIT)
+        assert not self._process.is_alive(), f"{self._arguments} hangs"
+        return self._process.exitcode or 0
+
+    def output(self) -> str:
+        """Return what the process wrote to its standard output."""
+        return self._out.read_text(self._encoding)
+
+    def errors(self) -> str:
+        """Return what the process wrote to its standard error."""
+        return self._err.read_text(self._encoding)
+
+    @property
+    def _encoding(self) -> str:
+        return self._environment.get("PYTHONIOENCODING", "utf-8")
+
+
+def start_command(
+    *arguments: str, folder: Path | None = None, environment: Mapping[str, str] | None = None
+) -> WarmProcess:
+    """Start ``rageval-hooks`` with arguments."""
+    from rageval_hooks.cli import main
+
+    given = ["rageval-hooks", *arguments]
+    return WarmProcess(main, given, folder=folder, environment=environment)
+
+
 def run_command(
     *arguments: str, status: int = 0, folder: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
@@ -42,11 +118,8 @@ def run_command(
     Raises:
         AssertionError: the exit status is another; the message is its standard error.
     """
-    from rageval_hooks.cli import main
-
-    done = _run(main, ["rageval-hooks", *arguments], folder, os.environ if environment is None else environment)
-    assert done.returncode == status, done.stderr
-    return done
+    with start_command(*arguments, folder=folder, environment=environment) as process:
+        return _completed(process, arguments, status)
 
 
 def run_warm_script(
@@ -58,35 +131,19 @@ def run_warm_script(
         AssertionError: it failed; the message is its standard error.
     """
     given = ["-c", script, *map(str, arguments)]
-    done = _run(_execute, given, folder, os.environ if environment is None else environment)
-    assert done.returncode == 0, done.stderr
-    return done
+    with WarmProcess(_execute, given, folder=folder, environment=environment) as process:
+        return _completed(process, given, 0)
+
+
+def _completed(process: WarmProcess, arguments: Sequence[str], status: int) -> subprocess.CompletedProcess[str]:
+    found = process.wait()
+    assert found == status, process.errors()
+    return subprocess.CompletedProcess(list(arguments), found, process.output(), process.errors())
 
 
 def _execute() -> None:
     script = sys.argv.pop(1)
     exec(compile(script, "<script>", "exec"), vars(sys.modules["__main__"]))
-
-
-def _run(
-    main: Callable[[], None], arguments: Sequence[str], folder: Path | None, environment: Mapping[str, str]
-) -> subprocess.CompletedProcess[str]:
-    with TemporaryDirectory() as streams:
-        out, err = Path(streams, "out"), Path(streams, "err")
-        process = _CONTEXT.Process(
-            target=_be, args=(main, list(arguments), folder or Path.cwd(), dict(environment), out, err)
-        )
-        process.start()
-        try:
-            process.join(_LIMIT)
-            assert not process.is_alive(), f"{arguments} hangs: {err.read_text()}"
-        finally:
-            process.kill()
-            process.join(10)
-        code = process.exitcode or 0
-        process.close()
-        encoding = environment.get("PYTHONIOENCODING", "utf-8")
-        return subprocess.CompletedProcess(list(arguments), code, out.read_text(encoding), err.read_text(encoding))
 
 
 def _be(

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -169,7 +170,9 @@ class Workplace:
         if not self.python.exists():
             subprocess.run([sys.executable, "-m", "venv", self.folder / "venv"], check=True)
         wanted = {item for suite in suites for item in (suite.distribution, *suite.requirements)}
-        self._pip("install", "--constraint", CONSTRAINTS, *sorted(wanted), f"{PROJECT}[langchain,llama-index]")
+        # Few of the files are imported: the others need not be compiled.
+        options = ("--no-compile", "--constraint", CONSTRAINTS)
+        self._pip("install", *options, *sorted(wanted), f"{PROJECT}[langchain,llama-index]")
 
     def unpack(self, suite: Suite) -> Path:
         """Download the source distribution of the installed version; returns its folder."""
@@ -239,9 +242,12 @@ class Workplace:
 def check(workplace: Workplace, name: str) -> bool:
     """Run a suite with and without the hook; returns True if there is no difference."""
     suite = SUITES[name]
-    without = workplace.run(f"{name}-without", suite, hook=False)
-    print(f"{name}, without the hook: {without.summary}", flush=True)
-    hooked = workplace.run(f"{name}-with", suite, hook=True)
+    workplace.unpack(suite)
+    with ThreadPoolExecutor(2) as side_by_side:  # both runs wait for much of their time
+        plain = side_by_side.submit(workplace.run, f"{name}-without", suite, hook=False)
+        with_hook = side_by_side.submit(workplace.run, f"{name}-with", suite, hook=True)
+    without, hooked = plain.result(), with_hook.result()
+    print(f"{name}, without the hook: {without.summary}")
     print(f"{name}, with the hook:    {hooked.summary}", flush=True)
     print(f"{name}, counters of the hook: {hooked.stats}")
 

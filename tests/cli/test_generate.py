@@ -6,16 +6,16 @@ import csv
 import json
 import os
 import signal
-import subprocess
 import threading
 from pathlib import Path
 
 import pytest
 
-from tests.cli.test_cli import COMMAND, run
+from tests.cli.test_cli import run
 from tests.judges.server import Gate, JudgeServer, Received, Reply, held, nonce_of
 from tests.offline.pdf import pdf
 from tests.offline.testsets.test_generation import FACTS, is_draft, passage, writer
+from tests.warm import start_command
 
 
 @pytest.fixture
@@ -80,9 +80,10 @@ def test_a_killed_run_is_resumed(documents: Path, tmp_path: Path) -> None:
     with JudgeServer() as server:
         server.otherwise(reply)
         variables = {**os.environ, **environment(server)}
-        with subprocess.Popen([*COMMAND, *arguments], env=variables, stdout=subprocess.DEVNULL) as process:
+        with start_command(*arguments, environment=variables) as process:
             came_so_far = reached.wait(60)
-            process.kill()
+            process.send_signal(signal.SIGKILL)
+            process.wait()
         assert came_so_far
         assert not output.exists()
         before = len(server.requests)
@@ -112,15 +113,13 @@ def test_an_interruption_says_how_to_resume(documents: Path, tmp_path: Path) -> 
 
         server.then(writer())
         server.otherwise(hold)
-        with subprocess.Popen(
-            [*COMMAND, *arguments], env={**os.environ, **environment(server)}, stderr=subprocess.PIPE, text=True
-        ) as process:
+        with start_command(*arguments, environment={**os.environ, **environment(server)}) as process:
             came_so_far = reached.wait(60)
             process.send_signal(signal.SIGINT)
-            _, errors = process.communicate(timeout=240)
+            status, errors = process.wait(), process.errors()
         assert came_so_far
 
-    assert process.returncode == 130
+    assert status == 130
     assert (
         f"interrupted. The results so far are in {output}.partial.jsonl: run the same command again to resume" in errors
     )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.test_cli import COMMAND
-from tests.warm import run_command
+from tests.warm import run_command, start_command
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -86,9 +86,10 @@ def test_a_killed_run_is_resumed(folder: Path) -> None:
     asked = folder / "asked.txt"
     reached = folder / "reached"
     os.mkfifo(reached)
-    with subprocess.Popen([*COMMAND, *arguments], cwd=folder, env=environment()) as process:
+    with start_command(*arguments, folder=folder, environment=environment()) as process:
         reached.read_text()
-        process.kill()
+        process.send_signal(signal.SIGKILL)
+        process.wait()
     assert not (folder / "out.jsonl").exists()
     reached.unlink()
     done = run(folder, *arguments, status=1)

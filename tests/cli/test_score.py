@@ -20,6 +20,7 @@ from tests.judges.server import Gate, JudgeServer, answer, held
 from tests.offline.records.test_readers import write_csv, write_lines
 from tests.offline.records.test_writers import table
 from tests.online.test_judge_stage import LABELS
+from tests.warm import WarmProcess, start_command
 
 LEXICAL = ("--models", "lexical")
 
@@ -233,11 +234,8 @@ class Scoring:
     def run(self, status: int = 0) -> subprocess.CompletedProcess[str]:
         return run(*self.arguments, status=status, OPENAI_API_KEY="sk-test")
 
-    def start(self) -> subprocess.Popen[str]:
-        environment = {**os.environ, "OPENAI_API_KEY": "sk-test"}
-        return subprocess.Popen(
-            [*COMMAND, *self.arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-        )
+    def start(self) -> WarmProcess:
+        return start_command(*self.arguments, environment={**os.environ, "OPENAI_API_KEY": "sk-test"})
 
 
 def questions(server: JudgeServer) -> list[str]:
@@ -258,14 +256,14 @@ class TestJudged:
         server.then(*[answer(LABELS)] * 3)
         server.otherwise(held(answer(LABELS), gate))
         scoring = Scoring(server, file)
-        process = scoring.start()
-        # The fifth turn is asked for after three others were written.
-        server.wait_for_requests(5)
-        assert scoring.journal.read_text().count('"record"') == 3
-        process.send_signal(kind)
-        _, errors = process.communicate(timeout=240)
+        with scoring.start() as process:
+            # The fifth turn is asked for after three others were written.
+            server.wait_for_requests(5)
+            assert scoring.journal.read_text().count('"record"') == 3
+            process.send_signal(kind)
+            status, errors = process.wait(), process.errors()
 
-        assert process.returncode == (130 if kind is signal.SIGINT else -signal.SIGKILL)
+        assert status == (130 if kind is signal.SIGINT else -signal.SIGKILL)
         assert not scoring.output.exists()
         said = f"interrupted. The results so far are in {scoring.journal}: run the same command again to resume"
         assert errors == (f"rageval-hooks: {said}\n" if kind is signal.SIGINT else "")
@@ -287,10 +285,10 @@ class TestJudged:
         server.then(answer(LABELS))
         server.otherwise(held(answer(LABELS), Gate()))
         scoring = Scoring(server, file, concurrency=1)
-        process = scoring.start()
-        server.wait_for_requests(2)
-        process.kill()
-        process.communicate(timeout=240)
+        with scoring.start() as process:
+            server.wait_for_requests(2)
+            process.send_signal(signal.SIGKILL)
+            process.wait()
         server.otherwise(answer(LABELS))
         write_lines(file, rows(2))
 

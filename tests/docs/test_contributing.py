@@ -45,7 +45,7 @@ def test_there_is_an_example_for_each_extension_point() -> None:
 @pytest.mark.parametrize(("file", "check"), [pytest.param(*pair, id=title_of(pair[0])) for pair in examples()])
 def test_the_example_works(file: CodeExample, check: CodeExample, tmp_path: Path) -> None:
     """A copy of the package with the one new file passes the check."""
-    shutil.copytree(ROOT / "rageval_hooks", tmp_path / "rageval_hooks", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "rageval_hooks", tmp_path / "rageval_hooks")
     new = tmp_path / title_of(file)
     assert not new.exists()
     new.parent.mkdir(parents=True, exist_ok=True)

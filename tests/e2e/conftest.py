@@ -10,6 +10,14 @@ import pytest
 from rageval_hooks.demo.phoenix import Phoenix, phoenix_installed, serve_phoenix
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the tests of a file in one worker, and all that use the Phoenix server too: it takes a while to start."""
+    for item in items:
+        group = "phoenix" if "phoenix" in getattr(item, "fixturenames", ()) else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
 @pytest.fixture(scope="session")
 def phoenix(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Phoenix]:
     """The real server, with an empty database."""

@@ -12,7 +12,7 @@ import pytest
 from tests import onnx_files, tiny_models
 from tests.interpreter import run_script
 from tests.local import LOCAL
-from tests.online.test_processes import run
+from tests.online.processes import run_fresh
 
 pytest.importorskip("sentence_transformers")
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
@@ -72,7 +72,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), scores() == before)
 
 def test_scores_of_forked_children_are_those_of_the_parent(tmp_path: Path) -> None:
     """Loaded and used before the fork; the libraries' own thread pools do not survive it, ours is created again."""
-    evaluations, _ = run(
+    evaluations, _ = run_fresh(
         """
 handle = rageval_hooks.instrument(metrics=["groundedness", "semantic_grounding"], drain_timeout=60)
 lcel().invoke("parent before")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,6 +21,7 @@ from rageval_hooks.messages import PromptTemplate, ToolCall
 from rageval_hooks.settings import Settings
 from rageval_hooks.text.formatting import format_value
 from tests.integrations.langchain.fakes import lcel
+from tests.warm import run_warm_script
 
 TURN = Turn(
     name="handbook",
@@ -287,14 +287,20 @@ class TestJsonl:
     def test_processes_share_a_file(self, tmp_path: Path) -> None:
         """Whole lines, none of them empty, which only the owner may read."""
         path = tmp_path / "turns.jsonl"
-        script = (
-            "from tests.exporters.test_text_exporters import EVALUATION\n"
-            "from rageval_hooks.exporters.jsonl import JsonlExporter\n"
-            f"exporter = JsonlExporter({str(path)!r})\n"
-            "for _ in range(500): exporter.export(EVALUATION)"
-        )
-        processes = [subprocess.Popen([sys.executable, "-c", script]) for _ in range(3)]
-        assert [process.wait(60) for process in processes] == [0, 0, 0]
+        script = """
+import os, sys
+from tests.exporters.test_text_exporters import EVALUATION
+from rageval_hooks.exporters.jsonl import JsonlExporter
+for _ in range(3):
+    if os.fork() == 0:
+        exporter = JsonlExporter(sys.argv[1])
+        for _ in range(500):
+            exporter.export(EVALUATION)
+        os._exit(0)
+for _ in range(3):
+    assert os.wait()[1] == 0
+"""
+        run_warm_script(script, path)
 
         lines = path.read_text().splitlines()
         assert len(lines) == 1500

@@ -16,10 +16,10 @@ from rageval_hooks.metrics.judged.ranking import Ranking
 from rageval_hooks.online.engine import Engine
 from rageval_hooks.online.job import Job, create_metric, describe_metric
 from rageval_hooks.turn import SpanReference
-from tests.interpreter import run_script
 from tests.judges.server import JudgeServer, answer
 from tests.local import LEXICAL_MODELS
 from tests.online.test_judge_stage import LABELS, judge_of
+from tests.warm import run_warm_script
 
 TURN = Turn(
     id="turn-1",
@@ -73,7 +73,7 @@ def test_a_job_in_another_process_has_the_same_scores(server: JudgeServer, tmp_p
     path.write_text(job.model_dump_json())
     here = asyncio.run(engine.evaluate(job))
 
-    output = run_script(
+    output = run_warm_script(
         """
 import asyncio, sys
 from pathlib import Path
@@ -90,7 +90,7 @@ print(asyncio.run(engine.evaluate(job)).model_dump_json())
 """,
         path,
         server.url,
-    )
+    ).stdout
 
     there = json.loads(output)
     assert len(here.results) > 10

@@ -1,4 +1,7 @@
-"""A judge in whole processes: scripts, threads, event loops, pre-fork servers. Every score is delivered."""
+"""A judge in whole processes: threads, event loops, pre-fork servers. Every score is delivered.
+
+How scripts end is tested in tests/e2e/online/test_judged_exits.py.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.judges.server import Gate, JudgeServer, answer, held
+from tests.judges.server import JudgeServer, answer
+from tests.online.processes import FORKED_QUESTIONS, FORKED_WORKERS, questions, run
 from tests.online.test_judge_stage import LABELS
-from tests.online.test_processes import FORKED_QUESTIONS, FORKED_WORKERS, questions, run
 
 
 @pytest.fixture
@@ -40,22 +43,6 @@ def check(evaluations: list[dict[str, Any]], expected: list[str]) -> None:
     assert sorted(questions(judged, "background")) == sorted(expected)
     for evaluation in judged:
         assert {result["status"] for result in evaluation["results"]} == {"scored"}, evaluation["results"]
-
-
-def test_a_script_that_ends_at_once(server: JudgeServer, tmp_path: Path) -> None:
-    """What is queued is judged before the interpreter is gone."""
-    evaluations, errors = run(
-        """
-rageval_hooks.instrument()
-for number in range(20):
-    lcel().invoke(f"question {number}")
-""",
-        tmp_path,
-        **environment(server),
-    )
-
-    check(evaluations, [f"question {number}" for number in range(20)])
-    assert errors == ""
 
 
 def test_threads(server: JudgeServer, tmp_path: Path) -> None:
@@ -106,24 +93,3 @@ handle.flush(60)
 
     check(evaluations, FORKED_QUESTIONS)
     assert "Traceback" not in errors
-
-
-def test_a_hanging_judge_does_not_block_the_exit(tmp_path: Path) -> None:
-    """The exit has a deadline; unfinished work is counted and logged."""
-    gate = Gate()
-    with JudgeServer() as server:
-        server.otherwise(held(answer(LABELS), gate))
-        evaluations, errors = run(
-            """
-rageval_hooks.instrument()
-for number in range(3):
-    lcel().invoke(f"question {number}")
-""",
-            tmp_path,
-            timeout=240,
-            **{**environment(server), "RAGEVAL_DRAIN_TIMEOUT": "0.5"},
-        )
-        gate.set()
-
-    assert sorted(questions(evaluations)) == sorted(f"question {number}" for number in range(3))
-    assert "the interpreter exits with 3 background jobs undone" in errors

@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 
 import rageval_hooks
 from tests.integrations.langchain.fakes import lcel
-from tests.online.test_processes import run
+from tests.online.processes import run
 
 
 def test_a_seeded_experiment_draws_the_same_numbers() -> None:

@@ -8,15 +8,26 @@ import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 
+import pytest
+
+from tests.exporters.collector import Collector, values
 from tests.exporters.test_providers import clean_environment
 
-__all__ = ["APPLICATION", "WAYS", "other_instrumentations", "start"]
+__all__ = ["ANSWER", "APPLICATION", "WAYS", "each_way", "evaluations", "other_instrumentations", "start"]
 
 APPLICATION = Path(__file__).resolve().parents[2] / "examples" / "no_code.py"
+ANSWER = "The pier was opened in September 2018. It is 96 metres long.\n"
+"""What the application prints."""
 
 RUN_APP = (sys.executable, "-c", "from rageval_hooks.cli import main; main()", "run-app")
 OPENTELEMETRY = (str(Path(sys.executable).with_name("opentelemetry-instrument")),)
 WAYS = {"run-app": RUN_APP, "opentelemetry-instrument": OPENTELEMETRY}
+each_way = pytest.mark.parametrize("way", WAYS)
+
+
+def evaluations(collector: Collector) -> list[dict[str, object]]:
+    """Return the attributes of the evaluation spans that arrived."""
+    return [values(span) for span in collector.spans if span.name.startswith("evaluate")]
 
 
 def other_instrumentations() -> str:

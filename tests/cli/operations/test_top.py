@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +16,7 @@ import rageval_hooks
 from rageval_hooks.cli import app
 from rageval_hooks.runtime.files.stats_file import StatsFile
 from rageval_hooks.testing import InMemoryExporter
+from tests.warm import run_warm_script
 
 
 class Reads:
@@ -122,11 +121,8 @@ if not child:
     os._exit(0)
 assert os.waitpid(child, 0)[1] == 0
 """
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=150
-    )
+    done = run_warm_script(program, tmp_path)
 
-    assert done.returncode == 0, done.stderr
     assert done.stdout == "0o600\n"
     assert list(tmp_path.iterdir()) == []
 

@@ -34,7 +34,7 @@ from rageval_hooks.testing import InMemoryExporter
 from rageval_hooks.turn import Turn
 from tests.integrations.langchain.conftest import Captured
 from tests.integrations.langchain.fakes import PROMPT, join, lcel, model, retriever
-from tests.interpreter import run_script
+from tests.warm import run_warm_script
 
 QUESTION = "When was the pier opened?"
 ANSWER = "It was opened in 2019."
@@ -317,7 +317,7 @@ assert (stats["turns"], stats["scored"], stats["internal_errors"]) == (2, 2, 0),
 
 def test_a_sync_call_in_a_nested_loop_does_not_wait_for_scores() -> None:
     """Runs with nest_asyncio, as in a notebook, and in a subprocess, because nest_asyncio patches asyncio."""
-    run_script(NESTED_LOOP)
+    run_warm_script(NESTED_LOOP)
 
 
 def test_an_awaited_call_waits_for_its_scores_while_the_loop_goes_on() -> None:
@@ -390,53 +390,3 @@ def test_async_turns_add_no_exit_handlers() -> None:
         assert handle.flush(30)
 
     assert after == before
-
-
-ABANDONED_STREAMS = """
-import gc
-import sys
-from contextvars import ContextVar, copy_context
-
-import rageval_hooks
-from rageval_hooks.integrations.capture.recorder import shared_recorder
-from rageval_hooks.testing import InMemoryExporter
-from tests.integrations.langchain.test_host_untouched import chat_chain
-
-count = int(sys.argv[1])
-exporter = InMemoryExporter()
-chain = chat_chain()
-variables = [ContextVar(f"v{number}") for number in range(64)]
-gc.disable()
-# The modules are not looked through in each of the collections below: this takes minutes.
-gc.freeze()
-with rageval_hooks.instrument(exporters=[exporter], metrics=["latency", "tokens"]) as handle:
-    for number in range(count):
-        stream = chain.stream("When was the pier opened?")
-        next(stream)
-        cycle = [stream]
-        cycle.append(cycle)
-        del stream, cycle
-        before = {variable: value for variable, value in copy_context().items() if variable not in variables}
-        # The collector now runs on the first allocation, which one of these makes.
-        gc.set_threshold(1)
-        gc.enable()
-        for variable in variables:
-            variable.set(object())
-        gc.disable()
-        gc.collect()
-        after = {variable: value for variable, value in copy_context().items() if variable not in variables}
-        assert after == before, (before, after)
-    assert handle.flush(30)
-    assert len(shared_recorder()) == 0
-    assert handle.stats()["internal_errors"] == 0, handle.stats()
-turns = {evaluation.turn.id: evaluation.turn for evaluation in exporter.evaluations}
-assert len(turns) == count, len(turns)
-assert {turn.status for turn in turns.values()} == {"cancelled"}
-assert {turn.response for turn in turns.values()} == {"It "}
-assert "v0" in {variable.name for variable in copy_context()}
-"""
-
-
-def test_streams_that_the_garbage_collector_closes() -> None:
-    """They end as cancelled turns. Setting a context variable there would crash CPython 3.11."""
-    run_script(ABANDONED_STREAMS, 100)

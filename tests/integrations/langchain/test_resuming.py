@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
-import subprocess
-import sys
 import textwrap
 import weakref
 from collections.abc import Iterator
@@ -29,6 +26,7 @@ from rageval_hooks.testing import InMemoryExporter
 from rageval_hooks.turn import Turn
 from tests.integrations.langchain.conftest import Captured
 from tests.integrations.langchain.fakes import FACTS, PROMPT, join, model, retriever
+from tests.warm import run_warm_script
 
 QUESTION = "When was the pier opened?"
 ANSWER = "In 2019."
@@ -362,14 +360,7 @@ def test_what_waits_is_delivered_when_the_process_ends() -> None:
         rageval_hooks.instrument(metrics=[], exporters=[Printing()])
         graph().invoke({"question": QUESTION}, thread("1"))
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-    )
+    done = run_warm_script(textwrap.dedent(code))
 
     assert done.stdout.split("\n")[0] == f"interrupted {QUESTION}"
 

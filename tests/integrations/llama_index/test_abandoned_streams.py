@@ -1,4 +1,7 @@
-"""Streams that are not read to their end are closed by the garbage collector, at any time and in any context."""
+"""Streams that are not read to their end are closed by the garbage collector, at any time and in any context.
+
+That no finalizer crashes the interpreter is tested in tests/e2e/integrations.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,6 @@ import pytest
 
 from tests.integrations.langchain.conftest import Captured
 from tests.integrations.llama_index.fakes import ScriptedRetriever, llm
-from tests.interpreter import run_script
 
 pytest.importorskip("llama_index.core")
 
@@ -19,47 +21,6 @@ from llama_index.core.schema import NodeWithScore, TextNode
 
 QUESTION = "When was the pier opened?"
 NODES = [NodeWithScore(node=TextNode(id_="d1", text="The pier was opened in 2019."), score=0.5)]
-
-IN_CYCLES = """
-import contextvars, gc
-import rageval_hooks
-from llama_index.core.query_engine import RetrieverQueryEngine
-from rageval_hooks.testing import InMemoryExporter
-from tests.integrations.llama_index.fakes import ScriptedRetriever, llm
-from tests.integrations.llama_index.test_abandoned_streams import NODES, QUESTION
-
-COUNT = 40
-exporter = InMemoryExporter()
-variables = [contextvars.ContextVar(f"v{n}") for n in range(200)]
-engine = RetrieverQueryEngine.from_args(ScriptedRetriever(lambda query: NODES), llm=llm(), streaming=True)
-
-with rageval_hooks.instrument(metrics=[], exporters=[exporter]) as handle:
-    engine.query(QUESTION).get_response()
-    gc.disable()
-    for _ in range(COUNT):
-        response = engine.query(QUESTION)
-        next(response.response_gen)
-        response.metadata = {"cycle": response}
-        del response
-    gc.enable()
-    gc.set_threshold(1, 1, 1)  # the collector now runs inside of nearly every allocation, those of set() included
-    for round_ in range(20):
-        for variable in variables:
-            variable.set(object())
-    gc.set_threshold(700, 10, 10)
-    gc.collect()
-    assert handle.flush(30)
-    statuses = [evaluation.turn.status for evaluation in exporter.evaluations]
-    assert statuses == ["ok"] + ["cancelled"] * COUNT, statuses
-    assert handle.stats()["internal_errors"] == 0
-    assert handle.stats()["open_runs"] == 0
-print("alive")
-"""
-
-
-def test_streams_in_reference_cycles_do_not_crash_the_interpreter() -> None:
-    """CPython 3.11 crashes when a variable is set by a finalizer that runs inside ``ContextVar.set``."""
-    assert run_script(IN_CYCLES) == "alive\n"
 
 
 def engine() -> RetrieverQueryEngine:

@@ -27,7 +27,7 @@ from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.testing import InMemoryExporter
 from tests.disk import limited_file_size
 from tests.local import make_turn
-from tests.online.test_processes import FORKED_QUESTIONS, FORKED_WORKERS, questions, run
+from tests.online.processes import FORKED_QUESTIONS, FORKED_WORKERS, questions, run
 
 
 class Grade(BaseModel):

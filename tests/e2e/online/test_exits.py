@@ -1,0 +1,105 @@
+"""Exits of whole processes: they deliver everything and never hang. Each runs in a fresh interpreter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.online.processes import questions, run_fresh
+
+
+class TestExit:
+    def test_a_script_that_ends_at_once_loses_nothing(self, tmp_path: Path) -> None:
+        """No flush, no shutdown: the drain at exit delivers what is queued, late scores included."""
+        evaluations, errors = run_fresh(
+            """
+rageval_hooks.instrument(metrics=["latency"], inline_budget_ms=0)
+for number in range(50):
+    lcel().invoke(f"question {number}")
+""",
+            tmp_path,
+        )
+
+        assert sorted(questions(evaluations)) == sorted(f"question {number}" for number in range(50))
+        assert sorted(questions(evaluations, "background")) == sorted(questions(evaluations))
+        assert errors == ""
+
+    def test_an_exporter_that_hangs_does_not_hold_up_the_exit(self, tmp_path: Path) -> None:
+        """There is a deadline, and a line that says how much was left."""
+        evaluations, errors = run_fresh(
+            """
+class Hanging(rageval_hooks.Exporter):
+    name = "hanging"
+    def export(self, evaluation):
+        threading.Event().wait()
+rageval_hooks.instrument(metrics=[], exporters=[Hanging()], drain_timeout=0.2)
+for number in range(3):
+    lcel().invoke(f"question {number}")
+""",
+            tmp_path,
+        )
+
+        assert evaluations == []
+        assert "the interpreter exits with 3 background jobs undone" in errors
+
+    def test_models_that_are_still_loading_do_not_hold_up_the_exit(self, tmp_path: Path) -> None:
+        """A script of a second is not made one of ten."""
+        _, errors = run_fresh(
+            """
+import rageval_hooks.models
+rageval_hooks.models._LOADERS["embedder"] = lambda settings: threading.Event().wait()
+rageval_hooks.instrument(metrics=["semantic_grounding"], drain_timeout=0.2)
+lcel().invoke("question")
+""",
+            tmp_path,
+        )
+
+        # On a busy machine the thread that drains may itself be late; the exit then says that it did not wait.
+        assert "background jobs undone" in errors or "the exit does not wait for Worker" in errors
+
+    def test_an_exit_by_exception_delivers(self, tmp_path: Path) -> None:
+        """A script that ends with sys.exit inside of a turn."""
+        evaluations, _ = run_fresh(
+            """
+from langchain_core.runnables import RunnableLambda
+rageval_hooks.instrument(metrics=[])
+lcel().invoke("question")
+try:
+    (RunnableLambda(lambda x: sys.exit(0))).invoke("bye")
+finally:
+    pass
+""",
+            tmp_path,
+        )
+
+        assert "question" in questions(evaluations)
+
+    def test_a_stream_that_is_open_when_the_interpreter_ends(self, tmp_path: Path) -> None:
+        """The interpreter closes it last, when no thread works any more: the process ends all the same."""
+        evaluations, errors = run_fresh(
+            """
+rageval_hooks.instrument(metrics=["latency"])
+stream = lcel().stream("question")
+next(stream)
+""",
+            tmp_path,
+        )
+
+        assert evaluations == []
+        assert errors == ""
+
+    def test_turns_that_end_while_the_interpreter_goes_down(self, tmp_path: Path) -> None:
+        """Neither an exception nor a hang."""
+        evaluations, errors = run_fresh(
+            """
+import atexit
+rageval_hooks.instrument(metrics=["latency"])
+from tests.integrations.langchain.fakes import model, retriever
+def late():
+    (retriever() | str | model("answer")).invoke("late")
+atexit.register(late)
+""",
+            tmp_path,
+        )
+
+        assert questions(evaluations) == ["late"]
+        assert "Traceback" not in errors
