@@ -64,8 +64,9 @@ def read(path: Path) -> tuple[str, str]:
         return "as it is", attempt(path, None)
     except RagevalError as error:
         message = str(error)
-    message = message.replace("--map FIELD=COLUMN names one", "")
-    proposed = ["=".join(filter(None, found)) for found in _PROPOSED.findall(message)]
+    # Without a proposal the message says how to name a column, which is nothing to copy.
+    _, _, proposal = message.partition(". Try ")
+    proposed = ["=".join(filter(None, found)) for found in _PROPOSED.findall(proposal)]
     if not proposed:
         return "not read", message.replace(str(path), path.name)[:300]
     try:

@@ -9,7 +9,7 @@ from typing import Any
 
 from rageval_hooks.errors import TurnError
 from rageval_hooks.offline.records.cells import unpacked
-from rageval_hooks.offline.records.columns import Fields, check_columns, has_column, take_fields
+from rageval_hooks.offline.records.columns import Fields, has_column, missing_column, take_fields
 from rageval_hooks.offline.records.mapping import ColumnMap
 from rageval_hooks.offline.records.nesting import unnested
 from rageval_hooks.offline.records.rows import BadRow, Row
@@ -52,7 +52,7 @@ def check_first_rows(
         used: set[str] = set()
         for found in fields:
             used.update(found.columns.values())
-        _fail(source.path, missing[0], columns, suggest_map(missing, rows, used))
+        raise _error(source.path, missing, columns, suggest_map(missing, rows, used))
     for choice in _choices(fields):
         note(f"{choice}: --map names another column")
 
@@ -72,7 +72,7 @@ def _missing(source: RowSource, required: Iterable[str], fields: Sequence[Fields
     absent = [name for name in wanted if name not in taken]
     # A text that is an object in every row has to be mapped: the column is there, but the text is inside it.
     texts = taken.intersection(wanted, _TEXT_FIELDS)
-    unread = [name for name in _TEXT_FIELDS if name in texts and _only_objects(name, fields)]
+    unread = [name for name in _TEXT_FIELDS if name in texts and _only_objects(name, fields, source)]
     return _still_missing(source, absent) + unread
 
 
@@ -91,25 +91,29 @@ def _still_missing(source: RowSource, missing: list[str]) -> list[str]:
     return left
 
 
-def _only_objects(name: str, fields: Sequence[Fields]) -> bool:
+def _only_objects(name: str, fields: Sequence[Fields], source: RowSource) -> bool:
     """Return True if a field that should be text is an object in every row."""
     values = [found.values[name] for found in fields if name in found.values]
-    return all(isinstance(unpacked(value), Mapping) for value in values)
+    if source.format.has_text_cells:
+        # In JSON a text is a text, also if it holds JSON: a model was asked to write it.
+        values = list(map(unpacked, values))
+    return all(isinstance(value, Mapping) for value in values)
 
 
-def _fail(path: Path, name: str, columns: Sequence[str], suggestion: str) -> None:
-    """Raise the error for a field without a column.
+def _error(path: Path, missing: Sequence[str], columns: Sequence[str], suggestion: str) -> TurnError:
+    """Return the error for fields without a column.
 
-    Raises:
-        TurnError: always; the message says what is accepted, what there is, and the ``--map`` that would do.
+    It says what is accepted, what there is, and the ``--map`` that would do.
     """
-    hint = f". Try {suggestion}" if suggestion else ". --map FIELD=COLUMN names one"
-    try:
-        check_columns(columns, [name], hint)
-    except TurnError as error:
-        raise TurnError(f"{path}: {error}") from None
+    options = " ".join(f"--map {name}=COLUMN" for name in missing)
+    hint = f". Try {suggestion}" if suggestion else f". Name the column with {options}"
+    if not suggestion and missing == ["response"] and has_column("reference", columns):
+        hint += ". If the file has questions only, ask your application first: rageval-hooks run"
+    absent = [name for name in missing if not has_column(name, columns)]
+    if absent:
+        return TurnError(f"{path}: {missing_column(absent[0], columns, hint)}")
     # The column is there, but holds an object in which the field was not found.
-    raise TurnError(f"{path}: the {name} was not found in the columns {', '.join(columns)}{hint}")
+    return TurnError(f"{path}: the {missing[0]} was not found in the columns {', '.join(columns)}{hint}")
 
 
 def _choices(fields: Sequence[Fields]) -> Iterable[str]:

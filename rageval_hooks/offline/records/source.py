@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from rageval_hooks.errors import RagevalError
-from rageval_hooks.offline.records.formats import SourceFile, format_of
+from rageval_hooks.offline.records.formats import SourceFile, format_by_content, format_of
 from rageval_hooks.offline.records.formats.jsonl import JsonLines, lines_with_places, parse_line
 from rageval_hooks.offline.records.rows import BadRow, Group, Row
 
@@ -41,6 +41,7 @@ class RowSource:
         self.path = path
         self.format = format_of(path)
         self.file = SourceFile(path, encoding)
+        self.format = format_by_content(self.format, self.file)
         self._sample: list[Row | BadRow] | None = None
         self._rest: Iterator[Row | BadRow] | None = None
         # Read before any row: readers share one file, and its position with it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -9,6 +10,7 @@ from itertools import chain
 from typing import Any
 
 from rageval_hooks.offline.records.cells import is_text, unpacked
+from rageval_hooks.offline.records.columns import names_sources
 
 __all__ = ["Candidate", "suggest_columns", "suggest_map"]
 
@@ -16,15 +18,36 @@ _MOST_DEPTH = 4
 _MOST_ROWS = 20
 _MOST_ITEMS = 5
 _HINTS: dict[str, tuple[str, ...]] = {
-    "query": ("question", "query", "prompt", "ask", "instruction", "user", "input", "problem"),
-    "response": ("answer", "response", "output", "generat", "predict", "complet", "reply", "gpt", "llm", "model"),
-    "passages": ("context", "passage", "doc", "chunk", "retriev", "evidence", "source", "snippet", "knowledge"),
-    "reference": ("reference", "gold", "truth", "expect", "ideal", "correct", "target", "label"),
+    "query": (
+        *("question", "query", "prompt", "ask", "instruction", "user", "input", "problem"),
+        *("pregunta", "frage", "domanda", "pergunta", "вопрос", "问题", "問題", "質問", "질문"),
+    ),
+    "response": (
+        *("answer", "response", "output", "generat", "predict", "complet", "reply", "gpt", "llm", "model", "rag"),
+        *("respuesta", "antwort", "réponse", "risposta", "resposta", "ответ", "回答", "답변"),
+    ),
+    "passages": (
+        *("context", "passage", "doc", "chunk", "retriev", "evidence", "source", "snippet", "knowledge"),
+        *("kontext", "contesto", "контекст", "上下文"),
+    ),
+    "reference": (
+        *("reference", "gold", "truth", "expect", "ideal", "correct", "target", "label"),
+        *("esperad", "erwartet", "attendu", "attes", "référence", "参考", "正解", "정답"),
+    ),
 }
 _GOLDEN = _HINTS["reference"]
+# Texts about an answer: "answer_relevance_reason", "judge.explanation", "justificativa".
+_ABOUT_ANSWERS = (
+    *("reason", "explan", "justif", "judge", "verdict", "feedback", "metric", "score", "relevan", "faithful"),
+    *("grounded", "critique", "eval", "trace", "comment"),
+)
+_NAMES = ("file", "paper", "title", "section", "page", "topic", "categor")
+# Of two systems the one with retrieval is meant: not "No RAG" or "answer_without_rag".
+_WITHOUT_RETRIEVAL = re.compile(r"(?:^|[\W_])(?:no|non|without|w/o|baseline|vanilla)(?:[\W_]|$)")
 # Columns with these names hold facts about an answer, whatever other hints they have.
 _NOT_TEXT = ("id", "url", "time", "date", "score", "model_name", "name", "type", "lang", "length", "count")
 _MANY_WORDS = 8
+_FEWEST_POINTS = 1
 # Also those of Chinese, Arabic and Persian.
 _QUESTION_MARKS = ("?", "？", "؟")
 _SHELL_CHARACTERS = frozenset('[] |&;*"()<>$')
@@ -50,7 +73,11 @@ def suggest_map(fields: Iterable[str], rows: Sequence[Mapping[str, Any]], used: 
 
     See :func:`suggest_columns` for the arguments.
     """
-    found = suggest_columns(fields, rows, used)
+    wanted = list(fields)
+    found = suggest_columns(wanted, rows, used)
+    # With one of several the file still cannot be read.
+    if len(found) < len(wanted):
+        return ""
     return " ".join(f"--map {field}={_quoted(path)}" for field, path in found.items())
 
 
@@ -68,7 +95,7 @@ def suggest_columns(
     columns: dict[str, str] = {}
     for field in fields:
         best = max(candidates, key=partial(_rating, field), default=None)
-        if best is not None and _rating(field, best) > 0:
+        if best is not None and _rating(field, best) >= _FEWEST_POINTS:
             columns[field] = best.path
             candidates.remove(best)
     return columns
@@ -81,9 +108,9 @@ def _quoted(path: str) -> str:
 
 
 def _rating(field: str, candidate: Candidate) -> float:
-    """Return how well a place suits a field; 0 or less if it does not."""
-    if all(map(_is_number, candidate.texts)):
-        # "Answer_Similarity" has a hint of the answer, but holds a score.
+    """Return how well a place suits a field; less than :data:`_FEWEST_POINTS` if it does not."""
+    # "Answer_Similarity" has a hint of the answer, but holds a score; "source_file" holds names of files.
+    if all(map(_is_number, candidate.texts)) or all(map(names_sources, candidate.texts)):
         return -1
     return _name_rating(field, candidate.path.lower()) + _value_rating(field, candidate)
 
@@ -105,10 +132,24 @@ def _name_rating(field: str, path: str) -> float:
     last = path.rpartition(".")[2].removesuffix("[]")
     if last in _NOT_TEXT or path.endswith("_id"):
         rating -= 3
+    if _has_hint(path, _ABOUT_ANSWERS):
+        rating -= 3
+    if field == "response":
+        rating -= _penalty_of_response(path)
     # An answer may end in a question mark.
     if field == "query" and _is_answer_only(path):
         rating -= 4
     return rating
+
+
+def _penalty_of_response(path: str) -> int:
+    """Return how little the name of a place suits the answer of a system with retrieval."""
+    penalty = 2 if _WITHOUT_RETRIEVAL.search(path) else 0
+    # "Top Retrieved Text" is a passage, "user_input" a question, and "Papers" a list of titles.
+    others = (*_HINTS["passages"], *_HINTS["query"], *_NAMES)
+    if _has_hint(path, others) and not _has_hint(path, _HINTS["response"]):
+        penalty += 3
+    return penalty
 
 
 def _is_answer_only(path: str) -> bool:

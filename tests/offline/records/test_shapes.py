@@ -71,6 +71,12 @@ DOCUMENTS: dict[str, Any] = {
     "search hits": [
         {"question": Q, "answer": A, "ground_truth": G, "chunks": [{"score": 0.5, "payload": {"text": C}}]}
     ],
+    "RetrievalQA": [
+        {"question": Q, "answer": str({"query": Q, "result": A}), "contexts": [C], "ground_truth": G},
+    ],
+    "AutoRAG": [
+        {"qid": "1", "query": Q, "generation_gt": [G], "retrieved_contents": [C], "generated_texts": A},
+    ],
     "scored pairs": [{"question": Q, "answer": A, "ground_truth": G, "docs": [[C, 0.5]]}],
     "chat": [
         {
@@ -103,6 +109,12 @@ TABLES = {
         f"question,answer,ground_truth,contexts\n{Q},{A},{G},\"[Document(metadata={{'a': 1}}, page_content='{C}')]\"\n",
         "csv",
     ),
+    "numbered columns": (
+        f"question,answer,ground_truth,retrieved_doc1,retrieved_cont1,retrieved_cont2\n{Q},{A},{G},a.pdf,{C},\n",
+        "csv",
+    ),
+    "Spanish": (f"Pregunta;Respuesta;Respuesta esperada;Contexto\n{Q};{A};{G};{C}\n", "csv"),
+    "French": (f"Question;Réponse;Réponse attendue;Contexte\n{Q};{A};{G};{C}\n", "csv"),
     "LangSmith columns": (f"inputs.question,outputs.answer,reference_outputs.answer,context\n{Q},{A},{G},{C}\n", "csv"),
 }
 
@@ -116,6 +128,22 @@ def test_tables_of_other_tools(text: str, suffix: str, encoding: str, tmp_path: 
     [record] = read_records(path)
     assert (record.turn.query, record.turn.response, record.turn.reference) == (Q, A, G)
     assert [passage.text for passage in record.turn.passages] == [C]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.json"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps([{"question": Q, "answer": A}] * 2, indent=2),
+        "\n".join([json.dumps({"question": Q, "answer": A}, indent=2)] * 2),
+        "\n".join([json.dumps({"question": Q, "answer": A})] * 2),
+    ],
+    ids=["array", "documents", "lines"],
+)
+def test_the_contents_decide_on_the_kind_of_json(text: str, name: str, tmp_path: Path) -> None:
+    """Whatever the suffix says."""
+    (tmp_path / name).write_text(text)
+    assert [record.turn.response for record in read_records(tmp_path / name)] == [A, A]
 
 
 def test_compressed_files_and_workbooks(tmp_path: Path) -> None:
@@ -134,12 +162,12 @@ def test_compressed_files_and_workbooks(tmp_path: Path) -> None:
 
 
 class TestMap:
-    ROW: ClassVar = {"frage": Q, "chatgpt_reply": A, "found": {"hits": [{"inhalt": C}]}}
+    ROW: ClassVar = {"kunden_frage": Q, "chatgpt_reply": A, "found": {"hits": [{"inhalt": C}]}}
 
     def test_names_columns_and_paths(self, tmp_path: Path) -> None:
         """Also into lists."""
         (tmp_path / "a.jsonl").write_text(json.dumps(self.ROW))
-        mapping = {"query": "frage", "response": "chatgpt_reply", "passages": "found.hits[].inhalt"}
+        mapping = {"query": "kunden_frage", "response": "chatgpt_reply", "passages": "found.hits[].inhalt"}
         [record] = read_records(tmp_path / "a.jsonl", mapping=mapping)
         assert (record.turn.query, record.turn.response) == (Q, A)
         assert [passage.text for passage in record.turn.passages] == [C]
@@ -149,7 +177,7 @@ class TestMap:
         (tmp_path / "a.jsonl").write_text(json.dumps(self.ROW))
         with pytest.raises(TurnError) as caught:
             list(read_records(tmp_path / "a.jsonl", required=("query", "response")))
-        assert "Try --map query=frage --map response=chatgpt_reply" in str(caught.value)
+        assert "Try --map query=kunden_frage --map response=chatgpt_reply" in str(caught.value)
 
     @pytest.mark.parametrize(("mapping", "message"), [({"answer": "x"}, "--map"), ({"query": "a[."}, "is not a path")])
     def test_that_is_wrong(self, mapping: dict[str, str], message: str, tmp_path: Path) -> None:
@@ -243,8 +271,13 @@ def test_a_row_that_failed_needs_no_answer(tmp_path: Path) -> None:
             "--map query=سوال --map response=پاسخ",
         ),
         ({"question": Q, "TEST DATA": {"gpt_reply": A}}, "--map response='\"TEST DATA\".gpt_reply'"),
+        ({"question": Q, "No RAG": "I do not know that.", "RAG": A}, "--map response=RAG"),
+        ({"question": Q, "relevance_reason": "The answer is about it.", "Top Retrieved Text": C}, None),
+        ({"question": Q, "answer_file": "answers/pier.md"}, None),
+        # One of two does not help.
+        ({"section": "1", "gpt_reply": A}, None),
     ],
-    ids=["scores", "Persian", "blanks"],
+    ids=["scores", "Persian", "blanks", "two systems", "reasons", "files", "no question"],
 )
 def test_what_is_proposed(row: dict[str, Any], proposed: str | None, tmp_path: Path) -> None:
     """Is a column that may hold the field, and a path that can be read."""
@@ -304,7 +337,11 @@ class TestOpenRagEval:
 
 
 @pytest.mark.parametrize(
-    "sources", [5, "5", "a.pdf | https://example.com/b", ["Report 2023.pdf", "notes.md#3"], [1, 2], True]
+    "sources",
+    [
+        *(5, "5", "a.pdf | https://example.com/b", ["Report 2023.pdf", "notes.md#3"], [1, 2], True),
+        [{"title": "The pier of Hallay", "url": "https://example.com/b"}],
+    ],
 )
 def test_sources_without_texts_are_no_passages(tmp_path: Path, sources: object) -> None:
     """An answer is not compared with a number of sources, or with the name of a file."""

@@ -3,10 +3,18 @@
 from rageval_hooks.offline.records.columns.aliases import (
     ALIASES,
     canonical,
-    check_columns,
     has_column,
     missing_column,
 )
 from rageval_hooks.offline.records.columns.fields import Fields, take_fields
+from rageval_hooks.offline.records.columns.passage_values import names_sources
 
-__all__ = ["ALIASES", "Fields", "canonical", "check_columns", "has_column", "missing_column", "take_fields"]
+__all__ = [
+    "ALIASES",
+    "Fields",
+    "canonical",
+    "has_column",
+    "missing_column",
+    "names_sources",
+    "take_fields",
+]

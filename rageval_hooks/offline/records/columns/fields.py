@@ -8,7 +8,7 @@ from typing import Any
 
 from rageval_hooks.offline.records.cells import chat_text, first_key, is_present, unpacked
 from rageval_hooks.offline.records.columns.aliases import ALIASES, CONTAINERS, canonical, names_inside
-from rageval_hooks.offline.records.columns.passage_values import may_be_passages
+from rageval_hooks.offline.records.columns.passage_values import may_be_passages, texts_of_group
 from rageval_hooks.offline.records.columns.plan import ColumnPlan, plan_columns
 from rageval_hooks.offline.records.mapping import ColumnMap
 from rageval_hooks.runtime.narrowing import text_or_empty
@@ -36,6 +36,7 @@ class Fields:
         others: field → further columns that might have been meant.
         rest: columns that no field takes, with their values.
         packed: fields whose text holds a list or object, whatever the format of the file.
+        joined: columns that hold one passage each, and were taken together.
     """
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -43,6 +44,7 @@ class Fields:
     others: dict[str, list[str]] = field(default_factory=dict)
     rest: dict[str, Any] = field(default_factory=dict)
     packed: set[str] = field(default_factory=set)
+    joined: list[str] = field(default_factory=list)
 
     def get(self, name: str) -> Any:
         """Return the value of a field; None if it has none."""
@@ -77,7 +79,7 @@ def take_fields(row: Mapping[str, Any], mapping: ColumnMap | None = None) -> Fie
 
 def _note_unused(row: Mapping[str, Any], found: Fields) -> None:
     """Note the columns that no field took, and those that a field might have taken instead."""
-    used = set(found.columns.values()) & row.keys()
+    used = {*found.columns.values(), *found.joined} & row.keys()
     for name, others in found.others.items():
         # A column that another field takes is no alternative.
         found.others[name] = [column for column in others if column not in used]
@@ -93,6 +95,7 @@ def _take(name: str, plan: ColumnPlan, row: Mapping[str, Any], found: Fields) ->
         _take_direct(name, present, row, found)
         or _take_flattened(name, plan, row, found)
         or _take_from_container(name, plan, row, found)
+        or (name == "passages" and _take_numbered(plan, row, found))
     )
     if is_taken:
         return
@@ -105,6 +108,8 @@ def _candidates(name: str, plan: ColumnPlan, row: Mapping[str, Any], found: Fiel
     """Return the columns with a field's name that no other field has taken."""
     # "answer" is the response, unless "prediction" is there; then it is the reference.
     taken = set(found.columns.values())
+    # An object in a column "answer" that holds the response is not the reference as well.
+    taken.update(path.partition(".")[0] for path in list(taken) if path not in row)
     columns = [column for column in plan.direct[name] if column not in taken]
     if name != "passages":
         return columns
@@ -149,6 +154,16 @@ def _take_from_container(name: str, plan: ColumnPlan, row: Mapping[str, Any], fo
             return True
         if isinstance(value, list) and (text := chat_text(value, _ROLES.get(name, ""))):
             found.take(name, column, text)
+            return True
+    return False
+
+
+def _take_numbered(plan: ColumnPlan, row: Mapping[str, Any], found: Fields) -> bool:
+    """Take the passages of columns such as ``context_1`` and ``context_2``."""
+    for columns in plan.numbered:
+        if texts := texts_of_group(columns, row):
+            found.take("passages", " + ".join(columns), texts)
+            found.joined = columns
             return True
     return False
 

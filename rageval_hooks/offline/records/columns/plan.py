@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from rageval_hooks.offline.records.columns.aliases import ALIASES, CONTAINERS, canonical, names_inside
+from rageval_hooks.offline.records.columns.passage_values import numbered_groups
 
 __all__ = ["ColumnPlan", "plan_columns"]
 
@@ -23,11 +24,13 @@ class ColumnPlan:
         direct: field → columns with one of its names, the preferred one first.
         flattened: field → columns such as ``inputs.question``.
         containers: field → columns that may hold an object with the field.
+        numbered: groups of columns that hold one passage each: ``context_1``, ``context_2``.
     """
 
     direct: Mapping[str, list[str]]
     flattened: Mapping[str, list[str]]
     containers: Mapping[str, list[str]]
+    numbered: list[list[str]]
 
 
 @lru_cache(maxsize=256)
@@ -38,12 +41,21 @@ def plan_columns(columns: tuple[str, ...]) -> ColumnPlan:
     return ColumnPlan(
         direct={field: _present(aliases, names) for field, aliases in ALIASES.items()},
         flattened={field: _flattened(field, names) for field in CONTAINERS},
-        containers={field: _present(containers, names) for field, containers in CONTAINERS.items()},
+        containers={field: _containers(field, names) for field in CONTAINERS},
+        numbered=numbered_groups(columns),
     )
 
 
 def _present(wanted: tuple[str, ...], names: Mapping[str, str]) -> list[str]:
     return [names[name] for name in wanted if name in names]
+
+
+def _containers(field: str, names: Mapping[str, str]) -> list[str]:
+    wanted = CONTAINERS[field]
+    if field in ("query", "response"):
+        # LangChain's RetrievalQA returns {"query": …, "result": …}, which scripts write into a column "answer".
+        wanted = (*wanted, *ALIASES[field])
+    return _present(tuple(dict.fromkeys(wanted)), names)
 
 
 def _flattened(field: str, names: Mapping[str, str]) -> list[str]:

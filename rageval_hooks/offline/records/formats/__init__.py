@@ -4,6 +4,20 @@ To add a format, add one module with a subclass of :class:`FileFormat`. Nothing 
 """
 
 from rageval_hooks.offline.records.formats.base import FileFormat, SourceFile
-from rageval_hooks.offline.records.formats.discovery import all_formats, format_of, readable_suffixes, writable_format
+from rageval_hooks.offline.records.formats.discovery import (
+    all_formats,
+    format_by_content,
+    format_of,
+    readable_suffixes,
+    writable_format,
+)
 
-__all__ = ["FileFormat", "SourceFile", "all_formats", "format_of", "readable_suffixes", "writable_format"]
+__all__ = [
+    "FileFormat",
+    "SourceFile",
+    "all_formats",
+    "format_by_content",
+    "format_of",
+    "readable_suffixes",
+    "writable_format",
+]

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import re
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.offline.records.formats.base import COMPRESSIONS, FileFormat
+from rageval_hooks.offline.records.formats.base import COMPRESSIONS, FileFormat, SourceFile
 from rageval_hooks.offline.records.rows import check_file
 
-__all__ = ["all_formats", "format_of", "readable_suffixes", "writable_format", "writable_suffixes"]
+__all__ = ["all_formats", "format_by_content", "format_of", "readable_suffixes", "writable_format", "writable_suffixes"]
 
 _PACKAGE = "rageval_hooks.offline.records.formats"
+# Longer than the first row of most files.
+_PEEK = 1 << 18
+# "[{", '["' and '[\n  {'
+_ARRAY = re.compile(r"\[\s*[{\"]")
 
 
 @cache
@@ -58,6 +64,31 @@ def format_of(path: Path) -> FileFormat:
             f"or in one of these and {' or '.join(COMPRESSIONS)}"
         )
     return found
+
+
+def format_by_content(format: FileFormat, file: SourceFile) -> FileFormat:
+    """Return the format that a text file has if its suffix is wrong: JSON under the name of CSV or JSON Lines."""
+    if format.name not in ("CSV", "JSON Lines"):
+        return format
+    begin = file.text().read(_PEEK).lstrip()
+    first_line = begin.partition("\n")[0].strip()
+    if _is_object(first_line):
+        return _by_name("JSON Lines", format)
+    # "[{" begins an array of objects, a line with "{" alone an object over several lines.
+    if first_line in ("[", "{") or _ARRAY.match(begin):
+        return _by_name("JSON", format)
+    return format
+
+
+def _is_object(line: str) -> bool:
+    try:
+        return line.startswith("{") and isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _by_name(name: str, default: FileFormat) -> FileFormat:
+    return next((found for found in all_formats() if found.name == name), default)
 
 
 def writable_format(path: Path) -> FileFormat | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,8 @@ _MOST_DEPTH = 4
 # One object alone may be a row itself, with objects in its columns.
 _FEWEST_KEYED_ROWS = 2
 _FEWEST_COLUMNS = 2
+# White space and at most one comma, as in "{…},\n{…}", before something that is no white space.
+_NEXT_DOCUMENT = re.compile(r"\s*,?\s*(?=\S)")
 
 
 class JsonDocument(FileFormat):
@@ -36,9 +39,11 @@ class JsonDocument(FileFormat):
         except ValueError as error:
             if "Extra data" not in str(error):
                 raise TurnError(f"{file.path} is not JSON: {error}") from None
-            # One object per line, under the name of a document.
-            yield from JsonLines().read(file)
-            return
+            document = _documents(_text_of(file))
+            if not document:
+                # One object per line, under the name of a document.
+                yield from JsonLines().read(file)
+                return
         for number, item in enumerate(rows_of_document(document), 1):
             if isinstance(item, dict):
                 yield Row(number, _with_columns_of_runs(item), number)
@@ -55,6 +60,33 @@ def _text_of(file: SourceFile) -> str:
             f"{file.path} is not {encoding.name.upper()}: {error.reason} at byte {error.start}; "
             "--encoding names another encoding"
         ) from None
+
+
+def _documents(text: str) -> list[Any]:
+    """Return the rows of several documents behind each other, as appending to a file leaves them.
+
+    Empty for JSON Lines, and if a document is damaged or holds anything but rows.
+    """
+    if _is_json(text.lstrip().partition("\n")[0]):
+        return []
+    found: list[Any] = []
+    decoder = json.JSONDecoder()
+    place = 0
+    while rest := _NEXT_DOCUMENT.match(text, place):
+        try:
+            document, place = decoder.raw_decode(text, rest.end())
+        except (ValueError, RecursionError):
+            return []
+        found += document if isinstance(document, list) else [document]
+    return found if _all_are(dict, found) else []
+
+
+def _is_json(line: str) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _with_columns_of_runs(row: dict[str, Any]) -> dict[str, Any]:
