@@ -301,7 +301,8 @@ class TestOpenRagEval:
             "consistency_hallucination_score": json.dumps({"values": self.VALUES, "stats": {"mean": 0.8}}),
             "consistency_rouge_score": json.dumps({"values": [0.5, 0.6, 0.7], "stats": {"mean": 0.6}}),
         }
-        for run in (1, 2, 3):
+        # Its merged files have the columns of runs in any order.
+        for run in (2, 1, 3):
             cells[f"run_{run}_generated_answer"] = json.dumps([{"text": f"answer {run}", "citations": []}])
             cells[f"run_{run}_retrieved_passages"] = json.dumps({"d1": "text"})
         with open(path, "w", newline="", encoding="utf-8") as file:
@@ -310,6 +311,17 @@ class TestOpenRagEval:
             writer.writerow(cells)
 
         self.check(path)
+
+    def test_its_expected_answer(self, tmp_path: Path) -> None:
+        """Is the reference of the answer."""
+        path = tmp_path / "golden.csv"
+        answer = json.dumps([{"text": "In 2019.", "citations": []}])
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(["query_id", "query", "run_1_generated_answer", "run_1_generation_score_expected_answer"])
+            writer.writerow(["q1", "When?", answer, "in May 2019"])
+        [record] = read_records(path)
+        assert record.turn.reference == "in May 2019"
 
     def test_its_report(self, tmp_path: Path) -> None:
         """One object per question, with its runs in a list."""

@@ -322,6 +322,19 @@ class TestOpenRagEval:
         assert values == {name: [value] * 3 for name, value in PLOTTED.items()}
         assert [answer["query_answered"] for answer in answers] == ["yes", "yes", "yes", "no"]
 
+    def test_its_viewer_reads_it(self, tmp_path: Path) -> None:
+        """Its viewer takes the grades for an object, without a check, in every run that any question has."""
+        path = tmp_path / "a.csv"
+        records = [record(results=()), record(run=2, results=RESULTS), record(id="q2", results=RESULTS)]
+        write_output(path, listed(records), "open-rag-eval")
+        grades = [
+            [json.loads(row[f"run_{run}_retrieval_score_umbrela_scores"]) for run in (1, 2)] for row in table(path)
+        ]
+
+        grade = {"p1": 3, "2": 1}
+        assert grades == [[{}, grade], [grade, {}]]
+        assert [found.key for found in read_records(path)] == [("q1", 1), ("q1", 2), ("q2", 1)]
+
     def test_it_is_read_back_as_turns(self, tmp_path: Path) -> None:
         """Each run a record."""
         path = tmp_path / "a.csv"

@@ -31,13 +31,16 @@ __all__ = [
 
 Row = dict[str, Any]
 
+_GRADES = "retrieval_score_umbrela_scores"
+_NO_GRADES = "{}"
+
 
 def open_rag_eval_rows(records: Records, closeness: Closeness | None = None) -> tuple[list[str], Iterator[Row]]:
     """Return the columns and the rows.
 
     Each answer's columns begin with ``run_1_``, ``run_2_`` and so on. Where a question was answered several times, the
     columns ``consistency_…`` say how much a score differs. What is not known is an empty cell, which that tool's plots
-    ignore.
+    ignore; its viewer fails on an empty cell of grades, so that one is ``{}``.
 
     Args:
         records: the records; only ids are kept of them.
@@ -54,7 +57,9 @@ def open_rag_eval_rows(records: Records, closeness: Closeness | None = None) -> 
         names = [*REPEATED, _ROUGE, *([] if closeness is None else [_BERT])]
         header += [f"{CONSISTENCY}{name}" for name in names]
     order = list(chain.from_iterable(places.values()))
-    return header, _side_by_side(records(order), closeness)
+    no_grades = {f"run_{run}_{_GRADES}": _NO_GRADES for run in runs}
+    rows = _side_by_side(records(order), closeness)
+    return header, (no_grades | row for row in rows)
 
 
 def _side_by_side(records: Iterator[Record], closeness: Closeness | None) -> Iterator[Row]:
@@ -249,7 +254,7 @@ def _json(value: Any) -> str:
 _CELLS: dict[str, Cell] = {
     "retrieved_passages": _passages,
     "generated_answer": _answer,
-    "retrieval_score_umbrela_scores": _grades,
+    _GRADES: _grades,
     "retrieval_score_precision_metrics": _precision,
     "retrieval_score_mean_umbrela_score": _score("umbrela.mean"),
     "generation_score_autonugget_scores": _nuggets,

@@ -18,6 +18,8 @@ __all__ = ["has_their_scores", "is_long", "is_wide", "long_rows", "their_record"
 
 # A column of one run: "run_2_generated_answer" is the answer of run 2.
 _RUN = re.compile(r"run_(\d+)_(.+)")
+# The evaluator of golden answers repeats the expected answer in each run.
+_REFERENCE = "generation_score_expected_answer"
 _NO_ANSWER = "NO_ANSWER"
 _API_ERROR = "API_ERROR"
 _PER_PASSAGE = ("passage", "passage_id", "generated_answer")
@@ -109,7 +111,9 @@ def _answered_runs(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 def _run_row(run: int, cells: Mapping[str, Any]) -> dict[str, Any]:
     scores = {name: cells[name] for name in SCORE_COLUMNS if name in cells}
-    return {"run": run, "response": cells["generated_answer"], "passages": cells.get("retrieved_passages"), **scores}
+    row = {"run": run, "response": cells["generated_answer"], "passages": cells.get("retrieved_passages"), **scores}
+    reference = cells.get(_REFERENCE)
+    return row if is_missing(reference) else {**row, "reference": reference}
 
 
 def _runs(row: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
@@ -117,7 +121,8 @@ def _runs(row: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
     for name, value in row.items():
         if found := _RUN.fullmatch(name):
             runs.setdefault(int(found[1]), {})[found[2]] = value
-    return runs
+    # A table that was merged from several has its columns in any order; values over all runs are in that of the runs.
+    return dict(sorted(runs.items()))
 
 
 def their_record(row: Mapping[str, Any], name: str, required: tuple[str, ...]) -> Record:
