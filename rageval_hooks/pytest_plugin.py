@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rageval_hooks.score import Evaluation, Failed, Skipped
+from rageval_hooks.runtime.narrowing import not_none
+from rageval_hooks.score import Evaluation, Failed, Skipped, why_missing
 from rageval_hooks.text.formatting import shorten
 from rageval_hooks.turn import Passage, Turn
 
@@ -101,8 +102,7 @@ class Evaluator:
             raise TypeError("assert_scores needs a score and its bound, such as groundedness=0.7")
         if isinstance(subject, Turn):
             subject = self(subject, metrics=list(dict.fromkeys(map(_metric_of, wanted))))
-        complaints = [_complaint(subject, name, bound) for name, bound in wanted.items()]
-        lines = [line for line in complaints if line is not None]
+        lines = not_none(_complaint(subject, name, bound) for name, bound in wanted.items())
         if lines:
             lines.append(f"question: {shorten(subject.turn.query, _LONGEST)}")
             lines.append(f"answer: {shorten(subject.turn.response, _LONGEST)}")
@@ -222,18 +222,12 @@ def _complaint(evaluation: Evaluation, name: str, bound: float) -> str | None:
     return "\n    ".join(lines)
 
 
-def _missing_line(name: str, result: Skipped | Failed) -> str:
-    if isinstance(result, Skipped):
-        return f"{name} was skipped: {result.reason}"
-    return f"{name} failed: {result.error_type}: {result.message}"
-
-
 def _why_none(evaluation: Evaluation, name: str) -> str:
     """Return why an evaluation lacks a score."""
     # The result with the name of the score is the best explanation; then any result of its metric.
     missing = [result for result in evaluation.results if isinstance(result, (Skipped, Failed))]
     for wanted, result in product((name, name.partition(".")[0]), missing):
         if wanted in (result.name, result.metric):
-            return _missing_line(name, result)
+            return why_missing(name, result)
     found = sorted({score.name for score in evaluation.turn_scores()})
     return f"there is no score {name}; there are: {', '.join(found) or 'none'}"

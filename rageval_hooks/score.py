@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Literal, Union
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal, Union
 
 from pydantic import Field
 
 from rageval_hooks.runtime.jsonable import Data, Metadata, Text
+from rageval_hooks.runtime.narrowing import instances, mapping_or_empty
 from rageval_hooks.turn import Turn
 from rageval_hooks.turn_html import ScoreRow, turn_html, unsupported_in
 
-__all__ = ["Annotator", "Evaluation", "Failed", "Result", "Score", "Skipped", "Stage", "Target", "is_about_turn"]
+__all__ = [
+    "Annotator",
+    "Evaluation",
+    "Failed",
+    "Result",
+    "Score",
+    "Skipped",
+    "Stage",
+    "Target",
+    "is_about_turn",
+    "judge_details",
+    "metric_of",
+    "why_missing",
+]
 
 Annotator = Literal["CODE", "LLM", "HUMAN"]
 Stage = Literal["inline", "background"]
@@ -111,6 +125,11 @@ class Failed(Data):
     metric: Text | None = None
     metadata: Metadata = Field(default_factory=dict)
 
+    @property
+    def reason(self) -> str:
+        """Type and message of the error. May quote the turn's texts, unlike the reason of a skipped metric."""
+        return ": ".join(filter(None, (self.error_type, self.message)))
+
 
 Result = Annotated[Union[Score, Skipped, Failed], Field(discriminator="status")]
 
@@ -118,6 +137,23 @@ Result = Annotated[Union[Score, Skipped, Failed], Field(discriminator="status")]
 def is_about_turn(result: Result) -> bool:
     """Return True if a result is about the whole turn, not about one of its passages or sentences."""
     return not isinstance(result, Score) or result.target.kind == "turn"
+
+
+def metric_of(result: Result) -> str:
+    """Return the metric that made a result; a result without one, for example from a file, counts as its own."""
+    return result.metric or result.name
+
+
+def judge_details(result: Result) -> Mapping[str, Any]:
+    """Return what is known of the judgement behind a result: model, tokens, cost; empty without a judgement."""
+    # A metric that was skipped did not ask the judge.
+    return {} if isinstance(result, Skipped) else mapping_or_empty(result.metadata.get("judge"))
+
+
+def why_missing(name: str, result: Skipped | Failed) -> str:
+    """Return a line that says why there is no score with a name, such as ``trace was skipped: no judge``."""
+    verb = "was skipped" if isinstance(result, Skipped) else "failed"
+    return f"{name} {verb}: {result.reason}"
 
 
 class Evaluation(Data):
@@ -144,17 +180,17 @@ class Evaluation(Data):
     @property
     def scores(self) -> tuple[Score, ...]:
         """The results that are numbers."""
-        return tuple(result for result in self.results if isinstance(result, Score))
+        return tuple(instances(self.results, Score))
 
     @property
     def skipped(self) -> tuple[Skipped, ...]:
         """The metrics that could not run."""
-        return tuple(result for result in self.results if isinstance(result, Skipped))
+        return tuple(instances(self.results, Skipped))
 
     @property
     def failed(self) -> tuple[Failed, ...]:
         """The metrics that failed with an error."""
-        return tuple(result for result in self.results if isinstance(result, Failed))
+        return tuple(instances(self.results, Failed))
 
     def score(self, name: str) -> Score | None:
         """Return the score of the whole turn with this name, or None."""
@@ -174,12 +210,9 @@ class Evaluation(Data):
     def _why_not(self, name: str) -> str:
         for result in self.results:
             # A metric as a whole may have been skipped: "citation" for "citation.recall".
-            if name != result.name and not name.startswith(f"{result.name}."):
-                continue
-            if isinstance(result, Skipped):
-                return f"{name} was skipped: {result.reason}"
-            if isinstance(result, Failed):
-                return f"{name} failed: {result.error_type}: {result.message}"
+            is_about = f"{name}.".startswith(f"{result.name}.")
+            if is_about and not isinstance(result, Score):
+                return why_missing(name, result)
         names = sorted({score.name for score in self.scores})
         return f"no score named {name!r}; there are: {', '.join(names) or '(none)'}"
 
@@ -197,5 +230,4 @@ class Evaluation(Data):
 def _html_row(result: Result) -> ScoreRow:
     if isinstance(result, Score):
         return ScoreRow(result.name, f"{result.value:.4g}", result.label or "", result.explanation or "")
-    reason = result.reason if isinstance(result, Skipped) else f"{result.error_type}: {result.message}"
-    return ScoreRow(result.name, "", result.status, reason)
+    return ScoreRow(result.name, "", result.status, result.reason)

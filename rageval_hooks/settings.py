@@ -26,6 +26,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from rageval_hooks.errors import ConfigurationError, UnknownNameError
 from rageval_hooks.runtime.jsonable import Data
+from rageval_hooks.runtime.narrowing import entries_not_none
 
 __all__ = [
     "EVERY",
@@ -389,7 +390,7 @@ class Settings(BaseSettings):
         """
         _warn_of_strange_variables()
         try:
-            return cls(**{name: value for name, value in given.items() if value is not None})
+            return cls(**entries_not_none(given))
         except ValidationError as error:
             raise ConfigurationError(_explain(error, cls)) from None
 

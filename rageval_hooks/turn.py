@@ -11,6 +11,7 @@ from pydantic import Field, PrivateAttr
 
 from rageval_hooks.messages import Message, PromptTemplate, ToolCall
 from rageval_hooks.runtime.jsonable import Data, Metadata, Text, string_of
+from rageval_hooks.runtime.narrowing import not_none
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -154,11 +155,11 @@ class Usage(Data):
     @classmethod
     def sum(cls, parts: Iterable[Usage | None]) -> Usage | None:
         """Add up several counts; the sum is as exact as its least exact part. None without any count."""
-        known = [part for part in parts if part is not None]
+        known = not_none(parts)
         return reduce(cls._plus, known) if known else None
 
     def _plus(self, other: Usage) -> Usage:
-        cached = [tokens for tokens in (self.cache_read_tokens, other.cache_read_tokens) if tokens is not None]
+        cached = not_none([self.cache_read_tokens, other.cache_read_tokens])
         return Usage(
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, TextIO
 
 from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.exporters.content import ContentPolicy
-from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped, is_about_turn
+from rageval_hooks.score import Evaluation, Result, Score, Skipped, is_about_turn
 from rageval_hooks.settings import Settings
 from rageval_hooks.text.formatting import format_value
 from rageval_hooks.turn import ErrorInfo, Passage, Step, Timing, Turn, Usage
@@ -215,10 +215,8 @@ def score_table(results: Sequence[Result], policy: ContentPolicy) -> Table:
 def _row(result: Result, policy: ContentPolicy) -> tuple[str, str, str]:
     """Return value, label and reason of a result."""
     # A dash, not a number: a reader would take 0 for a bad score.
-    if isinstance(result, Skipped):
-        return "-", "skipped", result.reason
-    if isinstance(result, Failed):
-        return "-", "failed", f"{result.error_type}: {policy.quote(result.message, policy.everything)}"
+    if not isinstance(result, Score):
+        return "-", result.status, policy.reason(result)
     why = policy.quote(result.explanation, policy.everything)
     return format_value(result.value), result.label or "", why or ""
 

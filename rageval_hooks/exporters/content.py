@@ -9,6 +9,7 @@ from typing import overload
 
 from rageval_hooks.exporters.semconv import REDACTED
 from rageval_hooks.runtime.jsonable import Data
+from rageval_hooks.score import Failed, Skipped
 from rageval_hooks.turn import Step, StepKind
 
 __all__ = ["ContentPolicy"]
@@ -115,6 +116,12 @@ class ContentPolicy(Data):
         if text is None:
             return None
         return text if shown else REDACTED
+
+    def reason(self, result: Skipped | Failed) -> str:
+        """Return why a metric has no value. The message of an error may quote texts, and is hidden with them."""
+        if isinstance(result, Skipped):
+            return result.reason
+        return f"{result.error_type}: {self.quote(result.message, self.everything)}"
 
 
 def _is_on(value: str) -> bool:

@@ -265,7 +265,7 @@ def _feedback(placed: PlacedResult) -> dict[str, Any]:
     result = placed.result
     if not isinstance(result, Score):
         source = {"type": _source(result.annotator), "metadata": {"annotator": result.annotator, **result.metadata}}
-        comment = f"{result.error_type}: {result.message}"
+        comment = result.reason
         return {"key": result.name, "comment": comment, "feedback_source": source, "error": True}
     feedback: dict[str, Any] = {
         "key": result.name,

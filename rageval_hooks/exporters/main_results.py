@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
+from rageval_hooks.runtime.narrowing import instances
 from rageval_hooks.score import Failed, Result, Score
 
 __all__ = ["ScoreSelection", "main_results", "main_scores", "select_results"]
@@ -36,7 +37,7 @@ def select_results(results: Iterable[Result], selection: ScoreSelection) -> list
 
 def main_scores(results: Iterable[Result]) -> list[Score]:
     """Return the main results that are scores."""
-    return [result for result in main_results(results) if isinstance(result, Score)]
+    return instances(main_results(results), Score)
 
 
 def _is_main(result: Result) -> bool:

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from rageval_hooks.errors import RagevalError
 from rageval_hooks.runtime.jsonable import Data, Text
+from rageval_hooks.runtime.narrowing import instances
 from rageval_hooks.score import Result, Score
 
 __all__ = ["Action", "AnswerBlockedError", "GuardDecision", "Verdict"]
@@ -50,7 +51,7 @@ class GuardDecision(Data):
 
     def summary(self) -> dict[str, Any]:
         """Return the decision without its texts, for a message's metadata."""
-        scores = {result.name: result.value for result in self.results if isinstance(result, Score)}
+        scores = {score.name: score.value for score in instances(self.results, Score)}
         return {"verdict": self.verdict, "action": self.action, "reason": self.reason, "scores": scores}
 
 

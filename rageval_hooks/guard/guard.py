@@ -30,6 +30,7 @@ from rageval_hooks.online.build import resolve_metrics, within_budget
 from rageval_hooks.online.engine import Engine
 from rageval_hooks.online.thresholds import Thresholds
 from rageval_hooks.privacy import PrivacyPolicy, Redact
+from rageval_hooks.runtime.narrowing import entries_not_none
 from rageval_hooks.settings import ModelSettings, Settings
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class Guard:
         self.metrics = tuple(resolve_metrics(_METRICS if names is None else names, asked, settings))
         self.thresholds = resolve_guard_thresholds(threshold, self.metrics, settings.models)
         self._models = Models(settings.models)
-        given = {name: value for name, value in self.thresholds.items() if value is not None}
+        given = entries_not_none(self.thresholds)
         engine = Engine(self.metrics, self._models, asked, thresholds=Thresholds(given))
         self._own_privacy = None if redact is None else PrivacyPolicy.of(settings, redact)
         self._usual_privacy = PrivacyPolicy.of(settings)

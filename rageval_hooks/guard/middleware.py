@@ -13,6 +13,7 @@ from rageval_hooks.errors import requires
 from rageval_hooks.guard.answers import text_in, with_answer
 from rageval_hooks.guard.decision import GuardDecision
 from rageval_hooks.guard.evidence import Evidence, passages_under, read_passages
+from rageval_hooks.runtime.narrowing import instances
 from rageval_hooks.turn import Passage
 
 with requires("langchain", "langchain", "the middleware of a guard"):
@@ -126,7 +127,7 @@ def _final_answer(response: ModelResponse[Any]) -> AIMessage | None:
     # The text of a structured answer is JSON: its keys are no words of a passage.
     if response.structured_response is not None:
         return None
-    messages = [message for message in response.result if isinstance(message, AIMessage)]
+    messages = instances(response.result, AIMessage)
     # A message with tool calls asks for something first.
     if not messages or messages[-1].tool_calls:
         return None

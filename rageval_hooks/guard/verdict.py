@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from rageval_hooks.guard.checking import Check
 from rageval_hooks.guard.decision import Verdict
 from rageval_hooks.guard.options import GuardOptions
+from rageval_hooks.runtime.narrowing import instances
 from rageval_hooks.score import Failed, Result, Score, Skipped, is_about_turn
 
 __all__ = ["verdict_of"]
@@ -42,7 +43,7 @@ def _failure_of(check: Check, options: GuardOptions) -> str | None:
 
 def _by_scores(results: Sequence[Result], thresholds: Mapping[str, float | None]) -> tuple[Verdict, str]:
     about_turn = filter(is_about_turn, results)
-    scores = {score.name: score for score in about_turn if isinstance(score, Score)}
+    scores = {score.name: score for score in instances(about_turn, Score)}
     failing, missing = [], []
     for name, threshold in thresholds.items():
         score = scores.get(name)
@@ -80,10 +81,9 @@ def _why_missing(name: str, results: Sequence[Result]) -> str:
         if isinstance(result, Score) and result.name == name:
             return f"no threshold is known for {result.model}: give threshold={{{name!r}: …}}"
         # A result with the name of a metric is about all its scores: "citation" about "citation.recall".
-        if name != result.name and not name.startswith(f"{result.name}."):
-            continue
-        if isinstance(result, Skipped):
+        is_about = f"{name}.".startswith(f"{result.name}.")
+        if is_about and isinstance(result, Skipped):
             return result.reason
-        if isinstance(result, Failed):
+        if is_about and isinstance(result, Failed):
             return f"failed with {result.error_type}"
     return "no result"

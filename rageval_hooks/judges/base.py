@@ -14,6 +14,7 @@ from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.judges.prompts.chat_tokens import neutralize
 from rageval_hooks.plugins import Registry
 from rageval_hooks.runtime.jsonable import clean_text
+from rageval_hooks.runtime.narrowing import entries_not_none
 from rageval_hooks.turn import Message, Usage
 
 __all__ = ["REGISTRY", "AnyMessage", "Judge", "Judgement", "Mode", "as_messages"]
@@ -65,7 +66,7 @@ class Judgement(Generic[T]):
             "cached": self.cached or None,
             **usage_details(self.usage, self.cost),
         }
-        return {name: value for name, value in facts.items() if value is not None}
+        return entries_not_none(facts)
 
 
 def usage_details(usage: Usage | None, cost: float | None) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from rageval_hooks.judges.client.prices import price_usd
 from rageval_hooks.judges.client.remote import AnyCache, RemoteJudge
 from rageval_hooks.judges.prompts.schema import full_schema, schema_name, strict_schema
 from rageval_hooks.runtime.event_loops import CallThreads
-from rageval_hooks.runtime.narrowing import first_text, mapping_or_empty, text_or_none
+from rageval_hooks.runtime.narrowing import first_text, instances, mapping_or_empty, text_or_none
 from rageval_hooks.runtime.urls import safe_url
 from rageval_hooks.turn import Usage
 
@@ -117,8 +117,8 @@ class _LangChain(Backend):
     @property
     def secrets(self) -> tuple[str, ...]:
         """The secret fields of the model."""
-        values = vars(self._model).values()
-        return tuple(value.get_secret_value() for value in values if isinstance(value, SecretStr))
+        secrets = instances(vars(self._model).values(), SecretStr)
+        return tuple(secret.get_secret_value() for secret in secrets)
 
     def cost(self, usage: Usage, model: str) -> float | None:
         """Return the price at the model's provider."""

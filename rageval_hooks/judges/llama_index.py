@@ -18,7 +18,14 @@ from rageval_hooks.judges.client.prices import price_usd
 from rageval_hooks.judges.client.remote import AnyCache, RemoteJudge
 from rageval_hooks.judges.prompts.schema import NONCE_DESCRIPTION, nonce_name
 from rageval_hooks.runtime.event_loops import CallThreads
-from rageval_hooks.runtime.narrowing import entry_or_attribute, first_text, items_or_empty, text_or_empty, text_or_none
+from rageval_hooks.runtime.narrowing import (
+    entry_or_attribute,
+    first_text,
+    instances,
+    items_or_empty,
+    text_or_empty,
+    text_or_none,
+)
 from rageval_hooks.runtime.urls import safe_url
 from rageval_hooks.turn import Usage
 
@@ -115,7 +122,7 @@ class _LlamaIndex(Backend):
     def secrets(self) -> tuple[str, ...]:
         """The secret fields of the LLM."""
         # LlamaIndex declares most keys as plain strings, so fields are also recognised by their names.
-        wrapped = [value.get_secret_value() for value in vars(self._llm).values() if isinstance(value, SecretStr)]
+        wrapped = [secret.get_secret_value() for secret in instances(vars(self._llm).values(), SecretStr)]
         named = [text_or_empty(value) for name, value in vars(self._llm).items() if name.endswith(_SECRET)]
         return tuple(filter(None, [*wrapped, *named]))
 

@@ -14,6 +14,7 @@ from rageval_hooks.judges.client.chat_completions import ChatCompletions, HttpCl
 from rageval_hooks.judges.client.policy import CallOptions, CallPolicy
 from rageval_hooks.judges.client.remote import AnyCache, RemoteJudge
 from rageval_hooks.runtime.clock import Clock
+from rageval_hooks.runtime.narrowing import entries_not_none
 
 __all__ = ["OpenAIJudge"]
 
@@ -86,7 +87,7 @@ class OpenAIJudge(RemoteJudge):
             # OpenAI's newer models refuse the old name, and other servers silently ignore the new one.
             "max_completion_tokens" if own else "max_tokens": max_tokens,
         }
-        wanted = {name: value for name, value in wanted.items() if value is not None}
+        wanted = entries_not_none(wanted)
         backend = ChatCompletions(
             model=model,
             base_url=url,

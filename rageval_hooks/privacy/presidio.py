@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+from rageval_hooks.runtime.narrowing import not_none
+
 __all__ = ["PresidioPatterns", "presidio_patterns"]
 
 # A pattern that needs words around it to be certain, such as any number of nine digits, scores less.
@@ -61,7 +63,7 @@ def presidio_patterns() -> PresidioPatterns | None:
     for _, kind in inspect.getmembers(predefined_recognizers, inspect.isclass):
         if issubclass(kind, PatternRecognizer) and kind.__name__ not in _NOT_USED:
             recognizers.append(_made(kind))
-    return PresidioPatterns([recognizer for recognizer in recognizers if recognizer is not None])
+    return PresidioPatterns(not_none(recognizers))
 
 
 def _made(kind: Any) -> Any:

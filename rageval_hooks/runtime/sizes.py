@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from rageval_hooks.runtime.narrowing import not_none
+
 __all__ = ["size_of"]
 
 _OBJECT_BYTES = 50
@@ -54,8 +56,7 @@ def _fields(item: object, kind: type) -> list[Any]:
         if "__call__" in base.__dict__:
             return []
         names += base.__dict__.get("__slots__", ())
-    values = [_attribute(item, name) for name in names]
-    return [value for value in values if value is not None]
+    return not_none(_attribute(item, name) for name in names)
 
 
 def _attribute(item: object, name: str) -> Any:

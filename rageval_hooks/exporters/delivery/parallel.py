@@ -6,9 +6,10 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
-from typing import Any, TypeVar
+from typing import Any
 
 from rageval_hooks.exporters.delivery.destination import PostError, TargetsMissingError, UnavailableError
+from rageval_hooks.runtime.narrowing import instances
 
 __all__ = ["ParallelPosts"]
 
@@ -17,8 +18,6 @@ _MOST_FAILURES = 2
 """Failures beyond the successes after which the rest of a batch is not tried: the server is down."""
 
 Body = Mapping[str, Any]
-
-E = TypeVar("E", bound=Exception)
 
 
 class ParallelPosts:
@@ -131,17 +130,13 @@ def _may_be_tried_again(error: Exception) -> bool:
 
 def _worst(errors: Sequence[Exception]) -> Exception:
     """Return the error that decides what becomes of the items."""
-    unavailable = _of_type(errors, UnavailableError)
+    unavailable = instances(errors, UnavailableError)
     if unavailable:
         # The longest pause that the server asked for.
         return max(unavailable, key=lambda error: error.retry_after or 0.0)
-    missing = _of_type(errors, TargetsMissingError)
+    missing = instances(errors, TargetsMissingError)
     if missing:
         return TargetsMissingError(frozenset().union(*(error.targets for error in missing)))
     # An error that is not from the server is a fault of ours.
-    refused = _of_type(errors, PostError)
+    refused = instances(errors, PostError)
     return refused[0] if refused else errors[0]
-
-
-def _of_type(errors: Sequence[Exception], kind: type[E]) -> list[E]:
-    return [error for error in errors if isinstance(error, kind)]

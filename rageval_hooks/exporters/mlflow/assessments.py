@@ -9,7 +9,7 @@ from typing import Any
 from rageval_hooks.exporters.delivery import Item
 from rageval_hooks.exporters.delivery.placing import evaluated_at, iso_time, score_details
 from rageval_hooks.exporters.score_ids import score_id
-from rageval_hooks.score import Evaluation, Failed, Score
+from rageval_hooks.score import Evaluation, Failed, Score, metric_of
 from rageval_hooks.turn import SpanReference
 
 __all__ = ["ID_KEY", "assessments"]
@@ -83,7 +83,7 @@ def _metadata(result: Score | Failed, item_id: str) -> dict[str, str]:
     """Return the details, all as text: MLflow takes nothing else."""
     details = score_details(result) if isinstance(result, Score) else dict(result.metadata)
     details[ID_KEY] = item_id
-    details[_SCORER_NAME] = result.metric or result.name
+    details[_SCORER_NAME] = metric_of(result)
     if isinstance(result, Score):
         details[_SCORER_VERSION] = result.version
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in details.items()}

@@ -18,6 +18,7 @@ from pydantic import SecretStr
 
 from rageval_hooks.exporters.delivery import basic_auth
 from rageval_hooks.exporters.otlp_places import OtlpPlace, otlp_places
+from rageval_hooks.runtime.narrowing import entries_under
 
 __all__ = [
     "DEFAULT_URL",
@@ -83,7 +84,7 @@ def place_of_spans(provider: object = None) -> MlflowPlace | None:
     base = endpoint.url.rstrip("/").removesuffix("/v1/traces").rstrip("/")
     # What logs in with the spans logs in with their scores.
     names = ("authorization", _WORKSPACE_HEADER)
-    login = {name: endpoint.headers[name] for name in names if name in endpoint.headers}
+    login = entries_under(endpoint.headers, names)
     return MlflowPlace(url=base, headers={**_headers(None), **login})
 
 

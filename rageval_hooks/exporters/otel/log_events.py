@@ -31,7 +31,7 @@ from rageval_hooks.exporters.otel.own_providers import LOGS, OtlpSignal
 from rageval_hooks.exporters.otel.signal import SCOPE, MakesOwnProvider, Signal
 from rageval_hooks.exporters.otel.spans import Spans
 from rageval_hooks.exporters.span_places import PassagePlace
-from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped
+from rageval_hooks.score import Evaluation, Failed, Result, Score
 from rageval_hooks.settings import SpanSelection
 from rageval_hooks.turn import Turn
 from rageval_hooks.version import __version__
@@ -134,9 +134,7 @@ def _context_at(place: PassagePlace | None, turn_context: Context) -> Context:
 
 def _summary(result: Result, policy: ContentPolicy) -> str:
     """Return a line for viewers that show no attributes, such as ``groundedness=0.83 (pass)``."""
-    if isinstance(result, Skipped):
-        return f"{result.name} skipped: {result.reason}"
-    if isinstance(result, Failed):
-        return f"{result.name} failed: {result.error_type}: {policy.quote(result.message, policy.everything)}"
+    if not isinstance(result, Score):
+        return f"{result.name} {result.status}: {policy.reason(result)}"
     label = "" if result.label is None else f" ({result.label})"
     return f"{result.name}={result.value:g}{label}"

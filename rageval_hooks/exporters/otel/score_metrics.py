@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from opentelemetry.context import Context
 from opentelemetry.metrics import MeterProvider, NoOpMeterProvider, get_meter_provider
@@ -16,7 +16,7 @@ from rageval_hooks.exporters.otel.instruments import Instruments, instruments_of
 from rageval_hooks.exporters.otel.own_providers import METRICS, OtlpSignal
 from rageval_hooks.exporters.otel.signal import MakesOwnProvider, Signal
 from rageval_hooks.exporters.otel.spans import Spans
-from rageval_hooks.score import Evaluation, Failed, Result, Score
+from rageval_hooks.score import Evaluation, Failed, Result, Score, judge_details, metric_of
 from rageval_hooks.turn import Turn
 
 __all__ = ["ScoreMetrics"]
@@ -106,7 +106,7 @@ class ScoreMetrics(Signal[MeterProvider]):
 
     def _record_judge(self, instruments: Instruments, metric: str, result: Result, context: Context) -> None:
         """Record what one judgement has cost. A cached one has cost nothing."""
-        details = _judge_details(result)
+        details = judge_details(result)
         if details.get("cached"):
             return
         # The model's name comes from a server, so the number of its values is bounded like that of all attributes.
@@ -141,11 +141,6 @@ def _judged(evaluation: Evaluation) -> Mapping[str, Result]:
     # Counted once per metric: each of its scores carries the same details.
     found: dict[str, Result] = {}
     for result in evaluation.results:
-        if _judge_details(result):
-            found.setdefault(result.metric or result.name, result)
+        if judge_details(result):
+            found.setdefault(metric_of(result), result)
     return found
-
-
-def _judge_details(result: Result) -> Mapping[str, Any]:
-    details = result.metadata.get("judge") if isinstance(result, (Score, Failed)) else None
-    return details if isinstance(details, dict) else {}

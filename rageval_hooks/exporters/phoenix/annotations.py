@@ -77,7 +77,7 @@ def _body(result: Result) -> dict[str, Any]:
         return {
             "name": result.name,
             "annotator_kind": result.annotator,
-            "result": {"label": "failed", "explanation": f"{result.error_type}: {result.message}"},
+            "result": {"label": "failed", "explanation": result.reason},
             "metadata": result.metadata,
         }
     metadata = {**result.metadata, "version": result.version, "probability": result.probability}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from opentelemetry import baggage
@@ -10,6 +11,7 @@ from opentelemetry.trace import Span, SpanContext
 
 from rageval_hooks.integrations.capture.other_spans import shares_spans
 from rageval_hooks.integrations.capture.runs import Recording
+from rageval_hooks.runtime.narrowing import mapping_or_empty
 from rageval_hooks.turn import SpanReference
 
 __all__ = ["context_attributes", "span_reference"]
@@ -37,14 +39,13 @@ def context_attributes(context: Context) -> dict[str, Any]:
     return found
 
 
-def _parsed(text: str) -> dict[str, Any]:
+def _parsed(text: str) -> Mapping[str, Any]:
     import json
 
     try:
-        value = json.loads(text)
+        return mapping_or_empty(json.loads(text))
     except ValueError:
         return {}
-    return value if isinstance(value, dict) else {}
 
 
 def span_reference(recording: Recording) -> SpanReference:

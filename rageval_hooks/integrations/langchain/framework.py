@@ -14,6 +14,7 @@ from langchain_core.tracers.context import register_configure_hook
 from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.capture.runs import Framework, Run
 from rageval_hooks.integrations.langchain.reading import IDENTITY_KEYS, EarlierSearches, turn_from_runs
+from rageval_hooks.runtime.narrowing import entries_under
 from rageval_hooks.turn import Turn
 
 __all__ = [
@@ -121,7 +122,7 @@ def identity_of_call() -> dict[str, Any] | None:
     configurable = None if config is None else config.get("configurable")
     if not configurable:
         return None
-    return {key: configurable[key] for key in IDENTITY_KEYS if key in configurable} or None
+    return entries_under(configurable, IDENTITY_KEYS) or None
 
 
 # --------------------------------------------------------------------------- turns

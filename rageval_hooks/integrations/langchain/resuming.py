@@ -13,7 +13,7 @@ from rageval_hooks.integrations.capture.values import first_string, or_else
 from rageval_hooks.integrations.langchain.reading import is_control_flow, is_waiting, query_of
 from rageval_hooks.integrations.langchain.snapshots import snapshot_runs
 from rageval_hooks.runtime.at_exit import is_multiprocessing_child
-from rageval_hooks.runtime.narrowing import mapping_or_empty
+from rageval_hooks.runtime.narrowing import mapping_or_empty, not_none
 
 __all__ = ["earlier_sampling", "has_copies", "hold_if_waiting", "join_halves", "note_sampling"]
 
@@ -195,4 +195,4 @@ def _thread_of(runs: Sequence[Run]) -> str | None:
 def _places(runs: Sequence[Run]) -> frozenset[str]:
     """Return where in a graph some runs are, for example "answer:3f1c…" of a node, "agent:3f1c…|tools:9a2e…" inside."""
     places = [metadata_of(run).get(_PLACE) for run in runs]
-    return frozenset(str(place) for place in places if place is not None)
+    return frozenset(map(str, not_none(places)))

@@ -14,6 +14,7 @@ from rageval_hooks.integrations.langchain.framework import key_of, running_retri
 from rageval_hooks.integrations.langchain.resuming import earlier_sampling
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.online.turn_context import TurnContext
+from rageval_hooks.runtime.narrowing import entries_under
 
 __all__ = ["class_name", "details_of", "parent_key", "selection_of_first_half"]
 
@@ -63,7 +64,7 @@ def details_of(kind: str, parent_run_id: UUID | None, fields: dict[str, Any]) ->
     if kind == "llm":
         return {"invocation_params": fields.get("invocation_params")}
     if kind == "tool":
-        return {name: fields[name] for name in _TOOL_DETAILS if name in fields}
+        return entries_under(fields, _TOOL_DETAILS)
     if kind == "prompt":
         return {"template": fields.get("template")}
     # LangChain says so for the root of chain.stream(…), whose input is only known at its end.

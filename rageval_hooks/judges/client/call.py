@@ -32,6 +32,7 @@ from rageval_hooks.judges.prompts.instructions import with_repair, with_schema
 from rageval_hooks.judges.prompts.nonce import Nonce
 from rageval_hooks.judges.prompts.parsing import UnusableAnswerError, parse_answer
 from rageval_hooks.runtime.clock import Clock
+from rageval_hooks.runtime.narrowing import entries_not_none, not_none
 from rageval_hooks.runtime.suppression import quietly
 from rageval_hooks.turn import Message, Usage
 
@@ -151,7 +152,7 @@ class JudgeCall(Generic[T]):
     @property
     def known_cost(self) -> float:
         """USD of the replies whose price is known."""
-        return sum(cost for cost in self._costs if cost is not None)
+        return sum(not_none(self._costs))
 
     async def run(self) -> Judgement[T]:
         """Return the answer.
@@ -164,7 +165,7 @@ class JudgeCall(Generic[T]):
             return await self._run()
         except JudgeError as error:
             failure = error
-        failure.details.update({name: value for name, value in self._details().items() if value is not None})
+        failure.details.update(entries_not_none(self._details()))
         # Raised outside of the handler: inside, the client's exception would stay in the chain and could hold secrets.
         raise failure
 

@@ -14,6 +14,7 @@ from rageval_hooks.judges.client.backend import Request
 from rageval_hooks.judges.client.failures import CallFailure
 from rageval_hooks.judges.prompts.schema import strict_schema
 from rageval_hooks.runtime.executors import ForkSafeLock
+from rageval_hooks.runtime.narrowing import not_none
 
 __all__ = ["Capabilities"]
 
@@ -175,7 +176,7 @@ def _unquoted(text: str) -> str:
     """Return a message without quoted phrases, which may come from a judged text. A quoted single name stays."""
 
     def name(match: re.Match[str]) -> str:
-        quoted = next(group for group in match.groups() if group is not None)
+        [quoted] = not_none(match.groups())
         return f" {quoted} " if re.fullmatch(r"[\w.-]*", quoted) else " "
 
     return _QUOTED.sub(name, _WRAPPED.sub(": ", text))

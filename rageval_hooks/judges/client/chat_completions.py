@@ -23,6 +23,7 @@ from rageval_hooks.judges.client.failures import CallFailedError, CallFailure
 from rageval_hooks.judges.client.prices import price_usd
 from rageval_hooks.judges.prompts.schema import schema_name, strict_schema
 from rageval_hooks.runtime.event_loops import PerLoop
+from rageval_hooks.runtime.narrowing import not_none
 from rageval_hooks.runtime.suppression import quietly
 from rageval_hooks.runtime.urls import safe_url
 from rageval_hooks.turn import Usage
@@ -123,7 +124,7 @@ class ChatCompletions(Backend):
         of_url = [parts.username or "", parts.password or "", *(value for _, value in parse_qsl(parts.query))]
         keys = [self._api_key, *self._headers.values()]
         return (
-            *(key.get_secret_value() for key in keys if key is not None),
+            *(key.get_secret_value() for key in not_none(keys)),
             *of_url,
             *(unquote(part) for part in of_url),
         )

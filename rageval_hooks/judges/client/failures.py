@@ -25,7 +25,7 @@ from rageval_hooks.errors import (
 from rageval_hooks.judges.client.backoff import retry_after
 from rageval_hooks.judges.client.redaction import Redactor
 from rageval_hooks.runtime.clock import Clock
-from rageval_hooks.runtime.narrowing import mapping_or_empty
+from rageval_hooks.runtime.narrowing import instances, mapping_or_empty
 
 E = TypeVar("E", bound=BaseException)
 
@@ -266,7 +266,7 @@ def _from_connection(error: BaseException, names: set[str], where: str, timeout:
 
 
 def _first_of(causes: list[BaseException], kind: type[E]) -> E | None:
-    return next((cause for cause in causes if isinstance(cause, kind)), None)
+    return next(iter(instances(causes, kind)), None)
 
 
 def _temporary(problem: str) -> CallFailure:

@@ -12,6 +12,7 @@ from rageval_hooks.judges.base import Judge, Judgement
 from rageval_hooks.judges.prompts.delimiters import Delimiters
 from rageval_hooks.metrics.support.response_text import ResponseText
 from rageval_hooks.runtime.lazy import cached_property
+from rageval_hooks.runtime.narrowing import instances
 from rageval_hooks.text.keys import KeyedSentence, key_passages, key_response
 from rageval_hooks.turn import Message, Turn
 
@@ -68,7 +69,7 @@ class JudgedTurn:
 
     def metrics(self, kind: type[T]) -> list[T]:
         """Return the metrics of one kind that run for this turn, as they were set up."""
-        return [metric for metric in self._metrics if isinstance(metric, kind)]
+        return instances(self._metrics, kind)
 
     def runs(self, name: str) -> bool:
         """Return True if a metric of this name runs for this turn."""

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from rageval_hooks.errors import JudgeError
 from rageval_hooks.judges.base import Judgement, usage_details
+from rageval_hooks.runtime.narrowing import entries_not_none, not_none
 from rageval_hooks.score import Failed
 from rageval_hooks.turn import Usage
 
@@ -46,7 +47,7 @@ def _sum_of_usage(judgements: Sequence[AnyJudgement]) -> Usage | None:
 
 def _sum_of_costs(judgements: Sequence[AnyJudgement]) -> float | None:
     costs = [judgement.cost for judgement in judgements]
-    known = [cost for cost in costs if cost is not None]
+    known = not_none(costs)
     # The sum of the known ones would look like the whole.
     if len(known) < len(costs):
         return None
@@ -81,7 +82,7 @@ def with_spending(failed: Failed, calls: Sequence[AnyJudgement]) -> Failed:
         calls: the calls; empty if another metric reports them.
     """
     details = {**failed.metadata.get("judge", {}), **_amounts(calls)}
-    known = {name: value for name, value in details.items() if value is not None}
+    known = entries_not_none(details)
     metadata = {**failed.metadata, "judge": known} if known else dict(failed.metadata)
     return failed.model_copy(update={"metadata": metadata})
 

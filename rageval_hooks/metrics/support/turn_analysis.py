@@ -19,6 +19,7 @@ from rageval_hooks.models.lexical import LexicalEmbedding
 from rageval_hooks.models.nlp import Entity
 from rageval_hooks.runtime.executors import model_executor
 from rageval_hooks.runtime.lazy import cached_property
+from rageval_hooks.runtime.narrowing import instances
 from rageval_hooks.runtime.threads import give_way
 from rageval_hooks.settings import LEXICAL
 from rageval_hooks.text.facts import Fact, FactIndex, entity_supported, index_facts, merge_indexes, unsupported_facts
@@ -337,10 +338,10 @@ class TurnAnalysis:
         parts = self.prompt_embeddings
         if len(parts) == 1:
             return parts[0]
-        lexical = [part for part in parts if isinstance(part, LexicalEmbedding)]
+        lexical = instances(parts, LexicalEmbedding)
         if len(lexical) == len(parts):
             return LexicalEmbedding.together(lexical)
-        dense = [part for part in parts if isinstance(part, Embedding)]
+        dense = instances(parts, Embedding)
         text = "\n".join(passage.text for passage in self.turn.prompt_passages)
         if self._fits_one_window(text, dense):
             return self.embed(text)

@@ -13,6 +13,7 @@ from rageval_hooks.models import Models
 from rageval_hooks.online.inline import DONE, Arrival
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.online.turn_context import TurnContext
+from rageval_hooks.runtime.narrowing import not_none
 from rageval_hooks.settings import Settings
 from rageval_hooks.turn import Passage, Timing, Turn, Usage
 
@@ -103,7 +104,7 @@ def joined(turns: Sequence[Turn]) -> Turn | None:
             "retrieval_queries": _queries(turns),
             "steps": tuple(chain.from_iterable(turn.steps for turn in turns)),
             "usage": Usage.sum(turn.usage for turn in turns),
-            "timing": _timing([turn.timing for turn in turns if turn.timing is not None]),
+            "timing": _timing(not_none(turn.timing for turn in turns)),
         }
     )
 
@@ -158,5 +159,5 @@ def _timing(timings: Sequence[Timing]) -> Timing | None:
 
 def _sum(seconds: Iterable[float | None]) -> float | None:
     """Return the sum of what is known; None if nothing is known, which is not 0 seconds."""
-    known = [value for value in seconds if value is not None]
+    known = not_none(seconds)
     return sum(known) if known else None

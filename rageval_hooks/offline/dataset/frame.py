@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from rageval_hooks.offline.dataset.inputs import Dataset, import_pandas
 from rageval_hooks.offline.dataset.page import set_html
 from rageval_hooks.offline.records.record import Record
-from rageval_hooks.score import Evaluation, Failed, Result, Score, is_about_turn
+from rageval_hooks.runtime.narrowing import not_none
+from rageval_hooks.score import Evaluation, Result, Score, is_about_turn
 
 if TYPE_CHECKING:
     import pandas
@@ -73,7 +74,7 @@ def _frame_class() -> Any:
             table: str = pandas.DataFrame(self)._repr_html_() or ""
             if not evaluations:
                 return table
-            return set_html([item for item in evaluations if item is not None], table)
+            return set_html(not_none(evaluations), table)
 
     return ScoredFrame
 
@@ -131,9 +132,7 @@ def _turn_results(records: Sequence[Record | None]) -> Iterator[tuple[int, Resul
 
 
 def _reason(result: Result) -> str:
-    if isinstance(result, Failed):
-        return f"failed: {result.error_type}: {result.message}"
-    return "" if isinstance(result, Score) else f"skipped: {result.reason}"
+    return "" if isinstance(result, Score) else f"{result.status}: {result.reason}"
 
 
 def _skipped_everywhere(

@@ -21,6 +21,7 @@ from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.scoring.run import ScoringRun
 from rageval_hooks.offline.scoring.summary import Counts
 from rageval_hooks.online.pipeline import Pipeline
+from rageval_hooks.runtime.narrowing import not_none
 from rageval_hooks.text.wording import counted
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def score_rows(data: object, pipeline: Pipeline, options: DatasetOptions) -> pan
         raise ConfigurationError(f"bad_rows is {options.bad_rows!r}: it must be 'raise' or 'keep'")
     dataset = read_dataset(data, options.required, options.mapping)
     _check(dataset, options)
-    usable = [record for record in dataset.records if record is not None]
+    usable = not_none(dataset.records)
     scored = iter(_scored(usable, pipeline, options))
     # Rows that cannot be used keep their places, so that the frame has one row per row of the user.
     dataset.records = [None if record is None else next(scored) for record in dataset.records]

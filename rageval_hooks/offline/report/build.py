@@ -22,6 +22,7 @@ from rageval_hooks.offline.report.statistics import Resampling, Spread, spread, 
 from rageval_hooks.offline.report.tally import FileTally, Watch, check_names, read_tallies
 from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.runtime.jsonable import clean_text
+from rageval_hooks.runtime.narrowing import not_none
 from rageval_hooks.text.wording import counted
 
 __all__ = ["Analysis", "ReportOptions", "analyze", "build_report", "rank_table"]
@@ -335,7 +336,7 @@ def rank_table(ranks: Counter[int | None], unknown: int = 0) -> Ranks | None:
     if not count:
         return None
     # Counter sorts its keys only without None, which stands for a miss.
-    known = sorted(rank for rank in ranks if rank is not None)
+    known = sorted(not_none(ranks))
     found = {rank: ranks[rank] for rank in known}
     matched = sum(found.values())
     return Ranks(

@@ -15,6 +15,7 @@ from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.report.bertscore import BertScore
 from rageval_hooks.offline.rouge import ROUGE, rouge_pairs
 from rageval_hooks.runtime.jsonable import Data, Text
+from rageval_hooks.runtime.narrowing import not_none
 from rageval_hooks.score import Skipped
 
 __all__ = [
@@ -200,7 +201,7 @@ def bertscore(answers: Sequence[str], scorer: BertScore) -> BertScores | Skipped
         answers: one per run; answers without words are excluded and counted.
         scorer: the encoder.
     """
-    usable = [encoded for encoded in scorer.encode(answers) if encoded is not None]
+    usable = not_none(scorer.encode(answers))
     if len(usable) < 2:
         return _too_few("bertscore", len(usable), "an answer with words")
     values = tuple(scorer.f1(earlier, later) for earlier, later in combinations(usable, 2))

@@ -20,8 +20,8 @@ from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.targets import target_rank
 from rageval_hooks.offline.report.derived import answered_score, rank_scores, rank_status
 from rageval_hooks.runtime.jsonable import Data
-from rageval_hooks.runtime.narrowing import mappings_in
-from rageval_hooks.score import Score, is_about_turn
+from rageval_hooks.runtime.narrowing import mappings_in, not_none
+from rageval_hooks.score import Score
 from rageval_hooks.text.formatting import truncate
 from rageval_hooks.turn import Passage, Turn
 
@@ -222,16 +222,9 @@ def _error(turn: Turn) -> str | None:
 
 
 def _missing(record: Record) -> dict[str, str]:
-    missing = {}
-    for result in record.results:
-        if isinstance(result, Score) or not is_about_turn(result):
-            continue
-        if result.status == "skipped":
-            missing[result.name] = f"skipped: {result.reason}"
-        else:
-            # Some exceptions have no message, such as TimeoutError().
-            missing[result.name] = f"failed: {result.error_type}: {result.message}".rstrip(": ")
-    return missing
+    # Only scores are ever about a part of a turn.
+    missing = [result for result in record.results if not isinstance(result, Score)]
+    return {result.name: f"{result.status}: {result.reason}" for result in missing}
 
 
 def _facts(scores: Mapping[str, Score]) -> Iterator[str]:
@@ -250,10 +243,7 @@ def _evidence(scores: Mapping[str, Score], turn: Turn) -> Iterator[Evidence]:
 
 def _items(score: Score, key: str) -> list[Mapping[str, Any]]:
     """Return a list of mappings from a score's metadata; anything else there is ignored."""
-    given = score.metadata.get(key)
-    if not isinstance(given, list):
-        return []
-    return [item for item in given if isinstance(item, Mapping)]
+    return mappings_in(score.metadata.get(key))
 
 
 def _sentence(item: Mapping[str, Any], turn: Turn) -> Sentence:
@@ -327,10 +317,9 @@ def _show_passage(passage: Passage, rank: int, *, is_target: bool) -> ShownPassa
 
 def _target_positions(record: Record) -> set[int]:
     """Return the ranks of the passages that the answer needs, as far as they were retrieved."""
-    # A rank that the file states needs no id and no text of the target.
-    stated = set() if record.rank is None else {record.rank}
     found = (target_rank(target.id, target.text, record.turn.passages) for target in record.targets)
-    return stated | {rank for rank in found if rank is not None}
+    # A rank that the file states needs no id and no text of the target.
+    return set(not_none([record.rank, *found]))
 
 
 def _number(value: Any) -> float:

@@ -157,7 +157,7 @@ class FileTally:
         if isinstance(result, Skipped):
             self._add_missing(self.skipped, result.name, result.reason, row)
         elif isinstance(result, Failed):
-            self._add_failed(result.name, _failure(result), row)
+            self._add_failed(result.name, result.reason, row)
         elif problem := out_of_range(result):
             self._add_failed(result.name, problem, row)
         else:
@@ -376,7 +376,3 @@ def _fingerprint(query: str) -> int:
     # A hash of eight bytes per question, because the texts of 200,000 questions would not fit into memory twice.
     words = fold(query).split()
     return hash(" ".join(words)) if words else 0
-
-
-def _failure(result: Failed) -> str:
-    return f"{result.error_type}: {result.message}" if result.message else result.error_type

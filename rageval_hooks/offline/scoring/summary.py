@@ -11,7 +11,7 @@ from pathlib import Path
 from rageval_hooks.offline.jobs.budget import Spent
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.rows import BadRow
-from rageval_hooks.score import Result, Score, Skipped, is_about_turn
+from rageval_hooks.score import Result, Score, is_about_turn
 
 __all__ = ["Counts", "Scored", "why_not"]
 
@@ -46,8 +46,7 @@ def why_not(records: Iterable[Record]) -> str | None:
     # One reason is shown if nothing was scored; the first is as good as any.
     for result in chain.from_iterable(record.results for record in records):
         if not isinstance(result, Score):
-            reason = result.reason if isinstance(result, Skipped) else f"{result.error_type}: {result.message}"
-            return f"{result.name}: {reason.removeprefix(f'{result.name}: ')}"
+            return f"{result.name}: {result.reason.removeprefix(f'{result.name}: ')}"
     return None
 
 

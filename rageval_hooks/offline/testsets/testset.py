@@ -27,7 +27,7 @@ from rageval_hooks.offline.records.suggestions import suggest_map
 from rageval_hooks.offline.records.targets import more_targets_in, target_text_in
 from rageval_hooks.offline.records.writers import check_output
 from rageval_hooks.runtime.jsonable import Data, Text
-from rageval_hooks.runtime.narrowing import text_or_none
+from rageval_hooks.runtime.narrowing import entries_not_none, text_or_none
 
 __all__ = ["COLUMNS", "GoldenQuestion", "question_id", "read_questions", "write_questions"]
 
@@ -80,7 +80,7 @@ class GoldenQuestion(Data):
             "answerable": None if self.answerable else False,
             "more_chunks": [chunk.model_dump(exclude_none=True) for chunk in self.more_chunks] or None,
         }
-        return {name: value for name, value in fields.items() if value is not None}
+        return entries_not_none(fields)
 
 
 def question_id(question: str, chunk_id: str | None) -> str:

@@ -16,7 +16,7 @@ from rageval_hooks.online.spool.store import StoredJob
 from rageval_hooks.online.spool.tally import Tally
 from rageval_hooks.online.spool.thread import Command, SpoolThread
 from rageval_hooks.runtime.logs import RateLimitedLogger
-from rageval_hooks.score import Evaluation, Failed, Result, Skipped
+from rageval_hooks.score import Evaluation, Failed, Result, Skipped, metric_of
 
 __all__ = ["Attempt", "Deliver", "SpoolEvaluator"]
 
@@ -120,7 +120,7 @@ class SpoolEvaluator:
             attempt.has_exported = True
         for result in stored.results:
             evaluation = Evaluation.model_validate({**json.loads(result.text), "turn": job.turn})
-            names.update(result.metric or result.name for result in evaluation.results)
+            names.update(map(metric_of, evaluation.results))
             if not result.is_delivered and not is_given_up:
                 self._tally.add(redelivered=1)
                 attempt.has_exported = True

@@ -6,7 +6,7 @@ from rageval_hooks.exporters import semconv
 from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.exporters.otel.attributes.ordering import Attributes, Value, json_string
 from rageval_hooks.exporters.span_places import PassagePlace, passage_place
-from rageval_hooks.score import Evaluation, Failed, Result, Score, is_about_turn
+from rageval_hooks.score import Evaluation, Failed, Result, Score, is_about_turn, metric_of
 from rageval_hooks.settings import SpanSelection
 from rageval_hooks.turn import Step, Turn
 
@@ -56,14 +56,11 @@ def result_attributes(result: Result, policy: ContentPolicy, response_id: str | 
         attributes[semconv.EVALUATION_SCORE_VALUE] = result.value
         attributes.put(semconv.EVALUATION_SCORE_LABEL, result.label)
         attributes.put(semconv.EVALUATION_EXPLANATION, policy.quote(result.explanation, policy.everything))
-    elif isinstance(result, Failed):
-        attributes[semconv.EVALUATION_SCORE_LABEL] = "failed"
-        attributes[semconv.ERROR_TYPE] = result.error_type
-        message = policy.quote(result.message, policy.everything)
-        attributes[semconv.EVALUATION_EXPLANATION] = f"{result.error_type}: {message}"
     else:
-        attributes[semconv.EVALUATION_SCORE_LABEL] = "skipped"
-        attributes[semconv.EVALUATION_EXPLANATION] = result.reason
+        attributes[semconv.EVALUATION_SCORE_LABEL] = result.status
+        attributes[semconv.EVALUATION_EXPLANATION] = policy.reason(result)
+    if isinstance(result, Failed):
+        attributes[semconv.ERROR_TYPE] = result.error_type
     attributes.put(semconv.RESPONSE_ID, response_id)
     return attributes
 
@@ -79,7 +76,7 @@ def _add_evaluator(attributes: Attributes, result: Result) -> None:
     """Add the metric and its version, in the form of pydantic_evals: ``{"name": "trace", "arguments": null}``."""
     model = result.model if isinstance(result, Score) else None
     arguments = None if model is None else {"model": model}
-    source = {"name": result.metric or result.name, "arguments": arguments}
+    source = {"name": metric_of(result), "arguments": arguments}
     attributes[semconv.EVALUATOR_SOURCE] = json_string(source)
     if isinstance(result, Score):
         attributes[semconv.EVALUATOR_VERSION] = result.version

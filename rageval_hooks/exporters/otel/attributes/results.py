@@ -12,10 +12,12 @@ from rageval_hooks.exporters.main_results import main_scores
 from rageval_hooks.exporters.otel.attributes.braintrust import braintrust_attributes
 from rageval_hooks.exporters.otel.attributes.events import evaluated_response_id, result_attributes
 from rageval_hooks.exporters.otel.attributes.ordering import Attributes, Value, indexed, json_string
-from rageval_hooks.runtime.narrowing import mapping_or_empty
-from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped, is_about_turn
+from rageval_hooks.score import Evaluation, Result, Score, is_about_turn, judge_details, metric_of
 
 __all__ = ["evaluation_attributes", "evaluation_name", "score_attributes"]
+
+# The attribute with the reason, by the status of a result without a value.
+_REASONS = {"skipped": semconv.SKIPPED, "failed": semconv.FAILED}
 
 # A judge's details that are text and quote nothing. Its words when it refused, for one, may quote a passage.
 _JUDGE_IDS = frozenset({"model", "response_id", "mode", "circuit"})
@@ -33,7 +35,7 @@ def evaluation_name(results: Sequence[Result]) -> str:
 
 def _only_metric(results: Sequence[Result]) -> str | None:
     """Return the metric that all results come from; None for several metrics."""
-    metrics = {result.metric or result.name for result in results}
+    metrics = set(map(metric_of, results))
     return metrics.pop() if len(metrics) == 1 else None
 
 
@@ -73,11 +75,8 @@ def evaluation_attributes(evaluation: Evaluation, policy: ContentPolicy, *, for_
 def score_attributes(result: Result, policy: ContentPolicy) -> dict[str, Value]:
     """Return a result about the whole turn as attributes with its name: value and label, or the reason."""
     label = semconv.LABEL.format(name=result.name)
-    if isinstance(result, Skipped):
-        return {label: "skipped", semconv.SKIPPED.format(name=result.name): result.reason}
-    if isinstance(result, Failed):
-        message = policy.quote(result.message, policy.everything)
-        return {label: "failed", semconv.FAILED.format(name=result.name): f"{result.error_type}: {message}"}
+    if not isinstance(result, Score):
+        return {label: result.status, _REASONS[result.status].format(name=result.name): policy.reason(result)}
     attributes: dict[str, Value] = {semconv.SCORE.format(name=result.name): result.value}
     if result.label is not None:
         attributes[label] = result.label
@@ -98,19 +97,12 @@ def _add_single_metric(attributes: Attributes, results: Sequence[Result], scores
 def _add_judge(attributes: Attributes, results: Iterable[Result], policy: ContentPolicy) -> None:
     """Add the judge's usage, under names of our own: a backend must not add it to the application's tokens."""
     # All results of a stage share one judgement, so the first one that has details has them all.
-    details: Mapping[str, Any] = next(filter(None, map(_judge_details, results)), {})
+    details: Mapping[str, Any] = next(filter(None, map(judge_details, results)), {})
     # Texts may quote the turn.
     shown = (str, bool, int, float) if policy.everything else (bool, int, float)
     for name, value in details.items():
         if isinstance(value, shown) or name in _JUDGE_IDS:
             attributes[semconv.JUDGE.format(name=name)] = value
-
-
-def _judge_details(result: Result) -> Mapping[str, Any]:
-    # A metric that was skipped did not ask the judge.
-    if isinstance(result, Skipped):
-        return {}
-    return mapping_or_empty(result.metadata.get("judge"))
 
 
 def _add_passage_scores(attributes: Attributes, scores: Iterable[Score], passages: int) -> None:

@@ -11,6 +11,7 @@ from rageval_hooks.exporters.main_results import main_results
 from rageval_hooks.exporters.otel.attributes.messages import add_input_messages, add_output_message
 from rageval_hooks.exporters.otel.attributes.ordering import Attributes, json_string
 from rageval_hooks.exporters.otel.attributes.results import score_attributes
+from rageval_hooks.runtime.narrowing import instances
 from rageval_hooks.score import Result, Score
 from rageval_hooks.turn import Message, Timing, Turn, Usage
 
@@ -73,7 +74,7 @@ def add_main_scores(attributes: Attributes, results: list[Result], policy: Conte
         if len(new) <= free:
             attributes.update(new)
             free -= len(new)
-    probabilities = [result.probability for result in results if isinstance(result, Score)]
+    probabilities = [score.probability for score in instances(results, Score)]
     # Without sampling the probability is 1 and says nothing.
     if probabilities and min(probabilities) < 1:
         attributes[semconv.PROBABILITY] = min(probabilities)

@@ -48,10 +48,10 @@ def steps_of(runs: Sequence[Run], ended_at: int, every_step: bool, context: Cont
         every_step: keep chains, prompts and parsers too.
         context: the turn's passages, marked, and which runs found them.
     """
-    searches = {id(run) for run in context.searches}
+    searches = set(map(id, context.searches))
     marked = {passage_key(passage): passage for passage in context.passages}
     kept = [run for run in runs if _is_step(run, searches, every_step)]
-    ids = {id(run) for run in kept}
+    ids = set(map(id, kept))
     steps = []
     for run in kept:
         # A function or a graph node that searches by itself is shown as a retriever.

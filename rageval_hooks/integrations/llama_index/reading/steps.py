@@ -71,7 +71,7 @@ def steps_of(
         made: the passages that were made of nodes already.
     """
     kept = _kept_runs(runs, calls, every_step)
-    ids = {id(run) for run in kept}
+    ids = set(map(id, kept))
     steps = []
     for run in kept:
         was_stopped = type(run.error).__name__ in _NO_ERRORS
@@ -86,7 +86,7 @@ def steps_of(
 
 
 def _kept_runs(runs: Sequence[Run], calls: Sequence[Run], every_step: bool) -> list[Run]:
-    counted = {id(call) for call in calls}
+    counted = set(map(id, calls))
     root, *others = runs
     kept = [run for run in others if _is_kept(run, counted, every_step)]
     return [root, *kept] if _is_kept(root, counted, every_step=False) else kept
