@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -55,6 +55,14 @@ def generate(
         float,
         typer.Option("--unanswerable", metavar="SHARE", help="Share of questions that the documents do not answer."),
     ] = 0.0,
+    unanswered: Annotated[
+        Literal["mark", "unanswerable", "reject"],
+        typer.Option(
+            "--unanswered",
+            help="A plain question that its own chunk does not answer: keep it with a mark, keep it as unanswerable, "
+            "or reject it.",
+        ),
+    ] = "mark",
     seed: Annotated[int, typer.Option("--seed", help="Another one chooses other chunks.")] = 0,
     concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Chunks at a time.")] = 4,
     max_calls: Annotated[int | None, typer.Option("--max-calls", min=1, help="Requests to the judge, at most.")] = None,
@@ -86,6 +94,7 @@ def generate(
         styles=tuple(style or ()),
         multi_hop=multi_hop,
         unanswerable=unanswerable,
+        unanswered=unanswered,
         seed=seed,
         concurrency=concurrency,
         max_calls=max_calls,

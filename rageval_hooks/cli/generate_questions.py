@@ -26,6 +26,7 @@ from rageval_hooks.offline.testsets import (
     Mix,
     Place,
     Plan,
+    Unanswered,
     chunks_of,
     chunks_of_store,
     generate,
@@ -68,6 +69,7 @@ class GenerateOptions:
     styles: tuple[str, ...] = ()
     multi_hop: float = 0.0
     unanswerable: float = 0.0
+    unanswered: Unanswered = "mark"
     seed: int = 0
     concurrency: int = 4
     max_calls: int | None = None
@@ -118,7 +120,7 @@ def generate_questions(options: GenerateOptions, say: Say, warn: Say) -> int:
         elif len(journal):
             warn(f"going on from {journal_path(options.outputs[0])}")
         result = _generate(options, judge, places, index, journal)
-        if not result.questions:
+        if len(result.questions) == result.marked:
             raise ConfigurationError("\n".join(["no question was accepted:", *result.lines()]))
         for output in outputs:
             write_questions(output, result.questions)
@@ -296,6 +298,7 @@ def _generate(
                     index=index,
                     concurrency=options.concurrency,
                     budget=budget,
+                    unanswered=options.unanswered,
                     advance=advance,
                 )
 

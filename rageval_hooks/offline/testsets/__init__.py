@@ -2,7 +2,7 @@
 
 from rageval_hooks.offline.testsets.chunks import Chunk, chunks_of, shared_ids, spread, unique_chunks
 from rageval_hooks.offline.testsets.documents import read_documents
-from rageval_hooks.offline.testsets.generation import Generated, Plan, generate, plan_of, work_of
+from rageval_hooks.offline.testsets.generation import Generated, Plan, Unanswered, generate, plan_of, work_of
 from rageval_hooks.offline.testsets.linking import ChunkIndex
 from rageval_hooks.offline.testsets.places import Mix, Place, places_of
 from rageval_hooks.offline.testsets.stores import chunks_of_store
@@ -18,6 +18,7 @@ __all__ = [
     "Mix",
     "Place",
     "Plan",
+    "Unanswered",
     "chunks_of",
     "chunks_of_store",
     "generate",

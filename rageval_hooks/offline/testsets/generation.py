@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from rageval_hooks.errors import JudgeError, JudgeRejectedError
 from rageval_hooks.judges.base import Judge
@@ -28,8 +28,11 @@ from rageval_hooks.offline.testsets.testset import GoldenQuestion, question_id
 from rageval_hooks.text.wording import counted
 from rageval_hooks.text.words import fold
 
-__all__ = ["Generated", "Plan", "generate", "plan_of", "work_of"]
+__all__ = ["Generated", "Plan", "Unanswered", "generate", "plan_of", "work_of"]
 
+Unanswered = Literal["mark", "unanswerable", "reject"]
+"""What becomes of an ordinary question that its own chunk does not answer: it is kept with a mark, kept as a question
+that the documents do not answer, or not kept."""
 
 _PROMPT_TOKENS = 450
 """Approximate tokens of a request without the chunk."""
@@ -46,7 +49,7 @@ class Generated:
     """The result of a generation.
 
     Attributes:
-        questions: the accepted questions, in the order of their chunks.
+        questions: the accepted and the marked questions, in the order of their chunks.
         rejected: number of rejected questions by reason, a key of :data:`REASONS`.
         failures: number of chunks without an answer of the judge, by error message.
         undone: chunks for which the budget was not sufficient.
@@ -64,6 +67,11 @@ class Generated:
         """Return True if every chunk was processed."""
         return not self.failures and not self.undone
 
+    @property
+    def marked(self) -> int:
+        """Number of questions for which the second look found no answer."""
+        return sum(question.second_look is not None for question in self.questions)
+
     def lines(self) -> Iterator[str]:
         """Yield the summary for the user, line by line."""
         count = sum(self.rejected.values())
@@ -71,6 +79,8 @@ class Generated:
         kinds = Counter(question.style for question in self.questions)
         if special := [f"{kinds[kind]} {kind}" for kind in ("multi-hop", "unanswerable") if kinds[kind]]:
             yield f"  {', '.join(special)}"
+        if self.marked:
+            yield f"  {self.marked} marked: {REASONS['unanswered']}"
         for reason, text in REASONS.items():
             if self.rejected[reason]:
                 yield f"  {self.rejected[reason]} {text}"
@@ -126,6 +136,7 @@ async def generate(
     index: ChunkIndex | None = None,
     concurrency: int = 4,
     budget: Budget | None = None,
+    unanswered: Unanswered = "mark",
     advance: Advance = lambda _: None,
 ) -> Generated:
     """Generate questions about chunks.
@@ -140,6 +151,7 @@ async def generate(
             chunks in ``places`` by default.
         concurrency: chunks at a time.
         budget: how much the judge may use.
+        unanswered: what becomes of an ordinary question that its own chunk does not answer.
         advance: called when a chunk is done.
 
     Raises:
@@ -156,7 +168,7 @@ async def generate(
 
     await work_together(take, min(concurrency, len(places)))
     result = Generated(failures=work.failures, undone=work.undone, resumed=resumed)
-    _collect(places, journal, result)
+    _collect(places, journal, result, unanswered)
     return result
 
 
@@ -227,7 +239,7 @@ def _is_about_the_judge(error: JudgeError) -> bool:
     return isinstance(error, JudgeRejectedError) and error.details.get("status") not in (400, 422)
 
 
-def _collect(places: Sequence[Place], journal: KeyedJournal, result: Generated) -> None:
+def _collect(places: Sequence[Place], journal: KeyedJournal, result: Generated, unanswered: Unanswered) -> None:
     seen: set[str] = set()
     for place in places:
         if place.look not in journal:
@@ -237,13 +249,30 @@ def _collect(places: Sequence[Place], journal: KeyedJournal, result: Generated) 
         for pair, reason in zip(pairs, reasons, strict=True):
             # "When did it open?" and "when did it open" are the same question.
             asked = " ".join(fold(pair["question"]).split())
-            if reason is None and asked in seen:
+            if reason in (None, "unanswered") and asked in seen:
                 reason = "duplicate"
+            if reason == "unanswered" and place.kind == "plain" and unanswered != "reject":
+                seen.add(asked)
+                result.questions.append(_marked_question(pair, place, unanswered))
+                continue
             if reason is not None:
                 result.rejected[reason] += 1
                 continue
             seen.add(asked)
             result.questions.append(_question(pair, place))
+
+
+def _marked_question(pair: dict[str, str], place: Place, unanswered: Unanswered) -> GoldenQuestion:
+    """Return a question that its own chunk does not answer. Another chunk may, so it is only marked by default."""
+    # The answer that was written is wrong or guessed, and the chunk is no target of retrieval.
+    return GoldenQuestion(
+        id=question_id(pair["question"], None),
+        question=pair["question"],
+        document=place.chunk.document,
+        style=pair["style"],
+        answerable=unanswered != "unanswerable",
+        second_look="unanswered",
+    )
 
 
 def _question(pair: dict[str, str], place: Place) -> GoldenQuestion:

@@ -38,8 +38,8 @@ _GOLDEN = frozenset({"answer", "answers", "output", "outputs", "completion"})
 """Columns that hold an answer. In a test set it is the golden one."""
 
 
-_SPECIAL = ("answerable", "more_chunks")
-"""Further columns of a table, if a question of the test set is unanswerable or multi-hop."""
+_SPECIAL = ("answerable", "more_chunks", "second_look")
+"""Further columns of a table, if a question of the test set is unanswerable, multi-hop or marked."""
 
 
 class GoldenQuestion(Data):
@@ -55,6 +55,7 @@ class GoldenQuestion(Data):
         chunk: text of the chunk.
         more_chunks: the further chunks that the answer to a multi-hop question needs.
         answerable: False if the documents do not answer the question, so that a refusal is the right answer.
+        second_look: ``unanswered`` if a second look found no answer in the chunk that the question was written from.
     """
 
     id: Text
@@ -66,6 +67,7 @@ class GoldenQuestion(Data):
     chunk: Text | None = None
     more_chunks: tuple[Target, ...] = ()
     answerable: bool = True
+    second_look: Text | None = None
 
     def row(self) -> dict[str, Any]:
         """Return the question by the column names of a file, without what is not known."""
@@ -79,6 +81,7 @@ class GoldenQuestion(Data):
             "chunk": self.chunk,
             "answerable": None if self.answerable else False,
             "more_chunks": [chunk.model_dump(exclude_none=True) for chunk in self.more_chunks] or None,
+            "second_look": self.second_look,
         }
         return entries_not_none(fields)
 
@@ -179,7 +182,8 @@ def _of_row(row: Mapping[str, Any], table: bool, mapping: ColumnMap | None) -> t
         reference=_reference(fields, table),
         chunk_id=chunk_id,
         document=text_in(fields.get("document"), "document") or None,
-        style=_style(fields.rest),
+        style=text_or_none(fields.rest.get("style")),
+        second_look=text_or_none(fields.rest.get("second_look")) or None,
         chunk=target_text_in(fields.get("target_text")) or _only_passage(fields, table),
         more_chunks=more_targets_in(fields.rest.get("more_chunks")),
         answerable=answerable_in(fields.get("answerable"), fields.columns.get("answerable", "")),
@@ -197,7 +201,8 @@ def _of_record(record: Record) -> GoldenQuestion:
         reference=turn.reference,
         chunk_id=record.target,
         document=record.document,
-        style=_style(turn.metadata),
+        style=text_or_none(turn.metadata.get("style")),
+        second_look=text_or_none(turn.metadata.get("second_look")),
         chunk=record.target_text,
         more_chunks=record.more_targets,
         answerable=record.answerable,
@@ -217,10 +222,6 @@ def _reference(fields: Fields, table: bool) -> str | None:
         except TurnError:
             continue
     return None
-
-
-def _style(values: Mapping[str, Any]) -> str | None:
-    return text_or_none(values.get("style"))
 
 
 def _only_passage(fields: Fields, table: bool) -> str | None:

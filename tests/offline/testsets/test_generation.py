@@ -191,7 +191,6 @@ class TestTheSecondLook:
     @pytest.mark.parametrize(
         ("verdict", "line"),
         [
-            ({"answered": False}, "  1 not answered by the chunk"),
             ({"self_contained": False}, "  1 about “the text” itself, not understandable without it"),
             ({"answer_supported": False}, "  1 with a reference answer that the chunk does not support"),
         ],
@@ -204,20 +203,41 @@ class TestTheSecondLook:
         assert [row["chunk"] for row in bench.rows] == [FACTS[0], FACTS[2]]
         assert bench.said[1:3] == ["2 questions, 1 rejected:", line]
 
+    @pytest.mark.parametrize("unanswered", ["mark", "unanswerable", "reject"])
+    def test_a_question_that_its_chunk_does_not_answer(self, bench: Bench, unanswered: str) -> None:
+        """Is marked, without the answer and the chunk; it counts as unanswerable only if the user says so."""
+        bench.server.otherwise(writer(lambda question: {**GOOD, "answered": "ferry" not in question}))
+        assert bench(bench.output, bench.folder / "set.csv", unanswered=unanswered) == 0
+
+        if unanswered == "reject":
+            assert bench.said[1:3] == ["2 questions, 1 rejected:", "  1 not answered by the chunk"]
+            return
+        assert bench.said[1:3] == ["3 questions, 0 rejected", "  1 marked: not answered by the chunk"]
+        row = bench.rows[1]
+        assert (row["second_look"], row.get("answerable")) == (
+            "unanswered",
+            {"mark": None, "unanswerable": False}[unanswered],
+        )
+        assert not row.keys() & {"chunk", "chunk_id", "ground_truth_answer"}
+        for name in ("set.jsonl", "set.csv"):
+            [_, marked, _] = read_questions(bench.folder / name)[0]
+            assert (marked.second_look, marked.answerable) == ("unanswered", unanswered == "mark")
+
     def test_what_it_passes_over_is_rejected(self, bench: Bench) -> None:
         """A question without a verdict is rejected; of two verdicts, the stricter holds."""
 
         def reply(request: Received) -> Reply:
             if is_draft(request):
                 return answer({"pairs": pairs(request)})
-            verdicts = [{"number": 1, **GOOD}, {"number": 1, **GOOD, "answered": False}, {"number": 7, **GOOD}]
+            verdicts = [{"number": 1, **GOOD}, {"number": 1, **GOOD, "self_contained": False}, {"number": 7, **GOOD}]
             return answer({"verdicts": verdicts if "ferry" in request.prompt else []})
 
         bench.server.otherwise(reply)
         with pytest.raises(ConfigurationError, match=r"no question was accepted:\n0 questions, 3 rejected:") as caught:
             bench()
 
-        assert "  1 not answered by the chunk\n  2 passed over in the second look" in str(caught.value)
+        about_the_text = "  1 about “the text” itself, not understandable without it"
+        assert f"{about_the_text}\n  2 passed over in the second look" in str(caught.value)
         assert not bench.output.exists()
 
     def test_empty_missing_and_repeated_questions(self, bench: Bench) -> None:
