@@ -9,7 +9,7 @@ SETUPS ?=
 # Many tests start processes: without bytecode on disk, each of them would compile the package.
 unexport PYTHONDONTWRITEBYTECODE
 # Neighbouring tests run in one process, so that fixtures of modules are made once.
-# tests/conftest.py chooses the number of workers: twice the cores, if there is enough memory.
+# tests/conftest.py chooses the number of workers from the cores and the memory.
 PARALLEL := -n auto --dist worksteal
 # Whole files, because their servers are shared: see tests/e2e/conftest.py.
 BY_FILE := -n auto --dist loadgroup
@@ -58,7 +58,7 @@ mlflow: $(VENV)-mlflow/bin/mlflow
 
 # With real servers, Phoenix and MLflow, a real browser, and applications as whole processes.
 e2e: $(VENV)/.installed-e2e $(VENV)-mlflow/bin/mlflow
-	$(BIN)/python -m pytest tests/e2e tests/offline/report/render/test_html.py $(BY_FILE)
+	$(BIN)/python -m pytest tests/e2e $(BY_FILE)
 
 # The unit tests of the frameworks, with and without the hook: exits with 1 if one fails only with it.
 # SUITES="core" runs only some of: core agents langgraph prebuilt classic

@@ -129,7 +129,7 @@ class Cache:
 
     def __init__(self, folder: Path | None, name: str) -> None:
         self._known: dict[str, Any] = {}
-        self._file = None
+        self._path: Path | None = None
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
             path = folder / f"{name}.jsonl"
@@ -138,17 +138,20 @@ class Cache:
                     self._known.update(json.loads(line))
                 except ValueError:
                     continue  # the line that an interrupted run had begun
-            self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115
-            self._file.write("\n")
+            self._path = path
+            self._append("")  # ends the line that an interrupted run had begun
 
     def get(self, key: str) -> Any:
         return self._known.get(key)
 
     def put(self, found: Mapping[str, Any]) -> None:
         self._known.update(found)
-        if self._file is not None:
-            self._file.write(json.dumps(found) + "\n")
-            self._file.flush()
+        self._append(json.dumps(found))
+
+    def _append(self, line: str) -> None:
+        if self._path is not None:
+            with open(self._path, "a", encoding="utf-8") as file:
+                file.write(f"{line}\n")
 
 
 def compute(rows: Sequence[Row], metrics: Sequence[Metric], models: ModelSettings, cache: Cache, what: str) -> Any:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import shutil
 import signal
 import threading
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
@@ -63,16 +62,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Return the number of workers for ``-n auto``: twice the cores, if there is enough memory.
+    """Return the number of workers for ``-n auto``: three for two cores, if there is enough memory.
 
-    Tests of processes, servers and threads wait for a third of the time. A worker with all frameworks and models, and
-    the processes that it starts, take up to 1.5 GB.
+    Tests of processes, servers and threads wait for much of their time. More workers would not pay: each imports all
+    frameworks. With the models, and the processes that it starts, a worker takes up to 1.5 GB.
     """
-    workers = 2 * (os.cpu_count() or 1)
-    if not hasattr(os, "sysconf"):
-        return workers
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return max(1, min(workers, int(memory / 1.5e9)))
+    workers = (os.cpu_count() or 1) * 3 // 2
+    if hasattr(os, "sysconf"):
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        workers = min(workers, int(memory / 1.5e9))
+    return max(1, workers)
 
 
 def pytest_collection_finish() -> None:
@@ -121,23 +120,6 @@ def real_models(tiny_cross_encoder: Path, tiny_nlp: Path) -> Models:
     from rageval_hooks.settings import ModelSettings
 
     return Models(ModelSettings(cross_encoder=str(tiny_cross_encoder), nlp=str(tiny_nlp)))
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """Start Chromium without a window; it makes no requests of its vendor.
-
-    The scope is one module: while Playwright runs, the thread has a running event loop.
-    """
-    playwright = pytest.importorskip("playwright.sync_api", reason='no Playwright: pip install "rageval-hooks[e2e]"')
-    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if path is None:
-        pytest.skip("no Chromium: apt-get install chromium")
-    arguments = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--no-first-run"]
-    with playwright.sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=path, args=arguments)
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture(autouse=True)

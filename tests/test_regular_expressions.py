@@ -17,12 +17,12 @@ import pytest
 
 import rageval_hooks
 
-SIZE = 1_500
+SIZE = 800
 GROWTH = 4
 MOST = 8.5
 """Times the time of a text four times as long: 4 for a linear pattern, 16 for a quadratic one."""
 
-MEASURABLE = 0.003
+MEASURABLE = 0.002
 """Seconds. What takes less on the longer text is fast enough, and noise would decide."""
 
 UNITS = (

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,17 @@ BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
 
 @pytest.fixture(scope="module")
-def agreement() -> Any:
+def programs() -> Iterator[None]:
+    """Make the modules of the folder importable."""
     sys.path.insert(0, str(BENCHMARKS))
-    try:
-        import agreement
-    finally:
-        sys.path.remove(str(BENCHMARKS))
+    yield
+    sys.path.remove(str(BENCHMARKS))
+
+
+@pytest.fixture(scope="module")
+def agreement(programs: None) -> Any:
+    import agreement
+
     return agreement
 
 
@@ -110,13 +116,37 @@ def write_set(path: Path, count: int, *, offset: int = 0) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def validity(*arguments: Any) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(BENCHMARKS / "validity.py"), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=240)
+@dataclass(frozen=True)
+class Result:
+    """What the program printed, and its exit status: 0, another number, or a message."""
+
+    status: int | str
+    output: str
+    errors: str
+
+
+Validity = Callable[..., Result]
+
+
+@pytest.fixture
+def validity(programs: None, capsys: pytest.CaptureFixture[str]) -> Validity:
+    """Runs the program with arguments."""
+    import validity
+
+    def run(*arguments: Any) -> Result:
+        status: Any = 0
+        try:
+            validity.main(list(map(str, arguments)))
+        except SystemExit as ended:
+            status = ended.code
+        output, errors = capsys.readouterr()
+        return Result(status, output, errors)
+
+    return run
 
 
 @pytest.mark.needs_models
-def test_the_program_measures_sets_and_goes_on_from_its_cache(tmp_path: Path) -> None:
+def test_the_program_measures_sets_and_goes_on_from_its_cache(validity: Validity, tmp_path: Path) -> None:
     """Scores that see the wrong name have an AUROC of 1; the dev set gives the threshold and the combination."""
     data, cache = tmp_path / "data", tmp_path / "cache"
     data.mkdir()
@@ -131,13 +161,13 @@ def test_the_program_measures_sets_and_goes_on_from_its_cache(tmp_path: Path) ->
     whole = validity(*options, "--json")
     again = validity(*options, "--json")
 
-    assert first.returncode == whole.returncode == again.returncode == 0, first.stderr + whole.stderr
-    assert "| piers_test | groundedness | lexical | 1.000 | 1.000–1.000 |" in first.stdout
-    assert "| piers_test | unsupported_facts | lexical | 1.000 |" in first.stdout
-    assert "combination, lexical: logit = " in first.stdout
-    assert "piers_test, lexical: 30/30 rows" in whole.stderr
-    assert json.loads(whole.stdout) == json.loads(again.stdout)
-    found = {(row["set"], row["score"]): row for row in json.loads(whole.stdout)["agreement"]}
+    assert first.status == whole.status == again.status == 0, first.errors + whole.errors
+    assert "| piers_test | groundedness | lexical | 1.000 | 1.000–1.000 |" in first.output
+    assert "| piers_test | unsupported_facts | lexical | 1.000 |" in first.output
+    assert "combination, lexical: logit = " in first.output
+    assert "piers_test, lexical: 30/30 rows" in whole.errors
+    assert json.loads(whole.output) == json.loads(again.output)
+    found = {(row["set"], row["score"]): row for row in json.loads(whole.output)["agreement"]}
     assert set(found) == {
         (f"piers_{part}", score) for part in ("dev", "test") for score in [*scores.split(","), "combination"]
     }
@@ -161,12 +191,14 @@ def test_the_program_measures_sets_and_goes_on_from_its_cache(tmp_path: Path) ->
         ("", ["--scores", "trace"], "trace: --scores takes local metrics, and a judge is needed for this"),
     ],
 )
-def test_what_cannot_be_measured_is_said_at_once(tmp_path: Path, line: str, options: list[str], message: str) -> None:
+def test_what_cannot_be_measured_is_said_at_once(
+    validity: Validity, tmp_path: Path, line: str, options: list[str], message: str
+) -> None:
     """With the file and the line; nothing was computed."""
     (tmp_path / "a.jsonl").write_text(line)
 
     result = validity(tmp_path, *options)
 
-    assert result.returncode != 0
-    assert message in result.stderr
-    assert result.stdout == ""
+    assert result.status != 0
+    assert message in f"{result.status} {result.errors}"
+    assert result.output == ""

@@ -15,23 +15,15 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 __all__ = ["WarmProcess", "run_command", "run_warm_script", "start_command"]
 
-_PRELOAD = (
-    "charset_normalizer jinja2 langchain_core.documents langchain_core.runnables langchain_core.tools httpx openai"
-    " openai.resources.chat scipy.stats"
-    " rageval_hooks.cli rageval_hooks.cli.report rageval_hooks.demo rageval_hooks.guard"
-    " rageval_hooks.integrations.langchain.hook rageval_hooks.judges.openai rageval_hooks.offline.scoring"
-    " tests.integrations.langchain.fakes"
-).split()
 _LIMIT = 240
 """Seconds after which a process counts as hanging."""
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload([name for name in _PRELOAD if find_spec(name.split(".")[0]) is not None])
+_CONTEXT.set_forkserver_preload(["tests.preloaded"])
 
 
 class WarmProcess:

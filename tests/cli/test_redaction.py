@@ -39,7 +39,7 @@ def test_run_score_and_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     report = run("report", "scores.jsonl", "--format", "markdown", **environment).stdout
 
     assert "is finished already" in again.stderr
-    assert (tmp_path / "asked.txt").read_text().splitlines() == [f"Who is {MAIL}?", "And in 2018?"]
+    assert sorted((tmp_path / "asked.txt").read_text().splitlines()) == ["And in 2018?", f"Who is {MAIL}?"]
     assert MAIL not in texts_of(tmp_path, "app.py", "set.csv", "asked.txt") + report
     first, _ = read_records(tmp_path / "scores.jsonl")
     assert first.turn.query == "Who is <EMAIL_ADDRESS>?"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +27,23 @@ def phoenix(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Phoenix]:
         pytest.skip('no Phoenix server: pip install "rageval-hooks[e2e]"')
     with serve_phoenix(tmp_path_factory.mktemp("phoenix")) as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Start Chromium without a window; it makes no requests of its vendor.
+
+    The scope is one module: while Playwright runs, the thread has a running event loop.
+    """
+    playwright = pytest.importorskip("playwright.sync_api", reason='no Playwright: pip install "rageval-hooks[e2e]"')
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if path is None:
+        pytest.skip("no Chromium: apt-get install chromium")
+    arguments = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--no-first-run"]
+    with playwright.sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=path, args=arguments)
+        yield chromium
+        chromium.close()
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +23,7 @@ from rageval_hooks.score import Evaluation, Score
 from rageval_hooks.turn import SpanReference, Turn
 from tests.exporters.collector import Collector, http_collector, silent_server
 from tests.exporters.test_providers import clean_environment
+from tests.warm import run_warm_script
 
 NOWHERE = "http://127.0.0.1:9"
 GRACE = 5.0
@@ -276,14 +275,7 @@ class TestHandle:
                 "lcel().invoke('When?')\n"
                 "started = time.monotonic()\n"
             )
-            done = subprocess.run(
-                [sys.executable, "-W", "ignore", "-c", script],
-                capture_output=True,
-                text=True,
-                timeout=240,
-                env={**clean_environment(), "OTEL_EXPORTER_OTLP_ENDPOINT": url},
-                check=True,
-            )
+            done = run_warm_script(script, environment={**clean_environment(), "OTEL_EXPORTER_OTLP_ENDPOINT": url})
 
         assert float(done.stdout) < 1 + GRACE
         assert "spans could not be delivered in time and are lost" in done.stderr

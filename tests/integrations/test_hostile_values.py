@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextvars
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -256,6 +257,7 @@ LLAMA_INDEX: dict[str, Place] = {
 }
 
 
+PLACES = {"langchain": LANGCHAIN, "llama_index": LLAMA_INDEX}
 ASIDE = frozenset(
     {
         "a field of the input",
@@ -286,6 +288,12 @@ def outcome(place: Place, value: Any) -> str | None:
     return None
 
 
+@cache
+def outcomes_alone(framework: str, where: str) -> dict[str, str | None]:
+    """Return what the application sees without the package, for each value. Both settings are compared with it."""
+    return {name: outcome(PLACES[framework][where], value) for name, value in VALUES.items()}
+
+
 def _ignore(evaluation: Evaluation) -> None:
     pass
 
@@ -298,8 +306,8 @@ def _ignore(evaluation: Evaluation) -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_the_turn_is_there(framework: str, where: str, settings: dict[str, Any]) -> None:
     """Each call gives one exported turn, built at once or (with a callback) later, and no error of ours is counted."""
-    place = {"langchain": LANGCHAIN, "llama_index": LLAMA_INDEX}[framework][where]
-    alone = {name: outcome(place, value) for name, value in VALUES.items()}
+    place = PLACES[framework][where]
+    alone = outcomes_alone(framework, where)
     exporter, spans_seen = InMemoryExporter(), InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(spans_seen))
