@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sentence_transformers
-import torch
 
 from rageval_hooks.errors import ModelUnavailableError
 from rageval_hooks.models.cross_encoder import CrossEncoder, load_cross_encoder
 from rageval_hooks.settings import ModelSettings
 from tests import tiny_models
+from tests.lazily import LazyModule
+
+sentence_transformers = LazyModule("sentence_transformers")
+torch = LazyModule("torch")
 
 PAIRS = [
     ("When was the pier opened?", "The pier was opened in 2019."),

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sentence_transformers import SentenceTransformer
 
 from rageval_hooks.errors import ModelUnavailableError, OverBudgetError
 from rageval_hooks.models import Models, sources
@@ -43,6 +42,8 @@ def embedder(minilm: Models) -> Embedder:
 def library() -> Any:
     folder = sources.packaged_minilm()
     assert folder is not None
+    from sentence_transformers import SentenceTransformer
+
     return SentenceTransformer(str(folder), device="cpu", local_files_only=True)
 
 

@@ -10,14 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-import transformers
 
 from rageval_hooks.errors import ConfigurationError, InputTooLargeError, ModelUnavailableError
 from rageval_hooks.models.grounding import GroundingModel, Question, load_grounding
 from rageval_hooks.runtime.executors import model_executor, slow_model_executor
 from rageval_hooks.settings import ModelSettings, Settings
 from tests import onnx_files, tiny_models
+from tests.lazily import LazyModule
+
+torch = LazyModule("torch")
+transformers = LazyModule("transformers")
 
 QUERY = "When was the pier opened?"
 PASSAGES = ["The new pier was opened in 2019 by Anna Berg.", "An old tower: £3 (½ price) is the bridge."]
@@ -72,7 +74,7 @@ def question(passages: list[str], response: str = RESPONSE, query: str = QUERY, 
     return Question(query=query, sources=sources, response=response, **{"sentences": SENTENCES, **fields})
 
 
-def softmax(logits: torch.Tensor) -> np.ndarray:
+def softmax(logits: Any) -> np.ndarray:
     return np.asarray(torch.softmax(logits.float(), dim=-1))
 
 

@@ -10,10 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
-from transformers import PreTrainedTokenizerFast, T5Config, T5ForTokenClassification
 
 import rageval_hooks.models.hhem as module
 from rageval_hooks.errors import ModelUnavailableError
@@ -22,6 +19,11 @@ from rageval_hooks.models.hhem import Hhem, load_hhem
 from rageval_hooks.models.sources import on_this_machine
 from rageval_hooks.settings import ModelSettings
 from tests import tiny_models
+from tests.lazily import LazyModule
+
+safetensors_torch = LazyModule("safetensors.torch")
+torch = LazyModule("torch")
+transformers = LazyModule("transformers")
 
 PAIRS = [
     ("The new pier was opened in 2019.", "The pier was opened in 2019."),
@@ -44,10 +46,10 @@ def hhem(folder: Path) -> Hhem:
 
 
 @pytest.fixture(scope="module")
-def library(folder: Path) -> T5ForTokenClassification:
+def library(folder: Path) -> Any:
     """The model as transformers makes it of a config that was written down, with the weights put in one by one."""
-    config = T5Config(
-        vocab_size=len(load_file(folder / "model.safetensors")["t5.transformer.shared.weight"]),
+    config = transformers.T5Config(
+        vocab_size=len(safetensors_torch.load_file(folder / "model.safetensors")["t5.transformer.shared.weight"]),
         d_model=32,
         d_kv=12,
         d_ff=48,
@@ -56,8 +58,8 @@ def library(folder: Path) -> T5ForTokenClassification:
         feed_forward_proj="gated-gelu",
         num_labels=2,
     )
-    model = T5ForTokenClassification(config)
-    weights = {key[3:]: value for key, value in load_file(folder / "model.safetensors").items()}
+    model = transformers.T5ForTokenClassification(config)
+    weights = {key[3:]: value for key, value in safetensors_torch.load_file(folder / "model.safetensors").items()}
     missing, unexpected = model.load_state_dict(weights, strict=False)
     assert (missing, unexpected) == (["transformer.encoder.embed_tokens.weight"], [])
     return model.eval()
@@ -68,7 +70,7 @@ def test_support_is_what_the_published_code_computes(
     hhem: Hhem, library: Any, folder: Path, source: str, response: str
 ) -> None:
     """Softmax over the two outputs at the first token of the prompt, class 1."""
-    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"), pad_token="<pad>")
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"), pad_token="<pad>")
     prompt = (
         f"<pad> Determine if the hypothesis is true given the premise?\n\nPremise: {source}\n\nHypothesis: {response}"
     )
@@ -110,12 +112,12 @@ def test_at_most_two_threads_compute(hhem: Hhem, monkeypatch: pytest.MonkeyPatch
 
 def test_weights_that_name_the_embedding_twice_are_the_same_model(hhem: Hhem, folder: Path, tmp_path: Path) -> None:
     """Some files have the shared matrix under both of its names, some only under the other."""
-    weights = load_file(folder / "model.safetensors")
+    weights = safetensors_torch.load_file(folder / "model.safetensors")
     shared = weights["t5.transformer.shared.weight"]
     for number, kept in enumerate([["shared"], ["encoder.embed_tokens"], ["shared", "encoder.embed_tokens"]]):
         other = shutil.copytree(folder, tmp_path / str(number))
         rest = {key: value for key, value in weights.items() if key != "t5.transformer.shared.weight"}
-        save_file(
+        safetensors_torch.save_file(
             rest | {f"t5.transformer.{name}.weight": shared.clone() for name in kept}, other / "model.safetensors"
         )
 
@@ -140,9 +142,9 @@ def test_weights_that_name_the_embedding_twice_are_the_same_model(hhem: Hhem, fo
 def test_another_models_weights_are_refused(folder: Path, tmp_path: Path, change: Any, reason: str) -> None:
     """Never a score of weights that are half random; the reason names what does not fit."""
     other = shutil.copytree(folder, tmp_path / "other")
-    weights = load_file(folder / "model.safetensors")
+    weights = safetensors_torch.load_file(folder / "model.safetensors")
     change(weights)
-    save_file(weights, other / "model.safetensors")
+    safetensors_torch.save_file(weights, other / "model.safetensors")
 
     with pytest.raises(ModelUnavailableError) as raised:
         load_hhem(ModelSettings(hhem=str(other)))
@@ -330,7 +332,7 @@ def test_published_sizes_are_read_off_the_weights() -> None:
 
 def test_the_tiny_model_has_the_published_layout(folder: Path) -> None:
     """What the tests above load is like what the hub has."""
-    names = set(load_file(folder / "model.safetensors"))
+    names = set(safetensors_torch.load_file(folder / "model.safetensors"))
 
     assert json.loads((folder / "config.json").read_text())["model_type"] == "HHEMv2"
     assert all(name.startswith("t5.") for name in names)

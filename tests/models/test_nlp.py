@@ -6,11 +6,13 @@ import shutil
 from pathlib import Path
 
 import pytest
-import spacy
 
 from rageval_hooks.errors import ModelUnavailableError, OverBudgetError
 from rageval_hooks.models.nlp import Entity, Nlp, load_nlp
 from rageval_hooks.settings import ModelSettings
+from tests.lazily import LazyModule
+
+spacy = LazyModule("spacy")
 
 
 @pytest.fixture(scope="module")

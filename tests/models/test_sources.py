@@ -10,7 +10,6 @@ from typing import Any
 
 import huggingface_hub
 import pytest
-from transformers.utils import logging as transformers_logging
 
 from rageval_hooks.errors import ModelUnavailableError
 from rageval_hooks.models.cross_encoder import load_cross_encoder
@@ -18,6 +17,9 @@ from rageval_hooks.models.embedder import load_embedder
 from rageval_hooks.models.nlp import load_nlp
 from rageval_hooks.models.sources import load_pretrained
 from rageval_hooks.settings import ModelSettings
+from tests.lazily import LazyModule
+
+transformers_logging = LazyModule("transformers.utils.logging")
 
 NOBODYS = "rageval-tests/no-such-model"
 

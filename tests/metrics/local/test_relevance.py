@@ -6,10 +6,8 @@ import math
 from pathlib import Path
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from sentence_transformers import CrossEncoder
 
 from rageval_hooks import Passage, Score, Skipped, Turn
 from rageval_hooks.metrics.local.answer_relevance import AnswerRelevance
@@ -34,6 +32,9 @@ def test_answer_relevance_is_the_sigmoid_of_the_cross_encoder(
     response: str, real_models: Models, tiny_cross_encoder: Path
 ) -> None:
     """Of its logit on the pair of query and response, as the library gives it."""
+    import torch
+    from sentence_transformers import CrossEncoder
+
     library = CrossEncoder(str(tiny_cross_encoder), device="cpu", local_files_only=True)
     logit = float(library.predict([(QUERY, response)], activation_fn=torch.nn.Identity())[0])
 
