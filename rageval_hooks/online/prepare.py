@@ -7,14 +7,17 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
+from typing import NamedTuple
 
 from rageval_hooks.errors import InputTooLargeError, ModelUnavailableError, OverBudgetError
 from rageval_hooks.metrics.base import Metric
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models import Models
 from rageval_hooks.runtime.executors import embed_ahead_executor, low_priority, model_executor, prepare_executor
+from rageval_hooks.runtime.fork import run_in_child
 from rageval_hooks.runtime.suppression import suppressed
 from rageval_hooks.runtime.threads import giving_way, sleep
+from rageval_hooks.settings import LEXICAL
 from rageval_hooks.turn import Passage, Turn
 
 __all__ = ["Preparation", "Preparer"]
@@ -29,9 +32,26 @@ _CANCELLED = float("-inf")
 """A deadline that has always passed."""
 
 _open: set[Preparation] = set()
+"""The preparations of turns in progress."""
 
+_waiting: deque[Preparation] = deque()
+"""Those that wait for passes, the newest last."""
 
 _Step = Callable[[TurnAnalysis], object]
+
+
+class _Steps(NamedTuple):
+    """What the local metrics will need of a query and its passages.
+
+    Attributes:
+        rules: steps that take some milliseconds.
+        short: passes of a model over short texts.
+        long: passes over the passages.
+    """
+
+    rules: Sequence[_Step]
+    short: Sequence[_Step]
+    long: Sequence[_Step]
 
 
 class Preparation:
@@ -39,33 +59,44 @@ class Preparation:
 
     Args:
         analysis: an analysis of the query and the passages, without an answer.
-        rules: steps that take some milliseconds.
-        passes: steps that need passes of a model.
+        steps: what to compute.
     """
 
-    def __init__(self, analysis: TurnAnalysis, rules: Sequence[_Step], passes: Sequence[_Step]) -> None:
+    def __init__(self, analysis: TurnAnalysis, steps: _Steps) -> None:
         self.analysis = analysis
-        self._rules = rules
-        self._passes = passes
-        self._to_embed = deque(analysis.turn.passages if passes else ())
+        self._steps = steps
+        self._to_embed = deque(analysis.turn.passages)
         self._begins_at = time.monotonic() + _HEAD_START
 
     def start(self) -> None:
         """Queue the work."""
         _open.add(self)
-        prepare_executor().submit(self._run, self._rules)
-        embed_ahead_executor().submit(self._run_passes)
+        rules = prepare_executor().submit(self._run, self._steps.rules)
+        if not self._steps.long:
+            rules.add_done_callback(lambda _: self._close())
+        else:
+            _reserve_model_thread()
+            _waiting.append(self)
+            embed_ahead_executor().submit(_run_newest)
 
     def cancel(self) -> None:
         """Stop at the next passage: the turn has ended, and its own evaluation takes over."""
         self.analysis.deadline = _CANCELLED
+        self._close()
 
-    def _run_passes(self) -> None:
+    def run_passes(self) -> None:
+        """Embed what the turn will need."""
         try:
             with model_executor().early_series():
-                self._run([self._embed_passages, *self._passes])
+                # The short texts first: if there is time for nothing else, the scores that need only them are ready.
+                self._run([*self._steps.short, self._embed_passages, *self._steps.long])
         finally:
-            _open.discard(self)
+            self._close()
+
+    def _close(self) -> None:
+        _open.discard(self)
+        if self._steps.long:
+            _reserve_model_thread()
 
     def _embed_passages(self, analysis: TurnAnalysis) -> None:
         """Embed the passages; on a second core as well while no other turn is in progress, which may need that core."""
@@ -101,6 +132,20 @@ def _is_alone() -> bool:
     return len(_open) == 1
 
 
+def _reserve_model_thread() -> None:
+    """While several turns are in progress, keep one model thread free for those that end."""
+    model_executor().keep_one_free(len(_open) > 1)
+
+
+def _run_newest() -> None:
+    """Run the passes of the newest turn.
+
+    Under load there is no time to prepare all turns. The newest has the most time left; with the oldest first, each
+    would end just before it is ready.
+    """
+    _waiting.pop().run_passes()
+
+
 class Preparer:
     """Starts preparations for the turns of one pipeline.
 
@@ -112,7 +157,7 @@ class Preparer:
     def __init__(self, metrics: Iterable[Metric], models: Models) -> None:
         self._models = models
         local = [metric for metric in metrics if not metric.asks_judge]
-        self._rules, self._passes = _steps(local, models)
+        self._steps = _steps(local, models)
 
     def start(self, query: str, texts: Iterable[str]) -> Preparation | None:
         """Analyse passages in the background. Returns None if there is nothing to prepare, or too much is waiting.
@@ -122,33 +167,40 @@ class Preparer:
             texts: the passages' texts.
         """
         # Preparation saves time but is never needed, so it is the first thing to give up under load.
-        if not self._rules or len(_open) >= _MAX_OPEN:
+        if not self._steps.rules or len(_open) >= _MAX_OPEN:
             return None
         passages = tuple(Passage(text=text) for text in texts)
         if not passages:
             return None
         analysis = TurnAnalysis(Turn(query=query, passages=passages), self._models)
-        preparation = Preparation(analysis, self._rules, self._passes)
+        preparation = Preparation(analysis, self._steps)
         preparation.start()
         return preparation
 
 
-def _steps(metrics: Sequence[Metric], models: Models) -> tuple[list[_Step], list[_Step]]:
-    """Return what the local metrics will need of a query and its passages: by rules, and by passes of a model."""
+def _steps(metrics: Sequence[Metric], models: Models) -> _Steps:
+    """Return what the local metrics will need."""
     roles = models.needed(role for metric in metrics for role in metric.models)
-    rules: list[_Step] = []
-    passes: list[_Step] = []
     if not any("passages" in metric.requires for metric in metrics):
-        return rules, passes
-    rules.append(lambda analysis: analysis.passage_indexes)
+        return _Steps([], [], [])
+    rules: list[_Step] = [lambda analysis: analysis.passage_indexes]
+    short: list[_Step] = []
+    long: list[_Step] = []
     if "nlp" in roles:
         rules.append(lambda analysis: analysis.concepts)
     if "embedder" in roles:
-        passes += [
-            lambda analysis: analysis.passage_embeddings,
-            lambda analysis: analysis.context_embedding,
-            lambda analysis: analysis.embed(analysis.turn.query),
-        ]
+        short.append(lambda analysis: analysis.embed(analysis.turn.query))
+        long = [lambda analysis: analysis.passage_embeddings, lambda analysis: analysis.context_embedding]
     if {"embedder", "nlp"} <= roles:
-        passes.append(lambda analysis: analysis.embed_all(analysis.concepts))
-    return rules, passes
+        short.append(lambda analysis: analysis.embed_all(analysis.concepts))
+    if models.settings.embedder == LEXICAL:
+        return _Steps([*rules, *short, *long], [], [])
+    return _Steps(rules, short, long)
+
+
+def _reset_in_child() -> None:
+    _open.clear()
+    _waiting.clear()
+
+
+run_in_child(_reset_in_child)

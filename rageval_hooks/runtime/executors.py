@@ -60,6 +60,8 @@ class DaemonExecutor(ThreadPoolExecutor):
         self._jobs = SimpleQueue()
         self._waiting = {"early": SimpleQueue(), "late": SimpleQueue()}  # low priority, in this order
         self._early_series = 0
+        self._keeps_one_free = False
+        self._running_low: list[None] = []  # one entry for each: lists change by single, atomic operations
         self._size = 0
         for index in range(threads):
             # The interpreter may be exiting, or the system may have no further threads.
@@ -75,7 +77,7 @@ class DaemonExecutor(ThreadPoolExecutor):
             _perform(*job)
         elif priority := getattr(_caller, "low_priority", None):
             self._waiting[priority].put(job)
-            self._jobs.put(_LOW)
+            self._jobs.put(_WAKE)
         else:
             self._jobs.put(job)
         return future
@@ -104,7 +106,13 @@ class DaemonExecutor(ThreadPoolExecutor):
                 yield
         finally:
             self._early_series -= 1
-            self._jobs.put(_CONTINUE)
+            self._wake_all()
+
+    def keep_one_free(self, wanted: bool) -> None:
+        """Let low-priority work have all threads but one, or all again."""
+        if wanted != self._keeps_one_free:
+            self._keeps_one_free = wanted
+            self._wake_all()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Let the threads end after the work that is queued; never waits."""
@@ -114,33 +122,38 @@ class DaemonExecutor(ThreadPoolExecutor):
     def _work(self) -> None:
         with suppress(Exception):  # a pool without threads would let its callers wait forever
             self._prepare()
-        owed = 0  # low-priority jobs that may run once nothing else is queued
         while True:
-            if owed and self._jobs.empty() and self._may_perform_low():
-                owed -= 1
-                self._perform_low()
+            if self._jobs.empty() and self._may_perform_low() and self._perform_low():
                 continue
             item = self._jobs.get()
             if item is _STOP:
-                for _ in range(owed):
-                    self._perform_low()
+                while self._perform_low():
+                    pass
                 return
-            if item is _LOW:
-                owed += 1
-                continue
-            if item is _CONTINUE:
-                continue
-            _perform(*item)
+            # After a call to wake up, the thread looks for low-priority work again.
+            if item is not _WAKE:
+                _perform(*item)
             del item  # or the thread would keep the last job's data alive while it waits
 
+    def _wake_all(self) -> None:
+        for _ in range(self._size):
+            self._jobs.put(_WAKE)
+
     def _may_perform_low(self) -> bool:
+        if self._keeps_one_free and len(self._running_low) >= max(1, self._size - 1):
+            return False
         return not self._early_series or not self._waiting["early"].empty()
 
-    def _perform_low(self) -> None:
-        while True:
-            for queue in self._waiting.values():
-                with suppress(Empty):  # another thread may take what is there
-                    return _perform(*queue.get_nowait())
+    def _perform_low(self) -> bool:
+        """Perform the first job of low priority. Returns False if there is none."""
+        for queue in self._waiting.values():
+            with suppress(Empty):
+                job = queue.get_nowait()
+                self._running_low.append(None)
+                _perform(*job)
+                self._running_low.pop()
+                return True
+        return False
 
 
 def _nothing() -> None:
@@ -148,9 +161,8 @@ def _nothing() -> None:
 
 
 _STOP = object()
-_CONTINUE = object()
-_LOW = object()
-"""An entry of the queue that announces one job of low priority."""
+_WAKE = object()
+"""Makes a thread look for work of low priority."""
 
 _caller = threading.local()
 

@@ -130,3 +130,26 @@ def test_an_executor_says_whether_it_is_free_soon() -> None:
     assert not executor.is_free_within(0.01)
     gate.set()
     assert executor.is_free_within(30)
+
+
+def test_late_work_goes_on_after_an_early_series() -> None:
+    executor = DaemonExecutor(2, "test")
+    with executor.early_series(), low_priority("late"):
+        futures = [executor.submit(int, index) for index in range(4)]
+    assert [future.result(30) for future in futures] == [0, 1, 2, 3]
+
+
+def test_low_priority_work_can_leave_a_thread_free() -> None:
+    """Late work waits for other late work, and goes on at once when it may have all threads again."""
+    executor = DaemonExecutor(2, "test")
+    executor.keep_one_free(True)
+    blocked = threading.Event()
+    with low_priority("late"):
+        first = executor.submit(blocked.wait, 30)
+        second = executor.submit(int, 2)
+    assert executor.submit(int, 1).result(30) == 1
+    assert not second.done()
+    executor.keep_one_free(False)
+    assert second.result(30) == 2
+    blocked.set()
+    assert first.result(30)
