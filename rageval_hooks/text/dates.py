@@ -6,17 +6,16 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from rageval_hooks.text.limits import pieces, scan
-from rageval_hooks.text.numbers import ORDINALS
+from rageval_hooks.text.limits import scan_at
+from rageval_hooks.text.numerals import ORDINALS
 from rageval_hooks.text.sentences import Span
-from rageval_hooks.text.words import Blocked
+from rageval_hooks.text.word_lists.month_names import MONTH_NUMBER, MONTH_START, MONTHS
+from rageval_hooks.text.words import Blocked, Words, words_of
 
-__all__ = ["MONTHS", "Date", "find_ambiguous_dates", "find_dates", "loose_dates", "month_number"]
+__all__ = ["Date", "find_ambiguous_dates", "find_dates", "loose_dates", "month_number"]
 
 Date = tuple[int | None, int, int | None]  # year, month, day
 
-MONTHS: Final = "January February March April May June July August September October November December".split()
-_MONTH_NUMBER: Final[Mapping[str, int]] = {name[:3].casefold(): number for number, name in enumerate(MONTHS, 1)}
 # "March", "MARCH", "Mar", "Mar.", "Sept."; "May" has no short form.
 _MONTH: Final = (
     r"(?P<month>"
@@ -52,19 +51,14 @@ _DATES_IN_DIGITS: Final = tuple(
         r"(?<!\d)(?P<year>[12]\d{3})\s?[年년]\s?(?P<month>[01]?\d)\s?[月월](?:\s?(?P<day>[0-3]?\d)\s?[日일])?",
     )
 )
-# In order: March 5, 2019; 5 March 2019; March 2019.
-_DATES_IN_WORDS: Final = tuple(
-    re.compile(pattern)
-    for pattern in (
-        rf"(?<![A-Za-z]){_MONTH} {_DAY}(?!\d|\.\d|,\d{{3}}(?!\d))(?:,? {_YEAR})?",
-        rf"(?<!\d){_DAY}(?: of)? {_MONTH}(?:,? {_YEAR})?",
-        rf"(?<![A-Za-z]){_MONTH},? {_YEAR}",
-    )
-)
+# March 5, 2019
+_MONTH_AND_DAY: Final = re.compile(rf"(?<![A-Za-z]){_MONTH} {_DAY}(?!\d|\.\d|,\d{{3}}(?!\d))(?:,? {_YEAR})?")
+# 5 March 2019
+_DAY_AND_MONTH: Final = re.compile(rf"(?<!\d){_DAY}(?: of)? {_MONTH}(?:,? {_YEAR})?")
+# March 2019
+_MONTH_AND_YEAR: Final = re.compile(rf"(?<![A-Za-z]){_MONTH},? {_YEAR}")
 # 5. März 2019, 1er mars, 5 de marzo de 2019, 1º gennaio 2001
 _OTHER_DATE: Final = re.compile(rf"(?<!\d)(?P<day>[0-3]?\d)(?:\.|er|º)? (?:de )?{_OTHER_MONTH}(?:(?: de)? {_YEAR})?")
-# The first letters of a month: "Mar", "MAR". Most texts have none, and need not be searched for dates in words.
-_ANY_MONTH: Final = re.compile("|".join(f"{month[:3]}|{month[:3].upper()}" for month in MONTHS))
 _ORDINAL_DAYS: Final[Mapping[str, int]] = {
     **ORDINALS,
     **{f"twenty-{word}": 20 + day for word, day in ORDINALS.items() if day < 10},
@@ -100,16 +94,29 @@ _SLASH_DATE: Final = re.compile(r"(?<!\d)([0-3]?\d)[/.]([0-3]?\d)[/.]([12]\d{3})
 def find_dates(text: str) -> Iterator[tuple[int, int, Date]]:
     """Yield the dates of a text as (start, end, date), notation by notation. Overlapping matches are yielded once."""
     taken: list[Span] = []
-    has_month = any(_ANY_MONTH.search(text, *piece) for piece in pieces(text))
-    in_words = _DATES_IN_WORDS if has_month else ()
-    for pattern in (*_DATES_IN_DIGITS, _OTHER_DATE, *in_words):
+    found_words = words_of(text)
+    digits = found_words.first_digits
+    # Every date has a number.
+    months = _month_starts(text, found_words) if digits else []
+    places = (
+        *((pattern, digits) for pattern in (*_DATES_IN_DIGITS, _OTHER_DATE)),
+        (_MONTH_AND_DAY, months),
+        (_DAY_AND_MONTH, digits),
+        (_MONTH_AND_YEAR, months),
+    )
+    for pattern, positions in places:
         blocked = Blocked(taken)
-        for found in scan(pattern, text):
+        for found in scan_at(pattern, text, positions):
             start, end = found.span()
             date = _date_of(found.groupdict())
             if date is not None and not blocked.hits(start, end):
                 taken.append((start, end))
                 yield start, end, date
+
+
+def _month_starts(text: str, found: Words) -> list[int]:
+    """Return the positions where the name of a month may begin."""
+    return [month.start() for span in found.maybe_months for month in MONTH_START.finditer(text, *span)]
 
 
 def _date_of(parts: Mapping[str, str | None]) -> Date | None:
@@ -124,7 +131,7 @@ def _date_of(parts: Mapping[str, str | None]) -> Date | None:
 
 def _month_of(name: str) -> int:
     """Return the number of a month by its name in any of the languages; short forms are English."""
-    return _OTHER_MONTH_NUMBER.get(name) or _MONTH_NUMBER[name[:3]]
+    return _OTHER_MONTH_NUMBER.get(name) or MONTH_NUMBER[name[:3]]
 
 
 def _integer(digits: str | None) -> int | None:
@@ -138,7 +145,7 @@ def _is_valid(month: int, day: int) -> bool:
 
 def find_ambiguous_dates(text: str) -> Iterator[tuple[int, int, tuple[Date, ...]]]:
     """Yield dates with two readings: ``3/4/2020`` can be March 4 or April 3."""
-    for found in scan(_SLASH_DATE, text):
+    for found in scan_at(_SLASH_DATE, text, words_of(text).first_digits):
         one, two, year = (int(group) for group in found.groups())
         orders = {(one, two), (two, one)}
         readings = tuple((year, month, day) for month, day in orders if _is_valid(month, day))
@@ -153,8 +160,8 @@ def loose_dates(text: str) -> set[Date]:
     alone.
     """
     dates: set[Date] = set()
-    for found in scan(_LOOSE_MONTH, text):
-        month = _MONTH_NUMBER[found.group()[:3].casefold()]
+    for found in scan_at(_LOOSE_MONTH, text, _month_starts(text, words_of(text))):
+        month = MONTH_NUMBER[found.group()[:3].casefold()]
         days, year = _days_and_year(text, *found.span())
         dates.update((year, month, day) for day in days)
         if not days and (year is not None or _is_month_name(found)):
@@ -181,7 +188,7 @@ def _groups(found: re.Match[str] | None) -> dict[str, str | None]:
 def month_number(text: str) -> int | None:
     """Return the number of a month if the text is its name only, for example "May" or "Sept."; otherwise None."""
     found = _LOOSE_MONTH.fullmatch(text.strip())
-    return _MONTH_NUMBER[found.group()[:3].casefold()] if found else None
+    return MONTH_NUMBER[found.group()[:3].casefold()] if found else None
 
 
 def _is_month_name(found: re.Match[str]) -> bool:

@@ -8,7 +8,7 @@ local metric is skipped with a reason. A text is never cut silently.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from rageval_hooks.runtime.threads import give_way
@@ -23,6 +23,7 @@ __all__ = [
     "PIECE_CHARACTERS",
     "pieces",
     "scan",
+    "scan_at",
     "substitute",
 ]
 
@@ -96,6 +97,30 @@ def _scan_pieces(pattern: re.Pattern[str], text: str, start: int, end: int) -> I
     for piece in pieces(text, start, end):
         give_way()
         yield from pattern.finditer(text, *piece)
+
+
+def scan_at(pattern: re.Pattern[str], text: str, positions: Iterable[int]) -> Iterator[re.Match[str]]:
+    """Return the matches that :func:`scan` finds, for a pattern that can begin only at some positions.
+
+    A try at each of a few positions takes far less time than a search through the whole text.
+
+    Args:
+        pattern: the pattern.
+        text: the text.
+        positions: where matches may begin, in order; there may be more of them than matches.
+    """
+    borders = pieces(text)
+    give_way()
+    _, end = next(borders)
+    done = 0
+    for position in positions:
+        while position >= end and end < len(text):
+            give_way()
+            _, end = next(borders)
+        found = pattern.match(text, position, end) if position >= done else None
+        if found:
+            yield found
+            done = found.end()
 
 
 def substitute(pattern: re.Pattern[str], replace: Callable[[re.Match[str]], str], text: str) -> str:

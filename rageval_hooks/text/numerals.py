@@ -1,18 +1,55 @@
-"""Numerals, the digits of a number, as exact decimal strings."""
+"""Numerals: the words for numbers, and the digits of a number as exact decimal strings."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Mapping
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
-__all__ = ["VULGAR", "exact", "is_decimal", "number_readings", "scaled", "vulgar"]
+__all__ = [
+    "CARDINALS",
+    "MAGNITUDES",
+    "NUMBER_WORD",
+    "ORDINALS",
+    "VULGAR",
+    "exact",
+    "is_decimal",
+    "number_readings",
+    "scaled",
+    "vulgar",
+]
 
 VULGAR: Final = "¼-¾⅐-⅞"
 """The vulgar fractions, for a class of characters in a regular expression."""
+
+_UP_TO_NINETEEN: Final = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
+    "seventeen eighteen nineteen".split()
+)
+_TENS: Final = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+CARDINALS: Final[Mapping[str, int]] = {
+    **dict(zip(_UP_TO_NINETEEN, range(20), strict=True)),
+    **dict(zip(_TENS, range(20, 100, 10), strict=True)),
+}
+_FIRST_TO_TWENTIETH: Final = (
+    "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth "
+    "fifteenth sixteenth seventeenth eighteenth nineteenth twentieth".split()
+)
+ORDINALS: Final[Mapping[str, int]] = dict(zip(_FIRST_TO_TWENTIETH, range(1, 21), strict=True))
+
+# Word → the power of ten that it multiplies by.
+MAGNITUDES: Final[Mapping[str, int]] = {
+    "hundred": 2, "thousand": 3, "lakh": 5, "million": 6, "crore": 7, "billion": 9, "trillion": 12,
+    "mln": 6, "bln": 9,
+}  # fmt: skip
+# "two", "Hundreds", "third"
+NUMBER_WORD: Final = re.compile(
+    rf"(?<![^\W_])(?P<words>(?:{'|'.join((*CARDINALS, *ORDINALS, *MAGNITUDES))})s?(?![^\W_]))", re.IGNORECASE
+)
 
 # "½", "2½", "2 ½"
 _MIXED: Final = re.compile(rf"(\d{{0,3}}) ?([{VULGAR}])")

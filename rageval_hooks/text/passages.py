@@ -43,7 +43,7 @@ def index_passage(text: str) -> PassageIndex:
     size = max(CHUNK_WORDS, -(-len(found) // MAX_CHUNKS))
     cuts = range(0, len(found), size)
     return PassageIndex(
-        chunk_starts=tuple(found[i].start for i in cuts),
-        chunks=tuple(frozenset(word.key for word in found[i : i + size]) for i in cuts),
+        chunk_starts=tuple(found.starts[i] for i in cuts),
+        chunks=tuple(frozenset(found.keys[i : i + size]) for i in cuts),
         facts=index_facts(text),
     )

@@ -13,7 +13,7 @@ from rageval_hooks.text.numbers import find_numbers, is_ordinal
 from rageval_hooks.text.sentences import Span, sentence_spans
 from rageval_hooks.text.units import NO_UNIT, measure
 from rageval_hooks.text.word_lists.common_words import is_common
-from rageval_hooks.text.words import STOP_WORDS, Blocked, Word, blank_marks, fold, words
+from rageval_hooks.text.words import STOP_WORDS, Blocked, Word, blank_marks, fold, words, words_of
 
 __all__ = ["DECADE", "TITLES", "Fact", "code_key", "find_codes", "find_facts"]
 
@@ -25,6 +25,8 @@ _CODE: Final = re.compile(
     rf"(?<![^\W_])(?:{_LETTER}{{1,12}}-?\d{{1,12}}{_LETTER_OR_DIGIT}{{0,12}}"
     rf"|\d{{1,6}}{_LETTER}{{1,6}}\d{_LETTER_OR_DIGIT}{{0,8}})(?![^\W_])"
 )
+# "T-" and "B" before the digits of "GPT-4" and "B12".
+_AFTER_LETTER: Final = re.compile(r".?[^\W\d_]-?\Z", re.DOTALL)
 # "GPT 4" and "GPT-4" are one code.
 _CODE_SEPARATOR: Final = re.compile(r"[\s-]")
 
@@ -132,7 +134,12 @@ def _dates(text: str, masked: str) -> Iterator[Fact]:
 
 def find_codes(text: str) -> Iterator[re.Match[str]]:
     """Yield what looks like a code, for example "GPT-4" or "B12"."""
-    return scan(_CODE, text)
+    return scan(_CODE, text) if _may_have_code(text) else iter(())
+
+
+def _may_have_code(text: str) -> bool:
+    """Return True if a letter is before a digit, as in every code. Most texts need not be searched further."""
+    return any(map(_AFTER_LETTER.match, (text[max(0, digit - 2) : digit] for digit in words_of(text).first_digits)))
 
 
 def code_key(raw: str) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any, Final
 
-from rageval_hooks.text.dates import MONTHS, Date, find_ambiguous_dates, find_dates, loose_dates
+from rageval_hooks.text.dates import Date, find_ambiguous_dates, find_dates, loose_dates
 from rageval_hooks.text.facts.extraction import code_key, find_codes
 from rageval_hooks.text.numbers import supported_numbers
-from rageval_hooks.text.words import STOP_WORDS, Word, fold, stem, words_of
+from rageval_hooks.text.word_lists.month_names import MONTHS
+from rageval_hooks.text.words import STOP_WORDS, Kind, Words, fold, stem, words_of
 
 __all__ = ["ANY", "FactIndex", "acronym_letters", "index_facts", "merge_indexes", "month_key", "ordinal_key"]
 
@@ -66,7 +67,7 @@ def index_facts(text: str) -> FactIndex:
     found = words_of(text)
     dates = _all_dates(text)
     numbers = supported_numbers(text)
-    keys = {word.key for word in found}
+    keys = set(found.keys)
     keys.update(month_key(month) for _, month, _ in dates)
     keys.update(map(ordinal_key, numbers.ordinals))
     codes = {code_key(code.group()) for code in find_codes(text)}
@@ -79,7 +80,7 @@ def index_facts(text: str) -> FactIndex:
         codes=frozenset(codes),
         keys=frozenset(keys),
         initials=frozenset(_initials(text, found)),
-        acronyms=frozenset(acronym_letters(text[word.start : word.end]) for word in found if word.kind == "acronym"),
+        acronyms=frozenset(_acronyms(text, found)),
         texts=(text,),
     )
 
@@ -127,39 +128,45 @@ def acronym_letters(raw: str) -> str:
     return raw.replace(".", "").casefold()
 
 
-def _spaced_codes(text: str, found: Sequence[Word]) -> Iterator[str]:
+def _acronyms(text: str, words: Words) -> Iterator[str]:
+    for start, end, kind in zip(words.starts, words.ends, words.kinds, strict=True):
+        if kind == "acronym":
+            yield acronym_letters(text[start:end])
+
+
+def _spaced_codes(text: str, words: Words) -> Iterator[str]:
     """Yield "GPT 4" as a code too."""
-    for word, number in pairwise(found):
-        is_adjacent = number.start - word.end <= 1
-        if is_adjacent and number.kind == "number" and word.kind in ("word", "acronym"):
-            yield code_key(text[word.start : number.end])
+    numbers = (place for place, kind in enumerate(words.kinds) if kind == "number" and place > 0)
+    for place in numbers:
+        is_adjacent = words.starts[place] - words.ends[place - 1] <= 1
+        if is_adjacent and words.kinds[place - 1] in ("word", "acronym"):
+            yield code_key(text[words.starts[place - 1] : words.ends[place]])
 
 
-def _initials(text: str, found: Sequence[Word]) -> Iterator[str]:
+def _initials(text: str, words: Words) -> Iterator[str]:
     """Yield the initials of the names that a text may hold: words with capitals, with function words between them.
 
     A name may begin after each function word: "Findings in Acute Care" gives FAC and AC.
     """
     # The initials of the names that the last words may belong to; an empty one begins with the next word.
     runs: list[str] = [""]
-    end, is_initial = 0, False
-    for word in found:
+    is_outside = True
+    for place, is_capital in enumerate(words.capitals):
         # Outside of a name, a word without a capital changes nothing; most words are such.
-        if runs == [""] and not text[word.start].isupper():
-            end, is_initial = word.end, word.end - word.start == 1
+        if is_outside and not is_capital:
             continue
-        raw, gap = text[word.start : word.end], text[end : word.start]
-        if not _is_linked(gap, is_initial):
+        if not _is_linked(text, words, place):
             runs = [""]
-        if _is_linking_word(word, raw):
+        raw, kind = text[words.starts[place] : words.ends[place]], words.kinds[place]
+        if _is_linking_word(kind, raw):
             # Another name may begin here.
             runs = list(dict.fromkeys([*runs, ""]))
-        elif word.kind == "word" and raw[0].isupper():
+        elif kind == "word" and is_capital:
             runs = _continued(runs, raw[0])
             yield from (run.casefold() for run in runs if len(run) > 1)
-        elif gap != "-":
+        elif _gap_before(text, words, place) != "-":
             runs = [""]
-        end, is_initial = word.end, len(raw) == 1
+        is_outside = runs == [""]
 
 
 def _continued(runs: Sequence[str], initial: str) -> list[str]:
@@ -168,17 +175,24 @@ def _continued(runs: Sequence[str], initial: str) -> list[str]:
     return longer or [initial]
 
 
-def _is_linked(gap: str, after_initial: bool) -> bool:
-    """Return True if the characters between two words may be inside a name: "New York", "J. Smith"."""
+def _gap_before(text: str, words: Words, place: int) -> str:
+    """Return the characters between a word and the one before it."""
+    return text[words.ends[place - 1] if place else 0 : words.starts[place]]
+
+
+def _is_linked(text: str, words: Words, place: int) -> bool:
+    """Return True if a word may continue a name with the word before it: "New York", "J. Smith"."""
+    gap = _gap_before(text, words, place)
     if len(gap) <= _MOST_LINKING and _LINKING.issuperset(gap):
         return True
-    return after_initial and gap in (".", ". ")
+    follows_initial = place > 0 and words.ends[place - 1] - words.starts[place - 1] == 1
+    return follows_initial and gap in (".", ". ")
 
 
-def _is_linking_word(word: Word, raw: str) -> bool:
+def _is_linking_word(kind: Kind, raw: str) -> bool:
     """Return True for a word without an initial in acronyms: "of" in "Bank of England", "The" in a title."""
     # "A" may be an initial.
-    if word.kind != "word" or len(raw) == 1:
+    if kind != "word" or len(raw) == 1:
         return False
     folded = fold(raw)
     return folded in _LINKING_WORDS or (raw[0].isupper() and folded in STOP_WORDS)

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import chain, product
 from typing import Final
 
-from rageval_hooks.text.dates import MONTHS, Date, month_number
+from rageval_hooks.text.dates import Date, month_number
 from rageval_hooks.text.facts.extraction import DECADE, TITLES, Fact, find_facts
 from rageval_hooks.text.facts.index import ANY, FactIndex, acronym_letters, month_key, ordinal_key
 from rageval_hooks.text.facts.place_names import same_place_found
 from rageval_hooks.text.numbers import find_numbers, is_ordinal, measure_key, numbers_apart
+from rageval_hooks.text.word_lists.month_names import MONTHS
 from rageval_hooks.text.words import STOP_WORDS, Blocked, fold, words
 
 __all__ = ["entity_supported", "unsupported_facts"]
