@@ -43,7 +43,7 @@ class Faithfulness(LocalMetric):
             by_sentence=True,
             thresholds=(
                 # What .5 is worth on rows that no choice used; benchmarks/RESULTS.md has the figures of each set.
-                Threshold(value=0.5, models=MINILM, accuracy=(0.710, 0.786), sets=_SETS[:2]),
+                Threshold(value=0.5, models=MINILM, accuracy=(0.586, 0.787), sets=_SETS),
                 Threshold(value=0.5, models=(LEXICAL,), accuracy=(0.577, 0.790), sets=_SETS),
             ),
         ),
