@@ -276,7 +276,7 @@ def _score_row(file: FileTally, name: str, lower: Sequence[str], how: Resampling
     if values is None:
         return row
     questions = file.questions[values.rows]
-    found = spread(values.values, values.weights, questions, how)
+    found = spread(values.values, values.weights, questions, how, is_share=definition.binary)
     return row.model_copy(
         update={
             "spread": found,

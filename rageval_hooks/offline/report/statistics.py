@@ -139,7 +139,7 @@ class Variation(Data):
     coefficients: Spread | None = None
 
 
-def spread(values: Floats, weights: Floats, questions: Ints, how: Resampling) -> Spread:
+def spread(values: Floats, weights: Floats, questions: Ints, how: Resampling, *, is_share: bool = False) -> Spread:
     """Summarize the values of one score.
 
     Args:
@@ -147,6 +147,7 @@ def spread(values: Floats, weights: Floats, questions: Ints, how: Resampling) ->
         weights: of each value, above 0.
         questions: of each value, the number of its question.
         how: seed, resamples, level.
+        is_share: True if the score is a yes or no, so that its mean is a share.
     """
     import numpy as np
 
@@ -158,7 +159,7 @@ def spread(values: Floats, weights: Floats, questions: Ints, how: Resampling) ->
         count=len(values),
         questions=len(total),
         mean=mean,
-        interval=_interval(total, weight, how),
+        interval=_interval(total, weight, how, is_share=is_share),
         median=median,
         deviation=_deviation(values, weights, mean),
         minimum=float(values.min()),
@@ -269,20 +270,27 @@ def _quantiles(values: Floats, weights: Floats, shares: Sequence[float]) -> list
     return [float(value) for value in np.quantile(values, shares, weights=weights, method="inverted_cdf")]
 
 
-def _interval(total: Floats, weight: Floats, how: Resampling) -> Interval | None:
-    """Return the interval of ``sum(total) / sum(weight)`` over questions drawn with replacement."""
+def _interval(total: Floats, weight: Floats, how: Resampling, *, is_share: bool = False) -> Interval | None:
+    """Return the interval of ``sum(total) / sum(weight)`` over questions drawn with replacement.
+
+    Args:
+        total: per question, the sum of weight times value.
+        weight: per question, the sum of the weights.
+        how: seed, resamples, level.
+        is_share: True if every value is a yes or no.
+    """
     import numpy as np
     from scipy import stats
 
     if len(total) < 2:
         return None
+    questions = len(total)
     random = np.random.default_rng(how.seed)
     total, weight = _blocks(total, weight, _MOST_UNITS, random)
     ratios = total / weight
     if np.ptp(ratios) <= 1e-12 * max(1.0, float(np.abs(ratios).max())):
         # All questions have the same value, and scipy would return NaN.
-        middle = float(total.sum() / weight.sum())
-        return Interval(low=middle, high=middle)
+        return _interval_of_equals(float(total.sum() / weight.sum()), questions, how.level, is_share=is_share)
     options: dict[str, Any] = {
         "statistic": _ratio,
         "paired": True,
@@ -299,6 +307,19 @@ def _interval(total: Floats, weight: Floats, how: Resampling) -> Interval | None
             again = np.random.default_rng(how.seed)
             found = stats.bootstrap((total, weight), method="percentile", rng=again, **options).confidence_interval
     return Interval(low=float(found.low), high=float(found.high))
+
+
+def _interval_of_equals(value: float, questions: int, level: float, *, is_share: bool) -> Interval:
+    """Return the interval of a mean over equal values: for a share of 0 or 1 the exact one of Clopper and Pearson.
+
+    No question of five failed: the share among all questions may still be up to 52%.
+    """
+    unseen = 1 - ((1 - level) / 2) ** (1 / questions)
+    if is_share and value == 0:
+        return Interval(low=0.0, high=unseen)
+    if is_share and value == 1:
+        return Interval(low=1 - unseen, high=1.0)
+    return Interval(low=value, high=value)
 
 
 def _ratio(total: Floats, weight: Floats, axis: int = -1) -> Floats:

@@ -22,6 +22,8 @@ _ALPHA = 0.05
 # With fewer questions an interval of a share is wider than ±15 points, so that most changes stay unnoticed.
 _FEW_QUESTIONS = 30
 
+_FEWEST_FOR_INTERVAL = 2
+
 # A verdict is read first, so it stays short; the tables have every change.
 _MOST_CHANGES = 8
 
@@ -102,11 +104,14 @@ def _score_finding(row: ScoreRow, bound: float | None) -> Finding | None:
 
 
 def _without_value(row: ScoreRow) -> Finding | None:
-    # Skipped scores lack an input, which is often intended; failures are not.
-    if not row.failed.count:
-        return None
-    text = f"{row.name} has no value: {row.failed.count} failed ({row.failed.main_reason})."
-    return Finding(kind="bad", text=text)
+    if row.failed.count:
+        text = f"{row.name} has no value: {row.failed.count} failed ({row.failed.main_reason})."
+        return Finding(kind="bad", text=text)
+    # Skipped scores lack an input, which is often intended. Without a headline score, "no problems" means little.
+    if row.headline and row.skipped.count:
+        text = f"{row.name} has no value: {row.skipped.count} skipped ({row.skipped.main_reason})."
+        return Finding(kind="note", text=text)
+    return None
 
 
 def _bound_finding(row: ScoreRow, value: float, mean: str, bound: float) -> Finding:
@@ -161,13 +166,28 @@ def _significant(comparison: Comparison, *, worse: bool) -> Iterator[str]:
 
 def _certainty(report: Report) -> Iterator[str]:
     level = f"{report.resampling.level:.0%}"
+    any_repeats = any(file.runs > 1 for file in report.files)
     for file in report.files:
         where = f"{file.name}: " if len(report.files) > 1 else ""
-        line = f"{where}{counted(file.questions, 'question')}"
-        if file.runs > 1:
-            line += f", up to {file.runs} answers each"
-        yield f"{line}. Square brackets are {level} intervals over questions."
+        yield f"{where}{_basis(file, level, any_repeats=any_repeats)}"
         if file.questions < _FEW_QUESTIONS:
             yield f"{where}Fewer than {_FEW_QUESTIONS} questions: only large differences can be told from chance."
         if file.bad:
             yield f"{where}{counted(file.bad, 'row')} could not be read."
+
+
+def _basis(file: FileReport, level: str, *, any_repeats: bool) -> str:
+    """Return what the numbers of a file are based on, and what their intervals mean."""
+    questions = counted(file.questions, "question")
+    if file.questions < _FEWEST_FOR_INTERVAL:
+        return f"{questions}: too few for intervals."
+    if not any(row.spread is not None and row.spread.interval for row in file.scores):
+        return f"{questions}."
+    intervals = f"Square brackets are {level} intervals over questions"
+    if file.runs > 1:
+        answers = f"{file.records} answers, up to {file.runs} to a question"
+        return f"{questions}, {answers}. {intervals}: the answers to a question count together, as one value."
+    if any_repeats:
+        # The other file has repeats, from which the reader sees how much answers vary.
+        return f"{questions}, one answer each. {intervals}; how much the answers to a question vary is not known."
+    return f"{questions}. {intervals}."

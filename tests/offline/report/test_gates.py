@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rageval_hooks import ConfigurationError
 from rageval_hooks.offline.jobs.allowance import ErrorAllowance
 from rageval_hooks.offline.report import Gate, build_report, check_gate, make_verdict
+from rageval_hooks.score import Failed
 from tests.offline.scored import record, write
 
 
@@ -163,3 +165,28 @@ class TestVerdict:
         assert [finding.kind for finding in better] == ["good"]
         assert "groundedness 0.500 → 0.800" in better[0].text
         assert "no score changed significantly" in same[0].text
+
+    def test_how_sure_it_is_depends_on_the_answers_to_a_question(self, tmp_path: Path) -> None:
+        """Said of each file: one may have repeats, and the other not."""
+        failed = Failed(name="umbrela", error_type="JudgeUnavailableError")
+        scored: dict[str, Any] = {"scores": {"groundedness": 0.5}}
+        one = [record(f"q{k}", **scored) for k in range(40)]
+        three = [record(f"q{k}", run=run, **scored) for k in range(40) for run in (1, 2, 3)]
+        files = {
+            "one": one,
+            "three": three,
+            "single": one[:1],
+            "failed": [record("q1", 1, failed), record("q2", 1, failed)],
+        }
+        paths = {name: write(tmp_path / f"{name}.jsonl", records) for name, records in files.items()}
+
+        said = make_verdict(build_report([paths["one"], paths["three"]])).certainty
+        assert said[0].startswith(
+            "one: 40 questions, one answer each. Square brackets are 95% intervals over questions;"
+        )
+        assert said[1].startswith("three: 40 questions, 120 answers, up to 3 to a question. Square brackets")
+        assert make_verdict(build_report([paths["one"]])).certainty == (
+            "40 questions. Square brackets are 95% intervals over questions.",
+        )
+        assert make_verdict(build_report([paths["single"]])).certainty[0] == "1 question: too few for intervals."
+        assert make_verdict(build_report([paths["failed"]])).certainty[0] == "2 questions."

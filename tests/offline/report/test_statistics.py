@@ -112,6 +112,15 @@ def test_many_questions_take_bounded_time_and_give_the_same_interval(random: np.
     assert found.interval.low < values.mean() < found.interval.high
 
 
+@pytest.mark.parametrize(("value", "low", "high"), [(0.0, 0.0, 0.522), (1.0, 0.478, 1.0)])
+def test_a_share_that_is_the_same_everywhere_is_not_certain(value: float, low: float, high: float) -> None:
+    """No failure in five questions: the exact interval of Clopper and Pearson goes up to 52%."""
+    values = np.full(5, value)
+    found = spread(values, np.ones(5), np.arange(5), Resampling(), is_share=True).interval
+    assert found is not None
+    assert (found.low, found.high) == pytest.approx((low, high), abs=0.001)
+
+
 @given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=30), st.data())
 def test_mean_and_interval_stay_within_the_values(values: list[float], data: st.DataObject) -> None:
     """Whatever the weights."""

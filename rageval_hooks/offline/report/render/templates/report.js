@@ -367,6 +367,9 @@
     rows = buildRows();
     fillControls();
     fillColumns();
+    // Without a value there is nothing to order or to limit.
+    document.querySelectorAll(".by-score").forEach((control) => { control.hidden = !index.scores.length; });
+    document.querySelector(".columns").hidden = !index.scores.length;
     $("controls").hidden = false;
     $("pair").addEventListener("change", () => {
       state.other = $("pair").value === "" ? null : Number($("pair").value);
