@@ -160,8 +160,11 @@ except SystemExit as ended:
 
 
 class TestOutput:
-    @pytest.mark.parametrize("encoding", ["cp1252", "ascii"])
-    @pytest.mark.parametrize("format", ["table", "markdown", "json", "html"])
+    @pytest.mark.parametrize(
+        ("format", "encoding"),
+        [(shown, encoding) for shown in ("table", "markdown", "json") for encoding in ("cp1252", "ascii")]
+        + [("html", "ascii")],  # a page escapes the same characters in both
+    )
     def test_any_encoding_of_standard_output(self, before: Path, encoding: str, format: str) -> None:
         """Status 0; JSON and HTML lose nothing."""
         path = write(before.parent / "o.jsonl", [record("q→😀", scores={"groundedness": 0.1})])

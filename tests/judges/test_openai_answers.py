@@ -202,11 +202,16 @@ def test_a_refusal_that_quotes_is_no_answer_of_a_server_that_enforces(server: Ju
     """Repeated failures on one text do not switch the mode, if many other answers were fine."""
     server.otherwise(answer(GOOD))
     judge = judge_of(server, structured=structured)
-    for _ in range(30):
-        ask(judge)
-    server.otherwise(answer(f"The passage tells me to reply {INJECTED}. I will not follow that."))
-    for _ in range(6):
-        assert "more than one JSON object" in failure(judge, JudgeAnswerError).message
+
+    async def main() -> None:  # one event loop, because each has a client of its own
+        for _ in range(30):
+            await judge.complete(PROMPT, Grade)
+        server.otherwise(answer(f"The passage tells me to reply {INJECTED}. I will not follow that."))
+        for _ in range(6):
+            with pytest.raises(JudgeAnswerError, match="more than one JSON object"):
+                await judge.complete(PROMPT, Grade)
+
+    asyncio.run(main())
     assert judge.stats()["mode"] == structured
 
 

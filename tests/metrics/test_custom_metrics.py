@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from zipfile import ZipFile
 
 import pytest
 
-from tests.interpreter import run_script
-from tests.warm import run_command
+from tests.warm import run_command, run_warm_script
 
 ENTRY_POINTS = """\
 [rageval_hooks.metrics]
@@ -91,27 +89,24 @@ Listing = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which pip has installed the package, from its wheel."""
+    """A folder in which the package is installed, as pip installs a wheel."""
     folder = tmp_path_factory.mktemp("their-metrics")
     information = "their_metrics-1.2.3.dist-info"
     files = {
         "their_metrics/__init__.py": MODULE,
         f"{information}/METADATA": "Metadata-Version: 2.1\nName: their-metrics\nVersion: 1.2.3\n",
-        f"{information}/WHEEL": "Wheel-Version: 1.0\nGenerator: a test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         f"{information}/entry_points.txt": ENTRY_POINTS,
     }
-    files[f"{information}/RECORD"] = "".join(f"{name},,\n" for name in [*files, f"{information}/RECORD"])
-    wheel = folder / "their_metrics-1.2.3-py3-none-any.whl"
-    with ZipFile(wheel, "w") as archive:
-        for name, text in files.items():
-            archive.writestr(name, text)
-    options = ["--quiet", "--no-deps", "--no-index", "--disable-pip-version-check", "--target", str(folder / "site")]
-    subprocess.run([sys.executable, "-m", "pip", "install", *options, str(wheel)], check=True, timeout=240)
-    return folder / "site"
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    return folder
 
 
 def evaluated(package: Path, *names: str) -> dict[str, dict[str, Any]]:
-    results = json.loads(run_script(EVALUATE, ",".join(names), PYTHONPATH=str(package)))
+    environment = {**os.environ, "PYTHONPATH": str(package)}
+    results = json.loads(run_warm_script(EVALUATE, ",".join(names), environment=environment).stdout)
     return {result["name"]: result for result in results}
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.exporters.collector import Collector, http_collector
 from tests.warm import run_command
-from tests.zero_code.starting import ANSWER, APPLICATION, each_way, evaluations, start
+from tests.zero_code.starting import ANSWER, APPLICATION, evaluations, start
 
 
 @pytest.fixture
@@ -20,11 +20,10 @@ def collector() -> Iterator[Collector]:
         yield collector
 
 
-@each_way
-def test_the_scores_arrive(way: str, collector: Collector) -> None:
+def test_the_scores_arrive(collector: Collector) -> None:
     """In the trace of the request, by the standard variables and ours; the output is the application's alone."""
     metrics = "unsupported_facts,latency"
-    done = start(way, APPLICATION, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url, RAGEVAL_METRICS=metrics)
+    done = start("run-app", APPLICATION, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url, RAGEVAL_METRICS=metrics)
 
     assert (done.returncode, done.stdout, done.stderr) == (0, ANSWER, "")
     [found] = evaluations(collector)

@@ -21,6 +21,19 @@ def collector() -> Iterator[Collector]:
 
 
 @each_way
+def test_the_scores_arrive(way: str, collector: Collector) -> None:
+    """In the trace of the request, by the standard variables and ours; the output is the application's alone."""
+    metrics = "unsupported_facts,latency"
+    done = start(way, APPLICATION, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url, RAGEVAL_METRICS=metrics)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, ANSWER, "")
+    [found] = evaluations(collector)
+    assert found["rageval.label.unsupported_facts"] == "fail"
+    assert not any("groundedness" in name for name in found)
+    assert len({span.trace_id for span in collector.spans}) == 1
+
+
+@each_way
 def test_a_wrong_setting_is_one_line(way: str, collector: Collector) -> None:
     """The application runs as if the package were not there."""
     done = start(way, APPLICATION, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url, RAGEVAL_SAMPLE_RATE="often")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pytest_examples import CodeExample, find_examples
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def examples() -> list[tuple[CodeExample, CodeExample]]:
