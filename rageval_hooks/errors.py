@@ -49,6 +49,7 @@ __all__ = [
     "RagevalError",
     "TurnError",
     "UnknownNameError",
+    "model_requires",
     "requires",
 ]
 
@@ -129,6 +130,26 @@ class ModelUnavailableError(RagevalError):
         super().__init__(f"{role}: {reason}")
         self.role = role
         self.reason = reason
+
+
+@contextmanager
+def model_requires(role: str, package: str, extra: str, purpose: str) -> Iterator[None]:
+    """Say which extra to install if the imports for a local model fail in this block.
+
+    Args:
+        role: which model, such as ``"embedder"``.
+        package: the package that is imported.
+        extra: the extra of ``rageval-hooks`` that brings it.
+        purpose: what needs the package.
+
+    Raises:
+        ModelUnavailableError: the package is not installed.
+    """
+    try:
+        with requires(package, extra, purpose):
+            yield
+    except MissingDependencyError as error:
+        raise ModelUnavailableError(role, str(error)) from error
 
 
 class ModelNotReadyError(ModelUnavailableError):

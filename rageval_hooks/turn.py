@@ -158,6 +158,11 @@ class Usage(Data):
         known = not_none(parts)
         return reduce(cls._plus, known) if known else None
 
+    @classmethod
+    def of_steps(cls, steps: Iterable[Step]) -> Usage | None:
+        """Add up the tokens of a turn's steps; None if no step has any."""
+        return cls.sum(step.usage for step in steps)
+
     def _plus(self, other: Usage) -> Usage:
         cached = not_none([self.cache_read_tokens, other.cache_read_tokens])
         return Usage(

@@ -155,8 +155,9 @@ class DatadogApi(HttpDestination):
     """
 
     def __init__(self, url: str, key: str | None) -> None:
-        headers = {"x-datadog-evp-subdomain": "api"} if key is None else {_KEY_HEADER: key}
-        self._path = _AGENT_PATH if key is None else _PATH
+        self._path, headers = _PATH, {_KEY_HEADER: key or ""}
+        if key is None:
+            self._path, headers = _AGENT_PATH, {"x-datadog-evp-subdomain": "api"}
         super().__init__(HttpApi(url, backend="Datadog", credentials=_KEY, extra="datadog", headers=headers))
 
     def post(self, route: str, bodies: Sequence[Mapping[str, Any]], *, confirmed: bool) -> None:

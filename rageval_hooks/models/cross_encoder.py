@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from rageval_hooks.errors import MissingDependencyError, ModelUnavailableError
+from rageval_hooks.errors import ModelUnavailableError, model_requires
 from rageval_hooks.models.onnx import use_onnx
 from rageval_hooks.models.sources import load_pretrained
 from rageval_hooks.runtime.executors import ForkSafeLock, model_executor
@@ -99,11 +99,8 @@ def load_cross_encoder(settings: ModelSettings) -> CrossEncoder:
     Raises:
         ModelUnavailableError: the model cannot be loaded.
     """
-    try:
+    with model_requires("cross_encoder", "sentence-transformers", "local", "the cross-encoder"):
         from sentence_transformers import CrossEncoder as Model
-    except ImportError as error:
-        missing = MissingDependencyError("sentence-transformers", "local", "the cross-encoder")
-        raise ModelUnavailableError("cross_encoder", str(missing)) from error
 
     def load(path: str, local: bool) -> CrossEncoder:
         model = Model(path, device=settings.device, local_files_only=local, trust_remote_code=False)

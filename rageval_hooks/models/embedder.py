@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
 
-from rageval_hooks.errors import MissingDependencyError, ModelUnavailableError
+from rageval_hooks.errors import ModelUnavailableError, model_requires
 from rageval_hooks.models.embedding import Embedding, TokenVectors, unit
 from rageval_hooks.models.onnx import use_onnx
 from rageval_hooks.models.sources import load_pretrained
@@ -207,11 +207,8 @@ def load_embedder(settings: ModelSettings) -> Embedder:
     Raises:
         ModelUnavailableError: the model cannot be loaded.
     """
-    try:
+    with model_requires("embedder", "sentence-transformers", "local", "the embedder"):
         from sentence_transformers import SentenceTransformer
-    except ImportError as error:
-        missing = MissingDependencyError("sentence-transformers", "local", "the embedder")
-        raise ModelUnavailableError("embedder", str(missing)) from error
 
     def load(path: str, local: bool) -> Embedder:
         model = SentenceTransformer(path, device=settings.device, local_files_only=local, trust_remote_code=False)

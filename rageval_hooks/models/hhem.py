@@ -31,7 +31,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rageval_hooks.errors import MissingDependencyError, ModelUnavailableError
+from rageval_hooks.errors import ModelUnavailableError, model_requires
 from rageval_hooks.models.sources import hub_file, load_pretrained
 from rageval_hooks.runtime.executors import slow_model_executor
 from rageval_hooks.settings import ModelSettings
@@ -129,13 +129,10 @@ def load_hhem(settings: ModelSettings) -> Hhem:
     Raises:
         ModelUnavailableError: the model cannot be loaded.
     """
-    try:
+    with model_requires("hhem", "sentence-transformers", "local", "the model of hhem"):
         import torch  # noqa: F401
         from tokenizers import Tokenizer
         from transformers import T5ForTokenClassification  # noqa: F401
-    except ImportError as error:
-        missing = MissingDependencyError("sentence-transformers", "local", "the model of hhem")
-        raise ModelUnavailableError("hhem", str(missing)) from error
     name = settings.hhem
 
     def load(path: str, local: bool) -> Hhem:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import dropwhile, filterfalse
 from typing import Any, TypeVar
 
-from rageval_hooks.errors import MissingDependencyError, ModelUnavailableError
+from rageval_hooks.errors import ModelUnavailableError, model_requires
 from rageval_hooks.runtime.executors import ForkSafeLock
 from rageval_hooks.settings import ModelSettings, looks_like_path
 
@@ -142,11 +142,8 @@ def load_nlp(settings: ModelSettings) -> Nlp:
     Raises:
         ModelUnavailableError: the pipeline cannot be loaded.
     """
-    try:
+    with model_requires("nlp", "spacy", "local", "the NLP pipeline"):
         import spacy
-    except ImportError as error:
-        missing = MissingDependencyError("spacy", "local", "the NLP pipeline")
-        raise ModelUnavailableError("nlp", str(missing)) from error
     name = settings.nlp
     try:
         return Nlp(spacy.load(os.path.expanduser(name) if looks_like_path(name) else name), name)

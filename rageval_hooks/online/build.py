@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 from opentelemetry.trace import TracerProvider
 
@@ -21,6 +21,8 @@ from rageval_hooks.privacy import PrivacyPolicy, Redact
 from rageval_hooks.settings import EVERY, Settings
 
 __all__ = ["Parts", "resolve_metrics", "resolve_parts", "resolve_thresholds", "within_budget"]
+
+T = TypeVar("T")
 
 _BUDGET_FILE = "rageval-budget.db"
 
@@ -79,12 +81,10 @@ def resolve_parts(
         **plain,
     )
     # The settings have parsed names in a text, and those of the environment.
-    named_exporters = settings.exporters if isinstance(exporters, str | None) else exporters
-    made_exporters = _resolve_exporters(named_exporters, settings, tracer_provider)
-    named_metrics = settings.metrics if isinstance(metrics, str | None) else metrics
+    made_exporters = _resolve_exporters(_parsed(exporters, settings.exporters), settings, tracer_provider)
     made_judge = _resolve_judge(judge, settings, plain)
     # The judge comes before the metrics: which defaults run depends on it.
-    running = resolve_metrics(named_metrics, made_judge, settings)
+    running = resolve_metrics(_parsed(metrics, settings.metrics), made_judge, settings)
     thresholds = resolve_thresholds(running, settings, own=plain.get("thresholds") is not None)
     return Parts(
         settings=settings,
@@ -112,6 +112,11 @@ def _check_types(*, on_evaluation: object, **lists: object) -> None:
 def _if_text(given: object) -> str | None:
     """Return an argument that is text, as in the environment: ``"groundedness,latency"``."""
     return given if isinstance(given, str) else None
+
+
+def _parsed(given: T | str | None, by_settings: T) -> T:
+    """Return what was given in code; the names that the settings have parsed for a text, and for None."""
+    return by_settings if isinstance(given, str | None) else given
 
 
 def _resolve_exporters(

@@ -19,7 +19,7 @@ from rageval_hooks.online.missing_passages import MissingPassages
 from rageval_hooks.online.sampling import MetricSampler
 from rageval_hooks.online.spool import Confirmation, SpoolDispatcher, SpoolOptions
 from rageval_hooks.online.turn_context import TurnContext
-from rageval_hooks.privacy import PrivacyPolicy
+from rageval_hooks.privacy import NO_PRIVACY, PrivacyPolicy
 from rageval_hooks.runtime.at_exit import is_multiprocessing_child
 from rageval_hooks.runtime.executors import LowPriority
 from rageval_hooks.runtime.logs import RateLimitedLogger
@@ -68,10 +68,10 @@ class TurnStages:
         counters: Counters,
         metric_sampler: MetricSampler,
         on_evaluation: OnEvaluation | None,
-        privacy: PrivacyPolicy | None = None,
+        privacy: PrivacyPolicy = NO_PRIVACY,
     ) -> None:
         self._engine = engine
-        self._privacy = privacy or PrivacyPolicy()
+        self._privacy = privacy
         self._worker = worker
         self._settings = settings
         self._counters = counters

@@ -20,7 +20,7 @@ from rageval_hooks.score import Failed, Score, Skipped, Target
 from rageval_hooks.settings import Settings
 from rageval_hooks.turn import ErrorInfo, Passage, SpanReference, Step, Timing, Turn, Usage
 
-__all__ = ["PrivacyPolicy", "Redact"]
+__all__ = ["NO_PRIVACY", "PrivacyPolicy", "Redact"]
 
 _logger = logging.getLogger(__name__)
 M = TypeVar("M", bound=BaseModel)
@@ -169,6 +169,10 @@ class PrivacyPolicy:
         # A turn from the spool has hashed ids already.
         plain = [name for name in (turn.user_id, turn.session_id) if name and not name.startswith(_HASHED)]
         return {name: _HASHED + _digest(self._salt, name) for name in plain}
+
+
+NO_PRIVACY = PrivacyPolicy()
+"""The policy that changes nothing."""
 
 
 class _Walk:

@@ -78,7 +78,7 @@ def with_estimated_usage(turn: Turn, *, wait: bool = False) -> Turn:
     if not any(map(_lacks_usage, turn.steps)):
         return turn
     steps = tuple(_with_usage(step, wait) if _lacks_usage(step) else step for step in turn.steps)
-    usage = Usage.sum(step.usage for step in steps)
+    usage = Usage.of_steps(steps)
     return turn.model_copy(update={"steps": steps, "usage": usage})
 
 

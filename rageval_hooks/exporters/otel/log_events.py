@@ -79,14 +79,14 @@ class LogEvents(Signal[LoggerProvider]):
         response_id = evaluated_response_id(evaluation.turn)
         for result in evaluation.results:
             place = scored_place(result, evaluation.turn, self._selection)
-            failed = isinstance(result, Failed)
             # A low score is not a warning: what is low depends on the application.
+            severity = SeverityNumber.WARN if isinstance(result, Failed) else SeverityNumber.INFO
             record = LogRecord(
                 event_name=semconv.EVALUATION_RESULT_EVENT,
                 context=_context_at(place, turn_context),
                 timestamp=now,
-                severity_number=SeverityNumber.WARN if failed else SeverityNumber.INFO,
-                severity_text="WARN" if failed else "INFO",
+                severity_number=severity,
+                severity_text=severity.name,
                 body=_summary(result, self._policy),
                 attributes=self._attributes(result, evaluation.turn, response_id),
             )

@@ -7,7 +7,7 @@ from typing import Any
 
 from rageval_hooks.integrations.capture.authorship import prompt_text
 from rageval_hooks.integrations.capture.passages import mark_shown
-from rageval_hooks.integrations.capture.run_facts import of_kind
+from rageval_hooks.integrations.capture.run_facts import of_kind, rewritten
 from rageval_hooks.integrations.capture.runs import Recording, Run
 from rageval_hooks.integrations.capture.step_times import busy_times
 from rageval_hooks.integrations.capture.trace_context import context_attributes, span_reference
@@ -123,7 +123,7 @@ def _merge(turn: Turn, inner: Turn, border: Run) -> Turn:
             "passages": _merged_passages(turn, inner),
             "retrieval_queries": _merged_queries(turn, inner),
             "model": turn.model if answered else inner.model,
-            "usage": Usage.sum(step.usage for step in steps),
+            "usage": Usage.of_steps(steps),
             "timing": _merged_timing(turn, inner, steps, answered),
             "steps": steps,
         }
@@ -168,7 +168,7 @@ def _merge_model_call(turn: Turn, inner: Turn, call: Step) -> Turn:
     return turn.model_copy(
         update={
             "steps": steps,
-            "usage": Usage.sum(step.usage for step in steps),
+            "usage": Usage.of_steps(steps),
             "model": turn.model or inner.model,
         }
     )
@@ -225,13 +225,8 @@ def _better_marked(passage: Passage, again: Passage) -> Passage:
 
 def _merged_queries(turn: Turn, inner: Turn) -> tuple[str, ...]:
     """Return the retrieval queries that differ from the user's. The inner turn's own query is one of them."""
-    # A dictionary keeps the order and drops repetitions.
-    queries = dict.fromkeys(turn.retrieval_queries)
-    if inner.query and inner.has_retrieval:
-        queries[inner.query] = None
-    queries.update(dict.fromkeys(inner.retrieval_queries))
-    question = turn.query.strip()
-    return tuple(query for query in queries if query.strip() != question)
+    own = [inner.query] if inner.has_retrieval else []
+    return rewritten((*turn.retrieval_queries, *own, *inner.retrieval_queries), turn.query)
 
 
 def _merged_timing(turn: Turn, inner: Turn, steps: Sequence[Step], answered: bool) -> Timing | None:

@@ -7,9 +7,10 @@ from typing import Any, TypeVar
 
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.capture.values import first_string
-from rageval_hooks.turn import ErrorInfo, Step
+from rageval_hooks.turn import ErrorInfo, Step, TurnStatus
 
 __all__ = [
+    "CANCELS",
     "application_fields",
     "detail_of",
     "details_of",
@@ -17,13 +18,18 @@ __all__ = [
     "is_inside",
     "metadata_of",
     "of_kind",
+    "outcome_of_error",
     "outside",
     "parent_id_among",
+    "rewritten",
     "seconds_to_first_token",
     "step_frame",
 ]
 
 T = TypeVar("T", Run, Step)
+
+CANCELS = frozenset({"CancelledError", "GeneratorExit", "KeyboardInterrupt"})
+"""What asyncio, a closed generator and Ctrl-C raise."""
 
 
 def detail_of(run: Run, name: str) -> Any:
@@ -84,12 +90,34 @@ def parent_id_among(run: Run, kept: Collection[int]) -> str | None:
     return None
 
 
+def outcome_of_error(
+    error: BaseException | None, cancels: Collection[str] = CANCELS
+) -> tuple[TurnStatus, ErrorInfo | None]:
+    """Return how a turn ended, from the exception that left it, and the error to report.
+
+    Args:
+        error: the exception; None without one.
+        cancels: the names of the exceptions that are no failure.
+    """
+    if error is None:
+        return "ok", None
+    if type(error).__name__ in cancels:
+        return "cancelled", None
+    return "error", ErrorInfo.of(error)
+
+
 def seconds_to_first_token(run: Run | None, since: int) -> float | None:
     """Return the seconds from a time in nanoseconds to a call's first token; None if it was not streamed."""
     if run is None or run.first_token_at is None:
         return None
     # The clock of the host may be set back. No time is negative.
     return max(0, run.first_token_at - since) / 1e9
+
+
+def rewritten(queries: Iterable[str], question: str) -> tuple[str, ...]:
+    """Return the queries that are neither empty nor the user's question, each once: the application rewrote it."""
+    known = ("", question.strip())
+    return tuple(query for query in dict.fromkeys(queries) if query.strip() not in known)
 
 
 def step_frame(run: Run, kept: Collection[int], turn_end: int, stopped: bool) -> dict[str, Any]:

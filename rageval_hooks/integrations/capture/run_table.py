@@ -11,6 +11,7 @@ from rageval_hooks.integrations.capture.runs import Entry, Recording, Run
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.fork import reset_in_child
 from rageval_hooks.runtime.logs import RateLimitedLogger
+from rageval_hooks.runtime.narrowing import text_or_empty
 
 __all__ = ["RunTable"]
 
@@ -212,4 +213,4 @@ def _prepare(recording: Recording, run: Run) -> None:
         texts = run.framework.texts_of(run.output)
     except Exception:
         return  # preparation is optional, and the builder of the turn reads the same output with more care
-    recording.owner.prepare(recording.selection, run.input if isinstance(run.input, str) else "", texts)
+    recording.owner.prepare(recording.selection, text_or_empty(run.input), texts)

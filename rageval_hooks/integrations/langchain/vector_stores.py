@@ -29,6 +29,7 @@ from rageval_hooks.integrations.langchain.framework import (
     surrounding_run,
 )
 from rageval_hooks.integrations.langchain.snapshots import snapshot_documents
+from rageval_hooks.runtime.narrowing import text_or_empty
 from rageval_hooks.runtime.suppression import is_suppressed
 
 __all__ = ["unwrap_vector_stores", "wrap_vector_stores"]
@@ -113,7 +114,7 @@ def _start(store: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashabl
             around,
             "retriever",
             type(store).__name__,
-            query if isinstance(query, str) else "",
+            text_or_empty(query),
             framework=FRAMEWORK,
         )
         if run is None:

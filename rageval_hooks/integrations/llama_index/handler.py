@@ -44,6 +44,7 @@ from rageval_hooks.integrations.llama_index.turn_end import (
 )
 from rageval_hooks.integrations.llama_index.vector_stores import VECTOR_STORES
 from rageval_hooks.online.pipeline import Pipeline
+from rageval_hooks.runtime.narrowing import text_or_empty
 from rageval_hooks.runtime.suppression import is_suppressed
 
 __all__ = ["attach", "detach"]
@@ -243,7 +244,7 @@ def _follow(run: Run, response: Any) -> None:
         wait_for(root, key)
     follower = Follower(
         _source_of(response, run).text_id,
-        on_text=lambda text: _recorder.token(run.id, text if isinstance(text, str) else ""),
+        on_text=lambda text: _recorder.token(run.id, text_or_empty(text)),
         on_end=partial(_stop_following, run, key),
     )
     response.response_gen = follower.follow(response.response_gen)

@@ -8,17 +8,14 @@ from typing import Any
 
 from rageval_hooks.integrations.capture.authorship import ModelCall, contributors, prompt_text, writer_of
 from rageval_hooks.integrations.capture.passages import mark_dropped, mark_shown, unique_passages
-from rageval_hooks.integrations.capture.run_facts import application_fields, of_kind
+from rageval_hooks.integrations.capture.run_facts import application_fields, of_kind, outcome_of_error, rewritten
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.capture.step_times import busy_times, is_retrieval, outside_retrieval
 from rageval_hooks.integrations.capture.values import last_of
 from rageval_hooks.integrations.manual.open_turn import Given
-from rageval_hooks.turn import ErrorInfo, Passage, SpanReference, Step, Timing, Turn, TurnStatus, Usage
+from rageval_hooks.turn import Passage, SpanReference, Step, Timing, Turn, TurnStatus, Usage
 
 __all__ = ["join_inner_turns", "turn_from_block"]
-
-# What asyncio, a closed generator and Ctrl-C raise.
-_CANCELS = frozenset({"CancelledError", "GeneratorExit", "KeyboardInterrupt"})
 
 
 def turn_from_block(
@@ -39,7 +36,7 @@ def turn_from_block(
     block = runs[0]
     details = block.details or {}
     given: Given = details["given"]
-    status, error = _outcome(block.error)
+    status, error = outcome_of_error(block.error)
     return Turn(
         id=block.text_id,
         query=given.question,
@@ -52,15 +49,6 @@ def turn_from_block(
         error=error,
         **application_fields(given.session_id, given.user_id, given.metadata, attributes),
     )
-
-
-def _outcome(error: BaseException | None) -> tuple[TurnStatus, ErrorInfo | None]:
-    """Return how a block ended, and its error."""
-    if error is None:
-        return "ok", None
-    if type(error).__name__ in _CANCELS:
-        return "cancelled", None
-    return "error", ErrorInfo.of(error)
 
 
 # --------------------------------------------------------------------------- framework runs inside the block
@@ -87,7 +75,7 @@ def join_inner_turns(turn: Turn, inner: Sequence[Turn]) -> Turn:
             "query": turn.query or inner[0].query,
             "passages": _passages(turn, inner, source, prompt),
             "retrieval_queries": _queries(turn, inner),
-            "usage": Usage.sum(step.usage for step in steps),
+            "usage": Usage.of_steps(steps),
             "timing": _timing(turn, steps, writer),
             "steps": steps,
             "status": _status(turn, inner),
@@ -260,14 +248,13 @@ def _share(passage: Passage) -> float:
 
 def _queries(turn: Turn, inner: Sequence[Turn]) -> tuple[str, ...]:
     """Return what was searched for, if it differs from the question."""
-    searched: dict[str, None] = {}
+    searched: list[str] = []
     for one in inner:
         # A retriever that is called directly is an inner turn whose question is the query.
         if any(map(is_retrieval, one.steps)):
-            searched[one.query] = None
-        searched.update(dict.fromkeys(one.retrieval_queries))
-    known = ("", turn.query.strip())
-    return tuple(query for query in searched if query.strip() not in known)
+            searched.append(one.query)
+        searched += one.retrieval_queries
+    return rewritten(searched, turn.query)
 
 
 def _timing(turn: Turn, steps: Sequence[Step], writer: Step | None) -> Timing | None:

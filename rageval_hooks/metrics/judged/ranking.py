@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.metrics.base import Field, JudgeMetric, ScoreDefinition
@@ -19,9 +19,7 @@ from rageval_hooks.metrics.support.judged_turn import JudgedTurn
 from rageval_hooks.metrics.support.plan import PlannedCall, TurnSize
 from rageval_hooks.metrics.support.spending import AnyJudgement, combined, with_spending
 from rageval_hooks.score import Failed, Result
-
-if TYPE_CHECKING:
-    from rageval_hooks.settings import Settings
+from rageval_hooks.settings import Settings
 
 __all__ = ["Ranking"]
 

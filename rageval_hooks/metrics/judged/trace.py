@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 from rageval_hooks.errors import ConfigurationError, JudgeAnswerError
 from rageval_hooks.judges.base import Judgement
@@ -25,11 +25,9 @@ from rageval_hooks.metrics.support.judged_turn import JudgedTurn
 from rageval_hooks.metrics.support.plan import PlannedCall, TurnSize
 from rageval_hooks.metrics.support.unseen import unseen_support
 from rageval_hooks.score import Result
+from rageval_hooks.settings import Settings
 from rageval_hooks.text.formatting import shorten
 from rageval_hooks.text.keys import KeyedSentence
-
-if TYPE_CHECKING:
-    from rageval_hooks.settings import Settings
 
 __all__ = ["Trace"]
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.judges.client.prices import load_prices
@@ -14,10 +14,8 @@ from rageval_hooks.metrics.base import LocalMetric, ScoreDefinition
 from rageval_hooks.metrics.local.tokens import COUNTED_BY
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.score import Result
+from rageval_hooks.settings import Settings
 from rageval_hooks.turn import Step, Turn, Usage
-
-if TYPE_CHECKING:
-    from rageval_hooks.settings import Settings
 
 __all__ = ["Cost"]
 

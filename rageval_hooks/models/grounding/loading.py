@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from rageval_hooks.errors import MissingDependencyError, ModelUnavailableError
+from rageval_hooks.errors import model_requires
 from rageval_hooks.models.grounding.layout import Layout, read_config, read_layout, unavailable
 from rageval_hooks.models.grounding.model import GroundingModel
 from rageval_hooks.models.grounding.network import Network, OnnxNetwork, load_weights, onnx_file
@@ -37,11 +37,8 @@ def load_grounding(settings: ModelSettings) -> GroundingModel:
     Raises:
         ModelUnavailableError: the model cannot be loaded, or is of another kind; the message says what to do.
     """
-    try:
+    with model_requires("grounding", "sentence-transformers", "local", "a grounding model"):
         import transformers  # noqa: F401
-    except ImportError as error:
-        missing = MissingDependencyError("sentence-transformers", "local", "a grounding model")
-        raise ModelUnavailableError("grounding", str(missing)) from error
 
     def load(path: str, local: bool) -> GroundingModel:
         folder = path
@@ -134,11 +131,8 @@ def _load_network(
             return OnnxNetwork(graph)
         except ImportError:
             pass  # the weights give the same numbers
-    try:
+    with model_requires("grounding", "torch", "local", "a grounding model without an ONNX file"):
         import torch  # noqa: F401
-    except ImportError as error:
-        missing = MissingDependencyError("torch", "local", "a grounding model without an ONNX file")
-        raise ModelUnavailableError("grounding", str(missing)) from error
     reads_types = "token_type_ids" in tokenizer.model_input_names
     return load_weights(path, layout.family, settings.device, local=local, reads_types=reads_types)
 

@@ -18,7 +18,7 @@ from rageval_hooks.offline.jobs.workers import work_together
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.targets import TargetIds, place_target
 from rageval_hooks.offline.testsets.testset import GoldenQuestion
-from rageval_hooks.privacy import PrivacyPolicy
+from rageval_hooks.privacy import NO_PRIVACY, PrivacyPolicy
 
 __all__ = ["count_waiting", "keep_answers", "records_of", "run_questions"]
 
@@ -34,7 +34,7 @@ async def run_questions(
     repeat: int = 1,
     concurrency: int = 4,
     timeout: float = 300.0,
-    privacy: PrivacyPolicy | None = None,
+    privacy: PrivacyPolicy = NO_PRIVACY,
     advance: Advance = lambda _: None,
 ) -> RunSummary:
     """Ask an application every question. Each record is in the journal as soon as it exists.
@@ -49,7 +49,6 @@ async def run_questions(
         privacy: what the journal may hold; the application is asked the original questions.
         advance: called when a question is done.
     """
-    shown = privacy or PrivacyPolicy()
     wanted = list(_askings(questions, repeat))
     resumed = len(wanted) - count_waiting(questions, repeat, journal)
     # Workers share this iterator: each question is taken once.
@@ -59,7 +58,7 @@ async def run_questions(
         for question, run in waiting:
             if _key(question, run) not in journal:
                 record = await _ask_one(question, run, app, capture, timeout)
-                journal.append(_key(question, run), record.redacted(shown).model_dump(mode="json"))
+                journal.append(_key(question, run), record.redacted(privacy).model_dump(mode="json"))
             advance(1)
 
     with Capture().attached() as capture:
@@ -104,7 +103,7 @@ def keep_answers(
     questions: Sequence[GoldenQuestion],
     repeat: int,
     journal: KeyedJournal,
-    privacy: PrivacyPolicy | None = None,
+    privacy: PrivacyPolicy = NO_PRIVACY,
 ) -> None:
     """Copy records of an earlier run into the journal, so that only what is missing is asked.
 
@@ -115,8 +114,7 @@ def keep_answers(
         journal: of this run.
         privacy: with which the earlier run has written its questions.
     """
-    shown = privacy or PrivacyPolicy()
-    texts = {question.id: shown.text(question.question) for question in questions}
+    texts = {question.id: privacy.text(question.question) for question in questions}
     for record in records:
         same = record.turn.query == texts.get(record.id) and record.run <= repeat
         key = f"{record.run}/{record.id}"

@@ -12,7 +12,7 @@ from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.offline.jobs.journal import journal_path
 from rageval_hooks.offline.records.files import atomic_file
 from rageval_hooks.offline.records.rows import BadRow
-from rageval_hooks.privacy import PrivacyPolicy
+from rageval_hooks.privacy import NO_PRIVACY, PrivacyPolicy
 from rageval_hooks.runtime.jsonable import plain_value
 
 __all__ = ["BadRows", "check_apart", "errors_path"]
@@ -72,8 +72,8 @@ class BadRows:
         first: the first of them.
     """
 
-    def __init__(self, path: Path, *, always: bool = False, privacy: PrivacyPolicy | None = None) -> None:
-        self._privacy = privacy or PrivacyPolicy()
+    def __init__(self, path: Path, *, always: bool = False, privacy: PrivacyPolicy = NO_PRIVACY) -> None:
+        self._privacy = privacy
         self.path = path
         self.count = 0
         self.first: BadRow | None = None

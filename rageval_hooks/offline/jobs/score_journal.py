@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from rageval_hooks.offline.jobs.budget import Spent
 from rageval_hooks.offline.jobs.journal import JournalFile
 from rageval_hooks.offline.records.record import Record
-from rageval_hooks.privacy import PrivacyPolicy
+from rageval_hooks.privacy import NO_PRIVACY, PrivacyPolicy
 from rageval_hooks.score import Result
 
 __all__ = ["ScoreJournal"]
@@ -40,9 +40,9 @@ class ScoreJournal(JournalFile):
     """
 
     def __init__(
-        self, path: Path, work: Mapping[str, Any], *, restart: bool = False, privacy: PrivacyPolicy | None = None
+        self, path: Path, work: Mapping[str, Any], *, restart: bool = False, privacy: PrivacyPolicy = NO_PRIVACY
     ) -> None:
-        self._privacy = privacy or PrivacyPolicy()
+        self._privacy = privacy
         self.spent = Spent()
         self._places = array("Q")
         self._parts: dict[int, dict[str, tuple[Result, ...]]] = {}

@@ -20,7 +20,7 @@ from rageval_hooks.offline.report.score_values import ScoreValues, describe_make
 from rageval_hooks.offline.report.similarity import compare_answers
 from rageval_hooks.offline.report.statistics import Resampling, Spread, spread, variation
 from rageval_hooks.offline.report.tally import FileTally, Watch, check_names, read_tallies
-from rageval_hooks.privacy import PrivacyPolicy
+from rageval_hooks.privacy import NO_PRIVACY, PrivacyPolicy
 from rageval_hooks.runtime.jsonable import clean_text
 from rageval_hooks.runtime.narrowing import not_none
 from rageval_hooks.text.wording import counted
@@ -88,7 +88,7 @@ def analyze(
     watch: Watch | None = None,
     on_problem: Callable[[str], None] | None = None,
     bounded: Collection[str] = (),
-    privacy: PrivacyPolicy | None = None,
+    privacy: PrivacyPolicy = NO_PRIVACY,
 ) -> Analysis:
     """Read files of records, each once, and report on them.
 

@@ -266,7 +266,7 @@ def _measured(item: Mapping[str, Any], turn: Turn) -> Sentence:
         support=_support_of(value),
         score=value,
         note="; ".join(notes),
-        quotes=() if closest is None else (closest,),
+        quotes=tuple(not_none([closest])),
     )
 
 

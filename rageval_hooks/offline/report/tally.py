@@ -19,7 +19,7 @@ from rageval_hooks.offline.report.definitions import define_score, direction_of,
 from rageval_hooks.offline.report.derived import ANSWERED, DECLINED, NO_ANSWER, answered_score, rank_scores, rank_status
 from rageval_hooks.offline.report.record_store import RecordStore
 from rageval_hooks.offline.report.score_values import ScoreValues, as_numpy, out_of_range
-from rageval_hooks.privacy import PrivacyPolicy
+from rageval_hooks.privacy import NO_PRIVACY, PrivacyPolicy
 from rageval_hooks.score import Failed, Result, Score, Skipped, is_about_turn
 from rageval_hooks.text.formatting import flat
 from rageval_hooks.text.words import fold
@@ -292,7 +292,7 @@ def read_tallies(
     *,
     watch: Watch | None = None,
     scores: Collection[str] = (),
-    privacy: PrivacyPolicy | None = None,
+    privacy: PrivacyPolicy = NO_PRIVACY,
 ) -> list[FileTally]:
     """Read files of records, each once.
 
@@ -305,14 +305,13 @@ def read_tallies(
     Raises:
         ConfigurationError: a file does not exist, or has no records.
     """
-    shown = privacy or PrivacyPolicy()
     found = []
     for name, path in zip(file_names(paths), map(Path, paths), strict=True):
         check_file(path)
         tally = FileTally(name, str(path))
         records: Iterable[Record] = read_records(path, scores=scores, on_bad=tally.add_bad)
         for record in watch(records, path) if watch else records:
-            tally.add(record.redacted(shown))
+            tally.add(record.redacted(privacy))
         if not tally.records:
             raise ConfigurationError(f"{path} has no records: {'; '.join(tally.bad_rows) or 'it is empty'}")
         tally.finish()

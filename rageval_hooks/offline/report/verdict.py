@@ -36,12 +36,12 @@ def make_verdict(report: Report, bounds: Mapping[str, float] | None = None, gate
         bounds: by score: what its mean has to reach.
         gate: the result of the checks; None if nothing was checked.
     """
-    several = len(report.files) > 1
+    bounds = bounds or {}
     missed = [] if gate is None else [*gate.failures, *gate.undecided]
     quality: list[Finding] = []
     for file in report.files:
-        found = _quality(file, bounds or {}, several=several)
-        quality += [finding for finding in found if not _is_told(finding, file, missed, bounds or {})]
+        found = _quality(file, bounds, _where(file, report))
+        quality += [finding for finding in found if not _is_told(finding, file, missed, bounds)]
     changes = list(chain.from_iterable(map(_changes, report.comparisons)))
     problems = sum(finding.kind == "bad" for finding in (*quality, *changes))
     # The conditions that fail come first: they decide the exit status.
@@ -65,8 +65,12 @@ def _summary(problems: int, missed: list[str], *, is_checked: bool) -> tuple[Sta
     return "ok", "All checks pass." if is_checked else "No problems found."
 
 
-def _quality(file: FileReport, bounds: Mapping[str, float], *, several: bool) -> Iterator[Finding]:
-    where = f"{file.name}: " if several else ""
+def _where(file: FileReport, report: Report) -> str:
+    """Return the beginning of a line about a file: its name, if the report has several files."""
+    return f"{file.name}: " if len(report.files) > 1 else ""
+
+
+def _quality(file: FileReport, bounds: Mapping[str, float], where: str) -> Iterator[Finding]:
     if file.failed_questions:
         kinds = listed([f"{number} {kind}" for kind, number in file.errors.items()])
         share = format_share(file.failed_questions / file.questions)
@@ -168,7 +172,7 @@ def _certainty(report: Report) -> Iterator[str]:
     level = f"{report.resampling.level:.0%}"
     any_repeats = any(file.runs > 1 for file in report.files)
     for file in report.files:
-        where = f"{file.name}: " if len(report.files) > 1 else ""
+        where = _where(file, report)
         yield f"{where}{_basis(file, level, any_repeats=any_repeats)}"
         if file.questions < _FEW_QUESTIONS:
             yield f"{where}Fewer than {_FEW_QUESTIONS} questions: only large differences can be told from chance."

@@ -29,7 +29,7 @@ class RecordedLog(logging.Handler):
     @property
     def reason(self) -> str:
         """The first line, which is nearest to the cause; empty without one."""
-        return self._lines[0] if self._lines else ""
+        return next(iter(self._lines), "")
 
 
 @contextmanager

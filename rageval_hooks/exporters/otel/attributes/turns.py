@@ -45,16 +45,21 @@ def turn_attributes(turn: Turn, results: Iterable[Result], policy: ContentPolicy
     return attributes
 
 
+_AGENT = ("AGENT", "invoke_agent", semconv.AGENT_NAME)
+_CHAIN = ("CHAIN", "invoke_workflow", semconv.WORKFLOW_NAME)
+"""Span kind of OpenInference, operation of OpenTelemetry, and the attribute with the turn's name."""
+
+
 def is_agent(turn: Turn) -> bool:
     """Return True for an agent's turn: it calls tools. A plain chain calls its retriever and its model itself."""
     return not {"agent", "tool"}.isdisjoint(step.kind for step in turn.steps)
 
 
 def _add_operation(attributes: Attributes, turn: Turn) -> None:
-    agent = is_agent(turn)
-    attributes[semconv.SPAN_KIND] = "AGENT" if agent else "CHAIN"
-    attributes[semconv.OPERATION_NAME] = "invoke_agent" if agent else "invoke_workflow"
-    attributes[semconv.AGENT_NAME if agent else semconv.WORKFLOW_NAME] = turn.name
+    kind, operation, name = _AGENT if is_agent(turn) else _CHAIN
+    attributes[semconv.SPAN_KIND] = kind
+    attributes[semconv.OPERATION_NAME] = operation
+    attributes[name] = turn.name
     attributes[semconv.TURN_STATUS] = turn.status
 
 

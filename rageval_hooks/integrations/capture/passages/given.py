@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from rageval_hooks.integrations.capture.passages.shown import SCORE_KEYS
 from rageval_hooks.integrations.capture.values import attribute_text, finite, first_string, is_a, or_else
+from rageval_hooks.runtime.narrowing import mapping_or_empty
 from rageval_hooks.turn import Passage
 
 __all__ = ["TEXT_KEYS", "DocumentLike", "NodeLike", "PassageLike", "is_passage", "passage_of"]
@@ -70,9 +71,7 @@ def _from_mapping(value: Mapping[str, Any]) -> Passage | None:
         return None
     # {"text": "…", "id": "7", "source": "pier.md", "metadata": {"page": 3}}: whatever is left over is metadata too.
     rest = {key: item for key, item in value.items() if key not in _OWN_FIELDS}
-    metadata = value.get("metadata")
-    if isinstance(metadata, Mapping):
-        rest = {**metadata, **rest}
+    rest = {**mapping_or_empty(value.get("metadata")), **rest}
     return Passage(text=text, id=first_string(value, _ID_KEYS), score=_score_in(rest), metadata=rest)
 
 
@@ -101,14 +100,14 @@ def _from_object(value: Any) -> Passage | None:
     if text is None:
         return None
     metadata = getattr(node, "metadata", None)
-    known = dict(metadata) if isinstance(metadata, Mapping) else {}
+    known = mapping_or_empty(metadata)
     ids = {"id": getattr(node, "id", None), "node_id": getattr(node, "node_id", None)}
     score = finite(getattr(value, "score", None))
     return Passage(
         text=text,
         id=first_string(ids, ids) or first_string(known, _ID_KEYS),
         score=_score_in(known) if score is None else score,
-        metadata=known,
+        metadata=dict(known),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rageval_hooks.integrations.capture.run_facts import detail_of
+from rageval_hooks.integrations.capture.run_facts import CANCELS, detail_of, outcome_of_error
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.langchain.reading.answer import is_interrupted
 from rageval_hooks.integrations.langchain.reading.model_calls import tool_calls_of
@@ -15,13 +15,11 @@ __all__ = ["is_cancelled", "is_complete", "is_control_flow", "is_waiting", "outc
 # By name: LangGraph may not be installed, and its nodes' exceptions move between modules.
 _WAITING = frozenset({"GraphInterrupt", "NodeInterrupt"})
 _CONTROL_FLOW = _WAITING | {"GraphBubbleUp", "ParentCommand"}
-# What asyncio, a closed generator and Ctrl-C raise.
-_CANCELS = frozenset({"CancelledError", "GeneratorExit", "KeyboardInterrupt"})
 
 
 def is_cancelled(error: BaseException | None) -> bool:
     """Return True if an exception is no failure: the run was cancelled, or a graph handed over control."""
-    return type(error).__name__ in _CANCELS | _CONTROL_FLOW
+    return type(error).__name__ in CANCELS | _CONTROL_FLOW
 
 
 def is_control_flow(error: BaseException | None) -> bool:
@@ -39,12 +37,9 @@ def outcome_of(runs: Sequence[Run], answering: Run | None) -> tuple[TurnStatus, 
     root = runs[0]
     if is_waiting(runs):
         return "interrupted", None
-    if root.error is None:
-        status: TurnStatus = "cancelled" if _stopped_early(root, answering) else "ok"
-        return status, None
-    if type(root.error).__name__ in _CANCELS:
+    if root.error is None and _stopped_early(root, answering):
         return "cancelled", None
-    return "error", ErrorInfo.of(root.error)
+    return outcome_of_error(root.error)
 
 
 def is_waiting(runs: Sequence[Run]) -> bool:
@@ -53,7 +48,7 @@ def is_waiting(runs: Sequence[Run]) -> bool:
     if is_control_flow(error):
         return True
     # The reader of a graph's stream may stop at the interrupt, which cancels the root. A failure comes after it.
-    has_failed = error is not None and type(error).__name__ not in _CANCELS
+    has_failed = error is not None and type(error).__name__ not in CANCELS
     return not has_failed and _waits(runs)
 
 

@@ -106,15 +106,16 @@ def _model_fields(call: Run, runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def _search_fields(run: Run, kind: str, found: Sequence[Passage], marked: Marked) -> dict[str, Any]:
-    return {
+    fields = {
         "input": query_of(run.input),
         "passages": tuple(marked.get(passage_key(passage), passage) for passage in found),
-        # A retriever's output is its passages; a tool has a text too.
-        "output": tool_text(run.output) if kind == "tool" else None,
         "top_k": detail_of(run, "top_k"),
         "data_source": _data_source(run),
-        **(_tool_fields(run) if kind == "tool" else {}),
     }
+    # A retriever's output is its passages; a tool has a text too.
+    if kind == "tool":
+        return {**fields, "output": tool_text(run.output), **_tool_fields(run)}
+    return fields
 
 
 def _data_source(run: Run) -> str | None:

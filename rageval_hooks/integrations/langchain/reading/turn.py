@@ -12,6 +12,7 @@ from rageval_hooks.integrations.capture.run_facts import (
     metadata_of,
     of_kind,
     outside,
+    rewritten,
     seconds_to_first_token,
 )
 from rageval_hooks.integrations.capture.runs import Run
@@ -61,7 +62,8 @@ def turn_from_runs(
     status, error = outcome_of(runs, answering)
     response = response_of(runs, models, answering, returned, status)
     context = context_of(runs, models=models, answering=answering, response=response, earlier=earlier or {})
-    query = query_of(root.input) or _first_query(context.queries)
+    # What was searched for first is the best guess if the input of the root has no question.
+    query = query_of(root.input) or next(iter(context.queries), "")
     steps = steps_of(runs, ended_at, every_step, context)
     identity = _identity(runs)
     return Turn(
@@ -71,8 +73,8 @@ def turn_from_runs(
         query=query,
         passages=context.passages,
         response=response,
-        retrieval_queries=_other_queries(context.queries, query),
-        usage=Usage.sum(step.usage for step in steps),
+        retrieval_queries=rewritten(context.queries, query),
+        usage=Usage.of_steps(steps),
         timing=Timing(
             started_at=root.started_at,
             ended_at=ended_at,
@@ -95,17 +97,6 @@ def turn_from_runs(
             attributes,
         ),
     )
-
-
-def _first_query(queries: Sequence[str]) -> str:
-    """Return what was searched for first. It is the best guess if the input of the root has no question."""
-    return queries[0] if queries else ""
-
-
-def _other_queries(queries: Sequence[str], query: str) -> tuple[str, ...]:
-    """Return the queries that differ from the question, each once: they were rewritten."""
-    question = query.strip()
-    return tuple(text for text in dict.fromkeys(queries) if text.strip() != question)
 
 
 def _model_fields(answering: Run | None) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rageval_hooks.integrations.capture.values import is_a
+from rageval_hooks.runtime.narrowing import mapping_or_empty
 
 __all__ = ["fields_of", "is_mapping", "only_string", "private_attributes", "text_under"]
 
@@ -24,10 +25,9 @@ def fields_of(value: Any) -> dict[str, Any]:
     return found
 
 
-def private_attributes(value: Any) -> dict[str, Any]:
+def private_attributes(value: Any) -> Mapping[str, Any]:
     """Return the private attributes of a pydantic model: a workflow's event keeps its own fields there."""
-    private = getattr(value, "__pydantic_private__", None)
-    return private if isinstance(private, dict) else {}
+    return mapping_or_empty(getattr(value, "__pydantic_private__", None))
 
 
 def is_mapping(value: Any) -> bool:

@@ -99,8 +99,7 @@ def streamed_in(result: Any) -> Sequence[Any]:
     task of the engine reads it.
     """
     inner = private_attributes(result).get("_result")
-    values = (result,) if inner is None else (result, inner)
-    return [value for value in values if _is_streamed(value)]
+    return list(filter(_is_streamed, (result, inner)))
 
 
 def _is_streamed(value: Any) -> bool:

@@ -18,6 +18,7 @@ from rageval_hooks.integrations.llama_index.payloads import (
     tool_calls_of,
     usage_of,
 )
+from rageval_hooks.runtime.narrowing import not_none
 from rageval_hooks.turn import Usage
 
 __all__ = [
@@ -100,7 +101,7 @@ def _final_call(agent: Run, calls: Sequence[Run]) -> list[Run]:
     """Return the call that wrote the answer of an agent inside of the turn, if it made one."""
     inside_agent = [call for call in calls if agent in call.ancestors()]
     call = answering_call(agent, inside_agent, answer_of(agent.output))
-    return [] if call is None else [call]
+    return not_none([call])
 
 
 # --------------------------------------------------------------------------- what a call has

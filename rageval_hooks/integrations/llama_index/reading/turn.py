@@ -7,12 +7,15 @@ from typing import Any
 
 from rageval_hooks.integrations.capture.passages import unique_passages
 from rageval_hooks.integrations.capture.run_facts import (
+    CANCELS,
     application_fields,
     detail_of,
     end_of,
     metadata_of,
     of_kind,
+    outcome_of_error,
     outside,
+    rewritten,
     seconds_to_first_token,
 )
 from rageval_hooks.integrations.capture.runs import Run
@@ -40,8 +43,7 @@ from rageval_hooks.turn import ErrorInfo, SpanReference, Timing, Turn, TurnStatu
 
 __all__ = ["turn_from_events"]
 
-# What asyncio, a closed generator, Ctrl-C and ``handler.cancel_run()`` raise.
-_CANCELS = frozenset({"CancelledError", "GeneratorExit", "KeyboardInterrupt", "WorkflowCancelledByUser"})
+_CANCELS = CANCELS | {"WorkflowCancelledByUser"}  # what ``handler.cancel_run()`` raises
 _SESSION_KEYS = ("session_id", "session.id", "thread_id", "conversation_id")
 _USER_KEYS = ("user_id", "user.id")
 _OWN_TAGS = "llamaindex."
@@ -89,7 +91,7 @@ def turn_from_events(
         passages=passages,
         response=response,
         retrieval_queries=_rewritten_queries(runs, answers, query),
-        usage=Usage.sum(step.usage for step in steps),
+        usage=Usage.of_steps(steps),
         timing=Timing(
             started_at=root.started_at,
             ended_at=ended_at,
@@ -142,16 +144,14 @@ def _rewritten_queries(runs: Sequence[Run], answers: Sequence[Run], query: str) 
     """Return the queries of retrievers that differ from the user's question."""
     repeated = repetitions(runs)
     written = list(filter(None, map(generated_text, answers)))
-    known = ("", query.strip())
-    queries: dict[str, None] = {}
+    queries: list[str] = []
     for run in of_kind(runs, "retriever"):
         text = query_of(arguments_of(run.input))
         # An evaluator's retriever receives a prompt that quotes the answer.
-        if id(run) in repeated and any(answer in text for answer in written):
-            continue
-        if text.strip() not in known:
-            queries[text] = None
-    return tuple(queries)
+        quotes_answer = any(answer in text for answer in written)
+        if id(run) not in repeated or not quotes_answer:
+            queries.append(text)
+    return rewritten(queries, query)
 
 
 # --------------------------------------------------------------------------- answers
@@ -191,16 +191,12 @@ def _is_streamed(output: Any) -> bool:
 
 def _outcome(root: Run, runs: Iterable[Run]) -> tuple[TurnStatus, ErrorInfo | None]:
     """Return how a turn ended, and its error."""
-    if _is_cancelled(root):
-        status: TurnStatus = "interrupted" if any(map(_waits_for_a_human, runs)) else "cancelled"
-        return status, None
-    if root.error is None:
-        return "ok", None
-    return "error", ErrorInfo.of(root.error)
-
-
-def _is_cancelled(root: Run) -> bool:
-    return type(root.error).__name__ in _CANCELS or bool(detail_of(root, "cancelled"))
+    status, error = outcome_of_error(root.error, _CANCELS)
+    if detail_of(root, "cancelled"):
+        status, error = "cancelled", None
+    if status == "cancelled" and any(map(_waits_for_a_human, runs)):
+        return "interrupted", None
+    return status, error
 
 
 def _waits_for_a_human(run: Run) -> bool:
