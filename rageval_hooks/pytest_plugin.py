@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rageval_hooks.runtime.narrowing import not_none
+from rageval_hooks.runtime.selecting import not_none
 from rageval_hooks.score import Evaluation, Failed, Skipped, why_missing
 from rageval_hooks.text.formatting import shorten
 from rageval_hooks.turn import Passage, Turn

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal, Union
 from pydantic import Field
 
 from rageval_hooks.runtime.jsonable import Data, Metadata, Text
-from rageval_hooks.runtime.narrowing import instances, mapping_or_empty
+from rageval_hooks.runtime.narrowing import mapping_or_empty
+from rageval_hooks.runtime.selecting import instances
 from rageval_hooks.turn import Turn
 from rageval_hooks.turn_html import ScoreRow, turn_html, unsupported_in
 

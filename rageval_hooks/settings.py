@@ -26,7 +26,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from rageval_hooks.errors import ConfigurationError, UnknownNameError
 from rageval_hooks.runtime.jsonable import Data
-from rageval_hooks.runtime.narrowing import entries_not_none
+from rageval_hooks.runtime.selecting import entries_not_none
 
 __all__ = [
     "EVERY",

@@ -11,7 +11,7 @@ from pydantic import Field, PrivateAttr
 
 from rageval_hooks.messages import Message, PromptTemplate, ToolCall
 from rageval_hooks.runtime.jsonable import Data, Metadata, Text, string_of
-from rageval_hooks.runtime.narrowing import not_none
+from rageval_hooks.runtime.selecting import not_none
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from rageval_hooks.runtime.narrowing import instances
+from rageval_hooks.runtime.selecting import instances
 from rageval_hooks.score import Failed, Result, Score
 
 __all__ = ["ScoreSelection", "main_results", "main_scores", "select_results"]

@@ -7,6 +7,7 @@ from typing import Any
 
 from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.messages import Message, ToolCall
+from rageval_hooks.runtime.selecting import entries_of
 from rageval_hooks.score import Evaluation, Failed, Result, Score
 from rageval_hooks.turn import ErrorInfo, Passage, Step, Turn
 
@@ -79,7 +80,7 @@ def shown_parameters(parameters: Mapping[str, Any], policy: ContentPolicy) -> Ma
     """Return the parameters of a model call that may be shown: all, or only numbers and switches."""
     if policy.parameters and policy.inputs:
         return parameters
-    return {name: value for name, value in parameters.items() if isinstance(value, (bool, int, float))}
+    return entries_of(parameters, bool, int, float)
 
 
 def _passages(passages: Iterable[Passage], policy: ContentPolicy) -> tuple[Passage, ...]:

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from rageval_hooks.errors import RagevalError
 from rageval_hooks.runtime.jsonable import Data, Text
-from rageval_hooks.runtime.narrowing import instances
+from rageval_hooks.runtime.selecting import instances
 from rageval_hooks.score import Result, Score
 
 __all__ = ["Action", "AnswerBlockedError", "GuardDecision", "Verdict"]

@@ -30,7 +30,7 @@ from rageval_hooks.online.build import resolve_metrics, within_budget
 from rageval_hooks.online.engine import Engine
 from rageval_hooks.online.thresholds import Thresholds
 from rageval_hooks.privacy import PrivacyPolicy, Redact
-from rageval_hooks.runtime.narrowing import entries_not_none
+from rageval_hooks.runtime.selecting import entries_not_none
 from rageval_hooks.settings import ModelSettings, Settings
 
 if TYPE_CHECKING:

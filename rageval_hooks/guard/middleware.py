@@ -13,7 +13,7 @@ from rageval_hooks.errors import requires
 from rageval_hooks.guard.answers import text_in, with_answer
 from rageval_hooks.guard.decision import GuardDecision
 from rageval_hooks.guard.evidence import Evidence, passages_under, read_passages
-from rageval_hooks.runtime.narrowing import instances
+from rageval_hooks.runtime.selecting import instances
 from rageval_hooks.turn import Passage
 
 with requires("langchain", "langchain", "the middleware of a guard"):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from rageval_hooks.guard.checking import Check
 from rageval_hooks.guard.decision import Verdict
 from rageval_hooks.guard.options import GuardOptions
-from rageval_hooks.runtime.narrowing import instances
+from rageval_hooks.runtime.selecting import instances
 from rageval_hooks.score import Failed, Result, Score, Skipped, is_about_turn
 
 __all__ = ["verdict_of"]

@@ -14,7 +14,7 @@ from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.judges.prompts.chat_tokens import neutralize
 from rageval_hooks.plugins import Registry
 from rageval_hooks.runtime.jsonable import clean_text
-from rageval_hooks.runtime.narrowing import entries_not_none
+from rageval_hooks.runtime.selecting import entries_not_none
 from rageval_hooks.turn import Message, Usage
 
 __all__ = ["REGISTRY", "AnyMessage", "Judge", "Judgement", "Mode", "as_messages"]

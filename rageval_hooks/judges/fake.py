@@ -15,7 +15,7 @@ from rageval_hooks.errors import JudgeAnswerError, JudgeError
 from rageval_hooks.judges.base import AnyMessage, Judge, Judgement, as_messages, usage_details
 from rageval_hooks.judges.prompts.parsing import UnusableAnswerError, parse_answer
 from rageval_hooks.runtime.executors import ForkSafeLock
-from rageval_hooks.runtime.narrowing import entries_not_none
+from rageval_hooks.runtime.selecting import entries_not_none
 from rageval_hooks.turn import Message, Usage
 
 __all__ = ["FakeCall", "FakeJudge", "ScriptedAnswer"]

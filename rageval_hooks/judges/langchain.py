@@ -18,7 +18,8 @@ from rageval_hooks.judges.client.prices import price_usd
 from rageval_hooks.judges.client.remote import AnyCache, RemoteJudge
 from rageval_hooks.judges.prompts.schema import full_schema, schema_name, strict_schema
 from rageval_hooks.runtime.event_loops import CallThreads
-from rageval_hooks.runtime.narrowing import first_text, instances, mapping_or_empty, text_or_none
+from rageval_hooks.runtime.narrowing import first_text, mapping_or_empty, text_or_none
+from rageval_hooks.runtime.selecting import instances
 from rageval_hooks.runtime.urls import safe_url
 from rageval_hooks.turn import Usage
 

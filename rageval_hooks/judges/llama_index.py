@@ -18,14 +18,8 @@ from rageval_hooks.judges.client.prices import price_usd
 from rageval_hooks.judges.client.remote import AnyCache, RemoteJudge
 from rageval_hooks.judges.prompts.schema import NONCE_DESCRIPTION, nonce_name
 from rageval_hooks.runtime.event_loops import CallThreads
-from rageval_hooks.runtime.narrowing import (
-    entry_or_attribute,
-    first_text,
-    instances,
-    items_or_empty,
-    text_or_empty,
-    text_or_none,
-)
+from rageval_hooks.runtime.narrowing import entry_or_attribute, first_text, items_or_empty, text_or_empty, text_or_none
+from rageval_hooks.runtime.selecting import entries_of, instances
 from rageval_hooks.runtime.urls import safe_url
 from rageval_hooks.turn import Usage
 
@@ -104,7 +98,7 @@ class _LlamaIndex(Backend):
     def identity(self) -> Mapping[str, Any]:
         """The LLM's class and its fields, without secrets."""
         secrets = set(self.secrets)
-        fields = {name: value for name, value in vars(self._llm).items() if isinstance(value, (str, int, float, dict))}
+        fields = entries_of(vars(self._llm), str, int, float, dict)
         return {
             "api": "llama_index",
             "class": f"{type(self._llm).__module__}.{type(self._llm).__qualname__}",

@@ -14,7 +14,7 @@ from rageval_hooks.judges.client.chat_completions import ChatCompletions, HttpCl
 from rageval_hooks.judges.client.policy import CallOptions, CallPolicy
 from rageval_hooks.judges.client.remote import AnyCache, RemoteJudge
 from rageval_hooks.runtime.clock import Clock
-from rageval_hooks.runtime.narrowing import entries_not_none
+from rageval_hooks.runtime.selecting import entries_not_none
 
 __all__ = ["OpenAIJudge"]
 

@@ -12,6 +12,7 @@ from rageval_hooks.online.prepare import Preparation
 from rageval_hooks.online.sampling import TraceSampler
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
 from rageval_hooks.runtime.ids import ids_like
+from rageval_hooks.runtime.selecting import entries_of
 from rageval_hooks.runtime.tracing import sdk_provider
 from rageval_hooks.settings import Settings
 from rageval_hooks.turn import SpanReference
@@ -86,7 +87,7 @@ def _text_baggage(context: Context) -> dict[str, str]:
     if not context:
         return {}
     # Baggage may hold any object, and a reference goes to other processes as JSON.
-    return {name: value for name, value in baggage.get_all(context).items() if isinstance(value, str)}
+    return entries_of(baggage.get_all(context), str)
 
 
 class TurnSelector:

@@ -16,6 +16,7 @@ from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.messages import Message, ToolCall
 from rageval_hooks.privacy.redactor import PatternRedactor
 from rageval_hooks.runtime.logs import LOG_REDACTION
+from rageval_hooks.runtime.selecting import entries_except
 from rageval_hooks.score import Failed, Score, Skipped, Target
 from rageval_hooks.settings import Settings
 from rageval_hooks.turn import ErrorInfo, Passage, SpanReference, Step, Timing, Turn, Usage
@@ -143,7 +144,7 @@ class PrivacyPolicy:
         """Return a turn that was prepared for a judge, without citations that must not go anywhere else."""
         if _CITATIONS not in turn.metadata or self.keeps(_CITATIONS):
             return turn
-        metadata = {name: value for name, value in turn.metadata.items() if name != _CITATIONS}
+        metadata = entries_except(turn.metadata, _CITATIONS)
         return turn.model_copy(update={"metadata": metadata})
 
     def result(self, result: M) -> M:
@@ -169,10 +170,6 @@ class PrivacyPolicy:
         # A turn from the spool has hashed ids already.
         plain = [name for name in (turn.user_id, turn.session_id) if name and not name.startswith(_HASHED)]
         return {name: _HASHED + _digest(self._salt, name) for name in plain}
-
-
-NO_PRIVACY = PrivacyPolicy()
-"""The policy that changes nothing."""
 
 
 class _Walk:
@@ -277,3 +274,7 @@ def _digest(salt: str, text: str) -> str:
 def _matches(name: str, patterns: Iterable[str]) -> bool:
     folded = name.casefold()
     return any(fnmatchcase(folded, pattern) for pattern in patterns)
+
+
+NO_PRIVACY = PrivacyPolicy()
+"""The policy that changes nothing."""

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeGuard, TypeVar
+from typing import Any, TypeGuard
 
 __all__ = [
-    "entries_not_none",
-    "entries_under",
     "entry_or_attribute",
     "first_text",
-    "instances",
     "is_integer",
     "is_number",
     "items_or_empty",
     "mapping_or_empty",
     "mappings_in",
-    "not_none",
     "text_or_empty",
     "text_or_none",
 ]
-
-T = TypeVar("T")
-K = TypeVar("K")
 
 
 def is_integer(value: object) -> TypeGuard[int]:
@@ -49,26 +42,6 @@ def items_or_empty(value: object) -> Sequence[Any]:
 def mappings_in(value: object) -> list[Mapping[str, Any]]:
     """Return the mappings in a list; an empty list for anything else."""
     return [item for item in items_or_empty(value) if isinstance(item, Mapping)]
-
-
-def not_none(items: Iterable[T | None]) -> list[T]:
-    """Return the items that are not None. Zeros and empty texts stay."""
-    return [item for item in items if item is not None]
-
-
-def instances(items: Iterable[object], kind: type[T]) -> list[T]:
-    """Return the items that are instances of a class."""
-    return [item for item in items if isinstance(item, kind)]
-
-
-def entries_not_none(mapping: Mapping[K, T | None]) -> dict[K, T]:
-    """Return the entries of a mapping whose value is not None. Zeros and empty texts stay."""
-    return {key: value for key, value in mapping.items() if value is not None}
-
-
-def entries_under(mapping: Mapping[K, T], keys: Iterable[K]) -> dict[K, T]:
-    """Return the entries of a mapping under some keys, in the order of the keys. Keys that it lacks are skipped."""
-    return {key: mapping[key] for key in keys if key in mapping}
 
 
 def text_or_empty(value: object) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rageval_hooks.runtime.narrowing import not_none
+from rageval_hooks.runtime.selecting import not_none
 
 __all__ = ["size_of"]
 

@@ -9,7 +9,7 @@ from contextvars import copy_context
 from typing import Any
 
 from rageval_hooks.exporters.delivery.destination import PostError, TargetsMissingError, UnavailableError
-from rageval_hooks.runtime.narrowing import instances
+from rageval_hooks.runtime.selecting import instances
 
 __all__ = ["ParallelPosts"]
 

@@ -18,7 +18,7 @@ from pydantic import SecretStr
 
 from rageval_hooks.exporters.delivery import basic_auth
 from rageval_hooks.exporters.otlp_places import OtlpPlace, otlp_places
-from rageval_hooks.runtime.narrowing import entries_under
+from rageval_hooks.runtime.selecting import entries_under
 
 __all__ = [
     "DEFAULT_URL",

@@ -14,7 +14,7 @@ from langchain_core.tracers.context import register_configure_hook
 from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.capture.runs import Framework, Run
 from rageval_hooks.integrations.langchain.reading import IDENTITY_KEYS, EarlierSearches, turn_from_runs
-from rageval_hooks.runtime.narrowing import entries_under
+from rageval_hooks.runtime.selecting import entries_under
 from rageval_hooks.turn import Turn
 
 __all__ = [

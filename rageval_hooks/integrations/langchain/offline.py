@@ -18,6 +18,7 @@ from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.integrations.langchain import CallbackHandler
 from rageval_hooks.integrations.offline_support import OfflineSupport, StoredItem
 from rageval_hooks.online.pipeline import Pipeline
+from rageval_hooks.runtime.selecting import common
 
 __all__ = ["support"]
 
@@ -124,7 +125,7 @@ def _inputs(runnable: Runnable[Any, Any]) -> tuple[list[str], list[str]]:
     properties = schema.get("properties")
     if not isinstance(properties, Mapping):
         return [], []
-    required = [name for name in schema.get("required") or () if name in properties]
+    required = common(schema.get("required") or (), properties)
     return list(properties), required
 
 

@@ -13,7 +13,8 @@ from rageval_hooks.integrations.capture.values import first_string, or_else
 from rageval_hooks.integrations.langchain.reading import is_control_flow, is_waiting, query_of
 from rageval_hooks.integrations.langchain.snapshots import snapshot_runs
 from rageval_hooks.runtime.at_exit import is_multiprocessing_child
-from rageval_hooks.runtime.narrowing import mapping_or_empty, not_none
+from rageval_hooks.runtime.narrowing import mapping_or_empty
+from rageval_hooks.runtime.selecting import not_none
 
 __all__ = ["earlier_sampling", "has_copies", "hold_if_waiting", "join_halves", "note_sampling"]
 

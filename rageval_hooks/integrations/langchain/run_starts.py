@@ -14,7 +14,7 @@ from rageval_hooks.integrations.langchain.framework import key_of, running_retri
 from rageval_hooks.integrations.langchain.resuming import earlier_sampling
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.online.turn_context import TurnContext
-from rageval_hooks.runtime.narrowing import entries_under
+from rageval_hooks.runtime.selecting import entries_under
 
 __all__ = ["class_name", "details_of", "parent_key", "selection_of_first_half"]
 

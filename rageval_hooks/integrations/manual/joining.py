@@ -13,6 +13,7 @@ from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.capture.step_times import busy_times, is_retrieval, outside_retrieval
 from rageval_hooks.integrations.capture.values import last_of
 from rageval_hooks.integrations.manual.open_turn import Given
+from rageval_hooks.runtime.selecting import common
 from rageval_hooks.turn import Passage, SpanReference, Step, Timing, Turn, TurnStatus, Usage
 
 __all__ = ["join_inner_turns", "turn_from_block"]
@@ -140,7 +141,7 @@ def _writer(response: str, answered: Turn | None, calls: Sequence[Step]) -> Step
         return writer_of(response, calls, _text_of)
     if answered is None:
         return None
-    own = [step for step in calls if step in answered.steps]
+    own = common(calls, answered.steps)
     # Without a call whose text is the answer, the last one is the most likely.
     return writer_of(answered.response, own, _text_of) or last_of(own)
 

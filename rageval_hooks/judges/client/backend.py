@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from rageval_hooks.judges.base import Mode
 from rageval_hooks.runtime.jsonable import clean_text
+from rageval_hooks.runtime.selecting import entries_of
 from rageval_hooks.turn import Message, Usage
 
 __all__ = ["Backend", "Reply", "Request"]
@@ -59,7 +60,7 @@ class Reply:
 
     def cleaned(self) -> Reply:
         """Return the reply without lone surrogates, which can be encoded neither for the cache nor for a span."""
-        texts = {name: clean_text(value) for name, value in vars(self).items() if isinstance(value, str)}
+        texts = {name: clean_text(value) for name, value in entries_of(vars(self), str).items()}
         return replace(self, **texts)  # type: ignore[arg-type]  # only fields with texts
 
 

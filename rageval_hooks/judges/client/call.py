@@ -32,7 +32,7 @@ from rageval_hooks.judges.prompts.instructions import with_repair, with_schema
 from rageval_hooks.judges.prompts.nonce import Nonce
 from rageval_hooks.judges.prompts.parsing import UnusableAnswerError, parse_answer
 from rageval_hooks.runtime.clock import Clock
-from rageval_hooks.runtime.narrowing import entries_not_none, not_none
+from rageval_hooks.runtime.selecting import entries_not_none, not_none
 from rageval_hooks.runtime.suppression import quietly
 from rageval_hooks.turn import Message, Usage
 

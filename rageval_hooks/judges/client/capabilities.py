@@ -14,7 +14,7 @@ from rageval_hooks.judges.client.backend import Request
 from rageval_hooks.judges.client.failures import CallFailure
 from rageval_hooks.judges.prompts.schema import strict_schema
 from rageval_hooks.runtime.executors import ForkSafeLock
-from rageval_hooks.runtime.narrowing import not_none
+from rageval_hooks.runtime.selecting import not_none
 
 __all__ = ["Capabilities"]
 

@@ -23,7 +23,7 @@ from rageval_hooks.judges.client.failures import CallFailedError, CallFailure
 from rageval_hooks.judges.client.prices import price_usd
 from rageval_hooks.judges.prompts.schema import schema_name, strict_schema
 from rageval_hooks.runtime.event_loops import PerLoop
-from rageval_hooks.runtime.narrowing import not_none
+from rageval_hooks.runtime.selecting import not_none
 from rageval_hooks.runtime.suppression import quietly
 from rageval_hooks.runtime.urls import safe_url
 from rageval_hooks.turn import Usage

@@ -25,7 +25,8 @@ from rageval_hooks.errors import (
 from rageval_hooks.judges.client.backoff import retry_after
 from rageval_hooks.judges.client.redaction import Redactor
 from rageval_hooks.runtime.clock import Clock
-from rageval_hooks.runtime.narrowing import instances, mapping_or_empty
+from rageval_hooks.runtime.narrowing import mapping_or_empty
+from rageval_hooks.runtime.selecting import instances
 
 E = TypeVar("E", bound=BaseException)
 

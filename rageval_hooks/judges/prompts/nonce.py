@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from rageval_hooks.judges.prompts.schema import nonce_name
+from rageval_hooks.runtime.selecting import entries_except
 from rageval_hooks.turn import Message
 
 __all__ = ["Nonce", "is_quoted", "without_spaces"]
@@ -66,7 +67,7 @@ class Nonce:
             raise ValueError(f"{self.name}: Field required")
         if str(answer[self.name]).strip().casefold() != self.value:
             raise ValueError(f"{self.name}: Input should be the one that the last message gives")
-        return {name: value for name, value in answer.items() if name != self.name}
+        return entries_except(answer, self.name)
 
 
 def is_quoted(answer: Mapping[str, Any], prompt: str) -> bool:

@@ -23,7 +23,7 @@ from rageval_hooks.metrics.support.judged_turn import JudgedTurn
 from rageval_hooks.metrics.support.plan import PlannedCall, TurnSize
 from rageval_hooks.metrics.support.spending import combined
 from rageval_hooks.metrics.support.unseen import passage_name
-from rageval_hooks.runtime.narrowing import not_none
+from rageval_hooks.runtime.selecting import not_none
 from rageval_hooks.score import Failed, Result
 from rageval_hooks.text.citations import Citations, CitedKey, CitedPart, find_citations
 from rageval_hooks.text.formatting import shorten

@@ -12,7 +12,7 @@ from rageval_hooks.judges.base import Judge, Judgement
 from rageval_hooks.judges.prompts.delimiters import Delimiters
 from rageval_hooks.metrics.support.response_text import ResponseText
 from rageval_hooks.runtime.lazy import cached_property
-from rageval_hooks.runtime.narrowing import instances
+from rageval_hooks.runtime.selecting import instances
 from rageval_hooks.text.keys import KeyedSentence, key_passages, key_response
 from rageval_hooks.turn import Message, Turn
 

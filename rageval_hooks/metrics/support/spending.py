@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from rageval_hooks.errors import JudgeError
 from rageval_hooks.judges.base import Judgement, usage_details
-from rageval_hooks.runtime.narrowing import entries_not_none, not_none
+from rageval_hooks.runtime.selecting import entries_not_none, not_none
 from rageval_hooks.score import Failed
 from rageval_hooks.turn import Usage
 

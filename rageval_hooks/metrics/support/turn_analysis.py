@@ -19,7 +19,7 @@ from rageval_hooks.models.lexical import LexicalEmbedding
 from rageval_hooks.models.nlp import Entity
 from rageval_hooks.runtime.executors import model_executor
 from rageval_hooks.runtime.lazy import cached_property
-from rageval_hooks.runtime.narrowing import instances
+from rageval_hooks.runtime.selecting import instances
 from rageval_hooks.runtime.threads import give_way
 from rageval_hooks.settings import LEXICAL
 from rageval_hooks.text.facts import Fact, FactIndex, entity_supported, index_facts, merge_indexes, unsupported_facts

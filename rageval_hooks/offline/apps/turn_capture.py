@@ -13,7 +13,7 @@ from rageval_hooks.models import Models
 from rageval_hooks.online.inline import DONE, Arrival
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.online.turn_context import TurnContext
-from rageval_hooks.runtime.narrowing import not_none
+from rageval_hooks.runtime.selecting import not_none
 from rageval_hooks.settings import Settings
 from rageval_hooks.turn import Passage, Timing, Turn, Usage
 

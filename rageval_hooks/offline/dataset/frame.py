@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rageval_hooks.offline.dataset.inputs import Dataset, import_pandas
 from rageval_hooks.offline.dataset.page import set_html
 from rageval_hooks.offline.records.record import Record
-from rageval_hooks.runtime.narrowing import not_none
+from rageval_hooks.runtime.selecting import common, not_none
 from rageval_hooks.score import Evaluation, Result, Score, is_about_turn
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def scored_frame(dataset: Dataset) -> pandas.DataFrame:
         columns["error"] = [dataset.problems.get(position) for position in range(len(records))]
     frame = pandas.DataFrame(_turn_columns(records)) if dataset.frame is None else dataset.frame.copy()
     # All at once: adding a hundred columns one by one would fragment the frame.
-    kept = frame.drop(columns=[name for name in columns if name in frame.columns])
+    kept = frame.drop(columns=common(columns, frame.columns))
     scores = pandas.DataFrame(columns, index=frame.index)
     made = _frame_class()(pandas.concat([kept, scores], axis=1))
     made.attrs["skipped"] = skipped

@@ -19,6 +19,7 @@ from rageval_hooks.offline.records.mapping import ColumnMap
 from rageval_hooks.offline.records.reading import read_items
 from rageval_hooks.offline.records.record import Record, holds_turn
 from rageval_hooks.offline.records.suggestions import suggest_columns
+from rageval_hooks.runtime.selecting import without
 from rageval_hooks.score import Evaluation
 from rageval_hooks.text.formatting import shorten
 from rageval_hooks.turn import Turn
@@ -131,7 +132,7 @@ def _check_columns(rows: Sequence[object], required: Sequence[str], columns: Col
         found = take_fields(row, columns)
         present.update(found.values)
         used.update(found.columns.values())
-    missing = [name for name in required if name not in present]
+    missing = without(required, present)
     if missing:
         given = list(dict.fromkeys(chain.from_iterable(sample)))
         raise missing_column(missing[0], given, _mapping_hint(missing, sample, used))

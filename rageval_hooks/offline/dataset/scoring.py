@@ -21,7 +21,7 @@ from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.scoring.run import ScoringRun
 from rageval_hooks.offline.scoring.summary import Counts
 from rageval_hooks.online.pipeline import Pipeline
-from rageval_hooks.runtime.narrowing import not_none
+from rageval_hooks.runtime.selecting import not_none
 from rageval_hooks.text.wording import counted
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from rageval_hooks.offline.records.nesting import unnested
 from rageval_hooks.offline.records.rows import BadRow, Row
 from rageval_hooks.offline.records.source import RowSource
 from rageval_hooks.offline.records.suggestions import suggest_map
+from rageval_hooks.runtime.selecting import without
 
 __all__ = ["check_first_rows"]
 
@@ -69,7 +70,7 @@ def _missing(source: RowSource, required: Iterable[str], fields: Sequence[Fields
     for found in fields:
         taken.update(found.values)
     wanted = list(required)
-    absent = [name for name in wanted if name not in taken]
+    absent = without(wanted, taken)
     # A text that is an object in every row has to be mapped: the column is there, but the text is inside it.
     texts = taken.intersection(wanted, _TEXT_FIELDS)
     unread = [name for name in _TEXT_FIELDS if name in texts and _only_objects(name, fields, source)]

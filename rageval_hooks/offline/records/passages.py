@@ -16,6 +16,7 @@ from rageval_hooks.offline.records.cells import (
     metadata_in,
     unpacked,
 )
+from rageval_hooks.runtime.selecting import entries_except
 from rageval_hooks.turn import Passage
 
 __all__ = ["passages_in"]
@@ -137,7 +138,7 @@ def _passage_of_object(item: Mapping[str, Any], number: int) -> Passage:
     score_key = first_key(item, _SCORES, is_number)
     known = {text_key, id_key, score_key, *_KNOWN}
     # What tools write next to the text, such as a page, is metadata.
-    metadata = {name: part for name, part in item.items() if name not in known}
+    metadata = entries_except(item, *known)
     return Passage(
         text=item[text_key],
         id=str(item[id_key]) if id_key else None,
@@ -161,7 +162,7 @@ def _unwrapped(item: Mapping[str, Any]) -> Mapping[str, Any]:
     key = first_key(item, _INNER, _is_object)
     if key is None:
         return item
-    around = {name: value for name, value in item.items() if name != key}
+    around = entries_except(item, key)
     return {**around, **_unwrapped(item[key])}
 
 

@@ -22,7 +22,7 @@ from rageval_hooks.offline.report.statistics import Resampling, Spread, spread, 
 from rageval_hooks.offline.report.tally import FileTally, Watch, check_names, read_tallies
 from rageval_hooks.privacy import NO_PRIVACY, PrivacyPolicy
 from rageval_hooks.runtime.jsonable import clean_text
-from rageval_hooks.runtime.narrowing import not_none
+from rageval_hooks.runtime.selecting import common, not_none
 from rageval_hooks.text.wording import counted
 
 __all__ = ["Analysis", "ReportOptions", "analyze", "build_report", "rank_table"]
@@ -249,7 +249,7 @@ def _file_report(
         ranks=rank_table(file.ranks, file.unranked),
         unranked=file.unranked,
         unanswerable=file.unanswerable,
-        documents=_documents(file, [name for name in names if name in file.values]),
+        documents=_documents(file, common(names, file.values)),
         similarity=compare_answers(file, how, scorer) if file.runs > 1 else (),
         worst_by=ordering,
         worst=tuple(show_turn(file.store[row], ordering) for row in worst_rows),

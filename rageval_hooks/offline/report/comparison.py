@@ -14,6 +14,7 @@ from rageval_hooks.offline.report.score_values import ScoreValues, describe_make
 from rageval_hooks.offline.report.statistics import Paired, Resampling, holm, paired, sums
 from rageval_hooks.offline.report.tally import FileTally
 from rageval_hooks.runtime.jsonable import Data, clean_text
+from rageval_hooks.runtime.selecting import common, without
 from rageval_hooks.text.wording import counted
 
 if TYPE_CHECKING:
@@ -234,7 +235,7 @@ def compare_files(
         how: seed, resamples, level.
         most: number of changed turns to show.
     """
-    names = [name for name in _chosen(before.values, metrics) if name in after.values]
+    names = common(_chosen(before.values, metrics), after.values)
     shared = before.ids.keys() & after.ids.keys()
     # Rows without an id have their number as the id: in another file it may be another question.
     same = {key for key in shared if before.asks_the_same(after, key)}
@@ -261,7 +262,7 @@ def compare_files(
         only_before=len(before.ids) - len(shared),
         only_after=len(after.ids) - len(shared),
         scores=_adjusted(changes),
-        only_in_one=() if metrics else tuple(name for name in every_name if name not in names),
+        only_in_one=() if metrics else tuple(without(every_name, names)),
         losses=_losses(before, after, metrics, same),
         changed_by=changed_by,
         changed=_with_texts(changed, before, after),
@@ -384,7 +385,7 @@ def _losses(before: FileTally, after: FileTally, metrics: Sequence[str], same: C
 
 def _chosen(names: Iterable[str], metrics: Collection[str]) -> list[str]:
     """Return the names that a report is about; without a choice, all of them."""
-    return [name for name in names if name in metrics] if metrics else list(names)
+    return common(names, metrics) if metrics else list(names)
 
 
 def _loss(before: FileTally, after: FileTally, name: str, same: Collection[str]) -> Loss:

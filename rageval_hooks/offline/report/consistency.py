@@ -15,7 +15,7 @@ from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.report.bertscore import BertScore
 from rageval_hooks.offline.rouge import ROUGE, rouge_pairs
 from rageval_hooks.runtime.jsonable import Data, Text
-from rageval_hooks.runtime.narrowing import not_none
+from rageval_hooks.runtime.selecting import not_none
 from rageval_hooks.score import Skipped
 
 __all__ = [

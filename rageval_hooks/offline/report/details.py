@@ -20,7 +20,8 @@ from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.targets import target_rank
 from rageval_hooks.offline.report.derived import answered_score, rank_scores, rank_status
 from rageval_hooks.runtime.jsonable import Data
-from rageval_hooks.runtime.narrowing import mappings_in, not_none
+from rageval_hooks.runtime.narrowing import mappings_in
+from rageval_hooks.runtime.selecting import not_none
 from rageval_hooks.score import Score
 from rageval_hooks.text.formatting import truncate
 from rageval_hooks.turn import Passage, Turn

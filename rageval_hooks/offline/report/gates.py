@@ -13,6 +13,7 @@ from rageval_hooks.offline.report.comparison import Comparison, Loss, ScoreChang
 from rageval_hooks.offline.report.derived import ANSWERED, NO_ANSWER
 from rageval_hooks.offline.report.model import FileReport, Report, ScoreRow
 from rageval_hooks.offline.report.statistics import Paired, Spread
+from rageval_hooks.runtime.selecting import without
 from rageval_hooks.text.formatting import show_value
 from rageval_hooks.text.wording import counted, listed
 
@@ -280,8 +281,7 @@ class _RegressionCheck:
 
 
 def _new_scores(baseline: FileReport, file: FileReport) -> Iterator[str]:
-    known = _names_with_values(baseline)
-    new = [name for name in _names_with_values(file) if name not in known]
+    new = without(_names_with_values(file), _names_with_values(baseline))
     if new:
         yield f"{file.name}: {baseline.name} has no values of {', '.join(new)} to compare with"
 

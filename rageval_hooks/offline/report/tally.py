@@ -20,6 +20,7 @@ from rageval_hooks.offline.report.derived import ANSWERED, DECLINED, NO_ANSWER, 
 from rageval_hooks.offline.report.record_store import RecordStore
 from rageval_hooks.offline.report.score_values import ScoreValues, as_numpy, out_of_range
 from rageval_hooks.privacy import NO_PRIVACY, PrivacyPolicy
+from rageval_hooks.runtime.selecting import without
 from rageval_hooks.score import Failed, Result, Score, Skipped, is_about_turn
 from rageval_hooks.text.formatting import flat
 from rageval_hooks.text.words import fold
@@ -226,7 +227,7 @@ class FileTally:
         A metric that was only ever skipped or failed is listed once, under its own name.
         """
         metrics = {values.metric for values in self.values.values()}
-        missing = [name for name in (*self.skipped, *self.failed) if name not in metrics]
+        missing = without((*self.skipped, *self.failed), metrics)
         return list(dict.fromkeys((*self.values, *missing)))
 
     def missing(self, name: str) -> tuple[Counter[str], Counter[str]]:

@@ -27,7 +27,8 @@ from rageval_hooks.offline.records.suggestions import suggest_map
 from rageval_hooks.offline.records.targets import more_targets_in, target_text_in
 from rageval_hooks.offline.records.writers import check_output
 from rageval_hooks.runtime.jsonable import Data, Text
-from rageval_hooks.runtime.narrowing import entries_not_none, text_or_none
+from rageval_hooks.runtime.narrowing import text_or_none
+from rageval_hooks.runtime.selecting import entries_not_none
 
 __all__ = ["COLUMNS", "GoldenQuestion", "question_id", "read_questions", "write_questions"]
 

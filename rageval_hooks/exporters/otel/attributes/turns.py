@@ -11,7 +11,7 @@ from rageval_hooks.exporters.main_results import main_results
 from rageval_hooks.exporters.otel.attributes.messages import add_input_messages, add_output_message
 from rageval_hooks.exporters.otel.attributes.ordering import Attributes, json_string
 from rageval_hooks.exporters.otel.attributes.results import score_attributes
-from rageval_hooks.runtime.narrowing import instances
+from rageval_hooks.runtime.selecting import instances
 from rageval_hooks.score import Result, Score
 from rageval_hooks.turn import Message, Timing, Turn, Usage
 

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from rageval_hooks.runtime.selecting import common
+
 __all__ = ["answer_keys_in", "is_answer_object_key", "is_beside_answer", "question_keys_in"]
 
 _USUAL = ("answer", "output", "result", "response", "output_text", "text", "generation", "content")
@@ -41,7 +43,7 @@ def answer_keys_in(keys: Iterable[Any], usual: Sequence[str] = _USUAL) -> list[s
     names = [key for key in keys if isinstance(key, str)]
     # {"answer": draft, "final_answer": text}: the application says which one counts.
     final = [name for name in names if _is_final(name)]
-    known = [name for name in usual if name in names]
+    known = common(usual, names)
     spoken = [name for name in names if _is_spoken(name)]
     return [*final, *known, *spoken]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from rageval_hooks.runtime.selecting import without
 from rageval_hooks.turn import Passage
 
 __all__ = ["EarlierPassages"]
@@ -40,8 +41,7 @@ class EarlierPassages(Mapping[str, Sequence[Passage]]):
         known = self._passages.pop(key, ())
         # Marks belong to the turn in which the tool ran.
         unmarked = [passage.model_copy(update={"in_prompt": None, "prompt_share": None}) for passage in passages]
-        new = [passage for passage in unmarked if passage not in known]
-        self._passages[key] = (*known, *new)
+        self._passages[key] = (*known, *without(unmarked, known))
         # Another thread may remove the same key, which does not matter.
         while len(self._passages) > _MOST_KEYS:
             self._passages.pop(next(iter(self)), None)

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from rageval_hooks.integrations.capture.passages.shown import SCORE_KEYS
 from rageval_hooks.integrations.capture.values import attribute_text, finite, first_string, is_a, or_else
 from rageval_hooks.runtime.narrowing import mapping_or_empty
+from rageval_hooks.runtime.selecting import entries_except
 from rageval_hooks.turn import Passage
 
 __all__ = ["TEXT_KEYS", "DocumentLike", "NodeLike", "PassageLike", "is_passage", "passage_of"]
@@ -70,7 +71,7 @@ def _from_mapping(value: Mapping[str, Any]) -> Passage | None:
     if text is None:
         return None
     # {"text": "…", "id": "7", "source": "pier.md", "metadata": {"page": 3}}: whatever is left over is metadata too.
-    rest = {key: item for key, item in value.items() if key not in _OWN_FIELDS}
+    rest = entries_except(value, *_OWN_FIELDS)
     rest = {**mapping_or_empty(value.get("metadata")), **rest}
     return Passage(text=text, id=first_string(value, _ID_KEYS), score=_score_in(rest), metadata=rest)
 

@@ -15,6 +15,7 @@ from rageval_hooks.integrations.llama_index.payloads.messages import as_json
 from rageval_hooks.messages import PromptTemplate
 from rageval_hooks.runtime.jsonable import string_of
 from rageval_hooks.runtime.narrowing import entry_or_attribute
+from rageval_hooks.runtime.selecting import entries_of
 
 __all__ = ["finish_reason_of", "parameters_of", "template_in", "tool_fields", "tools_in"]
 
@@ -32,7 +33,7 @@ def parameters_of(description: Mapping[str, Any] | None, options: Mapping[str, A
         description: the model, as the event of the call's start describes it: {"model": "gpt-4.1", "temperature": 0.1}.
         options: the further arguments of the call: {"tool_choice": "auto"}.
     """
-    atoms = {name: value for name, value in (description or {}).items() if isinstance(value, _ATOMS)}
+    atoms = entries_of(description or {}, *_ATOMS)
     return public_parameters({**atoms, **(options or {})}, without=_NO_PARAMETERS)
 
 

@@ -18,7 +18,7 @@ from rageval_hooks.integrations.llama_index.payloads import (
     tool_calls_of,
     usage_of,
 )
-from rageval_hooks.runtime.narrowing import not_none
+from rageval_hooks.runtime.selecting import not_none
 from rageval_hooks.turn import Usage
 
 __all__ = [

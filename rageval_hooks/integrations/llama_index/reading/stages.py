@@ -9,6 +9,7 @@ from itertools import chain
 from rageval_hooks.integrations.capture.run_facts import detail_of, of_kind, outside
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.llama_index.payloads import Snapshot, node_ids
+from rageval_hooks.runtime.selecting import without
 
 __all__ = ["context_of", "nodes_after", "nodes_before", "repetitions"]
 
@@ -114,8 +115,7 @@ class _WayOfNodes:
         self._replace(originals, stage)
 
     def _replace(self, replaced: Sequence[_Stage], stage: _Stage) -> None:
-        remaining = [other for other in self._stages if other not in replaced]
-        self._stages = [*remaining, stage]
+        self._stages = [*without(self._stages, replaced), stage]
 
     def _sharing(self, ids: frozenset[str]) -> list[_Stage]:
         """Return the stages whose nodes go into the next one, and have not been in a prompt yet."""

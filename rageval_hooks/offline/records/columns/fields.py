@@ -12,6 +12,7 @@ from rageval_hooks.offline.records.columns.passage_values import may_be_passages
 from rageval_hooks.offline.records.columns.plan import ColumnPlan, plan_columns
 from rageval_hooks.offline.records.mapping import ColumnMap
 from rageval_hooks.runtime.narrowing import text_or_empty
+from rageval_hooks.runtime.selecting import without
 
 __all__ = ["Fields", "take_fields"]
 
@@ -82,7 +83,7 @@ def _note_unused(row: Mapping[str, Any], found: Fields) -> None:
     used = {*found.columns.values(), *found.joined} & row.keys()
     for name, others in found.others.items():
         # A column that another field takes is no alternative.
-        found.others[name] = [column for column in others if column not in used]
+        found.others[name] = without(others, used)
     for column, value in row.items():
         if column not in used and is_present(value):
             found.rest[column] = value
@@ -110,7 +111,7 @@ def _candidates(name: str, plan: ColumnPlan, row: Mapping[str, Any], found: Fiel
     taken = set(found.columns.values())
     # An object in a column "answer" that holds the response is not the reference as well.
     taken.update(path.partition(".")[0] for path in list(taken) if path not in row)
-    columns = [column for column in plan.direct[name] if column not in taken]
+    columns = without(plan.direct[name], taken)
     if name != "passages":
         return columns
     return [column for column in columns if may_be_passages(canonical(column), row[column])]

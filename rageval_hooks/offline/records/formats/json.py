@@ -12,6 +12,7 @@ from rageval_hooks.offline.records.formats.base import FileFormat, SourceFile
 from rageval_hooks.offline.records.formats.jsonl import JsonLines
 from rageval_hooks.offline.records.rows import BadRow, Row
 from rageval_hooks.runtime.narrowing import items_or_empty, mapping_or_empty, mappings_in
+from rageval_hooks.runtime.selecting import entries_except
 
 __all__ = ["JsonDocument", "rows_of_document"]
 
@@ -97,7 +98,7 @@ def _with_columns_of_runs(row: dict[str, Any]) -> dict[str, Any]:
     runs = row.get("runs")
     if not isinstance(runs, list) or not all(map(_is_run, runs)):
         return row
-    flat = {name: value for name, value in row.items() if name not in ("runs", "consistency")}
+    flat = entries_except(row, "runs", "consistency")
     for number, run in enumerate(runs, 1):
         flat.update(_with_prefix(f"run_{number}_", run))
     flat.update(_with_prefix("consistency_", mapping_or_empty(row.get("consistency"))))

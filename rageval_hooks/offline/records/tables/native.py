@@ -22,6 +22,7 @@ from rageval_hooks.offline.records.tables.native_columns import (
     SUFFIXES,
     is_known_score,
 )
+from rageval_hooks.runtime.selecting import without
 from rageval_hooks.score import Failed, Result, Score, Skipped, is_about_turn
 
 __all__ = ["is_native", "native_record", "native_rows", "numeric_columns"]
@@ -127,7 +128,7 @@ def _score_names(row: Mapping[str, Any], named: Collection[str]) -> list[str]:
     # A score that is missing in every row may have only the column of its reasons: "groundedness.reason".
     candidates = dict.fromkeys([*map(_score_of, row), *row])
     scores = [name for name in candidates if name in named or _is_score(name, row)]
-    return [name for name in scores if name not in _ABOUT]
+    return without(scores, _ABOUT)
 
 
 def _is_score(name: str, row: Mapping[str, Any]) -> bool:

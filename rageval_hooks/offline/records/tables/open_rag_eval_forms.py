@@ -13,6 +13,7 @@ from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.rows import BadRow, Row, split_rows
 from rageval_hooks.offline.records.tables.open_rag_eval import CONSISTENCY, SCORE_COLUMNS
 from rageval_hooks.offline.records.tables.open_rag_eval_scores import of_each_run, read_scores
+from rageval_hooks.runtime.selecting import entries_except, entries_under
 
 __all__ = ["has_their_scores", "is_long", "is_wide", "long_rows", "their_record", "wide_rows"]
 
@@ -77,7 +78,7 @@ def _key(row: Mapping[str, Any]) -> tuple[Any, Any]:
 
 def _joined(group: list[Row], number: int) -> Row:
     first = group[0].data
-    data = {name: value for name, value in first.items() if name not in _PER_PASSAGE}
+    data = entries_except(first, *_PER_PASSAGE)
     answer = _answer(group)
     # Connectors write these words where the system gave no answer.
     data["response"] = "" if answer in (_NO_ANSWER, _API_ERROR) else answer
@@ -103,14 +104,14 @@ def wide_rows(rows: Iterable[Row | BadRow]) -> Iterator[Row | BadRow]:
 
 
 def _answered_runs(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    about = {name: row[name] for name in ("query_id", "query") if name in row}
+    about = entries_under(row, ("query_id", "query"))
     runs = {run: cells for run, cells in _runs(row).items() if not is_missing(cells.get("generated_answer"))}
     for (run, cells), scores in zip(runs.items(), of_each_run(row, len(runs)), strict=True):
         yield {**about, **_run_row(run, {**scores, **cells})}
 
 
 def _run_row(run: int, cells: Mapping[str, Any]) -> dict[str, Any]:
-    scores = {name: cells[name] for name in SCORE_COLUMNS if name in cells}
+    scores = entries_under(cells, SCORE_COLUMNS)
     row = {"run": run, "response": cells["generated_answer"], "passages": cells.get("retrieved_passages"), **scores}
     reference = cells.get(_REFERENCE)
     return row if is_missing(reference) else {**row, "reference": reference}
@@ -131,6 +132,6 @@ def their_record(row: Mapping[str, Any], name: str, required: tuple[str, ...]) -
     Raises:
         TurnError: a value does not fit its column.
     """
-    rest = {column: value for column, value in row.items() if column not in SCORE_COLUMNS}
+    rest = entries_except(row, *SCORE_COLUMNS)
     record = record_from_row(rest, name, required, table=True)
     return record.model_copy(update={"results": read_scores(row, record.turn.passages)})

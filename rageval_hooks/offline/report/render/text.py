@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rageval_hooks.offline.report.model import Report, Verdict
 from rageval_hooks.offline.report.render.tables import Table, to_tables
+from rageval_hooks.runtime.selecting import without
 from rageval_hooks.text.formatting import flat, width_of
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def _fitting(table: Table, width: int) -> tuple[list[int], list[int]]:
     kept = list(range(len(table.header)))
     dropped: list[int] = []
     while _least_width(table, kept) > width:
-        numbers = [column for column in kept if column not in table.texts]
+        numbers = without(kept, table.texts)
         # One number stays even if the terminal has to break the line: a table of names alone says nothing.
         if len(numbers) <= 1:
             break
