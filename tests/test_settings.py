@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rageval_hooks import ConfigurationError
-from rageval_hooks import settings as module
 from rageval_hooks.settings import ModelSettings, Settings, looks_like_path
+from rageval_hooks.settings import settings as module
 
 
 @pytest.fixture(autouse=True)

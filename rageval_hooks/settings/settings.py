@@ -1,82 +1,39 @@
-"""Settings as plain data: a keyword argument, else the environment (``RAGEVAL_*``), else the default."""
+"""All settings: a keyword argument, else the environment (``RAGEVAL_*``), else the default."""
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Mapping
 from functools import cache
-from importlib.util import find_spec
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BeforeValidator,
-    Discriminator,
-    Field,
-    FiniteFloat,
-    SecretStr,
-    Tag,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
-from pydantic_core import ErrorDetails
+from pydantic import BeforeValidator, Field, FiniteFloat, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from rageval_hooks.errors import ConfigurationError, UnknownNameError
-from rageval_hooks.runtime.jsonable import Data
+from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.runtime.selecting import entries_not_none
+from rageval_hooks.settings.explanation import explain
+from rageval_hooks.settings.local_models import ModelSettings, tier_of
+from rageval_hooks.settings.values import (
+    EVERY,
+    NAMES,
+    YES_OR_NO,
+    Number,
+    Rates,
+    is_none,
+    not_a_boolean,
+    parse_bounds,
+    parse_names,
+    parse_pairs,
+    parsed,
+)
 
-__all__ = [
-    "EVERY",
-    "FORMULA",
-    "LEXICAL",
-    "MINILM",
-    "ONNX_FILE",
-    "ModelSettings",
-    "Settings",
-    "SpanSelection",
-    "unknown_variables",
-]
+__all__ = ["Settings", "SpanSelection", "unknown_variables"]
 
 _logger = logging.getLogger(__name__)
 
-LEXICAL = "lexical"
-"""Given as a model's name: replacements that use tokens and rules, and need no weights."""
-
-ONNX_FILE = "onnx/model.onnx"
-"""The usual path of the ONNX file in a model's folder or hub repository."""
-
-MINILM = ("sentence-transformers/all-MiniLM-L6-v2", "all-MiniLM-L6-v2")
-"""The names of the default embedder."""
-
-FORMULA = "minilm"
-"""Given as the grounding model: the formula over words and the embedder's vectors, without a model for this purpose."""
-
-EVERY = "*"
-"""Given as a score's name in ``thresholds``: every score that is not named there."""
-
-
-def _number(value: Any) -> Any:
-    if isinstance(value, bool):
-        raise ValueError("must be a number, not a boolean")
-    return value
-
-
-Number = Annotated[float, BeforeValidator(_number)]
-Rate = Annotated[float, Field(ge=0, le=1)]
-_ONE, _MANY = "one rate", "rates by name"
-Rates = Annotated[
-    Annotated[Rate, Tag(_ONE)] | Annotated[dict[str, Rate], Tag(_MANY)],
-    Discriminator(lambda value: _MANY if isinstance(value, Mapping) else _ONE),
-]
 SpanSelection = Literal["auto", "rag", "all", "scores"]
-
-# Field descriptions: error messages quote them to say what is valid.
-_MODEL_NAME = f"a model's name, an existing path, or {LEXICAL!r}"
-_NAMES = "a list of names, or names with commas between them"
-_YES_OR_NO = "true or false"
 
 _DEFAULT_EXPORTERS = (
     "otel",
@@ -87,84 +44,6 @@ _DEFAULT_EXPORTERS = (
     "datadog-auto",
     "weave-auto",
 )
-
-_MAY_HOLD_SECRETS = ("judge_options", "judge_budget_store", "phoenix_endpoint", "id_salt", "sampling_salt")
-
-
-class ModelSettings(Data):
-    """The local models. Each is a hub name, a package name, a local path, or ``"lexical"``.
-
-    Attributes:
-        embedder: a sentence-transformers model. Its token vectors are used too.
-        cross_encoder: a sentence-transformers cross-encoder for (query, response) pairs.
-        nlp: a spaCy pipeline with a parser and an entity recogniser.
-        hhem: a model with the layout of HHEM-2, for the metric ``hhem``. It has no lexical replacement.
-        grounding: computes ``groundedness``: ``"minilm"`` for the formula over the embedder's vectors, or a grounding
-            model, such as LettuceDetect, MiniCheck, FactCG or an NLI cross-encoder. It runs with ONNX Runtime where its
-            folder has ``onnx_file``.
-        grounding_template: how the grounding model wants its input. ``"auto"`` recognises it by the model's name and
-            its ``config.json``; the others are ``"lettucedetect"``, ``"pair"``, ``"minicheck"`` and ``"factcg"``.
-        download: True to download models that are not on this machine, in the background.
-        load_timeout: seconds after which a model that is still loading counts as not available.
-        backend: runs the embedder and the cross-encoder: ``"torch"``, or ``"onnx"`` for ONNX Runtime on the CPU.
-        onnx_file: the ONNX file in a model's folder or hub repository; the same for all models.
-        device: torch device for the models, such as ``"cpu"`` or ``"cuda:0"``.
-        cache_mb: memory for computed values of passages, in MiB.
-    """
-
-    embedder: str = Field(default=MINILM[0], description=_MODEL_NAME)
-    cross_encoder: str = Field(default="cross-encoder/ms-marco-MiniLM-L-6-v2", description=_MODEL_NAME)
-    nlp: str = Field(default="en_core_web_sm", description=_MODEL_NAME)
-    hhem: str = Field(default="vectara/hallucination_evaluation_model", description=_MODEL_NAME)
-    grounding: str = Field(default=FORMULA, description=f"{FORMULA!r}, a model's name, or an existing path")
-    grounding_template: Literal["auto", "lettucedetect", "pair", "minicheck", "factcg"] = Field(
-        default="auto", description="'auto', 'lettucedetect', 'pair', 'minicheck' or 'factcg'"
-    )
-    download: bool = Field(default=True, description=_YES_OR_NO)
-    load_timeout: Number = Field(default=120.0, gt=0, allow_inf_nan=False, description="seconds, more than 0")
-    backend: Literal["torch", "onnx"] = Field(default="torch", description="'torch' or 'onnx'")
-    onnx_file: str = Field(default=ONNX_FILE, min_length=1, description="a file, such as 'onnx/model.onnx'")
-    device: str = Field(default="cpu", description="a torch device, such as 'cpu' or 'cuda:0'")
-    cache_mb: Number = Field(default=64.0, ge=0, allow_inf_nan=False, description="MiB, 0 or more")
-
-    @field_validator("embedder", "cross_encoder", "nlp", "hhem", "grounding")
-    @classmethod
-    def _existing_path(cls, name: str) -> str:
-        if not name.strip():
-            raise ValueError("is empty")
-        if looks_like_path(name) and not os.path.exists(os.path.expanduser(name)):
-            raise ValueError(f"no such path: {name}")
-        return name
-
-    @field_validator("grounding")
-    @classmethod
-    def _not_lexical(cls, name: str) -> str:
-        if name == LEXICAL:
-            raise ValueError(f"the formula uses words alone where the embedder is lexical: set embedder={LEXICAL!r}")
-        return name
-
-    @model_validator(mode="after")
-    def _backend_is_here(self) -> ModelSettings:
-        if self.backend == "onnx":
-            if find_spec("onnxruntime") is None:
-                raise ValueError("backend='onnx' needs onnxruntime: pip install \"rageval-hooks[onnx]\"")
-            if self.device != "cpu":
-                raise ValueError(f"backend='onnx' computes on the CPU: not on device={self.device!r}")
-            for name in (self.embedder, self.cross_encoder):
-                if looks_like_path(name) and not os.path.isfile(os.path.join(os.path.expanduser(name), self.onnx_file)):
-                    raise ValueError(f"backend='onnx' needs the file {self.onnx_file}, which is not in {name}")
-        return self
-
-
-def looks_like_path(name: str) -> bool:
-    """Return True if a model's name can only be a path on this machine."""
-    return name.startswith((".", "~", "/", os.sep)) or os.path.isabs(name)
-
-
-_TIERS: dict[str, dict[str, str]] = {
-    "default": {},
-    LEXICAL: {"embedder": LEXICAL, "cross_encoder": LEXICAL, "nlp": LEXICAL, "hhem": LEXICAL},
-}
 
 
 class Settings(BaseSettings):
@@ -245,12 +124,12 @@ class Settings(BaseSettings):
         env_prefix="RAGEVAL_", env_nested_delimiter="__", extra="forbid", frozen=True, env_ignore_empty=True
     )
 
-    enabled: bool = Field(default=True, description=_YES_OR_NO)
-    metrics: Annotated[tuple[str, ...] | None, NoDecode] = Field(default=None, description=_NAMES)
+    enabled: bool = Field(default=True, description=YES_OR_NO)
+    metrics: Annotated[tuple[str, ...] | None, NoDecode] = Field(default=None, description=NAMES)
     models: Annotated[ModelSettings, NoDecode] = Field(
         default=ModelSettings(), description="'default', 'lexical', or a mapping with fields of ModelSettings"
     )
-    exporters: Annotated[tuple[str, ...], NoDecode] = Field(default=_DEFAULT_EXPORTERS, description=_NAMES)
+    exporters: Annotated[tuple[str, ...], NoDecode] = Field(default=_DEFAULT_EXPORTERS, description=NAMES)
     sample_rate: Number = Field(default=1.0, ge=0, le=1, description="a share of turns, 0..1")
     sampling_salt: SecretStr | None = Field(default=None, min_length=8, description="a secret of 8 characters or more")
     judge: str | None = Field(default=None, description="'provider:model', such as 'openai:gpt-5-mini'")
@@ -266,7 +145,7 @@ class Settings(BaseSettings):
     judge_budget_store: SecretStr | None = Field(
         default=None, description="a path, or a Redis URL such as redis://host:6379/0"
     )
-    thresholds: Annotated[dict[str, Annotated[FiniteFloat, BeforeValidator(_number)] | None], NoDecode] = Field(
+    thresholds: Annotated[dict[str, Annotated[FiniteFloat, BeforeValidator(not_a_boolean)] | None], NoDecode] = Field(
         default_factory=dict,
         description="a mapping of score names to numbers, or 'name=number, name=number'; None, or 'none', for no label",
     )
@@ -278,19 +157,19 @@ class Settings(BaseSettings):
     )
     trace_formulas: Literal["ragbench", "fixed20"] = Field(default="ragbench", description="'ragbench' or 'fixed20'")
     inline_budget_ms: Number = Field(default=100.0, ge=0, description="milliseconds, 0 or more")
-    capture_content: bool | None = Field(default=None, description=_YES_OR_NO)
-    redact: bool = Field(default=False, description=_YES_OR_NO)
-    metadata_allow: Annotated[tuple[str, ...] | None, NoDecode] = Field(default=None, description=_NAMES)
-    metadata_deny: Annotated[tuple[str, ...], NoDecode] = Field(default=(), description=_NAMES)
+    capture_content: bool | None = Field(default=None, description=YES_OR_NO)
+    redact: bool = Field(default=False, description=YES_OR_NO)
+    metadata_allow: Annotated[tuple[str, ...] | None, NoDecode] = Field(default=None, description=NAMES)
+    metadata_deny: Annotated[tuple[str, ...], NoDecode] = Field(default=(), description=NAMES)
     id_salt: SecretStr | None = Field(default=None, min_length=8, description="a secret of 8 characters or more")
     spans: SpanSelection = Field(default="auto", description="'auto', 'rag', 'all' or 'scores'")
-    log_events: bool = Field(default=True, description=_YES_OR_NO)
-    azure_events: bool = Field(default=False, description=_YES_OR_NO)
-    score_metrics: bool = Field(default=True, description=_YES_OR_NO)
-    evaluate_unsampled: bool = Field(default=False, description=_YES_OR_NO)
-    evaluate_without_retrieval: bool = Field(default=False, description=_YES_OR_NO)
-    search_tools: Annotated[tuple[str, ...], NoDecode] = Field(default=(), description=_NAMES)
-    queue_size: Annotated[int, BeforeValidator(_number)] = Field(
+    log_events: bool = Field(default=True, description=YES_OR_NO)
+    azure_events: bool = Field(default=False, description=YES_OR_NO)
+    score_metrics: bool = Field(default=True, description=YES_OR_NO)
+    evaluate_unsampled: bool = Field(default=False, description=YES_OR_NO)
+    evaluate_without_retrieval: bool = Field(default=False, description=YES_OR_NO)
+    search_tools: Annotated[tuple[str, ...], NoDecode] = Field(default=(), description=NAMES)
+    queue_size: Annotated[int, BeforeValidator(not_a_boolean)] = Field(
         default=2048, ge=1, description="a whole number, 1 or more"
     )
     queue_max_mb: Number = Field(default=128.0, ge=1, allow_inf_nan=False, description="MiB, 1 or more")
@@ -305,24 +184,17 @@ class Settings(BaseSettings):
     jsonl_path: str = Field(default="rageval.jsonl", description="a path")
     phoenix_endpoint: SecretStr | None = Field(default=None, description="a URL, such as http://localhost:6006")
 
-    @field_validator("metrics", "exporters", "search_tools", "metadata_allow", "metadata_deny", mode="before")
+    @field_validator(
+        "metrics", "exporters", "search_tools", "metadata_allow", "metadata_deny", "k_values", mode="before"
+    )
     @classmethod
     def _names(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            return _json_or(value, lambda text: [part.strip() for part in text.split(",") if part.strip()])
-        return value
-
-    @field_validator("k_values", mode="before")
-    @classmethod
-    def _ranks(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            return _json_or(value, lambda text: [part.strip() for part in text.split(",") if part.strip()])
-        return value
+        return parsed(value, parse_names)
 
     @field_validator("judge_options", mode="before")
     @classmethod
     def _options(cls, value: Any) -> Any:
-        options = _json_or(value, _parse_pairs) if isinstance(value, str) else value
+        options = parsed(value, parse_pairs)
         # Settings are shown in messages and in the report of the pipeline, where a key must not be.
         if isinstance(options, dict) and any("key" in str(name).lower() for name in options):
             raise ValueError("has a key in it: set OPENAI_API_KEY, or pass a judge that was made with its key")
@@ -331,9 +203,9 @@ class Settings(BaseSettings):
     @field_validator("judge_budget", mode="before")
     @classmethod
     def _budget(cls, value: Any) -> Any:
-        limits = _json_or(value, _parse_pairs) if isinstance(value, str) else value
+        limits = parsed(value, parse_pairs)
         if isinstance(limits, Mapping):
-            return {name: _number(amount) for name, amount in limits.items()}
+            return {name: not_a_boolean(amount) for name, amount in limits.items()}
         return limits
 
     @field_validator("judge_sample_rate", mode="before")
@@ -341,8 +213,12 @@ class Settings(BaseSettings):
     def _rates(cls, value: Any) -> Any:
         # "trace=0.1, umbrela=0.05" or JSON; any other text is one rate for all judge metrics.
         if isinstance(value, str) and ("=" in value or value.lstrip().startswith("{")):
-            return _json_or(value, _parse_pairs)
-        return {name: _number(rate) for name, rate in value.items()} if isinstance(value, Mapping) else _number(value)
+            return parsed(value, parse_pairs)
+        return (
+            {name: not_a_boolean(rate) for name, rate in value.items()}
+            if isinstance(value, Mapping)
+            else not_a_boolean(value)
+        )
 
     @field_validator("phoenix_endpoint", mode="before")
     @classmethod
@@ -359,10 +235,10 @@ class Settings(BaseSettings):
     @field_validator("thresholds", mode="before")
     @classmethod
     def _bounds(cls, value: Any) -> Any:
-        bounds = _json_or(value, _parse_bounds) if isinstance(value, str) else value
+        bounds = parsed(value, parse_bounds)
         if not isinstance(bounds, Mapping):
             return bounds
-        bounds = {name: None if _is_none(bound) else bound for name, bound in bounds.items()}
+        bounds = {name: None if is_none(bound) else bound for name, bound in bounds.items()}
         if bounds.get(EVERY) is not None:
             raise ValueError(f"{EVERY!r} stands for every score that is not named: it can only be None")
         return bounds
@@ -370,16 +246,7 @@ class Settings(BaseSettings):
     @field_validator("models", mode="before")
     @classmethod
     def _tier(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            value = _json_or(value, lambda text: text)
-        if isinstance(value, str):
-            if value not in _TIERS:
-                fields = ", ".join(ModelSettings.model_fields)
-                raise UnknownNameError(
-                    "tier of models", value, _TIERS, f"Or give a mapping with any of the keys {fields}."
-                )
-            return _TIERS[value]
-        return value
+        return tier_of(value)
 
     @classmethod
     def build(cls, **given: Any) -> Settings:
@@ -392,67 +259,7 @@ class Settings(BaseSettings):
         try:
             return cls(**entries_not_none(given))
         except ValidationError as error:
-            raise ConfigurationError(_explain(error, cls)) from None
-
-
-def _json_or(text: str, otherwise: Any) -> Any:
-    # Names of metrics and options begin with a letter, so a bracket means JSON.
-    if text.lstrip()[:1] in ("[", "{"):
-        try:
-            return json.loads(text)
-        except ValueError as error:
-            raise ValueError(f"is not valid JSON: {error}") from None
-    return otherwise(text)
-
-
-def _parse_pairs(text: str) -> dict[str, str]:
-    pairs = {}
-    for place, part in enumerate(filter(None, (part.strip() for part in text.split(","))), 1):
-        name, equals, number = part.partition("=")
-        if not equals:  # the part may be a key, so the message gives its position only
-            raise ValueError(f"part {place} is not of the form name=value")
-        pairs[name.strip()] = number.strip()
-    return pairs
-
-
-def _parse_bounds(text: str) -> dict[str, str]:
-    parts = (f"{EVERY}={part}" if _is_none(part) else part for part in text.split(","))
-    return _parse_pairs(",".join(parts))
-
-
-def _is_none(value: Any) -> bool:
-    return isinstance(value, str) and value.strip().lower() == "none"
-
-
-def _explain(error: ValidationError, settings: type[BaseSettings]) -> str:
-    lines = []
-    for item in error.errors():
-        # The tags of a union are pydantic's, and no names that a user knows.
-        field = ".".join(str(part) for part in item["loc"] if part not in (_ONE, _MANY)) or "settings"
-        if item["type"] == "extra_forbidden":
-            valid = ", ".join(ModelSettings.model_fields if item["loc"][0] == "models" else settings.model_fields)
-            lines.append(f"{field}: there is no such setting. Valid: {valid}")
-            continue
-        message = f"{field}: {item['msg'].removeprefix('Value error, ').rstrip('.')}{_given(item)}"
-        if not isinstance(item.get("ctx", {}).get("error"), UnknownNameError):  # its message lists what is valid
-            message += f". Valid: {_valid(item['loc'], settings)}"
-        lines.append(message)
-    return "; ".join(lines)
-
-
-def _given(item: ErrorDetails) -> str:
-    """Return the given value, for a message; nothing for settings that may hold a key or a password."""
-    if item["loc"][0] in _MAY_HOLD_SECRETS:
-        return ""
-    given = repr(item.get("input"))
-    return f" (given {given if len(given) <= 80 else given[:77] + '...'})"
-
-
-def _valid(place: tuple[int | str, ...], settings: type[BaseSettings]) -> str | None:
-    name, *inner = map(str, place)
-    if name == "models" and inner:
-        return ModelSettings.model_fields[inner[0]].description
-    return settings.model_fields[name].description
+            raise ConfigurationError(explain(error, cls)) from None
 
 
 def unknown_variables() -> list[str]:
