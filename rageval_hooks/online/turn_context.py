@@ -11,9 +11,9 @@ from rageval_hooks.online.counters import Counters
 from rageval_hooks.online.prepare import Preparation
 from rageval_hooks.online.sampling import TraceSampler
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
-from rageval_hooks.runtime.ids import ids_like
 from rageval_hooks.runtime.selecting import entries_of
 from rageval_hooks.runtime.tracing import sdk_provider
+from rageval_hooks.runtime.tracing.random_ids import ids_like
 from rageval_hooks.settings import Settings
 from rageval_hooks.turn import SpanReference
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from rageval_hooks.runtime.ids import RANDOM
+from rageval_hooks.runtime.tracing.random_ids import RANDOM
 
 __all__ = ["Clock"]
 

@@ -33,10 +33,10 @@ from rageval_hooks.exporters.delivery.destination import (
 )
 from rageval_hooks.exporters.delivery.item import Item
 from rageval_hooks.runtime.fork import reset_in_child
-from rageval_hooks.runtime.ids import RANDOM
 from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.runtime.process_totals import PROCESS_TOTALS
 from rageval_hooks.runtime.suppression import quiet_context
+from rageval_hooks.runtime.tracing.random_ids import RANDOM
 
 __all__ = ["DeliveryQueue"]
 

@@ -16,7 +16,7 @@ from typing import Any
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.trace import Span, Tracer
 
-from rageval_hooks.runtime.ids import ids_like
+from rageval_hooks.runtime.tracing.random_ids import ids_like
 from rageval_hooks.runtime.tracing.tracers import sdk_tracer
 
 __all__ = ["preset_ids", "start_span"]

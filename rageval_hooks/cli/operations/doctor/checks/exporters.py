@@ -14,8 +14,8 @@ from rageval_hooks.exporters.base import REGISTRY, Exporter
 from rageval_hooks.exporters.delivery import DestinationAbsentError, ScoreApiExporter
 from rageval_hooks.exporters.delivery.destination import PostError
 from rageval_hooks.exporters.otlp_places import otlp_places
-from rageval_hooks.runtime.ids import RandomIds
 from rageval_hooks.runtime.time_limit import remaining, within
+from rageval_hooks.runtime.tracing.random_ids import RandomIds
 from rageval_hooks.runtime.urls import safe_url
 from rageval_hooks.score import Evaluation, Score
 from rageval_hooks.turn import Passage, SpanReference, Timing, Turn
