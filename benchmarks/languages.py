@@ -6,13 +6,18 @@ Ten pairs per language, written for this script: a passage, a sentence that it s
 sentence with one thing wrong. A pair is right if the supported sentence has the higher score, and tied if both are
 equal. Lexical tier. Ten pairs show whether a score means anything in a language. They do not show how well it agrees
 with people.
+
+A second table says how well the language of these sentences is detected, and that of ninety short questions: by the
+rules, and by the extra ``languages`` if it is installed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from rageval_hooks import Passage, Score, Turn, evaluate
+from rageval_hooks.text.language import language_by_rules, language_of, prepare_language_detection
 
 PAIRS: Final[dict[str, tuple[str, tuple[tuple[str, str], ...]]]] = {
     "German": (
@@ -156,6 +161,52 @@ PAIRS: Final[dict[str, tuple[str, tuple[tuple[str, str], ...]]]] = {
         ),
     ),
 }
+QUESTIONS: Final[dict[str, str]] = {
+    "de": (
+        "Wann wurde die Brücke eröffnet?|Wer entwarf den Turm?|Wie hoch ist das Haus?"
+        "|Wo wohnt Karl heute?|Warum ist Wasser nass?|Welche Farbe hat Gold?|Was kostet eine Fahrkarte?"
+        "|Wie heißt der Minister?|Gibt es hier Parkplätze?|Wohin fährt dieser Zug?"
+    ),
+    "fr": (
+        "Quand ouvre le musée ?|Qui dirige cette école ?|Combien coûte le billet ?|Où habite Marie ?"
+        "|Pourquoi pleut-il autant ?|Quelle est la capitale ?|Comment réserver une table ?"
+        "|Qui a peint ceci ?|Que mangent les pandas ?|Faut-il payer en avance ?"
+    ),
+    "es": (
+        "¿Cuándo abre el puerto?|¿Quién dirige la escuela?|¿Cuánto cuesta el billete?|¿Dónde vive Ana?"
+        "|¿Por qué llueve tanto?|¿Cuál es la capital?|¿Cómo reservar una mesa?|¿Qué comen los osos?"
+        "|¿Hay plazas libres hoy?|¿Quién ganó el partido?"
+    ),
+    "it": (
+        "Quando apre il museo?|Chi dirige la scuola?|Quanto costa il biglietto?|Dove abita Maria?"
+        "|Perché piove tanto?|Qual è la capitale?|Come si prenota?|Chi ha dipinto questo?"
+        "|Cosa mangiano gli orsi?|Ci sono posti liberi?"
+    ),
+    "pt": (
+        "Quando abre o museu?|Quem dirige a escola?|Quanto custa o bilhete?|Onde mora a Maria?"
+        "|Por que chove tanto?|Qual é a capital?|Como reservar uma mesa?|Quem pintou este quadro?"
+        "|O que comem os ursos?|Há lugares livres hoje?"
+    ),
+    "nl": (
+        "Wanneer opent het museum?|Wie leidt de school?|Hoeveel kost een kaartje?|Waar woont Marie nu?"
+        "|Waarom regent het zo?|Wat is de hoofdstad?|Hoe reserveer ik?|Wie schilderde dit werk?"
+        "|Wat eten beren graag?|Zijn er vrije plaatsen?"
+    ),
+    "zh": (
+        "大桥什么时候通车?|谁是设计师?|门票多少钱?|他住在哪里?|为什么下雨?|首都是哪里?|怎么预订?|谁画了这幅画?|熊吃什么?|今天有座位吗?"
+    ),
+    "ja": (
+        "いつ開館しますか。|館長は誰ですか。|切符はいくらですか。|彼はどこに住んでいますか。|なぜ雨が降るの。|首都はどこですか。|どう予約しますか。|誰が描きましたか。|熊は何を食べますか。"
+        "|席はありますか。"
+    ),
+    "en": (
+        "When did it open?|Who leads the school?|How much are tickets?|Where does Marie live?"
+        "|Why is water wet?|What is the capital?|How do I book?|Who painted this?|What do bears eat?"
+        "|Any free seats today?"
+    ),
+}
+"""Ten questions of two to six words in each language, by its code, with bars between them."""
+CODES: Final = dict(zip(PAIRS, ("de", "fr", "es", "it", "pt", "nl", "zh", "ja"), strict=True))
 SCORES: Final = ("groundedness", "faithfulness")
 
 
@@ -177,6 +228,20 @@ def main() -> None:
             differences = [one[name] - other[name] for one, other in found]
             right, tied = sum(value > 1e-9 for value in differences), sum(abs(value) <= 1e-9 for value in differences)
             print(f"| {language} | {name} | {right} | {tied} | {len(pairs) - right - tied} | {len(pairs)} |")
+    print(*detection(), sep="\n")
+
+
+def detection() -> Iterator[str]:
+    """Yield a table: how often the language of a text is right, undecided and wrong."""
+    sentences = [(CODES[name], text) for name, (_, pairs) in PAIRS.items() for pair in pairs for text in pair]
+    questions = [(code, text) for code, texts in QUESTIONS.items() for text in texts.split("|")]
+    prepare_language_detection(wait=True)
+    yield "\n| texts | detector | right | undecided | wrong | of |\n|---|---|---|---|---|---|"
+    for what, texts in (("sentences", sentences), ("short questions", questions)):
+        for name, detect in (("rules", language_by_rules), ("installed", language_of)):
+            found = [(code, detect(text)) for code, text in texts]
+            right, undecided = sum(code == one for code, one in found), sum(one is None for _, one in found)
+            yield f"| {what} | {name} | {right} | {undecided} | {len(texts) - right - undecided} | {len(texts)} |"
 
 
 if __name__ == "__main__":

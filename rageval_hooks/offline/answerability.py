@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rageval_hooks.text.declining import says_nothing
-from rageval_hooks.text.language import language_of
+from rageval_hooks.text.language import language_of, prepare_language_detection
 
 __all__ = ["UNANSWERABLE", "is_refusal"]
 
@@ -21,6 +21,7 @@ def is_refusal(response: str) -> bool | None:
     """
     if not response.strip() or says_nothing(response):
         return True
+    prepare_language_detection(wait=True)
     language = language_of(response)
     # A text of few words has no clear language; an answer such as "18 minutes" is one.
     return False if language is None or language in _WITH_RULES else None

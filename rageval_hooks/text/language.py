@@ -1,7 +1,7 @@
 """The language of a text, by its script and its function words: enough to know what rules for English must not read.
 
-A detector with models would be a large dependency for one question: is this English? Function words answer it for the
-languages here, and a text without any stays undecided.
+Function words answer whether a text is English, and leave a text without any undecided. Where the extra ``languages``
+is installed, its model answers instead, and decides about short texts as well.
 """
 
 from __future__ import annotations
@@ -10,7 +10,16 @@ import re
 from functools import lru_cache
 from typing import Final
 
-__all__ = ["ENGLISH", "LANGUAGES", "language_of", "other_language"]
+from rageval_hooks.text.language_detector import loaded_detector
+
+__all__ = [
+    "ENGLISH",
+    "LANGUAGES",
+    "language_by_rules",
+    "language_of",
+    "other_language",
+    "prepare_language_detection",
+]
 
 ENGLISH: Final = "en"
 
@@ -67,7 +76,8 @@ _LEAST_WORDS: Final = 2
 
 
 @lru_cache(maxsize=512)
-def _language(text: str) -> str | None:
+def language_by_rules(text: str) -> str | None:
+    """Return the code of a text's language by its script and its function words; None if it is not clear."""
     letters = sum(map(str.isalpha, text))
     for code, pattern in (("ja", _KANA), ("ko", _HANGUL), ("zh", _HAN)):
         if len(pattern.findall(text)) > _LEAST_SHARE * letters:
@@ -85,8 +95,21 @@ def _language(text: str) -> str | None:
 
 
 def language_of(text: str) -> str | None:
-    """Return the code of a text's language, for example ``"de"``; None if it is not clear."""
-    return _language(text[:_LONGEST])
+    """Return the code of a text's language, for example ``"de"``; None if it is not clear.
+
+    Never waits: while a detector loads, the rules answer.
+    """
+    detector = loaded_detector(LANGUAGES)
+    return language_by_rules(text[:_LONGEST]) if detector is None else detector.language_of(text[:_LONGEST])
+
+
+def prepare_language_detection(*, wait: bool) -> None:
+    """Load the detector if one is installed.
+
+    Args:
+        wait: wait until it is loaded. Never do this on a request's thread.
+    """
+    loaded_detector(LANGUAGES, wait=wait)
 
 
 def other_language(text: str) -> str | None:

@@ -6,7 +6,7 @@ import pytest
 
 from rageval_hooks import Turn, evaluate
 from rageval_hooks.score import Skipped
-from rageval_hooks.text.language import language_of
+from rageval_hooks.text.language import language_by_rules
 from tests.local import make_turn
 
 TEXTS = {
@@ -96,4 +96,4 @@ def test_scores_are_sensible_or_skipped_with_the_language(code: str) -> None:
 )
 def test_a_language_is_named_only_if_it_is_clear(text: str, expected: str | None) -> None:
     """Names and single words of another language do not make an English text foreign."""
-    assert language_of(text) == expected
+    assert language_by_rules(text) == expected

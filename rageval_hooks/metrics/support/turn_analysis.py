@@ -23,7 +23,7 @@ from rageval_hooks.runtime.selecting import instances
 from rageval_hooks.runtime.threads import give_way
 from rageval_hooks.settings import LEXICAL
 from rageval_hooks.text.facts import Fact, FactIndex, entity_supported, index_facts, merge_indexes, unsupported_facts
-from rageval_hooks.text.language import other_language
+from rageval_hooks.text.language import other_language, prepare_language_detection
 from rageval_hooks.text.limits import MAX_EMBEDDED_CHARACTERS, MAX_PASSAGE_CHARACTERS, MAX_QUERY_CHARACTERS
 from rageval_hooks.text.passages import PassageIndex
 from rageval_hooks.text.sentences import Span
@@ -79,12 +79,14 @@ class TurnAnalysis:
         self._clock = clock
         self._embeddings: dict[str, AnyEmbedding] = {}
         self._is_model_busy = False
+        prepare_language_detection(wait=wait)
 
     def patient(self) -> TurnAnalysis:
         """Drop the deadline and wait for models, for work in the background. What was computed is kept."""
         self.deadline = None
         self.wait = True
         self._is_model_busy = False
+        prepare_language_detection(wait=True)
         return self
 
     def adopt(self, earlier: TurnAnalysis) -> None:
