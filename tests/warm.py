@@ -8,6 +8,7 @@ happens during imports, or when an interpreter starts or ends, need a fresh one:
 from __future__ import annotations
 
 import atexit
+import contextlib
 import multiprocessing
 import os
 import subprocess
@@ -15,11 +16,13 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from multiprocessing import forkserver
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 __all__ = ["WarmProcess", "run_command", "run_warm_script", "start_command"]
 
+_ROOT = Path(__file__).parents[1]
 _LIMIT = 240
 """Seconds after which a process counts as hanging."""
 _CONTEXT = multiprocessing.get_context("forkserver")
@@ -53,6 +56,9 @@ class WarmProcess:
         self._process = _CONTEXT.Process(
             target=_be, args=(main, self._arguments, folder or Path.cwd(), self._environment, self._out, self._err)
         )
+        # The server that is forked finds tests.preloaded from its working directory, and a test may have changed ours.
+        with contextlib.chdir(_ROOT):
+            forkserver.ensure_running()
         self._process.start()
 
     def __enter__(self) -> WarmProcess:
