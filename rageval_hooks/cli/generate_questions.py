@@ -149,7 +149,8 @@ def _collection(options: GenerateOptions, warn: Say) -> tuple[list[Chunk], bool]
         if problems:
             # The other problems were printed above.
             why = f" ({problems[0]})" if len(problems) == 1 else f" ({len(problems)} could not be read)"
-        raise ConfigurationError(f"there is nothing to ask about in {', '.join(options.sources)}{why}")
+        hint = "" if problems else ": there is no file with text (text, HTML, PDF, Office, EPUB, e-mail, JSONL)"
+        raise ConfigurationError(f"there is nothing to ask about in {', '.join(options.sources)}{why}{hint}")
     if shared := shared_ids(chunks):
         warn(
             f"{counted(len(shared), 'chunk id')}, such as {min(shared)!r}, with several texts each: these chunks "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -41,11 +42,13 @@ def check_first_rows(
         note: called for each field that more than one column could hold.
 
     Raises:
-        TurnError: a column is missing from the whole file.
+        TurnError: a column is missing from the whole file, or a column that the user named is not in it.
     """
     rows = _first_rows(source, mapping)
     if not columns or not rows:
         return
+    if mapping is not None:
+        _check_mapping(source.path, columns, rows, mapping)
     fields = [take_fields(row, mapping) for row in rows]
     missing = _missing(source, required, fields)
     if missing:
@@ -56,6 +59,27 @@ def check_first_rows(
         raise _error(source.path, missing, columns, suggest_map(missing, rows, used))
     for choice in _choices(fields):
         note(f"{choice}: --map names another column")
+
+
+def _check_mapping(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]], mapping: ColumnMap) -> None:
+    """Check that the columns that the user named are there. A misspelled one would be empty in every row.
+
+    Raises:
+        TurnError: a column is not there, or nothing is found under a path.
+    """
+    for field, column in mapping.paths.items():
+        # A column that is there may be empty.
+        if column in columns or any(_is_found(field, mapping.value(field, row)) for row in rows):
+            continue
+        close = get_close_matches(column, columns, n=1)
+        guess = f" Did you mean {close[0]!r}?" if close else ""
+        message = f"{path}: nothing is under {column!r}, which --map names for the {field}."
+        raise TurnError(f"{message}{guess} Found: {', '.join(columns)}")
+
+
+def _is_found(field: str, value: object) -> bool:
+    # No passages in any row is a result; a text is never an empty list.
+    return value is not None and (field == "passages" or value != [])
 
 
 def _first_rows(source: RowSource, mapping: ColumnMap | None) -> list[Mapping[str, Any]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -88,8 +90,19 @@ def check_file(path: Path) -> None:
         ConfigurationError: there is no such file, or it is a folder or a pipe.
     """
     if not path.exists():
-        raise ConfigurationError(f"there is no file {path}")
+        raise ConfigurationError(f"there is no file {path}{_guess(path)}")
     if path.is_dir():
-        raise ConfigurationError(f"{path} is a folder, not a file")
+        raise ConfigurationError(f"{path} is a folder: give one of the files in it")
     if not path.is_file():
         raise ConfigurationError(f"{path} is a pipe or a device: it is read more than once, so give a file")
+
+
+def _guess(path: Path) -> str:
+    """Return the end of the message for a file that does not exist: one with a similar name, or where it would be."""
+    if not path.parent.is_dir():
+        return f": there is no folder {path.parent}"
+    # Most names are short, and differ in their suffix or a letter.
+    close = get_close_matches(path.name, os.listdir(path.parent), n=1)
+    if close:
+        return f". Did you mean {str(path.parent / close[0])!r}?"
+    return "" if path.is_absolute() else f" in {Path.cwd()}"

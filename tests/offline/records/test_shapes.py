@@ -179,6 +179,15 @@ class TestMap:
             list(read_records(tmp_path / "a.jsonl", required=("query", "response")))
         assert "Try --map query=kunden_frage --map response=chatgpt_reply" in str(caught.value)
 
+    @pytest.mark.parametrize("column", ["chatgpt_replay", "found.hits[].inhalte"])
+    def test_that_names_nothing(self, column: str, tmp_path: Path) -> None:
+        """Is an error: a misspelled column would be empty in every row."""
+        (tmp_path / "a.jsonl").write_text(json.dumps(self.ROW))
+        mapping = {"query": "kunden_frage", "response": column}
+        with pytest.raises(TurnError, match="which --map names for the response") as caught:
+            list(read_records(tmp_path / "a.jsonl", mapping=mapping))
+        assert ("Did you mean 'chatgpt_reply'?" in str(caught.value)) == (column == "chatgpt_replay")
+
     @pytest.mark.parametrize(("mapping", "message"), [({"answer": "x"}, "--map"), ({"query": "a[."}, "is not a path")])
     def test_that_is_wrong(self, mapping: dict[str, str], message: str, tmp_path: Path) -> None:
         """Is said before anything is read."""

@@ -18,8 +18,8 @@ __all__ = ["all_formats", "format_by_content", "format_of", "readable_suffixes",
 _PACKAGE = "rageval_hooks.offline.records.formats"
 # Longer than the first row of most files.
 _PEEK = 1 << 18
-# "[{", '["' and '[\n  {'
-_ARRAY = re.compile(r"\[\s*[{\"]")
+# An array of objects, "[{" or "[\n  {", and an object over several lines: '{\n  "question"'
+_DOCUMENT = re.compile(r'\[\s*\{|\{[ \t\r]*\n\s*"')
 
 
 @cache
@@ -74,8 +74,7 @@ def format_by_content(format: FileFormat, file: SourceFile) -> FileFormat:
     first_line = begin.partition("\n")[0].strip()
     if _is_object(first_line):
         return _by_name("JSON Lines", format)
-    # "[{" begins an array of objects, a line with "{" alone an object over several lines.
-    if first_line in ("[", "{") or _ARRAY.match(begin):
+    if _DOCUMENT.match(begin):
         return _by_name("JSON", format)
     return format
 
