@@ -22,15 +22,16 @@ __all__ = ["UnusableAnswerError", "parse_answer"]
 
 T = TypeVar("T", bound=BaseModel)
 
-# <think> and </think>
+# For example <think> and </think>
 _TAG = re.compile(r"<(/?)(?:think|thinking|reasoning)>", re.IGNORECASE)
-# ```json
+# For example ```json
 _FENCE = re.compile(r"```[\w-]*")
 # Special tokens of chat templates that servers leak, for example <|im_start|>assistant or </s>.
 _TOKEN = re.compile(
     r"<[|｜](?:channel[|｜]>\s*final|(?:start|im_start)[|｜]>\s*assistant|constrain[|｜]>\s*json|[^|｜<>\s]{1,40}[|｜]>)|"
     r"</?s>|<(?:eos|bos|start_of_turn|end_of_turn)>"
 )
+# The words outside of the object, for example "Final" and "answer" of "**Final answer:**".
 _WORD = re.compile(r"[^\W_]+")
 # What may be before the object; the empty label is no label.
 _LABELS = frozenset(
