@@ -46,7 +46,7 @@ class Target(Data):
     id: Text | None = None
 
 
-_WHOLE_TURN = Target()
+WHOLE_TURN = Target()
 
 
 class Score(Data):
@@ -78,7 +78,7 @@ class Score(Data):
     annotator: Annotator = "CODE"
     model: Text | None = None
     version: Text = "1"
-    target: Target = _WHOLE_TURN
+    target: Target = WHOLE_TURN
     probability: float = Field(default=1.0, gt=0, le=1)
     metric: Text | None = None
     unit: Text = ""

@@ -13,7 +13,7 @@ from rageval_hooks.errors import JudgeError
 from rageval_hooks.metrics.support.definition import Direction, ScoreDefinition, Threshold, label
 from rageval_hooks.metrics.support.plan import PlannedCall, TurnSize
 from rageval_hooks.plugins import Registry
-from rageval_hooks.score import Annotator, Failed, Result, Score, Skipped, Target
+from rageval_hooks.score import WHOLE_TURN, Annotator, Failed, Result, Score, Skipped, Target
 
 if TYPE_CHECKING:
     from rageval_hooks.judges.base import Judgement
@@ -135,7 +135,7 @@ class Metric(ABC):
             annotator=annotator,
             model=model,
             version=self.version,
-            target=target or Target(),
+            target=target or WHOLE_TURN,
             metric=self.name,
             metadata=dict(metadata or {}),
         )

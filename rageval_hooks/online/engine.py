@@ -353,4 +353,7 @@ def _without_budget(result: Result) -> Result:
 
 def _is_same(own: MetricSpec, spec: MetricSpec) -> bool:
     """Return True if two specs describe the same metric; their probabilities may differ."""
+    # A job of this process has the engine's own specs, and comparing them field by field takes longer.
+    if own is spec:
+        return True
     return own == spec or own.model_copy(update={"probability": spec.probability}) == spec

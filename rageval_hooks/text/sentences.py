@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Final
 
-from rageval_hooks.text.limits import scan
+from rageval_hooks.text.limits import PIECE_CHARACTERS, scan
 
 __all__ = ["Span", "sentence_spans"]
 
@@ -18,9 +19,10 @@ _WIDE_STOPS: Final = frozenset("。！？｡．")  # no space follows these
 _NATIVE_STOPS: Final = frozenset("।॥؟۔։።")  # a space follows, and the script has no case
 _STOPS: Final = ".!?…" + "".join(sorted(_WIDE_STOPS | _NATIVE_STOPS))
 
-# The end of a sentence: marks, closing quotes or brackets, and citations. For example '.', '?!', '."', '. [1]', '.²'.
+# The end of a sentence: marks, closing quotes or brackets, and citations. For example '.', '?!', '. . .', '."',
+# '. [1]', '.²'. A search for a pattern that begins with a class of characters is several times as fast.
 _STOP: Final = re.compile(
-    rf"(?P<marks>\.(?:[ \u00a0]\.){{2,}}|[{_STOPS}]+)"
+    rf"(?P<marks>[{_STOPS}](?:(?<=\.)(?:[ \u00a0]\.){{2,}}|[{_STOPS}]*))"
     rf"(?P<closers>(?:[{_CLOSERS}]|[ \u00a0\u202f]»)*)"
     r"(?P<cited>(?:[ ]?\[\^?\d{1,3}(?:[,–-] ?\d{1,3}){0,9}\]|[¹²³⁴-⁹⁰]{1,3})*)"
 )
@@ -49,6 +51,8 @@ _WORD_BEFORE: Final = re.compile(r"(?<![^\W_])[^\W_]{1,24}(?:\.[^\W_]{1,24}){0,1
 _WORD_AFTER: Final = re.compile(rf"[\s\\{_OPENERS}]{{0,8}}(?P<word>[^\W_]{{0,24}})")
 # Characters before a full stop that decide whether it ends a sentence.
 _LOOKBACK: Final = 24
+# Texts whose sentences are kept: those of a turn.
+_TEXTS_KEPT: Final = 64
 # A text without any capital letter is written in lower case. Longer texts are not searched for one.
 _LONGEST_CASELESS: Final = 10_000
 
@@ -86,10 +90,18 @@ def sentence_spans(text: str) -> list[Span]:
         The spans in order, without surrounding white space. Only white space is between two spans, so no text is
         lost. A line break ends a sentence unless the next line continues in lower case.
     """
+    return list(_kept_spans(text) if len(text) <= PIECE_CHARACTERS else _new_spans(text))
+
+
+def _new_spans(text: str) -> Sequence[Span]:
     spans: list[Span] = []
     for start, end in _blocks(text):
         spans.extend(_split_block(text, start, end))
     return spans
+
+
+# Several metrics of a turn read the sentences of the same texts.
+_kept_spans = lru_cache(maxsize=_TEXTS_KEPT)(_new_spans)
 
 
 def _blocks(text: str) -> list[Span]:

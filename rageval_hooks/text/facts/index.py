@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain
 from typing import Any, Final
 
@@ -189,6 +190,7 @@ def _is_linked(text: str, words: Words, place: int) -> bool:
     return follows_initial and gap in (".", ". ")
 
 
+@lru_cache(maxsize=4_096)
 def _is_linking_word(kind: Kind, raw: str) -> bool:
     """Return True for a word without an initial in acronyms: "of" in "Bank of England", "The" in a title."""
     # "A" may be an initial.

@@ -65,6 +65,9 @@ _LIST_NUMBER: Final = re.compile(r"(?m)^[ \t]*(?:[*#>-]+[ \t]*)?\(?\d{1,3}[.)](?
 _KEY, _KIND, _IS_CONTENT, _IS_CAPITAL, _IS_LATIN, _MAY_BE_NUMBER, _MAY_BE_MONTH = map(itemgetter, range(7))
 # Texts whose words are kept: those of a turn, as several metrics read them.
 _TEXTS_KEPT: Final = 64
+# Long texts are kept until the next ones come, so that the steps of one analysis share the words.
+_LONG_TEXTS_KEPT: Final = 4
+_LONGEST_KEPT: Final = 300_000
 # The first digit of "1869": a digit with no digit before it.
 _FIRST_DIGIT: Final = re.compile(r"\d(?<!\d\d)")
 
@@ -141,23 +144,29 @@ def words(text: str, start: int = 0, end: int | None = None) -> Words:
     Keys are NFKC-folded, stemmed and without possessives. Numbers have one notation (``1,000`` and ``1000``). Scripts
     without spaces give character bigrams. Contracted function words ("don't") are skipped.
     """
+    raws: list[str] = []
     starts: list[int] = []
     ends: list[int] = []
-    readings: list[Reading] = []
     for first, last in pieces(text, start, end):
         give_way()
-        piece = text[first:last]
-        pattern = _token_pattern(piece)
-        # A pattern with one group splits into gaps and tokens by turns. The sums of their lengths are their borders.
-        parts = pattern.split(piece)
-        borders = [*accumulate(map(len, parts), initial=first)]
-        tokens = parts[1::2], borders[1:-1:2], borders[2:-1:2]
-        if pattern is _ANY_TOKEN:
-            tokens = _with_bigrams(*tokens)
-        readings += map(READINGS.__getitem__, tokens[0])
+        tokens = _tokens(text[first:last], first)
+        raws += tokens[0]
         starts += tokens[1]
         ends += tokens[2]
-    return Words(text, starts, ends, readings)
+    return Words(text, starts, ends, [*map(READINGS.__getitem__, raws)])
+
+
+_Tokens = tuple[list[str], list[int], list[int]]  # words as written, their starts and their ends
+
+
+def _tokens(piece: str, offset: int) -> _Tokens:
+    """Return the words of a piece of text that begins at an offset."""
+    pattern = _token_pattern(piece)
+    # A pattern with one group splits into gaps and words by turns. The sums of their lengths are their borders.
+    parts = pattern.split(piece)
+    borders = [*accumulate(map(len, parts), initial=offset)]
+    tokens = parts[1::2], borders[1:-1:2], borders[2:-1:2]
+    return _with_bigrams(*tokens) if pattern is _ANY_TOKEN else tokens
 
 
 def _token_pattern(text: str) -> re.Pattern[str]:
@@ -167,9 +176,7 @@ def _token_pattern(text: str) -> re.Pattern[str]:
     return _ANY_TOKEN if _NOT_SIMPLE.search(text) else _SIMPLE_TOKEN
 
 
-def _with_bigrams(
-    raws: Iterable[str], starts: Iterable[int], ends: Iterable[int]
-) -> tuple[list[str], list[int], list[int]]:
+def _with_bigrams(raws: Iterable[str], starts: Iterable[int], ends: Iterable[int]) -> _Tokens:
     """Return words with the character bigrams of each run without spaces; a single character is a word."""
     tokens: list[tuple[str, int, int]] = []
     for raw, start, end in zip(raws, starts, ends, strict=True):
@@ -185,12 +192,14 @@ def words_of(text: str) -> Words:
 
     Several metrics of a turn read the words of the same passages, one soon after the other.
     """
-    return _kept_words(text) if len(text) <= PIECE_CHARACTERS else words(text)
+    if len(text) <= PIECE_CHARACTERS:
+        return _kept_words(text)
+    return _kept_long_words(text) if len(text) <= _LONGEST_KEPT else words(text)
 
 
-@lru_cache(maxsize=_TEXTS_KEPT)
-def _kept_words(text: str) -> Words:
-    return words(text)
+# The words of a text take 16 bytes per character: about 20 MB for a full cache of either kind.
+_kept_words = lru_cache(maxsize=_TEXTS_KEPT)(words)
+_kept_long_words = lru_cache(maxsize=_LONG_TEXTS_KEPT)(words)
 
 
 class WeighedWord(NamedTuple):
