@@ -145,7 +145,7 @@ class DaemonExecutor(ThreadPoolExecutor):
         return not self._early_series or not self._waiting["early"].empty()
 
     def _perform_low(self) -> bool:
-        """Perform the first job of low priority. Returns False if there is none."""
+        """Perform the first job of low priority. Returns False without one."""
         for queue in self._waiting.values():
             with suppress(Empty):
                 job = queue.get_nowait()
