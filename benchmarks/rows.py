@@ -1,0 +1,150 @@
+"""Rows per CPU second of the lexical tier, next to another checkout of this package.
+
+    .venv/bin/python benchmarks/rows.py FILE.jsonl --against CHECKOUT [--rows 1200] [--block 50] [--details none]
+
+FILE is any file that ``rageval-hooks score`` reads. Two processes, one per checkout, score the same block of rows by
+turns, so that the load of the machine changes both alike. Each counts its own CPU time, from the parsed row to the line
+of JSON, in one thread. Says whether the lines are the same. Also prints the CPU time of one turn as
+benchmarks/request_path.py makes them: five passages of about 1,100 characters that are new each time, one sentence.
+
+A checkout of an older commit: git worktree add ../old COMMIT
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from _environments import ROOT
+
+_WARM = 20
+_TURNS = 60
+
+
+class Child:
+    """A process that scores with one checkout."""
+
+    def __init__(self, checkout: Path, given: argparse.Namespace) -> None:
+        command = [sys.executable, __file__, str(given.file), "--child", str(checkout.resolve())]
+        command += ["--rows", str(given.rows), "--details", given.details]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask(self, first: int, last: int) -> tuple[float, Any]:
+        """Return the CPU seconds for some rows, and their results; negative positions stand for new turns."""
+        if self._process.stdin is None or self._process.stdout is None:
+            raise RuntimeError("the process has no pipes")
+        self._process.stdin.write(json.dumps([first, last]) + "\n")
+        self._process.stdin.flush()
+        seconds, lines = json.loads(self._process.stdout.readline())
+        return seconds, lines
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self._process.wait()
+
+
+def _serve(given: argparse.Namespace) -> None:
+    """Score rows with the checkout that ``--child`` names, as the parent asks for them."""
+    sys.path.insert(0, given.child)
+    from rageval_hooks.offline.records.files import read_records
+
+    records = list(read_records(given.file))[: given.rows]
+    score = _scorer(given.details)
+    for record in records[:_WARM]:
+        score(record)
+    turns = _new_turns()
+    for line in sys.stdin:
+        first, last = json.loads(line)
+        work = [next(turns) for _ in range(_TURNS)] if first < 0 else records[first:last]
+        started = time.process_time()
+        lines = [score(record) for record in work]
+        print(json.dumps([time.process_time() - started, [] if first < 0 else lines]), flush=True)
+
+
+def _scorer(details: Any) -> Callable[[Any], str]:
+    from rageval_hooks.offline.scoring.detail import with_details
+    from rageval_hooks.offline.scoring.setup import build_pipeline
+
+    engine = build_pipeline(None, "lexical", None, None, (), 1).engine
+
+    def score(record: Any) -> str:
+        analysis = engine.analyze(record.turn).patient()
+        evaluation, _ = engine.evaluate_local(engine.job(record.turn), analysis)
+        results = tuple(with_details(result, details) for result in evaluation.results)
+        line: str = record.model_copy(update={"results": results}).to_json()
+        return line
+
+    return score
+
+
+def _new_turns() -> Iterator[Any]:
+    """Yield turns of the size of benchmarks/request_path.py, whose passages were never seen before."""
+    from rageval_hooks import Passage, Turn
+    from rageval_hooks.offline.records.record import Record
+
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    from request_path import passage
+
+    random.seed(3)
+    while True:
+        texts = [passage().page_content for _ in range(5)]
+        turn = Turn(
+            query="When was the pier opened?",
+            response=texts[0].split(". ")[0] + ".",
+            passages=tuple(Passage(text=text) for text in texts),
+        )
+        yield Record(id="turn", turn=turn)
+
+
+def _ratios(old: Sequence[float], new: Sequence[float]) -> str:
+    ratios = [before / after for before, after in zip(old, new, strict=True)]
+    return f"{sum(old) / sum(new):.2f} (median of blocks {statistics.median(ratios):.2f})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--against", type=Path, help="a checkout of another commit")
+    parser.add_argument("--rows", type=int, default=1_200)
+    parser.add_argument("--block", type=int, default=50)
+    parser.add_argument("--details", choices=("none", "failed", "all"), default="all")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.child:
+        _serve(given)
+        return
+    if given.against is None:
+        parser.error("--against is required")
+    children = [Child(given.against, given), Child(ROOT, given)]
+    took: list[list[float]] = [[], []]
+    differing = rows = 0
+    for first in range(_WARM, given.rows, given.block):
+        found = [child.ask(first, first + given.block) for child in children]
+        for column, (seconds, _) in zip(took, found, strict=True):
+            column.append(seconds)
+        rows += len(found[0][1])
+        differing += sum(one != other for one, other in zip(found[0][1], found[1][1], strict=True))
+    turns = [[child.ask(-1, -1)[0] for _ in range(5)] for child in children]
+    for child in children:
+        child.close()
+    old, new = (sum(column) for column in took)
+    each = f"{old / rows * 1e3:.2f} before, {new / rows * 1e3:.2f} now"
+    print(f"ms of CPU per row ({rows} rows, details {given.details}): {each}")
+    print(f"rows per CPU second: {rows / old:.0f} before, {rows / new:.0f} now; times {_ratios(*took)}")
+    print(f"rows whose lines differ: {differing}")
+    before, now = (statistics.median(column) / _TURNS * 1e3 for column in turns)
+    print(f"one turn with five new passages: {before:.2f} ms of CPU before, {now:.2f} now; times {before / now:.2f}")
+
+
+if __name__ == "__main__":
+    main()
