@@ -135,7 +135,8 @@ def _is_content(raw: str, key: str, kind: Kind) -> bool:
 
 def fold(text: str) -> str:
     """Return the text in NFKC and case-folded: the form in which strings are compared."""
-    return unicodedata.normalize("NFKC", text).casefold()
+    # Texts in ASCII have no other form than lower case.
+    return text.lower() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
 
 
 def _is_acronym(raw: str) -> bool:
