@@ -40,10 +40,11 @@ class Captured:
 def captured() -> Iterator[Captured]:
     """An instrumented process without metrics. Afterwards the table is empty and no error was counted."""
     exporter = InMemoryExporter()
+    given_up = shared_recorder().given_up  # by earlier tests: the recorder is that of the process
     with rageval_hooks.instrument(metrics=[], exporters=[exporter]) as handle:
         yield Captured(handle, exporter)
         handle.flush(10)
     stats = handle.stats()
     assert len(shared_recorder()) == 0, "runs are left in the table"
     assert stats["internal_errors"] == 0
-    assert stats["given_up"] == 0
+    assert stats["given_up"] == given_up
