@@ -135,10 +135,23 @@ def question() -> str:
     return f"When was the {_random.choice(WORDS)} number {next(_numbers)} opened?"
 
 
-def run_threads(chain: Runnable[str, Any], turns: int, concurrency: int, config: Any, into: Recorded) -> None:
-    """Ask on threads; each reads its stream to the end."""
+def run_threads(
+    chain: Runnable[str, Any], turns: int, concurrency: int, config: Any, into: Recorded, together: bool = False
+) -> None:
+    """Ask on threads; each reads its stream to the end.
 
-    def ask(_: int) -> float:
+    Args:
+        chain: the application.
+        turns: how many.
+        concurrency: the number of threads.
+        config: for the chain.
+        into: where to record the times.
+        together: begin, and so end, the turns of all threads at the same moment; without it they are spread evenly.
+    """
+
+    def ask(number: int) -> float:
+        if number < concurrency and not together:
+            time.sleep(number * MODEL_SECONDS / concurrency)
         started = time.perf_counter()
         for _chunk in chain.stream(question(), config):
             pass
@@ -281,13 +294,14 @@ def main() -> None:
         turns = max(1, options.turns // options.rounds)
         chain = make_chain()
         comparison.measure(lambda config, into: run_threads(chain, 2, 2, config, into))  # warm up
-        for concurrency in (1, 8):
+        for concurrency, together in ((1, False), (8, False), (8, True)):
 
-            def run(config: Any, into: Recorded, concurrency: int = concurrency) -> None:
-                run_threads(chain, turns, concurrency, config, into)
+            def run(config: Any, into: Recorded, concurrency: int = concurrency, together: bool = together) -> None:
+                run_threads(chain, turns, concurrency, config, into, together)
 
             control, ours, inline, _ = comparison.measure(run)
-            add(row(f"threads, concurrency {concurrency}", control, ours, inline))
+            moment = ", all at the same moment" if together else ""
+            add(row(f"threads, concurrency {concurrency}{moment}", control, ours, inline))
 
         # Saturation: a model that takes no time, as many threads as keep the machine busy.
         instant = make_chain(0.0)

@@ -7,6 +7,8 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from copy import copy
+from enum import IntEnum
+from itertools import groupby
 from typing import Final, NamedTuple, TypeVar
 
 from rageval_hooks.budgets import BudgetSpentError
@@ -33,6 +35,16 @@ T = TypeVar("T")
 
 _PAIR_MODELS: Final[frozenset[Role]] = frozenset(("cross_encoder", "hhem", "grounding"))
 """Models that read two texts together. Their metrics are always late on a request path, except in the lexical tier."""
+
+
+class _Cost(IntEnum):
+    """How expensive a local metric is."""
+
+    FREE = 0  # it reads no passages: times, tokens
+    RULES = 1
+    MODEL = 2
+    PAIR_MODEL = 3  # passes for this metric alone
+
 
 OnPart = Callable[[Evaluation], Awaitable[None]]
 """Receives results as they arrive: once for all local metrics, once for each judge metric."""
@@ -168,12 +180,10 @@ class Engine:
         durations: dict[str, float] = {}
         # The cheap ones first: they are certain to be ready by a deadline.
         ordered = sorted(job.metrics, key=self._cost)
-        cheap = [spec for spec in ordered if not self._cost(spec)]
-        costly = ordered[len(cheap) :]
-        self._compute_all(cheap, analysis, found, durations)
-        if costly:
-            yield "early" if analysis.is_prepared else "late"
-            self._compute_all(costly, analysis, found, durations)
+        for cost, specs in groupby(ordered, key=lambda spec: min(self._cost(spec), _Cost.MODEL)):
+            if cost != _Cost.FREE:
+                yield "early" if analysis.is_prepared else "late"
+            self._compute_all(specs, analysis, found, durations)
         results = [result for name in job.names for result in found.get(name, ())]
         remaining = [name for name in job.names if name not in found]
         evaluation = self._evaluation(job.turn, results, stage, started, durations)
@@ -209,14 +219,17 @@ class Engine:
 
     # -- one metric
 
-    def _cost(self, spec: MetricSpec) -> int:
-        """Return how expensive a metric is, to run it in that order: rules, then models, then passes for it alone."""
+    def _cost(self, spec: MetricSpec) -> _Cost:
+        """Return how expensive a metric is, to run it in that order."""
         try:
             metric = self._metric(spec)
         except ConfigurationError:
-            return 0
-        # Rules cost 0, models 1, and pair models, which are models too, 2: True counts as 1.
-        return bool(self._real_models(metric)) + self._uses_pair_model(metric)
+            return _Cost.FREE
+        if self._uses_pair_model(metric):
+            return _Cost.PAIR_MODEL
+        if self._real_models(metric):
+            return _Cost.MODEL
+        return _Cost.RULES if "passages" in metric.requires else _Cost.FREE
 
     def _real_models(self, metric: Metric) -> frozenset[Role]:
         """Return the models that a metric runs, without those that rules replace."""

@@ -14,7 +14,14 @@ from contextvars import Context, copy_context
 from typing import Any
 
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
-from rageval_hooks.runtime.executors import LowPriority, inline_executor, inline_threads, low_priority
+from rageval_hooks.runtime.executors import (
+    LowPriority,
+    inline_executor,
+    inline_threads,
+    low_priority,
+    turn_begins,
+    turn_ends,
+)
 from rageval_hooks.runtime.fork import reset_in_child
 from rageval_hooks.runtime.threads import Signal, giving_way, new_lock
 from rageval_hooks.turn import Turn
@@ -176,6 +183,7 @@ class InlineStage:
         self._open.add(arrival)
         self._sizes[arrival] = size
         _all_open.add(arrival)
+        turn_begins(arrival)
         EXIT_DRAIN.add(_drain, "capture")
         EXIT_DRAIN.register()
         steps = evaluate(now + self.budget)
@@ -213,6 +221,7 @@ class InlineStage:
         self._open.discard(arrival)
         self._sizes.pop(arrival, None)
         _all_open.discard(arrival)
+        turn_ends(arrival)
         arrival.finish()
 
 

@@ -13,7 +13,14 @@ from rageval_hooks.errors import InputTooLargeError, ModelUnavailableError, Over
 from rageval_hooks.metrics.base import Metric
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models import Models
-from rageval_hooks.runtime.executors import embed_ahead_executor, low_priority, model_executor, prepare_executor
+from rageval_hooks.runtime.executors import (
+    embed_ahead_executor,
+    low_priority,
+    model_executor,
+    prepare_executor,
+    turn_begins,
+    turn_ends,
+)
 from rageval_hooks.runtime.fork import run_in_child
 from rageval_hooks.runtime.suppression import suppressed
 from rageval_hooks.runtime.threads import giving_way, sleep
@@ -75,7 +82,7 @@ class Preparation:
         if not self._steps.long:
             rules.add_done_callback(lambda _: self._close())
         else:
-            _reserve_model_thread()
+            turn_begins(self)
             _waiting.append(self)
             embed_ahead_executor().submit(_run_newest)
 
@@ -95,8 +102,7 @@ class Preparation:
 
     def _close(self) -> None:
         _open.discard(self)
-        if self._steps.long:
-            _reserve_model_thread()
+        turn_ends(self)
 
     def _embed_passages(self, analysis: TurnAnalysis) -> None:
         """Embed the passages; on a second core as well while no other turn is in progress, which may need that core."""
@@ -130,11 +136,6 @@ class Preparation:
 
 def _is_alone() -> bool:
     return len(_open) == 1
-
-
-def _reserve_model_thread() -> None:
-    """While several turns are in progress, keep one model thread free for those that end."""
-    model_executor().keep_one_free(len(_open) > 1)
 
 
 def _run_newest() -> None:

@@ -26,6 +26,8 @@ __all__ = [
     "model_executor",
     "prepare_executor",
     "slow_model_executor",
+    "turn_begins",
+    "turn_ends",
 ]
 
 T = TypeVar("T")
@@ -52,15 +54,22 @@ class DaemonExecutor(ThreadPoolExecutor):
         threads: how many threads.
         name: prefix of their names.
         prepare: called once on each thread, before its first work.
+        keeps_one_free: returns True while low-priority work must leave one thread to other work.
     """
 
-    def __init__(self, threads: int, name: str, prepare: Callable[[], object] = lambda: None) -> None:
+    def __init__(
+        self,
+        threads: int,
+        name: str,
+        prepare: Callable[[], object] = lambda: None,
+        keeps_one_free: Callable[[], bool] = lambda: False,
+    ) -> None:
         super().__init__(max_workers=threads, thread_name_prefix=name)
         self._prepare = prepare
+        self._keeps_one_free = keeps_one_free
         self._jobs = SimpleQueue()
         self._waiting = {"early": SimpleQueue(), "late": SimpleQueue()}  # low priority, in this order
         self._early_series = 0
-        self._keeps_one_free = False
         self._running_low: list[None] = []  # one entry for each: lists change by single, atomic operations
         self._size = 0
         for index in range(threads):
@@ -106,13 +115,7 @@ class DaemonExecutor(ThreadPoolExecutor):
                 yield
         finally:
             self._early_series -= 1
-            self._wake_all()
-
-    def keep_one_free(self, wanted: bool) -> None:
-        """Let low-priority work have all threads but one, or all again."""
-        if wanted != self._keeps_one_free:
-            self._keeps_one_free = wanted
-            self._wake_all()
+            self.wake()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Let the threads end after the work that is queued; never waits."""
@@ -135,12 +138,13 @@ class DaemonExecutor(ThreadPoolExecutor):
                 _perform(*item)
             del item  # or the thread would keep the last job's data alive while it waits
 
-    def _wake_all(self) -> None:
+    def wake(self) -> None:
+        """Make all threads look for low-priority work again."""
         for _ in range(self._size):
             self._jobs.put(_WAKE)
 
     def _may_perform_low(self) -> bool:
-        if self._keeps_one_free and len(self._running_low) >= max(1, self._size - 1):
+        if len(self._running_low) >= max(1, self._size - 1) and self._keeps_one_free():
             return False
         return not self._early_series or not self._waiting["early"].empty()
 
@@ -250,6 +254,26 @@ def embed_ahead_executor() -> DaemonExecutor:
     return DaemonExecutor(1, "rageval-embed-ahead")
 
 
+_in_progress: set[object] = set()
+"""The turns whose answers are being written or evaluated."""
+
+
+def turn_begins(turn: object) -> None:
+    """Announce that a turn will need models. Several turns at a time keep one model thread free of late work."""
+    _in_progress.add(turn)
+
+
+def turn_ends(turn: object) -> None:
+    """Tell that a turn that :func:`turn_begins` announced needs models no more at once."""
+    _in_progress.discard(turn)
+    if not _are_several_in_progress() and model_executor.cache_info().currsize:
+        model_executor().wake()
+
+
+def _are_several_in_progress() -> bool:
+    return len(_in_progress) > 1
+
+
 @cache
 def model_executor() -> DaemonExecutor:
     """Return the process's pool for forward passes of models; each pass takes one core.
@@ -258,7 +282,7 @@ def model_executor() -> DaemonExecutor:
     workers for each thread that calls it, and such a pool does not survive a fork: a child that continues to use it
     hangs.
     """
-    return DaemonExecutor(_MODEL_THREADS, "rageval-model", partial(_compute_on, 1))
+    return DaemonExecutor(_MODEL_THREADS, "rageval-model", partial(_compute_on, 1), _are_several_in_progress)
 
 
 @cache
@@ -288,6 +312,7 @@ def _compute_on(cores: int) -> None:
 
 
 run_in_child(
+    _in_progress.clear,
     inline_executor.cache_clear,
     deferred_executor.cache_clear,
     prepare_executor.cache_clear,

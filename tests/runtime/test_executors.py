@@ -141,15 +141,16 @@ def test_late_work_goes_on_after_an_early_series() -> None:
 
 def test_low_priority_work_can_leave_a_thread_free() -> None:
     """Late work waits for other late work, and goes on at once when it may have all threads again."""
-    executor = DaemonExecutor(2, "test")
-    executor.keep_one_free(True)
+    reserved = [True]
+    executor = DaemonExecutor(2, "test", keeps_one_free=lambda: reserved[0])
     blocked = threading.Event()
     with low_priority("late"):
         first = executor.submit(blocked.wait, 30)
         second = executor.submit(int, 2)
     assert executor.submit(int, 1).result(30) == 1
     assert not second.done()
-    executor.keep_one_free(False)
+    reserved[0] = False
+    executor.wake()
     assert second.result(30) == 2
     blocked.set()
     assert first.result(30)
