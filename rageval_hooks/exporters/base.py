@@ -29,10 +29,13 @@ class Exporter(ABC):
     Attributes:
         name: as users name it.
         traces: True if it writes to an OpenTelemetry tracer provider.
+        automatic: True if the name ``auto`` stands for it, too: it is on by default, and does nothing where its backend
+            is not in use.
     """
 
     name: ClassVar[str]
     traces: ClassVar[bool] = False
+    automatic: ClassVar[bool] = False
 
     @classmethod
     def from_settings(cls, settings: Settings, tracer_provider: TracerProvider | None) -> Self:

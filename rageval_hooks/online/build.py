@@ -27,6 +27,9 @@ T = TypeVar("T")
 
 _BUDGET_FILE = "rageval-budget.db"
 
+_AUTOMATIC = "auto"
+"""Stands among the names of exporters for every exporter that finds out by itself whether its backend is in use."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
@@ -123,7 +126,10 @@ def _parsed(given: T | str | None, by_settings: T) -> T:
 def _resolve_exporters(
     given: Iterable[Exporter | type[Exporter] | str], settings: Settings, tracer_provider: TracerProvider | None
 ) -> list[Exporter]:
-    made = [shared_exporters.get(exporter, settings, tracer_provider) for exporter in given]
+    named = list(given)
+    made = [shared_exporters.get(item, settings, tracer_provider) for item in named if item != _AUTOMATIC]
+    if _AUTOMATIC in named:
+        made += shared_exporters.automatic(made, settings, tracer_provider)
     # A provider that nothing uses is a mistake: the user expects spans there.
     if tracer_provider is not None and not any(exporter.traces for exporter in made):
         raise ConfigurationError(

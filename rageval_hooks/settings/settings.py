@@ -35,16 +35,6 @@ _logger = logging.getLogger(__name__)
 
 SpanSelection = Literal["auto", "rag", "all", "scores"]
 
-_DEFAULT_EXPORTERS = (
-    "otel",
-    "phoenix-auto",
-    "mlflow-auto",
-    "langfuse-auto",
-    "langsmith-auto",
-    "datadog-auto",
-    "weave-auto",
-)
-
 
 class Settings(BaseSettings):
     """All settings that are plain data. Each can also be set as ``RAGEVAL_<NAME>`` in the environment.
@@ -53,8 +43,8 @@ class Settings(BaseSettings):
         enabled: False turns everything off: nothing is attached, captured or evaluated.
         metrics: names of the metrics; None for all that need only local models.
         models: ``"default"``, ``"lexical"``, or the fields of :class:`ModelSettings`.
-        exporters: where evaluations go: names, or ``"package.module:Class"``. The default writes spans. If they go to
-            Phoenix, MLflow, Langfuse, LangSmith, Datadog or Weave, the scores also become that backend's own: see
+        exporters: where evaluations go: names, or ``"package.module:Class"``. ``otel`` writes spans. ``auto`` makes the
+            scores a backend's own if the spans go to Phoenix, MLflow, Langfuse, LangSmith, Datadog or Weave: see
             docs/backends.md.
         sample_rate: share of turns that are evaluated, 0..1. The trace id decides.
         sampling_salt: a secret that the decision depends on, too. Without it, a client that chooses its trace id can
@@ -129,7 +119,7 @@ class Settings(BaseSettings):
     models: Annotated[ModelSettings, NoDecode] = Field(
         default=ModelSettings(), description="'default', 'lexical', or a mapping with fields of ModelSettings"
     )
-    exporters: Annotated[tuple[str, ...], NoDecode] = Field(default=_DEFAULT_EXPORTERS, description=NAMES)
+    exporters: Annotated[tuple[str, ...], NoDecode] = Field(default=("otel", "auto"), description=NAMES)
     sample_rate: Number = Field(default=1.0, ge=0, le=1, description="a share of turns, 0..1")
     sampling_salt: SecretStr | None = Field(default=None, min_length=8, description="a secret of 8 characters or more")
     judge: str | None = Field(default=None, description="'provider:model', such as 'openai:gpt-5-mini'")

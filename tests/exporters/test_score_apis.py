@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+import rageval_hooks
 from rageval_hooks import ConfigurationError, Evaluation, Score
+from rageval_hooks.exporters.base import REGISTRY
 from rageval_hooks.exporters.delivery import ScoreApiExporter
 from tests.exporters.recording import RecordingServer, Reply, recording_server, shaky
 from tests.exporters.score_backends import BACKENDS, SECRET, Backend, Store
@@ -112,6 +114,18 @@ def test_by_itself_where_the_spans_go_there(backend: Backend, monkeypatch: pytes
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", headers)
     assert exporter.applies()
     exporter.shutdown(1)
+
+
+def test_auto_has_every_exporter_once(backend: Backend) -> None:
+    """The default has all automatic exporters. Next to a named one, the automatic one for that backend is omitted."""
+    named = backend.exporter.name
+    with rageval_hooks.instrument(models="lexical", metrics=["latency"]) as handle:
+        default = {exporter.name for exporter in handle.pipeline.exporters}
+    with rageval_hooks.instrument(models="lexical", metrics=["latency"], exporters=["otel", "auto", named]) as handle:
+        names = {exporter.name for exporter in handle.pipeline.exporters}
+
+    assert default == {"otel", *(name for name in REGISTRY.builtin() if name.endswith("-auto"))}
+    assert names == default - {backend.automatic.name} | {named}
 
 
 def test_usage_only_if_all_scores_are_asked_for(backend: Backend, server: RecordingServer) -> None:

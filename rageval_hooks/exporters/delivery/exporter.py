@@ -45,7 +45,6 @@ class ScoreApiExporter(Exporter):
     Attributes:
         backend: the backend's name for log lines, such as ``"MLflow"``.
         extra: the extra of this package that brings httpx: the exporter's name.
-        automatic: True for an exporter that is on by default and does nothing where its backend is not in use.
 
     Raises:
         MissingDependencyError: httpx is not installed. Automatic exporters log it instead.
@@ -53,7 +52,6 @@ class ScoreApiExporter(Exporter):
 
     backend: ClassVar[str]
     extra: ClassVar[str]
-    automatic: ClassVar[bool] = False
 
     def __init__(
         self,

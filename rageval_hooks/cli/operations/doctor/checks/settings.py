@@ -138,7 +138,7 @@ def _jsonl_path_without_exporter(settings: Settings) -> Finding | None:
 
 
 def _phoenix_endpoint_without_exporter(settings: Settings) -> Finding | None:
-    if settings.phoenix_endpoint is None or {"phoenix", "phoenix-auto"} & set(settings.exporters):
+    if settings.phoenix_endpoint is None or {"auto", "phoenix", "phoenix-auto"} & set(settings.exporters):
         return None
     return problem("phoenix_endpoint is set, but no exporter uses it", "add phoenix to exporters")
 
