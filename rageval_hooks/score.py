@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, Union
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -132,7 +132,7 @@ class Failed(Data):
         return ": ".join(filter(None, (self.error_type, self.message)))
 
 
-Result = Annotated[Union[Score, Skipped, Failed], Field(discriminator="status")]
+Result = Annotated[Score | Skipped | Failed, Field(discriminator="status")]
 
 
 def is_about_turn(result: Result) -> bool:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Generic, Literal, Self, TypeVar, Union
+from typing import Any, Generic, Literal, Self, TypeVar
 
 from pydantic import BaseModel
 
@@ -25,7 +25,7 @@ Mode = Literal["json_schema", "json_object", "structured", "text"]
 """How the schema of an answer is enforced: by the provider's JSON schema mode, its JSON mode, a framework's structured
 output, or by the prompt only."""
 
-AnyMessage = Union[Message, tuple[str, str], Mapping[str, str]]
+AnyMessage = Message | tuple[str, str] | Mapping[str, str]
 
 
 @dataclass(frozen=True)

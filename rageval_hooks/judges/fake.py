@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar, Union
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
@@ -22,7 +22,7 @@ __all__ = ["FakeCall", "FakeJudge", "ScriptedAnswer"]
 
 T = TypeVar("T", bound=BaseModel)
 
-ScriptedAnswer = Union[BaseModel, Mapping[str, Any], str, Exception]
+ScriptedAnswer = BaseModel | Mapping[str, Any] | str | Exception
 """An answer: an object, its fields, or a model's text; or an exception to raise."""
 
 
@@ -46,11 +46,7 @@ class FakeCall:
         return "\n\n".join(message.content for message in self.messages)
 
 
-Script = Union[
-    Iterable[ScriptedAnswer],
-    Mapping[type[BaseModel], ScriptedAnswer],
-    Callable[[FakeCall], Any],
-]
+Script = Iterable[ScriptedAnswer] | Mapping[type[BaseModel], ScriptedAnswer] | Callable[[FakeCall], Any]
 
 
 class FakeJudge(Judge):

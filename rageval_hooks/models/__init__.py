@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, Union
+from typing import Any, Literal
 
 from rageval_hooks.errors import ModelUnavailableError
 from rageval_hooks.models.cache import MemoryCache
@@ -21,11 +21,11 @@ from rageval_hooks.settings import FORMULA, LEXICAL, ModelSettings
 __all__ = ["AnyCrossEncoder", "AnyEmbedder", "AnyEmbedding", "AnyGrounding", "AnyNlp", "Models", "Role"]
 
 Role = Literal["embedder", "cross_encoder", "nlp", "hhem", "grounding"]
-AnyEmbedder = Union[Embedder, LexicalEmbedder]
-AnyCrossEncoder = Union[CrossEncoder, LexicalRelevance]
-AnyGrounding = Union[GroundingModel, Embedder, LexicalEmbedder]
-AnyNlp = Union[Nlp, LexicalNlp]
-AnyEmbedding = Union[Embedding, LexicalEmbedding]
+AnyEmbedder = Embedder | LexicalEmbedder
+AnyCrossEncoder = CrossEncoder | LexicalRelevance
+AnyGrounding = GroundingModel | Embedder | LexicalEmbedder
+AnyNlp = Nlp | LexicalNlp
+AnyEmbedding = Embedding | LexicalEmbedding
 
 _LOADERS: dict[Role, Callable[[ModelSettings], Any]] = {
     "embedder": load_embedder,

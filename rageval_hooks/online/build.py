@@ -30,6 +30,8 @@ _BUDGET_FILE = "rageval-budget.db"
 _AUTOMATIC = "auto"
 """Stands among the names of exporters for every exporter that finds out by itself whether its backend is in use."""
 
+_HOW_TO_NAME_A_JUDGE = "pass judge=, --judge or RAGEVAL_JUDGE, such as 'openai:gpt-5-mini'"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
@@ -151,8 +153,7 @@ def _check_no_judge_options(plain: Mapping[str, Any]) -> None:
     is_single_rate = isinstance(plain.get("judge_sample_rate"), (int, float))
     if plain.get("judge_options") or plain.get("judge_budget") or is_single_rate:
         raise ConfigurationError(
-            "judge_options, judge_budget and judge_sample_rate need a judge: pass judge=, such as 'openai:gpt-5-mini', "
-            "or omit them"
+            f"judge_options, judge_budget and judge_sample_rate need a judge: {_HOW_TO_NAME_A_JUDGE}; or omit them"
         )
 
 
@@ -225,7 +226,7 @@ def _check_without_judge(asking: Sequence[str]) -> None:
     if not asking:
         return
     need = "needs" if len(asking) == 1 else "need"
-    raise ConfigurationError(f"{', '.join(asking)} {need} a judge: name one (judge), such as 'openai:gpt-5-mini'")
+    raise ConfigurationError(f"{', '.join(asking)} {need} a judge: {_HOW_TO_NAME_A_JUDGE}")
 
 
 def resolve_thresholds(metrics: Iterable[Metric], settings: Settings, *, own: bool) -> Thresholds:

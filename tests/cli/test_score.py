@@ -164,7 +164,10 @@ class TestWhatIsWrong:
         ("arguments", "reason"),
         [
             (("--output", "out.jsonl", "--metrics", "groundednes"), "Did you mean 'groundedness'?"),
-            (("--output", "out.jsonl", "--metrics", "trace"), "trace needs a judge"),
+            (
+                ("--output", "out.jsonl", "--metrics", "trace"),
+                "trace needs a judge: pass judge=, --judge or RAGEVAL_JUDGE",
+            ),
             (("--output", "out.jsonl", "--k-values", "0"), "k_values"),
             (("--output", "out.jsonl", "--bertscore", "some-encoder"), "--bertscore needs --columns open-rag-eval"),
             ((), "--output"),

@@ -25,7 +25,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any
 
 USAGE = {
     "prompt_tokens": 100,
@@ -157,7 +157,7 @@ class _Endless(Reply):
             await asyncio.sleep(self.pause)
 
 
-AnyReply = Union[Reply, Callable[[Received], Reply]]
+AnyReply = Reply | Callable[[Received], Reply]
 
 
 NONCE = "NONCE-OF-THE-REQUEST"

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Union
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import SecretStr
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ChatCompletions", "HttpClient"]
 
-HttpClient = Union[Callable[[], Any], Any]
+HttpClient = Callable[[], Any] | Any
 """A function that makes an ``httpx2.AsyncClient``, or such a client."""
 
 _MAX_ERROR_BYTES = 64 * 1024

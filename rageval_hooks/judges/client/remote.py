@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, Union
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
@@ -36,7 +36,7 @@ __all__ = ["AnyCache", "RemoteJudge"]
 _logger = logging.getLogger(__name__)
 T = TypeVar("T", bound=BaseModel)
 
-AnyCache = Union[JudgeCache, str, Path, None]
+AnyCache = JudgeCache | str | Path | None
 
 
 @dataclass

@@ -18,7 +18,7 @@ from rageval_hooks.offline.records.source import RowSource
 from rageval_hooks.offline.records.suggestions import suggest_map
 from rageval_hooks.runtime.selecting import without
 
-__all__ = ["check_first_rows"]
+__all__ = ["check_first_rows", "check_mapping"]
 
 _TEXT_FIELDS = ("query", "response")
 _NOTED_FIELDS = ("query", "response", "passages", "reference")
@@ -48,7 +48,7 @@ def check_first_rows(
     if not columns or not rows:
         return
     if mapping is not None:
-        _check_mapping(source.path, columns, rows, mapping)
+        check_mapping(source.path, columns, rows, mapping)
     fields = [take_fields(row, mapping) for row in rows]
     missing = _missing(source, required, fields)
     if missing:
@@ -61,8 +61,14 @@ def check_first_rows(
         note(f"{choice}: --map names another column")
 
 
-def _check_mapping(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]], mapping: ColumnMap) -> None:
+def check_mapping(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]], mapping: ColumnMap) -> None:
     """Check that the columns that the user named are there. A misspelled one would be empty in every row.
+
+    Args:
+        path: the file.
+        columns: its columns, or those of its first rows.
+        rows: its first rows.
+        mapping: the columns that the user named.
 
     Raises:
         TurnError: a column is not there, or nothing is found under a path.

@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
-from typing import Any, Union
+from typing import Any
 
 from pydantic import Field
 
@@ -117,8 +117,8 @@ class Consistency(Data):
 
     id: Text
     runs: int
-    rouge: Union[RougeScores, Skipped]
-    bertscore: Union[BertScores, Skipped]
+    rouge: RougeScores | Skipped
+    bertscore: BertScores | Skipped
     variations: tuple[ScoreVariation, ...] = ()
 
 

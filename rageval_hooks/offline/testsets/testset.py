@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from rageval_hooks.errors import ConfigurationError, TurnError
 from rageval_hooks.offline.distinct import distinct
 from rageval_hooks.offline.records.cells import answerable_in, is_missing, query_in, reference_in, run_in, text_in
+from rageval_hooks.offline.records.column_check import check_mapping
 from rageval_hooks.offline.records.columns import Fields, canonical, missing_column, take_fields
 from rageval_hooks.offline.records.files import atomic_file
 from rageval_hooks.offline.records.from_columns import explain
@@ -122,17 +123,20 @@ def read_questions(
 
 
 def _check(source: RowSource, mapping: ColumnMap | None) -> None:
-    """Check that the first rows have a column with questions.
+    """Check that the first rows have a column with questions, and the columns that the user named.
 
     Raises:
-        TurnError: none of them has one.
+        TurnError: a column is missing.
     """
     # Only the first rows are checked: a later row without a question is a bad row.
     rows = [row.data for row in unnested(source.sample) if isinstance(row, Row)]
-    # A file without rows has its own error.
-    if not rows or any(_has_question(row, mapping) for row in rows):
-        return
+    if not rows:
+        return  # a file without rows has its own error
     columns = list(dict.fromkeys(chain.from_iterable(rows)))
+    if mapping is not None:
+        check_mapping(source.path, columns, rows, mapping)
+    if any(_has_question(row, mapping) for row in rows):
+        return
     suggestion = suggest_map(["query"], rows)
     hint = f". Try {suggestion}" if suggestion else ". --map query=COLUMN names one"
     raise TurnError(f"{source.path}: {missing_column('query', columns, hint)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from enum import Enum
-from typing import Annotated, Any, Literal, Optional, Union
+from typing import Annotated, Any, Literal, Optional
 
 import pytest
 from pydantic import BaseModel, Field, RootModel
@@ -49,7 +49,7 @@ def properties(annotation: Any, default: Any = ...) -> dict[str, Any] | None:
         (Literal["yes"], {"type": "string", "enum": ["yes"]}),
         (Level, {"type": "string", "enum": ["low", "high"]}),
         (Optional[bool], {"anyOf": [{"type": "boolean"}, {"type": "null"}]}),  # noqa: UP045
-        (Union[int, str], {"anyOf": [{"type": "integer"}, {"type": "string"}]}),
+        (int | str, {"anyOf": [{"type": "integer"}, {"type": "string"}]}),
         (
             Annotated[list[str], Field(min_length=1)],
             {"type": "array", "items": {"type": "string"}, "description": "(at least 1 items)"},

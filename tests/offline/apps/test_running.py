@@ -792,6 +792,13 @@ class TestGoldenAnswers:
         [record] = bench(both, mapping=("query=item.frage", "reference=loesung"))
         assert (record.turn.query, record.turn.reference) == ("a?", "Blue.")
 
+    @pytest.mark.parametrize("field", ["query", "reference", "target"])
+    def test_a_misspelled_column_is_an_error(self, bench: Bench, field: str) -> None:
+        """Also for an optional field, which would be empty in every row."""
+        bench.write([{"question": "a?", "loesung": "Blue."}])
+        with pytest.raises(TurnError, match=f"'losung', which --map names for the {field}. Did you mean 'loesung'"):
+            bench(both, mapping=(f"{field}=losung",))
+
 
 class TestFailures:
     @pytest.mark.parametrize(("allowed", "status"), [(None, 1), ("0", 1), ("1", 0), ("50%", 0), ("49%", 1)])
