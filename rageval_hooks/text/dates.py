@@ -40,6 +40,7 @@ _OTHER_MONTHS: Final = (
 _OTHER_MONTH_NUMBER: Final[Mapping[str, int]] = {
     name: number for number, names in enumerate(_OTHER_MONTHS, 1) for name in names.split()
 }
+# "März" in "5. März"; "5" and "th" in "5th"; "2019", and not the beginning of "20190"
 _OTHER_MONTH: Final = rf"(?P<month>(?i:{'|'.join(_OTHER_MONTH_NUMBER)}))(?![^\W_])"
 _DAY: Final = r"(?P<day>[0-3]?\d)(?:st|nd|rd|th)?"
 _YEAR: Final = r"(?P<year>[12]\d{3})(?!\d)"
@@ -66,6 +67,7 @@ _ORDINAL_DAYS: Final[Mapping[str, int]] = {
     "thirty-first": 31,
 }
 _SPELLED_DAY: Final = "|".join(sorted(_ORDINAL_DAYS, key=len, reverse=True))
+# "the 5th", "twenty-first"; not the beginning of "5,000"
 _ONE_DAY: Final = rf"(?:the )?(?:[0-3]?\d(?:st|nd|rd|th)?|{_SPELLED_DAY})(?![^\W_]|\.\d|,\d{{3}}(?!\d))"
 # "5", "5th and 7th", "the 5th to 7th"
 _DAYS: Final = rf"(?P<days>{_ONE_DAY}(?:(?:\s?[-–/&,]|,? (?:and|or|to|through|until))\s?{_ONE_DAY}){{0,5}})"
@@ -79,6 +81,7 @@ _YEAR_BEHIND: Final = r"(?:\s?,?\s?(?:of |in )?(?P<year>[12]\d{3})(?!\d))?"
 # "5 " and "the 5th of " before a month, " 5, 2019" and ", on the 5th" after it.
 _DAYS_BEFORE: Final = re.compile(rf"(?<![\d.,/-]){_DAYS}\s?(?:of )?\Z", re.IGNORECASE)
 _DAYS_BEHIND: Final = re.compile(rf"(?:[,\s]\s?(?:on )?{_DAYS})?{_YEAR_BEHIND}", re.IGNORECASE)
+# ", 2019" after a month
 _ONLY_YEAR: Final = re.compile(_YEAR_BEHIND, re.IGNORECASE)
 # The "5", "7" and "twenty-first" in "5th, 7th and twenty-first".
 _DAY_NAME: Final = re.compile(rf"\d+|{_SPELLED_DAY}", re.IGNORECASE)

@@ -19,6 +19,7 @@ _LONGEST_MESSAGE = 300
 _SHORTEST_QUOTE = 12
 # Looking for quotations takes a scan of the prompt for each word of the message.
 _LONGEST_PROMPT = 200_000
+# The "H", the "4" and the "n" of "HTTP 404: no model".
 _WORD_START = re.compile(r"\b\w")
 
 

@@ -11,6 +11,7 @@ from rageval_hooks.judges.prompts.chat_tokens import neutralize
 
 __all__ = ["Delimiters"]
 
+# "passage 1", "answer"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9 _.-]{0,60}")
 _BYTES = 10
 # Before each line of a text without sentence keys, so that no line of it looks like a sentence with its key.

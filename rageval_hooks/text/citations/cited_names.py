@@ -42,11 +42,13 @@ _PREFIX: Final = re.compile(r"([^\W\d_]{1,100})[^\sa-zA-Z]\S{0,2000}")
 _ID_WORDS: Final = frozenset("doc document source src passage ref reference context chunk snippet node file".split())
 # A name of this length with letters and digits is rather a hash than a word.
 _LONG_NAME: Final = 8
-# The outline of a name: letters become "A" or "a", digits "9".
+# Letters become "A" or "a" and a number "9": the outline of "Doc-12" is "Aaa-9".
 _CAPITAL: Final = re.compile(r"[A-Z]")
 _SMALL: Final = re.compile(r"[a-z]")
 _DIGITS: Final = re.compile(r"\d+")
+# "12" in "doc-12", but not Arabic "١٢"
 _ASCII_DIGITS: Final = re.compile(r"[0-9]+")
+# "d", "é", "1"; not "-" or "_"
 _LETTER_OR_DIGIT: Final = re.compile(r"[^\W_]")
 
 # Metadata that names the document of a passage, in LangChain, LlamaIndex and common loaders.

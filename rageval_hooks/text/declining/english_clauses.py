@@ -60,10 +60,12 @@ ENGLISH_CLAUSES: Final = ClauseRules(
         "that_(?!you\\b|i\\b|is_outside|based|in\\b|topic|request|question|information|point|with) "
         "and_(?:it|he|she|they|the)"
     ),
+    # "so" in "so I can't say", "unfortunately" in "unfortunately the text is silent"
     connectors=re.compile(
         r"^(?:(?:unfortunately|sorry|regrettably|and|but|so|as|since|because|therefore|hence|thus|then|"
         r"i'm afraid|i am afraid) )+"
     ),
+    # "The handbook describes the museum | but does not mention the fee" and "I don't know | because …"
     splits=re.compile(
         r"[,;:–—()]| - | (?=(?:because|so that|since|as) )| but | (?:and|so) (?=(?:i|we|therefore|do|does|"
         r"cannot|can't)\b)"
@@ -76,10 +78,12 @@ ENGLISH_CLAUSES: Final = ClauseRules(
         r"information|excerpts?|handbook|documentation|available|provided)$|"
         r"(?:i )?(?:don't|do not|would rather not|prefer not to) (?:want to |wish to |like to )?(?:guess|speculate)"
     ),
+    # "sorry about that", "let me know if …"
     courtesy=re.compile(
         r"(?:sorry|i'm (?:so |very )?(?:sorry|afraid)|i am (?:so |very )?(?:sorry|afraid)|unfortunately|i apologi[sz]e|"
         r"my apologies|let me know|i(?:'d| would) be (?:happy|glad)|i can help|is there anything)\b"
     ),
+    # "the retrieved documents only discuss the museum"
     about_sources=re.compile(
         r"(?:the|these|those|my) (?:\w{1,30} ){0,3}(?:excerpts?|documents?|passages?|texts?|contexts?|sources?|"
         r"materials?|information) (?:only |mainly |mostly |primarily )?"

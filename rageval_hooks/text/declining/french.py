@@ -52,10 +52,12 @@ FRENCH: Final = ClauseRules(
     claims=word_pattern(
         "mais cependant toutefois sauf probablement peut-etre sans_doute que_(?!vous\\b) et_(?:il|elle|on|c'est)"
     ),
+    # "donc" in "donc je ne sais pas"
     connectors=re.compile(
         r"^(?:(?:malheureusement|desole|desolee|pardon|et|mais|donc|alors|car|comme|puisque|parce que|ainsi|"
         r"par consequent) )+"
     ),
+    # "Je ne sais pas | car le texte n'en parle pas" and "Je regrette | mais je ne sais pas"
     splits=re.compile(r"[,;:–—()]| - | (?=car\b)| mais | et (?=(?:je|nous|j')\b)"),
     # "…, d'après le contexte fourni, …", "…, si la piscine est chauffée", "… je préfère ne pas deviner"
     neutral=re.compile(
@@ -63,6 +65,7 @@ FRENCH: Final = ClauseRules(
         r"a partir) (?:\w{1,30} ){0,6}(?:documents?|contexte|passages?|textes?|fournie?s?|sources?)$|"
         r"(?:je )?(?:prefere|ne (?:veux|souhaite) pas) (?:ne pas )?deviner"
     ),
+    # "n'hésitez pas à …", "veuillez préciser …", "je suis désolé"
     courtesy=re.compile(
         r"(?:(?:je suis |nous sommes )?(?:vraiment )?desolee?s?|malheureusement|je (?:le )?regrette|"
         r"je m'excuse|pardon|excusez|"
@@ -71,6 +74,7 @@ FRENCH: Final = ClauseRules(
         r"reformuler|"
         r"fournir|verifier|vous adresser|me|nous|essayer))"
     ),
+    # "les documents fournis décrivent le musée"
     about_sources=re.compile(
         r"(?:les?|la) (?:\w{1,30} ){0,3}(?:extraits?|documents?|passages?|textes?|contexte|sources?) (?:\w{1,20} )?"
         r"(?:decri|parle|traite|porte|concerne|aborde|evoque)\w{0,6}\b"

@@ -66,10 +66,12 @@ GERMAN: Final = ClauseRules(
         "jedoch allerdings sondern dennoch trotzdem wahrscheinlich vermutlich vielleicht "
         "moglicherweise ausser dass und_(?:er|sie|es|man|dies)"
     ),
+    # "daher" in "daher weiß ich es nicht"
     connectors=re.compile(
         r"^(?:(?:leider|entschuldigung|verzeihung|und|aber|doch|jedoch|daher|deshalb|deswegen|somit|also|da|weil|denn|"
         r"bedauerlicherweise) )+"
     ),
+    # "Es tut mir leid | und ich kann dazu nichts sagen"
     splits=re.compile(r"[,;:–—()]| - | und (?=(?:ich|kann|konnte|mochte|daher|deshalb|somit)\b)"),
     # "…, ob das Becken beheizt ist", "…, um die Frage zu beantworten", "…, die Sie suchen", "… und möchte nicht raten"
     neutral=re.compile(
@@ -77,6 +79,7 @@ GERMAN: Final = ClauseRules(
         r"(?:die|der|das|den|nach der|nach denen) (?:sie|du|ihr|mir|ich)\b|(?:ich )?(?:mochte|"
         r"will) nicht raten|(?:die|diese|ihre) frage zu \w{1,20}$"
     ),
+    # "bitte formulieren Sie …", "wenn Sie …", "es tut mir leid"
     courtesy=re.compile(
         r"(?:es tut mir (?:sehr )?leid|tut mir leid|leider|entschuldig\w{0,8}|verzeihung|gerne?|wenn (?:sie|du)|"
         r"falls (?:sie|du)|helfe ich|kann ich (?:ihnen|dir)|haben sie (?:noch )?(?:weitere|andere) fragen|ich helfe|"
@@ -84,6 +87,7 @@ GERMAN: Final = ClauseRules(
         r"(?:konnten|konntest|konnen|kannst) (?:sie|du) (?:\w{1,30} ){0,6}(?:formulieren|prazisieren|nennen|mitteilen|"
         r"prufen|wenden|versuchen))\b"
     ),
+    # "die bereitgestellten Auszüge behandeln nur das Museum"
     about_sources=re.compile(
         r"(?:die|der|das) (?:\w{1,30} ){0,3}(?:auszuge|dokumente?|unterlagen|textstellen|passagen|texte?|kontext|"
         r"abschnitte?|quellen) (?:nur |lediglich |hauptsachlich )?(?:behandel|beschreib|betreff|befass|handel)\w{1,3}\b"

@@ -53,10 +53,12 @@ ITALIAN: Final = ClauseRules(
         (_INFORMATION, word_pattern("trovat* disponibil* risult* ci_sono")),
     ),
     claims=word_pattern("ma pero tuttavia tranne salvo probabilmente forse che_(?!cerca|cerchi) e_(?:lui|lei|esso)"),
+    # "quindi" in "quindi non lo so"
     connectors=re.compile(
         r"^(?:(?:purtroppo|mi dispiace|mi spiace|mi scuso|scusi|e|ma|quindi|percio|pertanto|dunque|perche|poiche|"
         r"siccome|dato che|visto che|temo di) )+"
     ),
+    # "Non lo so | perché il testo non lo dice" and "Mi scuso | ma non lo so"
     splits=re.compile(
         r"[,;:–—()]| - | (?=(?:perche|poiche|quindi)\b)| ma | e (?=(?:non posso|preferisco|non voglio)\b)"
     ),
@@ -66,11 +68,13 @@ ITALIAN: Final = ClauseRules(
         r"sulla base de\w{1,3}) (?:\w{1,30} ){0,6}(?:documenti|contesto|brani|test[oi]|fornit[oi]|fonti)$|"
         r"(?:preferisco|voglio) non (?:indovinare|tirare)|non voglio indovinare"
     ),
+    # "mi dispiace", "per favore consulti …"
     courtesy=re.compile(
         r"(?:mi (?:dispiace|spiace|scuso)|purtroppo|scus\w{1,3}|non esiti|se (?:mi|ha|hai|"
         r"vuole|vuoi|puo|puoi)|saro|posso aiutar\w{2}|(?:[lt][ai] prego di|per favore|potrebbe|potresti|puo|puoi) "
         r"(?:contatt|consult|riformul|fornir|verific|precis|specific|chiarir|prov)\w{0,5})\b"
     ),
+    # "i documenti descrivono il museo"
     about_sources=re.compile(
         r"(?:gli|i|il|le|la) (?:\w{1,30} ){0,3}(?:estratti|documenti?|brani|test[oi]|contesto|passaggi|fonti) "
         r"(?:solo )?(?:descriv|parla|tratta|riguarda|affronta)\w{0,4}\b"

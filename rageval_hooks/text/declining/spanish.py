@@ -62,10 +62,12 @@ SPANISH: Final = ClauseRules(
         "pero sin_embargo aunque salvo excepto probablemente quizas? tal_vez "
         "que_(?!busca|tengo|tenemos|tiene|se_me) y_(?:el|ella|es)"
     ),
+    # "por lo tanto" in "por lo tanto no lo sé"
     connectors=re.compile(
         r"^(?:(?:lamentablemente|desafortunadamente|lo siento|disculpe|perdon|y|pero|asi que|por lo que|por tanto|"
         r"por lo tanto|ya que|porque|pues|como|dado que|me temo que) )+"
     ),
+    # "No lo sé | porque el texto no lo dice" and "Lo siento | pero no lo sé"
     splits=re.compile(
         r"[,;:–—()]| - | (?=(?:porque|ya que|asi que)\b)| pero | y (?=(?:no puedo|no quiero|prefiero|por)\b)"
     ),
@@ -75,6 +77,7 @@ SPANISH: Final = ClauseRules(
         r"a partir de) (?:\w{1,30} ){0,6}(?:documentos?|contexto|pasajes?|textos?|proporcionad[oa]s?|fuentes?)$|"
         r"(?:prefiero|quiero) no adivinar|no quiero adivinar"
     ),
+    # "lo siento", "por favor reformule …"
     courtesy=re.compile(
         r"(?:lo (?:siento|lamento)|lamentablemente|disculp\w{1,6}|perdon\w{0,4}|por favor$|no dude|si (?:me|"
         r"tiene|desea|"
@@ -82,6 +85,7 @@ SPANISH: Final = ClauseRules(
         r"(?:pongase|reformular|proporcionar|aclarar|facilitar|consultar|contactar|decirme|ser mas|reformule|"
         r"proporcione|aclare|facilite|consulte|contacte|intente|indique|verifique))\b"
     ),
+    # "los documentos describen el museo"
     about_sources=re.compile(
         r"(?:los|las|el|la) (?:\w{1,30} ){0,3}(?:extractos?|documentos?|pasajes?|textos?|contexto|fragmentos?|"
         r"fuentes?) "

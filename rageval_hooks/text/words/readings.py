@@ -21,6 +21,7 @@ UNSPACED: Final = (
 _UNSPACED_CHARACTER: Final = re.compile(rf"[{UNSPACED}]")
 # "1,000", and the "3" of "3rd".
 _NUMBER: Final = re.compile(r"\d+(?:[.,'’\u00a0\u202f]\d+)*")
+# "café" and "3rd", not "кафе"
 _LATIN: Final = re.compile(r"[\d\u0000-\u024f\u1e00-\u1eff]*$")
 # don't, we'll, they're, I've, he'd, I'm
 _CONTRACTION: Final = re.compile(r"(?:n't|'ll|'re|'ve|'d|'m)$")

@@ -38,6 +38,7 @@ _MARKS: Final = (
 )
 # A letter of a script with spaces between words, or a combining mark.
 _LETTER: Final = rf"(?:[^\W\d_{UNSPACED}]|[{_MARKS}])"
+# "U" in "U.S.": a letter without a mark. "1,000" and "3rd"
 _SINGLE: Final = rf"[^\W\d_{UNSPACED}]"
 _NUMERAL: Final = r"\d+(?:[.,'’\u00a0\u202f]\d+)*(?:(?:st|nd|rd|th|s)(?![^\W_]))?"
 # In order: 東京 (unspaced), U.S. (dotted), 1,000 and 3rd, don't. It has one group, so that it splits a text.
