@@ -48,14 +48,38 @@
   function buildRows() {
     const first = files[0].map((data, place) => ({ data, place, other: null, otherPlace: null }));
     if (state.other === null) return first;
-    const byKey = new Map(first.map((row) => [`${row.data[ID]}\n${row.data[RUN]}`, row]));
-    files[state.other].forEach((data, place) => {
-      const row = byKey.get(`${data[ID]}\n${data[RUN]}`);
-      // An id may stand for another question in the second file: then the two are not compared.
-      if (row && row.data[QUERY] === data[QUERY]) Object.assign(row, { other: data, otherPlace: place });
-      else first.push({ data: null, place: null, other: data, otherPlace: place });
+    const [before, after] = [files[0], files[state.other]];
+    const [placeBefore, placeAfter] = [placeFinder(before), placeFinder(after)];
+    for (const row of first) {
+      row.otherPlace = placeAfter(row.data);
+      row.other = row.otherPlace === null ? null : after[row.otherPlace];
+    }
+    after.forEach((other, otherPlace) => {
+      const place = placeBefore(other);
+      const data = place === null ? null : before[place];
+      if (data === null || data[RUN] !== other[RUN]) first.push({ data, place, other, otherPlace });
     });
     return first;
+  }
+
+  // Finds the same run of a question in a file. A file with fewer runs has its first answer compared with the others.
+  function placeFinder(answers) {
+    const [byRun, byQuestion] = [new Map(), new Map()];
+    answers.forEach((data, place) => {
+      byRun.set(`${data[ID]}\n${data[RUN]}`, place);
+      if (!byQuestion.has(data[ID])) byQuestion.set(data[ID], place);
+    });
+    return (wanted) => {
+      const place = byRun.get(`${wanted[ID]}\n${wanted[RUN]}`) ?? byQuestion.get(wanted[ID]);
+      // An id may stand for another question in the second file: then the two are not compared.
+      return place !== undefined && answers[place][QUERY] === wanted[QUERY] ? place : null;
+    };
+  }
+
+  function runsOf(row) {
+    const runs = [...new Set([row.data, row.other].filter(Boolean).map((data) => data[RUN]))];
+    const repeated = index.files[0].runs > 1 || runs.some((run) => run > 1);
+    return repeated ? runs.map((run) => `run ${run}`).join(" → ") : "";
   }
 
   const shownData = (row) => row.other || row.data;
@@ -160,7 +184,7 @@
     if (state.other !== null && (!row.data || !row.other)) {
       tags.push(element("span", { className: "tag weak" }, `only in ${index.files[row.data ? 0 : state.other].name}`));
     }
-    const about = [data[ID], data[RUN] > 1 || index.files[0].runs > 1 ? `run ${data[RUN]}` : "", data[DOCUMENT]];
+    const about = [data[ID], runsOf(row), data[DOCUMENT]];
     const line = element("tr", {},
       element("td", { className: "q" }, opener, element("small", {}, ...tags, about.filter(Boolean).join(" · "))),
       ...columns.map((place) => scoreCell(row, place)));

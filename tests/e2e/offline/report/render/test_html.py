@@ -81,6 +81,21 @@ class TestBrowser:
         page.wait_for_function("document.querySelector('.questions .q small').textContent.includes('q0')")
         page.close()
 
+    def test_repeats_that_one_file_lacks_are_compared(self, browser: Any, tmp_path: Path) -> None:
+        """A question has three answers in one file and one in the other: each of the three is next to the one."""
+        scores = {"groundedness": 0.5}
+        one = write(tmp_path / "one.jsonl", [record("q1", scores=scores)])
+        three = write(tmp_path / "three.jsonl", [record("q1", run, scores=scores) for run in (1, 2, 3)])
+        for files, runs in (((one, three), "run 1 → run 3"), ((three, one), "run 3 → run 1")):
+            path = tmp_path / "report.html"
+            path.write_text(page_of(list(files)), encoding="utf-8")
+            page, trouble = opened(browser, path)
+
+            assert page.locator(".questions .q small").all_inner_texts()[-1] == f"q1 · {runs}"
+            assert page.locator("#count").inner_text().startswith("3 of 3")
+            assert trouble == []
+            page.close()
+
     def test_there_is_a_plot_for_every_score(self, browser: Any, page_file: Path) -> None:
         """Drawn, and with its numbers in words for people who do not see it."""
         page, _ = opened(browser, page_file)
