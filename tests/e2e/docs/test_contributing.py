@@ -31,7 +31,7 @@ def test_there_is_an_example_for_each_extension_point() -> None:
     """Metrics, judges, exporters, file formats and integrations."""
     folders = {str(Path(title_of(file)).parent) for file, _ in examples()}
 
-    assert len(examples()) == 6
+    assert len(examples()) == 7
     assert folders == {
         "rageval_hooks/metrics/local",
         "rageval_hooks/metrics/judged",
@@ -39,6 +39,7 @@ def test_there_is_an_example_for_each_extension_point() -> None:
         "rageval_hooks/exporters",
         "rageval_hooks/offline/records/formats",
         "rageval_hooks/integrations/tiny_rag",
+        "rageval_hooks/integrations/tiny_flow",
     }
 
 
