@@ -1,4 +1,4 @@
-"""A FastAPI app that streams its answers, with the scores of each in a header-sized log line.
+"""A FastAPI app that streams its answers, with the scores of each in one log line.
 
 pip install fastapi uvicorn
 python examples/fastapi_streaming.py            # asks itself one question and stops
