@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from rageval_hooks.plugins import Registry
 from rageval_hooks.score import Evaluation
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
     from rageval_hooks.settings import Settings
 
-__all__ = ["REGISTRY", "Exporter"]
+__all__ = ["AUTOMATIC", "REGISTRY", "Exporter", "automatic_exporters"]
+
+AUTOMATIC: Final = "auto"
+"""Stands among the names of exporters for every exporter that finds out by itself whether its backend is in use."""
 
 
 class Exporter(ABC):
@@ -98,3 +101,16 @@ class Exporter(ABC):
 
 
 REGISTRY: Registry[Exporter] = Registry("exporter", Exporter, ("rageval_hooks.exporters",), "rageval_hooks.exporters")  # type: ignore[type-abstract]
+
+
+def automatic_exporters(named: Iterable[Exporter]) -> list[type[Exporter]]:
+    """Return the exporters that the name ``auto`` stands for.
+
+    Args:
+        named: the exporters that the user has named. What one of these does is not done twice: with ``langfuse``,
+            ``langfuse-auto`` is omitted.
+    """
+    kinds = [kind for kind in REGISTRY.builtin().values() if kind.automatic]
+    # An automatic exporter derives from the one that users name.
+    taken = tuple(type(exporter) for exporter in named)
+    return [kind for kind in kinds if not any(issubclass(kind, other) for other in taken)]

@@ -11,7 +11,7 @@ from opentelemetry.trace import TracerProvider
 
 from rageval_hooks.budgets import with_budget
 from rageval_hooks.errors import ConfigurationError, UnknownNameError
-from rageval_hooks.exporters.base import Exporter
+from rageval_hooks.exporters.base import AUTOMATIC, Exporter, automatic_exporters
 from rageval_hooks.judges.base import Judge
 from rageval_hooks.judges.resolve import resolve_judge
 from rageval_hooks.metrics.base import REGISTRY, AnyMetric, Metric, ScoreDefinition
@@ -26,9 +26,6 @@ __all__ = ["Parts", "resolve_metrics", "resolve_parts", "resolve_thresholds", "w
 T = TypeVar("T")
 
 _BUDGET_FILE = "rageval-budget.db"
-
-_AUTOMATIC = "auto"
-"""Stands among the names of exporters for every exporter that finds out by itself whether its backend is in use."""
 
 _HOW_TO_NAME_A_JUDGE = "pass judge=, --judge or RAGEVAL_JUDGE, such as 'openai:gpt-5-mini'"
 
@@ -129,9 +126,9 @@ def _resolve_exporters(
     given: Iterable[Exporter | type[Exporter] | str], settings: Settings, tracer_provider: TracerProvider | None
 ) -> list[Exporter]:
     named = list(given)
-    made = [shared_exporters.get(item, settings, tracer_provider) for item in named if item != _AUTOMATIC]
-    if _AUTOMATIC in named:
-        made += shared_exporters.automatic(made, settings, tracer_provider)
+    made = [shared_exporters.get(item, settings, tracer_provider) for item in named if item != AUTOMATIC]
+    if AUTOMATIC in named:
+        made += [shared_exporters.get(kind.name, settings, tracer_provider) for kind in automatic_exporters(made)]
     # A provider that nothing uses is a mistake: the user expects spans there.
     if tracer_provider is not None and not any(exporter.traces for exporter in made):
         raise ConfigurationError(

@@ -52,22 +52,6 @@ class SharedExporters:
                 exporter = self._made[key] = REGISTRY.create(given, make)
             return exporter
 
-    def automatic(
-        self, named: Sequence[Exporter], settings: Settings, tracer_provider: TracerProvider | None
-    ) -> list[Exporter]:
-        """Return the exporters that the name ``auto`` stands for.
-
-        Args:
-            named: the exporters that the user has named. What one of these does is not done twice: with ``langfuse``,
-                ``langfuse-auto`` is omitted.
-            settings: the settings.
-            tracer_provider: where the spans go; None for the application's global one.
-        """
-        kinds = [kind for kind in REGISTRY.builtin().values() if kind.automatic]
-        # An automatic exporter derives from the one that users name.
-        new = [kind for kind in kinds if not any(issubclass(kind, type(other)) for other in named)]
-        return [self.get(kind.name, settings, tracer_provider) for kind in new]
-
     def take(self, pipeline: User) -> None:
         """Note that a pipeline uses its exporters, for as long as the pipeline exists."""
         with self._lock:

@@ -213,6 +213,15 @@ def test_an_exporter_without_its_key_is_a_problem() -> None:
     assert "LANGFUSE_PUBLIC_KEY" in finding["message"]
 
 
+def test_automatic_exporters_without_their_backend_are_not_in_use() -> None:
+    """They are on by default, as ``auto``."""
+    found = doctor(status=0, exporters="console,auto")
+
+    assert "note: not in use, because spans do not go there: " in messages(found["exporters"])
+    assert "phoenix-auto" in messages(found["exporters"])
+    assert "goes to: console, the API of the backend that gets the spans" in messages(found["a turn"])
+
+
 def test_spans_are_sent_to_the_collector(tmp_path: Path) -> None:
     """In a separate process, as a user runs it: plain text in a pipe, and the span on the wire."""
     with http_collector() as collector:

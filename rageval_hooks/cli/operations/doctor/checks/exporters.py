@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import ClassVar, Final
 
 from rageval_hooks.cli.operations.doctor.base import Check, Finding, note, ok, problem, warning
 from rageval_hooks.cli.operations.doctor.recording_log import RecordedLog, recorded_log
 from rageval_hooks.cli.operations.doctor.setup import Setup
 from rageval_hooks.errors import ConfigurationError, MissingDependencyError
-from rageval_hooks.exporters.base import REGISTRY, Exporter
+from rageval_hooks.exporters.base import AUTOMATIC, REGISTRY, Exporter, automatic_exporters
 from rageval_hooks.exporters.delivery import DestinationAbsentError, ScoreApiExporter
 from rageval_hooks.exporters.delivery.destination import PostError
 from rageval_hooks.exporters.otlp_places import otlp_places
@@ -35,16 +35,18 @@ class ExporterCheck(Check):
 
     def seconds(self, setup: Setup) -> float:
         """Return the time for each exporter to deliver, to be asked, and to end."""
-        return 3 * setup.options.seconds * max(1, len(setup.settings.exporters)) + 10
+        number = len(setup.settings.exporters)
+        if AUTOMATIC in setup.settings.exporters:
+            number += len(automatic_exporters([]))
+        return 3 * setup.options.seconds * max(1, number) + 10
 
     def run(self, setup: Setup) -> Iterator[Finding]:
         """Yield what became of the evaluation, exporter by exporter."""
         made: dict[str, Exporter] = {}
-        for name in setup.settings.exporters:
-            try:
-                made[name] = REGISTRY.create(name, lambda kind: kind.from_settings(setup.settings, None))
-            except (ConfigurationError, MissingDependencyError) as error:
-                yield problem(f"{name}: {error}", "set or install what the message names")
+        named = [name for name in setup.settings.exporters if name != AUTOMATIC]
+        yield from _create(named, made, setup)
+        if AUTOMATIC in setup.settings.exporters:
+            yield from _create([kind.name for kind in automatic_exporters(made.values())], made, setup)
         evaluation = marked_evaluation()
         # Spans go first: servers take a score only for a span that they have.
         for name in sorted(made, key=lambda name: not made[name].traces):
@@ -53,6 +55,15 @@ class ExporterCheck(Check):
         idle = [name for name, exporter in made.items() if _is_idle(exporter)]
         if idle:
             yield note(f"not in use, because spans do not go there: {', '.join(idle)}")
+
+
+def _create(names: Iterable[str], made: dict[str, Exporter], setup: Setup) -> Iterator[Finding]:
+    """Add exporters to those that were made, and yield why some cannot be made."""
+    for name in names:
+        try:
+            made[name] = REGISTRY.create(name, lambda kind: kind.from_settings(setup.settings, None))
+        except (ConfigurationError, MissingDependencyError) as error:
+            yield problem(f"{name}: {error}", "set or install what the message names")
 
 
 def _is_idle(exporter: Exporter) -> bool:

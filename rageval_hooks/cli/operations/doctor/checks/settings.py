@@ -12,6 +12,7 @@ from pydantic import SecretStr
 from rageval_hooks.cli.operations.doctor.base import Check, Finding, note, ok, problem, warning
 from rageval_hooks.cli.operations.doctor.setup import Setup
 from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.exporters.base import AUTOMATIC
 from rageval_hooks.online.build import resolve_thresholds
 from rageval_hooks.online.sampling import MetricSampler
 from rageval_hooks.settings import ModelSettings, Settings, unknown_variables
@@ -138,7 +139,7 @@ def _jsonl_path_without_exporter(settings: Settings) -> Finding | None:
 
 
 def _phoenix_endpoint_without_exporter(settings: Settings) -> Finding | None:
-    if settings.phoenix_endpoint is None or {"auto", "phoenix", "phoenix-auto"} & set(settings.exporters):
+    if settings.phoenix_endpoint is None or {AUTOMATIC, "phoenix", "phoenix-auto"} & set(settings.exporters):
         return None
     return problem("phoenix_endpoint is set, but no exporter uses it", "add phoenix to exporters")
 

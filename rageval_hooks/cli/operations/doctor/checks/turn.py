@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from rageval_hooks.cli.operations.doctor.base import Check, Finding, note, warning
 from rageval_hooks.cli.operations.doctor.setup import Setup
+from rageval_hooks.exporters.base import AUTOMATIC
 from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.metrics.base import Metric
 from rageval_hooks.models import Models
@@ -30,9 +31,14 @@ class TurnCheck(Check):
             return
         yield note(_sampling(settings))
         yield from _metrics(setup)
-        yield note(f"goes to: {', '.join(settings.exporters) or 'nowhere'}")
+        yield note(f"goes to: {_destinations(settings)}")
         yield note(_redaction(settings))
         yield note(_content(settings))
+
+
+def _destinations(settings: Settings) -> str:
+    names = ["the API of the backend that gets the spans" if name == AUTOMATIC else name for name in settings.exporters]
+    return ", ".join(names) or "nowhere"
 
 
 def _sampling(settings: Settings) -> str:
