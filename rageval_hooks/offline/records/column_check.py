@@ -48,7 +48,7 @@ def check_first_rows(
     if not columns or not rows:
         return
     if mapping is not None:
-        check_mapping(source.path, columns, rows, mapping)
+        check_mapping(source, columns, rows, mapping)
     fields = [take_fields(row, mapping) for row in rows]
     missing = _missing(source, required, fields)
     if missing:
@@ -61,11 +61,13 @@ def check_first_rows(
         note(f"{choice}: --map names another column")
 
 
-def check_mapping(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]], mapping: ColumnMap) -> None:
+def check_mapping(
+    source: RowSource, columns: Sequence[str], rows: Iterable[Mapping[str, Any]], mapping: ColumnMap
+) -> None:
     """Check that the columns that the user named are there. A misspelled one would be empty in every row.
 
     Args:
-        path: the file.
+        source: the file.
         columns: its columns, or those of its first rows.
         rows: its first rows.
         mapping: the columns that the user named.
@@ -73,14 +75,34 @@ def check_mapping(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str
     Raises:
         TurnError: a column is not there, or nothing is found under a path.
     """
-    for field, column in mapping.paths.items():
-        # A column that is there may be empty.
-        if column in columns or any(_is_found(field, mapping.value(field, row)) for row in rows):
-            continue
-        close = get_close_matches(column, columns, n=1)
-        guess = f" Did you mean {close[0]!r}?" if close else ""
-        message = f"{path}: nothing is under {column!r}, which --map names for the {field}."
-        raise TurnError(f"{message}{guess} Found: {', '.join(columns)}")
+    # A column that is there may be empty.
+    unknown = [field for field, column in mapping.paths.items() if column not in columns]
+    unseen = _not_found(unknown, rows, mapping)
+    # The header of a table is complete. Other columns may come late, and so may the first value under a path.
+    absent = [field for field in unseen if source.columns is not None and not mapping.is_path(field)]
+    if unseen and not absent:
+        with source.reopened() as again:
+            absent = _not_found(unseen, (row.data for row in again if isinstance(row, Row)), mapping)
+    if absent:
+        raise _unknown_column(source.path, absent[0], columns, mapping)
+
+
+def _unknown_column(path: Path, field: str, columns: Sequence[str], mapping: ColumnMap) -> TurnError:
+    column = mapping.paths[field]
+    close = get_close_matches(column, columns, n=1)
+    guess = f" Did you mean {close[0]!r}?" if close else ""
+    message = f"{path}: nothing is under {column!r}, which --map names for the {field}."
+    return TurnError(f"{message}{guess} Found: {', '.join(columns)}")
+
+
+def _not_found(fields: Iterable[str], rows: Iterable[Mapping[str, Any]], mapping: ColumnMap) -> list[str]:
+    """Return the fields for which no row has a value."""
+    left = list(fields)
+    for row in rows:
+        if not left:
+            break
+        left = [field for field in left if not _is_found(field, mapping.value(field, row))]
+    return left
 
 
 def _is_found(field: str, value: object) -> bool:
@@ -112,7 +134,7 @@ def _still_missing(source: RowSource, missing: list[str]) -> list[str]:
     if source.columns is not None or not missing:
         return missing
     left = missing
-    with RowSource(source.path) as again:
+    with source.reopened() as again:
         # A test set may have its references only in the rows of one source.
         for row in again:
             if isinstance(row, Row):

@@ -52,15 +52,24 @@ class ColumnMap:
             columns[name.strip()] = column.strip()
         return cls(columns) if columns else None
 
+    def is_path(self, name: str) -> bool:
+        """Return True if a field is mapped to something that may be a path, and not only a column's name."""
+        return self.paths[name] in self._compiled
+
     def value(self, name: str, row: Mapping[str, Any]) -> Any:
-        """Return the value of a field in a row; None if the row has none."""
+        """Return the value of a field in a row; None if it has none, also for a function in the path such as join()."""
         path = self.paths[name]
         if path in row:  # a name with dots in it comes before a path
             return row[path]
         expression = self._compiled.get(path)
         if expression is None:
             return None
-        return expression.search({column: _searchable(column, path, value) for column, value in row.items()})
+        from jmespath.exceptions import JMESPathError
+
+        try:
+            return expression.search({column: _searchable(column, path, value) for column, value in row.items()})
+        except JMESPathError:  # join(', ', answers) of a row whose answers are null
+            return None
 
 
 def _searchable(column: str, path: str, value: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -90,7 +91,11 @@ def check_file(path: Path) -> None:
         ConfigurationError: there is no such file, or it is a folder or a pipe.
     """
     if not path.exists():
-        raise ConfigurationError(f"there is no file {path}{_guess(path)}")
+        guess = ""
+        # The folder may not be readable, and the current one may have been deleted.
+        with suppress(OSError):
+            guess = _guess(path)
+        raise ConfigurationError(f"there is no file {path}{guess}")
     if path.is_dir():
         raise ConfigurationError(f"{path} is a folder: give one of the files in it")
     if not path.is_file():

@@ -39,13 +39,14 @@ class RowSource:
 
     def __init__(self, path: Path, encoding: str | None = None) -> None:
         self.path = path
-        self.format = format_of(path)
+        self._encoding = encoding
+        by_suffix = format_of(path)
         self.file = SourceFile(path, encoding)
-        self.format = format_by_content(self.format, self.file)
         self._sample: list[Row | BadRow] | None = None
         self._rest: Iterator[Row | BadRow] | None = None
         # Read before any row: readers share one file, and its position with it.
         try:
+            self.format = format_by_content(by_suffix, self.file)
             self.columns = self.format.columns(self.file)
         except BaseException:
             self.file.close()
@@ -116,6 +117,10 @@ class RowSource:
         row = parse_line(file.readline(), 0, 0)
         return row.data if isinstance(row, Row) else {}
 
+    def reopened(self) -> RowSource:
+        """Return the same file, opened again: for a look ahead, while a pass over the rows is in progress."""
+        return RowSource(self.path, self._encoding)
+
     def close(self) -> None:
         """Close the file."""
         self.file.close()
@@ -133,6 +138,6 @@ def count_rows(path: Path) -> int | None:
     """Return about how many rows a file has; None if that is unknown without reading it whole, or it is unreadable."""
     try:
         with SourceFile(path) as file:
-            return format_of(path).count(file)
+            return format_by_content(format_of(path), file).count(file)
     except (OSError, EOFError, RagevalError):
         return None

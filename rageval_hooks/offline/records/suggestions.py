@@ -17,17 +17,18 @@ __all__ = ["Candidate", "suggest_columns", "suggest_map"]
 _MOST_DEPTH = 4
 _MOST_ROWS = 20
 _MOST_ITEMS = 5
+# Parts of names. One with a blank before it begins a word: "rag" is no hint in "paragraph", nor "eval" in "retrieval".
 _HINTS: dict[str, tuple[str, ...]] = {
     "query": (
-        *("question", "query", "prompt", "ask", "instruction", "user", "input", "problem"),
+        *("question", "query", "prompt", " ask", "instruction", "user", "input", "problem"),
         *("pregunta", "frage", "domanda", "pergunta", "вопрос", "问题", "問題", "質問", "질문"),
     ),
     "response": (
-        *("answer", "response", "output", "generat", "predict", "complet", "reply", "gpt", "llm", "model", "rag"),
+        *("answer", "response", "output", "generat", "predict", "complet", "reply", "gpt", "llm", "model", " rag"),
         *("respuesta", "antwort", "réponse", "risposta", "resposta", "ответ", "回答", "답변"),
     ),
     "passages": (
-        *("context", "passage", "doc", "chunk", "retriev", "evidence", "source", "snippet", "knowledge"),
+        *("context", "passage", "paragraph", "doc", "chunk", "retriev", "evidence", "source", "snippet", "knowledge"),
         *("kontext", "contesto", "контекст", "上下文"),
     ),
     "reference": (
@@ -38,14 +39,16 @@ _HINTS: dict[str, tuple[str, ...]] = {
 _GOLDEN = _HINTS["reference"]
 # Texts about an answer: "answer_relevance_reason", "judge.explanation", "justificativa".
 _ABOUT_ANSWERS = (
-    *("reason", "explan", "justif", "judge", "verdict", "feedback", "metric", "score", "relevan", "faithful"),
-    *("grounded", "critique", "eval", "trace", "comment"),
+    *("reason", "explan", "justif", "judge", "verdict", "feedback", "metric", "score", "relevanc", "faithful"),
+    *("grounded", "critique", " eval", "trace", "comment"),
 )
 _NAMES = ("file", "paper", "title", "section", "page", "topic", "categor")
 # Of two systems the one with retrieval is meant: not "No RAG" or "answer_without_rag".
 _WITHOUT_RETRIEVAL = re.compile(r"(?:^|[\W_])(?:no|non|without|w/o|baseline|vanilla)(?:[\W_]|$)")
 # Columns with these names hold facts about an answer, whatever other hints they have.
 _NOT_TEXT = ("id", "url", "time", "date", "score", "model_name", "name", "type", "lang", "length", "count")
+# The marks in "answer_with_rag" and in "outputs.rag-answer".
+_BETWEEN_WORDS = re.compile(r"[\W_]+")
 _MANY_WORDS = 8
 _FEWEST_POINTS = 1
 # Also those of Chinese, Arabic and Persian.
@@ -158,7 +161,8 @@ def _is_answer_only(path: str) -> bool:
 
 
 def _has_hint(path: str, hints: Iterable[str]) -> bool:
-    return any(hint in path for hint in hints)
+    words = " " + _BETWEEN_WORDS.sub(" ", path)
+    return any(hint in words for hint in hints)
 
 
 def _value_rating(field: str, candidate: Candidate) -> float:

@@ -134,7 +134,7 @@ def _check(source: RowSource, mapping: ColumnMap | None) -> None:
         return  # a file without rows has its own error
     columns = list(dict.fromkeys(chain.from_iterable(rows)))
     if mapping is not None:
-        check_mapping(source.path, columns, rows, mapping)
+        check_mapping(source, columns, rows, mapping)
     if any(_has_question(row, mapping) for row in rows):
         return
     suggestion = suggest_map(["query"], rows)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import gc
 import json
 import os
 import tracemalloc
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from rageval_hooks.exporters.jsonl import JsonlExporter
 from rageval_hooks.offline.records import read_items
 from rageval_hooks.offline.records.files import BadRow, read_records
 from rageval_hooks.offline.records.record import Record
+from rageval_hooks.offline.records.source import RowSource
 from rageval_hooks.score import Failed
 from tests.strategies import turns
 
@@ -363,6 +366,25 @@ class TestWhatIsWrong:
             list(read_records(tmp_path / "a.jsonl"))
         with pytest.raises(ConfigurationError, match="is a folder"):
             list(read_records(tmp_path))
+
+    def test_a_file_in_a_folder_that_was_deleted(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The current folder has no name any more, so the message has none."""
+        (tmp_path / "gone").mkdir()
+        monkeypatch.chdir(tmp_path / "gone")
+        (tmp_path / "gone").rmdir()
+        with pytest.raises(ConfigurationError, match=r"there is no file a\.jsonl"):
+            list(read_records(Path("a.jsonl")))
+
+    def test_a_damaged_archive_is_closed(self, tmp_path: Path) -> None:
+        """A file that cannot be decompressed does not stay open."""
+        path = tmp_path / "a.csv.gz"
+        path.write_bytes(b"question,answer")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            with pytest.raises(OSError, match="Not a gzipped file"):
+                RowSource(path)
+            gc.collect()
+        assert [str(warning.message) for warning in caught if warning.category is ResourceWarning] == []
 
     @given(st.binary(max_size=300))
     def test_junk_never_raises(self, tmp_path_factory: pytest.TempPathFactory, junk: bytes) -> None:

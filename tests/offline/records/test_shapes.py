@@ -130,6 +130,13 @@ def test_tables_of_other_tools(text: str, suffix: str, encoding: str, tmp_path: 
     assert [passage.text for passage in record.turn.passages] == [C]
 
 
+def test_several_documents_before_much_white_space(tmp_path: Path) -> None:
+    """The white space at the end takes no time."""
+    document = json.dumps({"question": Q, "answer": A}, indent=2)
+    (tmp_path / "a.json").write_text(f"{document},\n{document}" + " \n" * 200_000)
+    assert [record.turn.response for record in read_records(tmp_path / "a.json")] == [A, A]
+
+
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.json"])
 @pytest.mark.parametrize(
     "text",
@@ -187,6 +194,23 @@ class TestMap:
         with pytest.raises(TurnError, match="which --map names for the response") as caught:
             list(read_records(tmp_path / "a.jsonl", mapping=mapping))
         assert ("Did you mean 'chatgpt_reply'?" in str(caught.value)) == (column == "chatgpt_replay")
+
+    @pytest.mark.parametrize("column", ["gold", "gold.texts[0]"])
+    def test_of_a_column_that_comes_late(self, column: str, tmp_path: Path) -> None:
+        """Only some rows have references, after more rows than are checked first."""
+        rows: list[dict[str, Any]] = [{"question": Q, "answer": A}] * 150
+        gold = G if column == "gold" else {"texts": [G]}
+        lines = [json.dumps(row) for row in [*rows, {"question": Q, "answer": A, "gold": gold}]]
+        (tmp_path / "a.jsonl").write_text("\n".join(lines))
+        records = list(read_records(tmp_path / "a.jsonl", mapping={"reference": column}))
+        assert [record.turn.reference for record in records[149:]] == [None, G]
+
+    def test_of_a_function_that_does_not_suit_a_row(self, tmp_path: Path) -> None:
+        """The row has no value."""
+        rows = [{"question": Q, "parts": ["In", "2019."]}, {"question": Q, "parts": None}]
+        (tmp_path / "a.json").write_text(json.dumps(rows))
+        records = read_records(tmp_path / "a.json", mapping={"response": "join(' ', parts[])"})
+        assert [record.turn.response for record in records] == [A, ""]
 
     @pytest.mark.parametrize(("mapping", "message"), [({"answer": "x"}, "--map"), ({"query": "a[."}, "is not a path")])
     def test_that_is_wrong(self, mapping: dict[str, str], message: str, tmp_path: Path) -> None:
@@ -285,8 +309,11 @@ def test_a_row_that_failed_needs_no_answer(tmp_path: Path) -> None:
         ({"question": Q, "answer_file": "answers/pier.md"}, None),
         # One of two does not help.
         ({"section": "1", "gpt_reply": A}, None),
+        # "rag" is in "paragraph", and "ask" in "task".
+        ({"question": Q, "paragraph": C, "gpt_text": A}, "--map response=gpt_text"),
+        ({"question": Q, "task_result_text": C}, "--map response=task_result_text"),
     ],
-    ids=["scores", "Persian", "blanks", "two systems", "reasons", "files", "no question"],
+    ids=["scores", "Persian", "blanks", "two systems", "reasons", "files", "no question", "paragraph", "task"],
 )
 def test_what_is_proposed(row: dict[str, Any], proposed: str | None, tmp_path: Path) -> None:
     """Is a column that may hold the field, and a path that can be read."""
@@ -294,6 +321,15 @@ def test_what_is_proposed(row: dict[str, Any], proposed: str | None, tmp_path: P
     with pytest.raises(TurnError) as caught:
         list(read_records(tmp_path / "a.json"))
     assert str(caught.value).partition(". Try ")[2] == (proposed or "")
+
+
+@pytest.mark.parametrize("column", ["retrieval_text", "relevant_text"])
+def test_what_is_proposed_for_passages(column: str, tmp_path: Path) -> None:
+    """Names of passages are no names of evaluations: "retrieval" contains "eval", and relevant texts are no scores."""
+    rows = [{"question": Q, "answer": A, "answer_relevance_reason": f"{C} {C}", column: f"{C} {C}"}]
+    (tmp_path / "a.json").write_text(json.dumps(rows))
+    with pytest.raises(TurnError, match=f"Try --map passages={column}"):
+        list(read_records(tmp_path / "a.json", required=("query", "response", "passages")))
 
 
 class TestOpenRagEval:

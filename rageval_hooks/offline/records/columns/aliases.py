@@ -25,7 +25,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
         "user_prompt instruction search_query test_question sample_question request problem inputs "
         "pregunta frage domanda pergunta vraag pytanie soru pertanyaan вопрос 问题 問題 質問 질문 cau_hoi"
     ),
-    # "answer", "output" and "result" come last: next to a column such as "prediction" they hold the golden answer.
+    # "answer", "output" and "result" come late: next to a column such as "prediction" they hold the golden answer.
     "response": _names(
         "response actual_output generated_answer generated_text generated_response prediction predicted_answer "
         "model_answer model_output model_response llm_answer llm_response llm_output rag_answer rag_response "

@@ -21,8 +21,9 @@ _MOST_DEPTH = 4
 # One object alone may be a row itself, with objects in its columns.
 _FEWEST_KEYED_ROWS = 2
 _FEWEST_COLUMNS = 2
-# White space and at most one comma, as in "{…},\n{…}", before something that is no white space.
-_NEXT_DOCUMENT = re.compile(r"\s*,?\s*(?=\S)")
+# White space and at most one comma, as in "{…},\n{…}", before something that is no white space. The white space is not
+# matched again in shorter pieces ("*+"): a file may end in a megabyte of it.
+_NEXT_DOCUMENT = re.compile(r"\s*+,?\s*+(?=\S)")
 
 
 class JsonDocument(FileFormat):
