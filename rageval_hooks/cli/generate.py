@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from rageval_hooks.cli.output import resumable
 
+if TYPE_CHECKING:
+    from rageval_hooks.offline.testsets import Unanswered
+
 __all__ = ["generate"]
+
+
+class OnUnanswered(StrEnum):
+    """What becomes of an ordinary question that its own chunk does not answer."""
+
+    # Not Unanswered itself: typer before 0.19 does not know Literal.
+    mark = "mark"
+    unanswerable = "unanswerable"
+    reject = "reject"
 
 
 def generate(
@@ -56,13 +69,13 @@ def generate(
         typer.Option("--unanswerable", metavar="SHARE", help="Share of questions that the documents do not answer."),
     ] = 0.0,
     unanswered: Annotated[
-        Literal["mark", "unanswerable", "reject"],
+        OnUnanswered,
         typer.Option(
             "--unanswered",
             help="A plain question that its own chunk does not answer: keep it with a mark, keep it as unanswerable, "
             "or reject it.",
         ),
-    ] = "mark",
+    ] = OnUnanswered.mark,
     seed: Annotated[int, typer.Option("--seed", help="Another one chooses other chunks.")] = 0,
     concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Chunks at a time.")] = 4,
     max_calls: Annotated[int | None, typer.Option("--max-calls", min=1, help="Requests to the judge, at most.")] = None,
@@ -94,7 +107,7 @@ def generate(
         styles=tuple(style or ()),
         multi_hop=multi_hop,
         unanswerable=unanswerable,
-        unanswered=unanswered,
+        unanswered=cast("Unanswered", unanswered.value),
         seed=seed,
         concurrency=concurrency,
         max_calls=max_calls,
