@@ -34,17 +34,6 @@ def reset_in_child(instance: Forkable) -> None:
     _objects.add(instance)
 
 
-_functions: list[Callable[[], Any]] = []
-
-
-def run_in_child(*functions: Callable[[], Any]) -> None:
-    """Call functions in each child that this process forks, in this order.
-
-    For caches of threads, which do not survive a fork: a child starts its own.
-    """
-    _functions.extend(functions)
-
-
 _busy: set[int] = set()
 """The threads that are in :func:`delay_forks`, by id."""
 
@@ -106,10 +95,19 @@ def _reset_all() -> None:
     _forking.clear()
     for instance in list(_objects):
         instance.reset_after_fork()
-    for function in _functions:
-        function()
 
 
 # Windows has no fork.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_reset_all)
+
+
+def run_in_child(*functions: Callable[[], Any]) -> None:
+    """Call functions in each child that this process forks, in this order.
+
+    For caches of threads, which do not survive a fork: a child starts its own. If one raises, Python prints the error
+    and calls the others.
+    """
+    if hasattr(os, "register_at_fork"):
+        for function in functions:
+            os.register_at_fork(after_in_child=function)

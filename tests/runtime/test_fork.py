@@ -67,3 +67,20 @@ print(time.monotonic() - start < 20)
     )
 
     assert output.split() == ["True"]
+
+
+def test_functions_for_a_child_do_not_depend_on_each_other() -> None:
+    """If one raises, the others still run."""
+    output = run_script(
+        """
+import os, sys
+from rageval_hooks.runtime.fork import run_in_child
+run_in_child(lambda: 1 / 0, lambda: print("second", flush=True))
+child = os.fork()
+if child == 0:
+    os._exit(0)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    )
+
+    assert output.split() == ["second", "0"]
