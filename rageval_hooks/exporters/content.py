@@ -119,9 +119,9 @@ class ContentPolicy(Data):
 
     def reason(self, result: Skipped | Failed) -> str:
         """Return why a metric has no value. The message of an error may quote texts, and is hidden with them."""
-        if isinstance(result, Skipped):
+        if isinstance(result, Skipped) or self.everything:
             return result.reason
-        return f"{result.error_type}: {self.quote(result.message, self.everything)}"
+        return f"{result.error_type}: {REDACTED}"
 
 
 def _is_on(value: str) -> bool:

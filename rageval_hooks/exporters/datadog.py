@@ -155,9 +155,10 @@ class DatadogApi(HttpDestination):
     """
 
     def __init__(self, url: str, key: str | None) -> None:
-        self._path, headers = _PATH, {_KEY_HEADER: key or ""}
         if key is None:
             self._path, headers = _AGENT_PATH, {"x-datadog-evp-subdomain": "api"}
+        else:
+            self._path, headers = _PATH, {_KEY_HEADER: key}
         super().__init__(HttpApi(url, backend="Datadog", credentials=_KEY, extra="datadog", headers=headers))
 
     def post(self, route: str, bodies: Sequence[Mapping[str, Any]], *, confirmed: bool) -> None:

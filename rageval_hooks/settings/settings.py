@@ -204,11 +204,9 @@ class Settings(BaseSettings):
         # "trace=0.1, umbrela=0.05" or JSON; any other text is one rate for all judge metrics.
         if isinstance(value, str) and ("=" in value or value.lstrip().startswith("{")):
             return parsed(value, parse_pairs)
-        return (
-            {name: not_a_boolean(rate) for name, rate in value.items()}
-            if isinstance(value, Mapping)
-            else not_a_boolean(value)
-        )
+        if isinstance(value, Mapping):
+            return {name: not_a_boolean(rate) for name, rate in value.items()}
+        return not_a_boolean(value)
 
     @field_validator("phoenix_endpoint", mode="before")
     @classmethod

@@ -146,6 +146,13 @@ class TestConsole:
         assert ["entity_consistency", "-", "skipped", "no", "entities"] in lines
         assert ["custom", "-", "failed", "OSError:", "disk"] in lines
 
+    def test_an_error_without_a_message(self) -> None:
+        """Its type is the reason: a timeout, for example, says nothing else."""
+        results = (Failed(name="slow", error_type="TimeoutError", message=""),)
+        lines = [line.split() for line in printed(EVALUATION.model_copy(update={"results": results})).splitlines()]
+
+        assert ["slow", "-", "failed", "TimeoutError"] in lines
+
     def test_hidden_content(self) -> None:
         """What may not stand on spans is not printed either."""
         text = printed(EVALUATION, policy=ContentPolicy.build(False))

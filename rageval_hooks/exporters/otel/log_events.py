@@ -28,7 +28,7 @@ from rageval_hooks.exporters.otel.attributes import (
     scored_place,
 )
 from rageval_hooks.exporters.otel.own_providers import LOGS, OtlpSignal
-from rageval_hooks.exporters.otel.signal import SCOPE, MakesOwnProvider, Signal
+from rageval_hooks.exporters.otel.signal import SCOPE, ProviderFactory, Signal
 from rageval_hooks.exporters.otel.spans import Spans
 from rageval_hooks.exporters.span_places import PassagePlace
 from rageval_hooks.score import Evaluation, Failed, Result, Score
@@ -112,7 +112,7 @@ class LogEvents(Signal[LoggerProvider]):
         return None if isinstance(provider, (ProxyLoggerProvider, NoOpLoggerProvider)) else provider
 
     @property
-    def _make_own(self) -> MakesOwnProvider:
+    def _make_own(self) -> ProviderFactory:
         from rageval_hooks.exporters.otel.own_providers.logs import own_logger_provider
 
         return own_logger_provider

@@ -14,7 +14,7 @@ from rageval_hooks.exporters import semconv
 from rageval_hooks.exporters.otel.cardinality import BoundedAttributes, reason_class
 from rageval_hooks.exporters.otel.instruments import Instruments, instruments_of
 from rageval_hooks.exporters.otel.own_providers import METRICS, OtlpSignal
-from rageval_hooks.exporters.otel.signal import MakesOwnProvider, Signal
+from rageval_hooks.exporters.otel.signal import ProviderFactory, Signal
 from rageval_hooks.exporters.otel.spans import Spans
 from rageval_hooks.score import Evaluation, Failed, Result, Score, judge_details, metric_of
 from rageval_hooks.turn import Turn
@@ -127,7 +127,7 @@ class ScoreMetrics(Signal[MeterProvider]):
         return None if isinstance(provider, (_ProxyMeterProvider, NoOpMeterProvider)) else provider
 
     @property
-    def _make_own(self) -> MakesOwnProvider:
+    def _make_own(self) -> ProviderFactory:
         from rageval_hooks.exporters.otel.own_providers.metrics import own_meter_provider
 
         return own_meter_provider

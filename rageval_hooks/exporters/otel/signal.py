@@ -13,7 +13,7 @@ from rageval_hooks.runtime.at_exit import EXIT_DRAIN
 from rageval_hooks.runtime.time_limit import LimitedThread, remaining
 from rageval_hooks.score import Evaluation
 
-__all__ = ["SCOPE", "MakesOwnProvider", "Signal"]
+__all__ = ["SCOPE", "ProviderFactory", "Signal"]
 
 _logger = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ SCOPE = "rageval_hooks"
 Provider = TypeVar("Provider")
 
 
-class MakesOwnProvider(Protocol):
+class ProviderFactory(Protocol):
     """A function with a cache that makes our own provider; None if its exporter is not installed."""
 
     def __call__(self) -> OwnProvider[Any] | None:
@@ -68,7 +68,7 @@ class Signal(ABC, Generic[Provider]):
 
     @property
     @abstractmethod
-    def _make_own(self) -> MakesOwnProvider:
+    def _make_own(self) -> ProviderFactory:
         """The cached function that makes our own provider. Imported on use: few applications need it."""
 
     @abstractmethod

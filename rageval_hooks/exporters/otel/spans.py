@@ -12,7 +12,7 @@ from rageval_hooks.exporters import semconv
 from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.exporters.otel.attributes import goes_to_braintrust
 from rageval_hooks.exporters.otel.own_providers import TRACES, OtlpSignal
-from rageval_hooks.exporters.otel.signal import SCOPE, MakesOwnProvider, Signal
+from rageval_hooks.exporters.otel.signal import SCOPE, ProviderFactory, Signal
 from rageval_hooks.exporters.otel.writer import SpanWriter, span_context
 from rageval_hooks.score import Evaluation
 from rageval_hooks.settings import SpanSelection
@@ -69,7 +69,7 @@ class Spans(Signal[TracerProvider]):
         return None if isinstance(provider, (trace.ProxyTracerProvider, trace.NoOpTracerProvider)) else provider
 
     @property
-    def _make_own(self) -> MakesOwnProvider:
+    def _make_own(self) -> ProviderFactory:
         from rageval_hooks.exporters.otel.own_providers.spans import own_tracer_provider
 
         return own_tracer_provider

@@ -75,8 +75,8 @@ def _status(turn: Turn, error: ErrorInfo | None) -> TurnStatus:
 
 
 def _metadata(question: GoldenQuestion, turn: Turn) -> dict[str, Any]:
-    told = {"style": question.style, "second_look": question.second_look}
-    return {**turn.metadata, **{name: value for name, value in told.items() if value}}
+    about_question = {"style": question.style, "second_look": question.second_look}
+    return {**turn.metadata, **{name: value for name, value in about_question.items() if value}}
 
 
 def _answer(app: App, asked: Asked, seen: Turn | None) -> tuple[Answer, ErrorInfo | None]:

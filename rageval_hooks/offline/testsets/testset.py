@@ -188,7 +188,7 @@ def _of_row(row: Mapping[str, Any], table: bool, mapping: ColumnMap | None) -> t
         chunk_id=chunk_id,
         document=text_in(fields.get("document"), "document") or None,
         style=text_or_none(fields.rest.get("style")),
-        second_look=text_or_none(fields.rest.get("second_look")) or None,
+        second_look=text_or_none(fields.rest.get("second_look")),
         chunk=target_text_in(fields.get("target_text")) or _only_passage(fields, table),
         more_chunks=more_targets_in(fields.rest.get("more_chunks")),
         answerable=answerable_in(fields.get("answerable"), fields.columns.get("answerable", "")),

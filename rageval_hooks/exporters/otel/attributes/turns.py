@@ -45,9 +45,9 @@ def turn_attributes(turn: Turn, results: Iterable[Result], policy: ContentPolicy
     return attributes
 
 
+# Span kind of OpenInference, operation of OpenTelemetry, and the attribute with the turn's name.
 _AGENT = ("AGENT", "invoke_agent", semconv.AGENT_NAME)
 _CHAIN = ("CHAIN", "invoke_workflow", semconv.WORKFLOW_NAME)
-"""Span kind of OpenInference, operation of OpenTelemetry, and the attribute with the turn's name."""
 
 
 def is_agent(turn: Turn) -> bool:
