@@ -84,7 +84,7 @@ class Preparation:
         else:
             turn_begins(self)
             _waiting.append(self)
-            embed_ahead_executor().submit(_run_newest)
+            _run_waiting()
 
     def cancel(self) -> None:
         """Stop at the next passage: the turn has ended, and its own evaluation takes over."""
@@ -102,6 +102,9 @@ class Preparation:
 
     def _close(self) -> None:
         _open.discard(self)
+        # Under load most turns end before their passes begin, and must not stay in memory.
+        with suppress(ValueError):
+            _waiting.remove(self)
         turn_ends(self)
 
     def _embed_passages(self, analysis: TurnAnalysis) -> None:
@@ -144,7 +147,21 @@ def _run_newest() -> None:
     Under load there is no time to prepare all turns. The newest has the most time left; with the oldest first, each
     would end just before it is ready.
     """
-    _waiting.pop().run_passes()
+    try:
+        newest = _waiting.pop()
+    except IndexError:  # its turn has ended
+        return
+    try:
+        newest.run_passes()
+    finally:
+        _run_waiting()
+
+
+def _run_waiting() -> None:
+    """Have the passes of waiting turns run, one turn after the other. One job is enough: it starts the next."""
+    executor = embed_ahead_executor()
+    if _waiting and not executor.has_queue:
+        executor.submit(_run_newest)
 
 
 class Preparer:

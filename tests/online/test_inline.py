@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,9 +15,13 @@ from langchain_core.runnables import RunnableLambda
 import rageval_hooks
 from rageval_hooks import Evaluation, metric
 from rageval_hooks.metrics.support import turn_analysis
+from rageval_hooks.models import Models
 from rageval_hooks.online.inline import InlineStage
+from rageval_hooks.online.prepare import Preparation, _Steps
 from rageval_hooks.runtime.executors import inline_threads, prepare_executor
+from rageval_hooks.settings import ModelSettings
 from rageval_hooks.testing import InMemoryExporter
+from rageval_hooks.turn import Passage, Turn
 from tests.integrations.langchain.fakes import PROMPT, lcel, model, retriever
 
 QUESTION = "When was the pier opened?"
@@ -190,6 +195,32 @@ class TestPreparation:
             found.append({name: value for name, value in scores.items() if not name.startswith("latency")})
 
         assert found[0] == found[1]
+
+    def test_turns_that_end_before_their_passes_begin_are_forgotten(self, gate: threading.Event) -> None:
+        """Under load the newest turn comes first, so that the passes of older ones may never begin."""
+        models, begun = Models(ModelSettings(embedder="lexical")), threading.Event()
+
+        def embed(_: Any) -> None:
+            begun.set()
+            gate.wait(30)
+
+        def preparation() -> Preparation:
+            turn = Turn(query=QUESTION, passages=(Passage(text="passage"),))
+            return Preparation(turn_analysis.TurnAnalysis(turn, models), _Steps(rules=[], short=[embed], long=[embed]))
+
+        preparation().start()
+        assert begun.wait(30)
+        ended = []
+        for _ in range(20):
+            other = preparation()
+            other.start()
+            other.cancel()
+            ended.append(weakref.ref(other.analysis))
+            del other
+        # Its jobs are done in their order.
+        assert prepare_executor().submit(lambda: True).result(30)
+
+        assert [analysis for analysis in ended if analysis() is not None] == []
 
     def test_nothing_is_prepared_for_turns_that_are_sampled_out(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """They cost no more than an empty handler."""
