@@ -6,6 +6,7 @@ import json
 import math
 import os
 import traceback
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,10 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> None:
     module._warn_of_strange_variables.cache_clear()
 
 
+class Tier(str, Enum):  # noqa: UP042 - applications have such classes; str() of a member is "Tier.LEXICAL"
+    LEXICAL = "lexical"
+
+
 LEXICAL = {"embedder": "lexical", "cross_encoder": "lexical", "nlp": "lexical", "hhem": "lexical"}
 
 
@@ -40,6 +45,7 @@ LEXICAL = {"embedder": "lexical", "cross_encoder": "lexical", "nlp": "lexical", 
         ("exporters", "otel,console", ("otel", "console")),
         ("models", "default", ModelSettings()),
         ("models", "lexical", ModelSettings(**LEXICAL)),
+        ("models", Tier.LEXICAL, ModelSettings(**LEXICAL)),
         ("models", {"nlp": "lexical", "device": "cuda:0"}, ModelSettings(nlp="lexical", device="cuda:0")),
         ("models", ModelSettings(nlp="lexical"), ModelSettings(nlp="lexical")),
         ("models", '{"download": false}', ModelSettings(download=False)),

@@ -112,7 +112,7 @@ def tier_of(value: Any) -> Any:
     Raises:
         UnknownNameError: there is no such tier.
     """
-    value = parsed(value, str)
+    value = parsed(value, lambda text: text)
     if not isinstance(value, str):
         return value
     if value not in _TIERS:
