@@ -58,9 +58,9 @@ def result_attributes(result: Result, policy: ContentPolicy, response_id: str | 
         attributes.put(semconv.EVALUATION_EXPLANATION, policy.quote(result.explanation, policy.everything))
     else:
         attributes[semconv.EVALUATION_SCORE_LABEL] = result.status
+        if isinstance(result, Failed):
+            attributes[semconv.ERROR_TYPE] = result.error_type
         attributes[semconv.EVALUATION_EXPLANATION] = policy.reason(result)
-    if isinstance(result, Failed):
-        attributes[semconv.ERROR_TYPE] = result.error_type
     attributes.put(semconv.RESPONSE_ID, response_id)
     return attributes
 
