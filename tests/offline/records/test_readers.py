@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import bz2
 import contextlib
 import csv
 import gc
+import gzip
 import json
+import lzma
 import os
 import tracemalloc
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -375,13 +378,20 @@ class TestWhatIsWrong:
         with pytest.raises(ConfigurationError, match=r"there is no file a\.jsonl"):
             list(read_records(Path("a.jsonl")))
 
-    def test_a_damaged_archive_is_closed(self, tmp_path: Path) -> None:
-        """A file that cannot be decompressed does not stay open."""
-        path = tmp_path / "a.csv.gz"
-        path.write_bytes(b"question,answer")
+    @pytest.mark.parametrize(
+        ("suffix", "compress"), [("gz", gzip.compress), ("bz2", bz2.compress), ("xz", lzma.compress)]
+    )
+    @pytest.mark.parametrize("is_compressed", [False, True])
+    def test_a_damaged_archive(
+        self, suffix: str, compress: Callable[[bytes], bytes], is_compressed: bool, tmp_path: Path
+    ) -> None:
+        """One sentence that names the file, which does not stay open."""
+        path = tmp_path / f"a.csv.{suffix}"
+        table = b"question,answer\nq,a\n" * 1000
+        path.write_bytes(compress(table)[:-20] if is_compressed else table)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            with pytest.raises(OSError, match="Not a gzipped file"):
+            with pytest.raises(TurnError, match=rf"a\.csv\.{suffix} is damaged"):
                 RowSource(path)
             gc.collect()
         assert [str(warning.message) for warning in caught if warning.category is ResourceWarning] == []

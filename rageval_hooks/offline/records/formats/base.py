@@ -6,6 +6,7 @@ import bz2
 import gzip
 import io
 import lzma
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import IO, Any, ClassVar, Self, cast
 
 from pydantic import BaseModel
 
-from rageval_hooks.errors import ConfigurationError
+from rageval_hooks.errors import ConfigurationError, TurnError
 from rageval_hooks.offline.records.formats.encodings import SAMPLE_BYTES, Encoding, check_encoding, detect_encoding
 from rageval_hooks.offline.records.rows import BadRow, Row, check_file
 
@@ -27,6 +28,8 @@ COMPRESSIONS: dict[str, Callable[[IO[bytes]], IO[bytes]]] = {
     ".xz": lambda file: cast(IO[bytes], lzma.LZMAFile(file)),  # noqa: SIM115 - close() does it
 }
 """Suffix of a compressed file → what decompresses it."""
+
+_BUFFER = 1 << 16
 
 
 class SourceFile:
@@ -47,7 +50,7 @@ class SourceFile:
         self._given = None if encoding is None else check_encoding(encoding)
         self._raw: IO[bytes] = open(path, "rb")  # noqa: SIM115 - close() does it
         decompress = COMPRESSIONS.get(path.suffix.lower())
-        self._file = decompress(self._raw) if decompress else self._raw
+        self._file = _decompressed(decompress(self._raw), path) if decompress else self._raw
         self._encoding: Encoding | None = None
 
     @property
@@ -95,6 +98,39 @@ class SourceFile:
     def __exit__(self, *error: object) -> None:
         """Close the file."""
         self.close()
+
+
+def _decompressed(file: IO[bytes], path: Path) -> IO[bytes]:
+    """Return a decompressed file whose damage is an error that names it."""
+    return cast(IO[bytes], io.BufferedReader(_Decompressed(file, path), _BUFFER))
+
+
+class _Decompressed(io.RawIOBase):
+    def __init__(self, file: IO[bytes], path: Path) -> None:
+        self._file = file
+        self._path = path
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._file.seek(offset, whence)
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            block = self._file.read(len(buffer))
+        except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+            suffix = self._path.suffix
+            raise TurnError(f"{self._path} is damaged, or is not compressed as {suffix} says: {error}") from None
+        buffer[: len(block)] = block
+        return len(block)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 class _Text(io.TextIOWrapper):
