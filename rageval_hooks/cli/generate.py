@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import Annotated
 
 import typer
 
 from rageval_hooks.cli.output import resumable
-
-if TYPE_CHECKING:
-    from rageval_hooks.offline.testsets import Unanswered
 
 __all__ = ["generate"]
 
@@ -19,7 +16,7 @@ __all__ = ["generate"]
 class OnUnanswered(StrEnum):
     """What becomes of an ordinary question that its own chunk does not answer."""
 
-    # Not Unanswered itself: typer before 0.19 does not know Literal.
+    # Not the Literal of the same values: typer before 0.19 does not know it.
     mark = "mark"
     unanswerable = "unanswerable"
     reject = "reject"
@@ -107,7 +104,7 @@ def generate(
         styles=tuple(style or ()),
         multi_hop=multi_hop,
         unanswerable=unanswerable,
-        unanswered=cast("Unanswered", unanswered.value),
+        unanswered=unanswered.value,
         seed=seed,
         concurrency=concurrency,
         max_calls=max_calls,

@@ -64,7 +64,7 @@ class ColumnMap:
         expression = self._compiled.get(path)
         if expression is None:
             return None
-        from jmespath.exceptions import JMESPathError
+        from jmespath.exceptions import JMESPathError  # type: ignore[import-untyped]
 
         try:
             return expression.search({column: _searchable(column, path, value) for column, value in row.items()})
@@ -80,7 +80,7 @@ def _searchable(column: str, path: str, value: Any) -> Any:
 def _compile(path: str) -> Any:
     with requires("jmespath", "offline", "paths into nested columns"):
         import jmespath  # type: ignore[import-untyped]
-        from jmespath.exceptions import JMESPathError  # type: ignore[import-untyped]
+        from jmespath.exceptions import JMESPathError
     try:
         return jmespath.compile(path)
     except JMESPathError as error:
