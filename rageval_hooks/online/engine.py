@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable,
 from concurrent.futures import Executor
 from copy import copy
 from enum import IntEnum
-from itertools import groupby
 from typing import Final, NamedTuple, TypeVar
 
 from rageval_hooks.budgets import BudgetSpentError
@@ -89,6 +88,7 @@ class Engine:
             for metric in self.metrics
         }
         self._created: dict[str, Metric] = {}
+        self._costs: dict[int, _Cost] = {}
 
     def with_judge(self, judge: Judge | None) -> Engine:
         """Return an engine that differs in its judge alone."""
@@ -179,9 +179,9 @@ class Engine:
         found: dict[str, Sequence[Result]] = {}
         durations: dict[str, float] = {}
         # The cheap ones first: they are certain to be ready by a deadline.
-        ordered = sorted(job.metrics, key=self._cost)
-        for cost, specs in groupby(ordered, key=lambda spec: min(self._cost(spec), _Cost.MODEL)):
-            if cost != _Cost.FREE:
+        for costs in ((_Cost.FREE,), (_Cost.RULES,), (_Cost.MODEL, _Cost.PAIR_MODEL)):
+            specs = [spec for cost in costs for spec in job.metrics if self._cost(spec) is cost]
+            if specs and _Cost.FREE not in costs:
                 yield "early" if analysis.is_prepared else "late"
             self._compute_all(specs, analysis, found, durations)
         results = [result for name in job.names for result in found.get(name, ())]
@@ -222,26 +222,27 @@ class Engine:
     def _cost(self, spec: MetricSpec) -> _Cost:
         """Return how expensive a metric is, to run it in that order."""
         try:
-            metric = self._metric(spec)
+            return self._cost_of(self._metric(spec))
         except ConfigurationError:
             return _Cost.FREE
-        if self._uses_pair_model(metric):
+
+    def _cost_of(self, metric: Metric) -> _Cost:
+        # Asked for each turn. The engine keeps its metrics, so that an id is that of one metric.
+        found = self._costs.get(id(metric))
+        if found is None:
+            found = self._costs[id(metric)] = self._find_cost(metric)
+        return found
+
+    def _find_cost(self, metric: Metric) -> _Cost:
+        # Without the models that rules replace.
+        needed = self.models.needed(metric.models)
+        models = {role for role in needed if getattr(self.models.settings, role) != LEXICAL}
+        # Nothing of a pair can be prepared before the answer exists, and it takes longer than all other metrics.
+        if _PAIR_MODELS & models:
             return _Cost.PAIR_MODEL
-        if self._real_models(metric):
+        if models:
             return _Cost.MODEL
         return _Cost.RULES if "passages" in metric.requires else _Cost.FREE
-
-    def _real_models(self, metric: Metric) -> frozenset[Role]:
-        """Return the models that a metric runs, without those that rules replace."""
-        needed = self.models.needed(metric.models)
-        return frozenset(role for role in needed if getattr(self.models.settings, role) != LEXICAL)
-
-    def _uses_pair_model(self, metric: Metric) -> bool:
-        """Return True if a metric has a model read the response together with another text.
-
-        Nothing of that can be prepared before the answer exists, and it takes longer than all other metrics together.
-        """
-        return bool(_PAIR_MODELS & self._real_models(metric))
 
     def _compute(self, spec: MetricSpec, analysis: TurnAnalysis) -> Sequence[Result] | None:
         """Compute one local metric; None if it has to wait."""
@@ -253,7 +254,7 @@ class Engine:
         if metric.asks_judge:
             return None
         deadline = analysis.deadline
-        if deadline is not None and (self.clock() >= deadline or self._uses_pair_model(metric)):
+        if deadline is not None and (self.clock() >= deadline or self._cost_of(metric) is _Cost.PAIR_MODEL):
             return None
         if not analysis.wait and any(self.models.state(role) in ("idle", "loading") for role in metric.models):
             return None
