@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -217,7 +218,10 @@ def _run_patched(script: str, tmp_path: Path) -> list[dict[str, object]]:
 
 
 def _signalled(script: str, number: int, tmp_path: Path) -> int:
-    """Run a script until it prints "ready", send it a signal, and return its exit code."""
+    """Run a script until it prints "ready", send it a signal, and return its exit code.
+
+    Python drops a KeyboardInterrupt that is raised in a finalizer, so a second signal may be needed, as from a user.
+    """
     out = tmp_path / "out.jsonl"
     environment = {**os.environ, "RAGEVAL_JSONL_PATH": str(out), "RAGEVAL_EXPORTERS": "jsonl"}
     command = [sys.executable, "-c", PRELUDE + script, str(out)]
@@ -225,8 +229,14 @@ def _signalled(script: str, number: int, tmp_path: Path) -> int:
     with subprocess.Popen(command, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=environment) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        process.send_signal(number)
-        return process.wait(30)
+        try:
+            for _ in range(2):
+                process.send_signal(number)
+                with suppress(subprocess.TimeoutExpired):
+                    return process.wait(30)
+        finally:
+            process.kill()  # or leaving the block would wait forever
+        raise AssertionError("the process did not end")
 
 
 def _written(tmp_path: Path) -> list[dict[str, object]]:
