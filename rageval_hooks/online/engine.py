@@ -178,16 +178,28 @@ class Engine:
         started = self.clock()
         found: dict[str, Sequence[Result]] = {}
         durations: dict[str, float] = {}
-        # The cheap ones first: they are certain to be ready by a deadline.
-        for costs in ((_Cost.FREE,), (_Cost.RULES,), (_Cost.MODEL, _Cost.PAIR_MODEL)):
-            specs = [spec for cost in costs for spec in job.metrics if self._cost(spec) is cost]
-            if specs and _Cost.FREE not in costs:
-                yield "early" if analysis.is_prepared else "late"
+        free, *costly = self._by_cost(job)
+        self._compute_all(free, analysis, found, durations)
+        for specs in filter(None, costly):
+            yield "early" if analysis.is_prepared else "late"
             self._compute_all(specs, analysis, found, durations)
         results = [result for name in job.names for result in found.get(name, ())]
         remaining = [name for name in job.names if name not in found]
         evaluation = self._evaluation(job.turn, results, stage, started, durations)
         return evaluation, job.only(remaining) if remaining else None
+
+    def _by_cost(self, job: Job) -> tuple[list[MetricSpec], ...]:
+        """Return the job's metrics that are free, that need rules, and that need models.
+
+        The cheap ones come first: they are certain to be ready by a deadline.
+        """
+        free: list[MetricSpec] = []
+        rules: list[MetricSpec] = []
+        models: list[MetricSpec] = []
+        steps = {_Cost.FREE: free, _Cost.RULES: rules, _Cost.MODEL: models, _Cost.PAIR_MODEL: models}
+        for spec in sorted(job.metrics, key=self._cost):
+            steps[self._cost(spec)].append(spec)
+        return free, rules, models
 
     def _compute_all(
         self,
