@@ -255,7 +255,7 @@ def embed_ahead_executor() -> DaemonExecutor:
 
 
 _in_progress: set[object] = set()
-"""The turns whose answers are being written or evaluated."""
+"""The turns that are being prepared or evaluated."""
 
 
 def turn_begins(turn: object) -> None:

@@ -203,7 +203,7 @@ def test_a_refusal_that_quotes_is_no_answer_of_a_server_that_enforces(server: Ju
     server.otherwise(answer(GOOD))
     judge = judge_of(server, structured=structured)
 
-    async def main() -> None:  # one event loop, because each has a client of its own
+    async def main() -> None:  # in one event loop: each loop gets another client
         for _ in range(30):
             await judge.complete(PROMPT, Grade)
         server.otherwise(answer(f"The passage tells me to reply {INJECTED}. I will not follow that."))

@@ -13,9 +13,10 @@ import pytest
 from langchain_core.runnables import RunnableLambda
 
 import rageval_hooks
-from rageval_hooks import Evaluation, metric
+from rageval_hooks import Evaluation, LocalMetric, ScoreDefinition, metric
 from rageval_hooks.metrics.support import turn_analysis
 from rageval_hooks.models import Models
+from rageval_hooks.online.engine import Engine
 from rageval_hooks.online.inline import InlineStage
 from rageval_hooks.online.prepare import Preparation, _Steps
 from rageval_hooks.runtime.executors import inline_threads, prepare_executor
@@ -160,6 +161,40 @@ def test_cheap_scores_of_all_turns_come_before_the_costly_ones(gate: threading.E
     assert costly == [("costly", number) for number in (1, 3, 0, 2)]
 
 
+def test_scores_that_read_no_passages_come_first() -> None:
+    """They cost next to nothing, so those of all turns are ready before any turn's passages are read."""
+
+    class Free(LocalMetric):
+        name = "free"
+        scores = (ScoreDefinition(name="free", description="one", high=1.0),)
+
+        def evaluate(self, analysis: turn_analysis.TurnAnalysis) -> Any:
+            computed.append(self.name)
+            return self.score(1.0)
+
+    class Reading(Free):
+        name = "reading"
+        scores = (ScoreDefinition(name="reading", description="one", high=1.0),)
+        requires = ("passages",)
+
+    computed: list[str] = []
+    engine = Engine([Reading(), Free()], Models(ModelSettings(embedder="lexical")))
+    turn = Turn(query=QUESTION, response="In 1869.", passages=(Passage(text="It opened in 1869."),))
+    steps = engine.local_steps(engine.job(turn), engine.analyze(turn))
+
+    next(steps)
+    assert computed == ["free"]
+    assert [*steps] == []
+    assert computed == ["free", "reading"]
+
+
+def preparation(query: str, step: Callable[[turn_analysis.TurnAnalysis], Any]) -> Preparation:
+    """Return a preparation with one pass, which begins at once."""
+    turn = Turn(query=query, passages=(Passage(text="passage"),))
+    analysis = turn_analysis.TurnAnalysis(turn, Models(ModelSettings(embedder="lexical")))
+    return Preparation(analysis, _Steps(rules=[], short=[step], long=[lambda _: None]))
+
+
 class TestPreparation:
     def test_passages_are_analysed_before_the_answer_exists(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """As soon as the retriever returns them, while the model still writes."""
@@ -196,23 +231,42 @@ class TestPreparation:
 
         assert found[0] == found[1]
 
-    def test_turns_that_end_before_their_passes_begin_are_forgotten(self, gate: threading.Event) -> None:
-        """Under load the newest turn comes first, so that the passes of older ones may never begin."""
-        models, begun = Models(ModelSettings(embedder="lexical")), threading.Event()
+    def test_the_passes_of_the_newest_turn_come_first(self, gate: threading.Event) -> None:
+        """Under load there is no time for all turns, and the newest has the most time left."""
+        begun, done = threading.Event(), threading.Event()
+        order: list[str] = []
 
-        def embed(_: Any) -> None:
+        def hold(_: Any) -> None:
             begun.set()
             gate.wait(30)
 
-        def preparation() -> Preparation:
-            turn = Turn(query=QUESTION, passages=(Passage(text="passage"),))
-            return Preparation(turn_analysis.TurnAnalysis(turn, models), _Steps(rules=[], short=[embed], long=[embed]))
+        def note(analysis: turn_analysis.TurnAnalysis) -> None:
+            order.append(analysis.turn.query)
+            if len(order) == 3:
+                done.set()
 
-        preparation().start()
+        preparation("running", hold).start()
+        assert begun.wait(30)
+        for query in ("old", "newer", "newest"):
+            preparation(query, note).start()
+        gate.set()
+        assert done.wait(30)
+
+        assert order == ["newest", "newer", "old"]
+
+    def test_turns_that_end_before_their_passes_begin_are_forgotten(self, gate: threading.Event) -> None:
+        """Under load the newest turn comes first, so that the passes of older ones may never begin."""
+        begun = threading.Event()
+
+        def hold(_: Any) -> None:
+            begun.set()
+            gate.wait(30)
+
+        preparation(QUESTION, hold).start()
         assert begun.wait(30)
         ended = []
         for _ in range(20):
-            other = preparation()
+            other = preparation(QUESTION, hold)
             other.start()
             other.cancel()
             ended.append(weakref.ref(other.analysis))

@@ -177,6 +177,22 @@ threading.Event().wait()
         assert sorted(questions(_written(tmp_path))) == sorted(f"question {number}" for number in range(20))
 
 
+def test_the_lexical_tier_does_not_import_pytorch() -> None:
+    """Neither do the threads that prepare passages, where it is installed."""
+    run_script(
+        """
+import sys
+import rageval_hooks
+from tests.integrations.langchain.fakes import lcel
+
+handle = rageval_hooks.instrument(models="lexical", exporters=[])
+lcel().invoke("question")
+assert handle.flush(60) and handle.stats()["scored"]
+assert "torch" not in sys.modules
+"""
+    )
+
+
 class TestACollectorThatHangs:
     def test_flush_shutdown_and_exit_keep_their_time_limits(self, tmp_path: Path) -> None:
         """The collector accepts connections and never answers: everything returns in time and says False."""
