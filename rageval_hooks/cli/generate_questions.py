@@ -24,18 +24,18 @@ from rageval_hooks.offline.testsets import (
     ChunkIndex,
     Generated,
     Mix,
-    Place,
     Plan,
+    QuestionTask,
     Unanswered,
     chunks_of,
     chunks_of_store,
     generate,
-    places_of,
     plan_of,
     read_documents,
     resolve_styles,
     shared_ids,
     spread,
+    tasks_of,
     unique_chunks,
     work_of,
     write_questions,
@@ -106,20 +106,20 @@ def generate_questions(options: GenerateOptions, say: Say, warn: Say) -> int:
     found, all_read = _collection(options, warn)
     index = ChunkIndex(found if mix != Mix() else [])
     chunks = _chosen(found, options, say)
-    places = places_of(chunks, styles=styles, per_chunk=options.per_chunk, mix=mix, index=index, seed=options.seed)
-    _warn_about_links(places, mix, warn)
+    tasks = tasks_of(chunks, styles=styles, per_chunk=options.per_chunk, mix=mix, index=index, seed=options.seed)
+    _warn_about_links(tasks, mix, warn)
     journal_file = journal_path(outputs[0])
     if options.dry_run:
-        _say_plan(_finished_or_partial(outputs, judge, options), places, judge, say)
+        _say_plan(_finished_or_partial(outputs, judge, options), tasks, judge, say)
         return 0
     # Answers of a finished test set are reused if only the number of questions changes.
-    reused = _reopen(outputs, judge, places, options)
+    reused = _reopen(outputs, judge, tasks, options)
     with KeyedJournal(journal_file, _work(judge), restart=options.restart) as journal:
         if reused:
             warn(f"reusing the answers of the finished {options.outputs[0]}")
         elif len(journal):
             warn(f"going on from {journal_path(options.outputs[0])}")
-        result = _generate(options, judge, places, index, journal)
+        result = _generate(options, judge, tasks, index, journal)
         if len(result.questions) == result.marked:
             raise ConfigurationError("\n".join(["no question was accepted:", *result.lines()]))
         for output in outputs:
@@ -183,10 +183,10 @@ def _chosen(found: list[Chunk], options: GenerateOptions, say: Say) -> list[Chun
     return chunks
 
 
-def _warn_about_links(places: list[Place], mix: Mix, warn: Say) -> None:
+def _warn_about_links(tasks: list[QuestionTask], mix: Mix, warn: Say) -> None:
     """Say if fewer multi-hop questions than wanted are possible."""
-    wanted = sum(kind == "multi-hop" for _, kind in zip(places, mix.kinds(), strict=False))
-    possible = sum(place.kind == "multi-hop" for place in places)
+    wanted = sum(kind == "multi-hop" for _, kind in zip(tasks, mix.kinds(), strict=False))
+    possible = sum(task.kind == "multi-hop" for task in tasks)
     if possible < wanted:
         warn(
             f"multi-hop questions about {possible} of {counted(wanted, 'chunk')}: the others share no rare word or "
@@ -212,7 +212,7 @@ def _finished_or_partial(outputs: list[Path], judge: Judge, options: GenerateOpt
     return done_path(outputs[0])
 
 
-def _reopen(outputs: list[Path], judge: Judge, places: list[Place], options: GenerateOptions) -> bool:
+def _reopen(outputs: list[Path], judge: Judge, tasks: list[QuestionTask], options: GenerateOptions) -> bool:
     """Reopen the journal of a finished test set, if there is one, and return True.
 
     Raises:
@@ -223,7 +223,7 @@ def _reopen(outputs: list[Path], judge: Judge, places: list[Place], options: Gen
     if found == partial:
         return False
     with KeyedJournal(found, _work(judge)) as journal:
-        dropped = plan_of(places, journal).dropped
+        dropped = plan_of(tasks, journal).dropped
     if dropped:
         raise ConfigurationError(
             f"{options.outputs[0]} is a finished test set, of which the questions about {counted(dropped, 'chunk')} "
@@ -233,10 +233,10 @@ def _reopen(outputs: list[Path], judge: Judge, places: list[Place], options: Gen
     return True
 
 
-def _say_plan(journal_file: Path, places: list[Place], judge: Judge, say: Say) -> None:
+def _say_plan(journal_file: Path, tasks: list[QuestionTask], judge: Judge, say: Say) -> None:
     """Say how many requests there would be."""
     with KeyedJournal(journal_file, _work(judge)) as journal:
-        plan = plan_of(places, journal)
+        plan = plan_of(tasks, journal)
     say(f"{counted(plan.calls, 'request')} to {judge}, about {plan.tokens:,} input tokens{_price(plan, judge)}")
     say("dry run: nothing was asked, and nothing was written")
 
@@ -284,16 +284,16 @@ def _is_object(source: str) -> bool:
 
 
 def _generate(
-    options: GenerateOptions, judge: Judge, places: list[Place], index: ChunkIndex, journal: KeyedJournal
+    options: GenerateOptions, judge: Judge, tasks: list[QuestionTask], index: ChunkIndex, journal: KeyedJournal
 ) -> Generated:
     spent = Spent.model_validate(journal[journal.last]["spent"]) if journal.last is not None else None
     budget = Budget(options.max_calls, options.max_cost, spent)
 
     async def work() -> Generated:
-        with progress_bar("generate", len(places)) as advance:
+        with progress_bar("generate", len(tasks)) as advance:
             async with judge:
                 return await generate(
-                    places,
+                    tasks,
                     judge,
                     journal,
                     index=index,

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["QUESTIONS", "Question", "Section", "load_handbook"]
+__all__ = ["QUESTIONS", "DemoQuestion", "Section", "load_handbook"]
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Question:
+class DemoQuestion:
     """A question of the demo.
 
     Attributes:
@@ -32,17 +32,17 @@ class Question:
     note: str = ""
 
 
-QUESTIONS: tuple[Question, ...] = (
-    Question("How long does the crossing from Ardwell to Hallay take?"),
-    Question("When was the Skerrin Isles Ferry company founded, and by whom?"),
-    Question("How much does it cost to charge an electric car on the Aurora of Vaila?"),
-    Question("Can I take my dog on the night boat?"),
-    Question(
+QUESTIONS: tuple[DemoQuestion, ...] = (
+    DemoQuestion("How long does the crossing from Ardwell to Hallay take?"),
+    DemoQuestion("When was the Skerrin Isles Ferry company founded, and by whom?"),
+    DemoQuestion("How much does it cost to charge an electric car on the Aurora of Vaila?"),
+    DemoQuestion("Can I take my dog on the night boat?"),
+    DemoQuestion(
         "How long is the new pier on Hallay and what did it cost?",
         slip=("14.2 million", "41.2 million"),
         note="the demo puts a wrong number into this answer: unsupported_facts finds it",
     ),
-    Question(
+    DemoQuestion(
         "Which hotels on Vaila have a swimming pool?",
         note="the handbook has no answer: the passages are about other topics",
     ),

@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from rich.console import Console
 
 from rageval_hooks.demo.destination import PROJECT, DemoDestination, destination
-from rageval_hooks.demo.handbook import QUESTIONS, Question
+from rageval_hooks.demo.handbook import QUESTIONS, DemoQuestion
 from rageval_hooks.errors import ExportError, ModelUnavailableError, requires
 from rageval_hooks.exporters.console import make_console, score_table, turn_tree
 from rageval_hooks.exporters.content import ContentPolicy
@@ -171,7 +171,7 @@ def _print_heading(console: Console, about: str, missing: list[str]) -> None:
     console.print()
 
 
-def _print_turn(console: Console, number: int, question: Question, evaluations: list[Evaluation]) -> None:
+def _print_turn(console: Console, number: int, question: DemoQuestion, evaluations: list[Evaluation]) -> None:
     console.rule(f"turn {number} of {len(QUESTIONS)}", align="left")
     if question.note:
         console.print(f"({question.note})")

@@ -2,7 +2,7 @@
 
 from rageval_hooks.settings.local_models import FORMULA, LEXICAL, MINILM, ONNX_FILE, ModelSettings, looks_like_path
 from rageval_hooks.settings.settings import Settings, SpanSelection, unknown_variables
-from rageval_hooks.settings.values import EVERY
+from rageval_hooks.settings.text_forms import EVERY
 
 __all__ = [
     "EVERY",

@@ -8,7 +8,7 @@ from pydantic_settings import BaseSettings
 
 from rageval_hooks.errors import UnknownNameError
 from rageval_hooks.settings.local_models import ModelSettings
-from rageval_hooks.settings.values import RATE_TAGS
+from rageval_hooks.settings.text_forms import RATE_TAGS
 
 __all__ = ["explain"]
 

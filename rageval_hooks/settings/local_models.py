@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from rageval_hooks.errors import UnknownNameError
 from rageval_hooks.runtime.jsonable import Data
-from rageval_hooks.settings.values import YES_OR_NO, Number, parsed
+from rageval_hooks.settings.text_forms import YES_OR_NO, Number, parsed
 
 __all__ = ["FORMULA", "LEXICAL", "MINILM", "ONNX_FILE", "ModelSettings", "looks_like_path", "tier_of"]
 

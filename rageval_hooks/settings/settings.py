@@ -15,7 +15,7 @@ from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.runtime.selecting import entries_not_none
 from rageval_hooks.settings.explanation import explain
 from rageval_hooks.settings.local_models import ModelSettings, tier_of
-from rageval_hooks.settings.values import (
+from rageval_hooks.settings.text_forms import (
     EVERY,
     NAMES,
     YES_OR_NO,

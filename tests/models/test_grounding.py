@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from rageval_hooks.errors import ConfigurationError, InputTooLargeError, ModelUnavailableError
-from rageval_hooks.models.grounding import GroundingModel, Question, load_grounding
+from rageval_hooks.models.grounding import GroundingInput, GroundingModel, load_grounding
 from rageval_hooks.runtime.executors import model_executor, slow_model_executor
 from rageval_hooks.settings import ModelSettings, Settings
 from tests import onnx_files, tiny_models
@@ -69,9 +69,9 @@ def load(folder: Path, **fields: Any) -> GroundingModel:
     return load_grounding(ModelSettings(grounding=str(folder), download=False, **fields))
 
 
-def question(passages: list[str], response: str = RESPONSE, query: str = QUERY, **fields: Any) -> Question:
+def grounding_input(passages: list[str], response: str = RESPONSE, query: str = QUERY, **fields: Any) -> GroundingInput:
     sources = list(enumerate(passages))
-    return Question(query=query, sources=sources, response=response, **{"sentences": SENTENCES, **fields})
+    return GroundingInput(query=query, sources=sources, response=response, **{"sentences": SENTENCES, **fields})
 
 
 def softmax(logits: Any) -> np.ndarray:
@@ -93,7 +93,7 @@ def test_a_pair_has_the_probability_that_transformers_computes(
         with torch.no_grad():
             expected.append(softmax(library(**inputs).logits[0])[index])
 
-    reading = load(folder).read(question(PASSAGES))
+    reading = load(folder).read(grounding_input(PASSAGES))
 
     assert [sentence.support for sentence in reading.sentences] == pytest.approx(expected, abs=1e-6)
     assert (reading.windows, reading.passes) == (1, 2)
@@ -110,7 +110,7 @@ def test_minicheck_t5_answers_with_the_token_1(models: Path) -> None:
     with torch.no_grad():
         logits = library(**inputs, decoder_input_ids=torch.zeros((1, 1), dtype=torch.long)).logits[0, 0]
 
-    reading = load(folder).read(question(PASSAGES[:1], sentences=SENTENCES[:1]))
+    reading = load(folder).read(grounding_input(PASSAGES[:1], sentences=SENTENCES[:1]))
 
     assert reading.sentences[0].support == pytest.approx(softmax(logits[[3, 209]])[1], abs=1e-6)
 
@@ -121,7 +121,7 @@ def test_hhem_can_take_the_slot(models: Path) -> None:
 
     model = load(folder)
 
-    assert 0 < model.read(question(PASSAGES)).sentences[0].support < 1
+    assert 0 < model.read(grounding_input(PASSAGES)).sentences[0].support < 1
     assert model.version == "hhem-1"
 
 
@@ -146,7 +146,7 @@ def test_tokens_have_the_probabilities_that_transformers_computes(
         if owner == 1 and word:
             own.append((end - len(word), end, share))
 
-    reading = load(folder).read(question(PASSAGES))
+    reading = load(folder).read(grounding_input(PASSAGES))
 
     for sentence, (start, end) in zip(reading.sentences, SENTENCES, strict=True):
         inside = [token for token in own if start <= token[0] < end]
@@ -166,8 +166,8 @@ def test_a_long_context_is_read_in_windows_and_the_best_one_counts(models: Path,
     model = load(small)
     passages = [f"{passage} " * 12 for passage in PASSAGES] + ["The museum. " * 40]
 
-    whole = model.read(question(passages))
-    alone = [model.read(question([passage])) for passage in passages]
+    whole = model.read(grounding_input(passages))
+    alone = [model.read(grounding_input([passage])) for passage in passages]
 
     assert whole.windows > 1
     assert whole.tokens / whole.passes <= 450
@@ -177,7 +177,7 @@ def test_a_long_context_is_read_in_windows_and_the_best_one_counts(models: Path,
         best = [max(reading.sentences[i].support for reading in alone) for i in range(len(SENTENCES))]
         assert [sentence.support for sentence in whole.sentences] == pytest.approx(best, abs=1e-6)
     with pytest.raises(InputTooLargeError, match="max_passes=1 passes"):
-        model.read(question(passages), max_passes=1)
+        model.read(grounding_input(passages), max_passes=1)
 
 
 def test_an_answer_that_is_longer_than_the_model_reads_is_read_in_parts(models: Path) -> None:
@@ -187,7 +187,7 @@ def test_an_answer_that_is_longer_than_the_model_reads_is_read_in_parts(models: 
     first = len(RESPONSE) + 1
     sentences = [(0, 28), (first, first + 1802), (len(response) - 10, len(response))]
 
-    reading = model.read(question(PASSAGES[:1], response=response, sentences=sentences))
+    reading = model.read(grounding_input(PASSAGES[:1], response=response, sentences=sentences))
 
     assert [sentence.span for sentence in reading.sentences] == sentences
     assert reading.tokens / reading.passes <= 450
@@ -205,7 +205,8 @@ def test_onnx_is_used_where_the_folder_has_it(models: Path, kind: str, labels: l
 
     assert (by_torch.details["backend"], by_onnx.details["backend"]) == ("torch", "onnx")
     found, expected = (
-        [sentence.support for sentence in model.read(question(PASSAGES)).sentences] for model in (by_onnx, by_torch)
+        [sentence.support for sentence in model.read(grounding_input(PASSAGES)).sentences]
+        for model in (by_onnx, by_torch)
     )
     assert found == pytest.approx(expected, abs=1e-5)
     (folder / "model.safetensors").unlink()
@@ -271,7 +272,7 @@ def test_a_renamed_model_needs_its_template(models: Path, tmp_path: Path) -> Non
         load(renamed)
 
     expected, found = (
-        model.read(question(PASSAGES)).sentences
+        model.read(grounding_input(PASSAGES)).sentences
         for model in (load(source), load(renamed, grounding_template="minicheck"))
     )
     assert found == expected

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from rageval_hooks.integrations.capture.host_values import last_of
 from rageval_hooks.integrations.capture.passages import LEAST_PART, PromptText
 from rageval_hooks.integrations.capture.runs import Run
-from rageval_hooks.integrations.capture.values import last_of
 from rageval_hooks.turn import Message
 
 __all__ = ["ModelCall", "carries", "contributors", "last_without_tools", "prompt_text", "writer_of"]

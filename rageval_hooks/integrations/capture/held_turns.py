@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
+from rageval_hooks.integrations.capture.host_values import last_of
 from rageval_hooks.integrations.capture.merging import turn_of
 from rageval_hooks.integrations.capture.runs import Recording
-from rageval_hooks.integrations.capture.values import last_of
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.fork import reset_in_child
 from rageval_hooks.runtime.selecting import without

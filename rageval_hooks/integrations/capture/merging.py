@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from rageval_hooks.integrations.capture.authorship import prompt_text
-from rageval_hooks.integrations.capture.passages import mark_shown
+from rageval_hooks.integrations.capture.passages import mark_seen
 from rageval_hooks.integrations.capture.run_facts import of_kind, rewritten
 from rageval_hooks.integrations.capture.runs import Recording, Run
 from rageval_hooks.integrations.capture.step_times import busy_times
@@ -211,7 +211,7 @@ def _marked_also(passages: Sequence[Passage], turn: Turn) -> Iterator[Passage]:
     if not turn.prompt:
         return iter(passages)
     # One framework retrieves, the other one formats the prompt and calls the model.
-    return map(_better_marked, passages, mark_shown(passages, prompt_text(turn.prompt)))
+    return map(_better_marked, passages, mark_seen(passages, prompt_text(turn.prompt)))
 
 
 def _better_marked(passage: Passage, again: Passage) -> Passage:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
+from rageval_hooks.integrations.capture.host_values import first_string
 from rageval_hooks.integrations.capture.runs import Run
-from rageval_hooks.integrations.capture.values import first_string
 from rageval_hooks.turn import ErrorInfo, Step, TurnStatus
 
 __all__ = [

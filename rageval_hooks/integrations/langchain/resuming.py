@@ -7,9 +7,9 @@ from contextlib import suppress
 from typing import Any
 
 from rageval_hooks.integrations.capture.held_turns import HeldTurn, held_turns
+from rageval_hooks.integrations.capture.host_values import first_string, or_else
 from rageval_hooks.integrations.capture.run_facts import detail_of, details_of, metadata_of, of_kind
 from rageval_hooks.integrations.capture.runs import Recording, Run
-from rageval_hooks.integrations.capture.values import first_string, or_else
 from rageval_hooks.integrations.langchain.reading import is_control_flow, is_waiting, query_of
 from rageval_hooks.integrations.langchain.snapshots import snapshot_runs
 from rageval_hooks.runtime.at_exit import is_multiprocessing_child

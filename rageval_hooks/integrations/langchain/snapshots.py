@@ -12,8 +12,8 @@ from typing import Any
 from langchain_core.documents import Document
 from langchain_core.messages import BaseMessage
 
+from rageval_hooks.integrations.capture.host_values import is_a, or_else
 from rageval_hooks.integrations.capture.runs import Run
-from rageval_hooks.integrations.capture.values import is_a, or_else
 from rageval_hooks.integrations.langchain.payloads import (
     ATOMS,
     DEPTH,

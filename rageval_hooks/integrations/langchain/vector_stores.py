@@ -16,10 +16,10 @@ from uuid import uuid4
 
 from langchain_core.vectorstores import VectorStore
 
+from rageval_hooks.integrations.capture.host_values import first_string, or_else
 from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.capture.run_facts import details_of
 from rageval_hooks.integrations.capture.runs import Run
-from rageval_hooks.integrations.capture.values import first_string, or_else
 from rageval_hooks.integrations.capture.wrapped_methods import WrappedMethods
 from rageval_hooks.integrations.langchain.framework import (
     FRAMEWORK,

@@ -7,11 +7,11 @@ from itertools import chain
 from typing import Any
 
 from rageval_hooks.integrations.capture.authorship import ModelCall, contributors, prompt_text, writer_of
-from rageval_hooks.integrations.capture.passages import mark_dropped, mark_shown, unique_passages
+from rageval_hooks.integrations.capture.host_values import last_of
+from rageval_hooks.integrations.capture.passages import mark_dropped, mark_seen, unique_passages
 from rageval_hooks.integrations.capture.run_facts import application_fields, of_kind, outcome_of_error, rewritten
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.capture.step_times import busy_times, is_retrieval, outside_retrieval
-from rageval_hooks.integrations.capture.values import last_of
 from rageval_hooks.integrations.manual.open_turn import Given
 from rageval_hooks.runtime.selecting import common
 from rageval_hooks.turn import Passage, SpanReference, Step, Timing, Turn, TurnStatus, Usage
@@ -209,7 +209,7 @@ def _marked_named(passages: Sequence[Passage], prompt: str | None) -> Sequence[P
 
     If none of them is in the prompt, the application has rewritten them, and its word counts.
     """
-    marked = mark_shown(passages, prompt)
+    marked = mark_seen(passages, prompt)
     if any(map(_share, marked)):
         return marked
     return passages
@@ -229,7 +229,7 @@ def _marked(turn: Turn, is_source: bool, prompt: str | None) -> Iterable[Passage
     """Mark the passages of an inner turn by the prompt of the whole block's answer."""
     if prompt is None:
         return turn.passages
-    again = mark_shown(turn.passages, prompt)
+    again = mark_seen(turn.passages, prompt)
     if not is_source:
         return again
     # The framework may have seen more than the text of the prompt says, for example that a passage was cut.

@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from uuid import UUID
 
+from rageval_hooks.integrations.capture.host_values import is_a, or_else
 from rageval_hooks.integrations.capture.passages import PassageLike, passage_of
-from rageval_hooks.integrations.capture.values import is_a, or_else
 from rageval_hooks.runtime.jsonable import string_of
 from rageval_hooks.turn import Passage
 

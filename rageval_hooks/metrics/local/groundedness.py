@@ -19,7 +19,7 @@ from rageval_hooks.metrics.support.sentence_scores import (
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.metrics.support.unseen import passage_name, unseen_support
 from rageval_hooks.models import Role
-from rageval_hooks.models.grounding import GroundingModel, Question, SentenceSupport
+from rageval_hooks.models.grounding import GroundingInput, GroundingModel, SentenceSupport
 from rageval_hooks.score import Result, Score
 from rageval_hooks.settings import LEXICAL, MINILM
 from rageval_hooks.text.sentences import Span
@@ -108,13 +108,13 @@ class Groundedness(LocalMetric):
             return self.skip(_NO_WORDS)
         response = analysis.response.said
         spans = [_said_span(sentence.span, analysis.response.said_positions) for sentence in by_words.sentences]
-        question = Question(
+        inputs = GroundingInput(
             query=analysis.turn.query,
             sources=_sources(analysis),
             response=response,
             sentences=spans,
         )
-        reading = model.read(question, max_passes=self.max_passes, pause=analysis.pause)
+        reading = model.read(inputs, max_passes=self.max_passes, pause=analysis.pause)
         supports = {support.span: support for support in reading.sentences}
         unseen = unseen_support(analysis.turn, analysis.response)
         sentences = [

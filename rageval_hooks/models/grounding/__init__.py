@@ -12,6 +12,12 @@ No code of a model is run: transformers' own classes read its weights, or ONNX R
 from __future__ import annotations
 
 from rageval_hooks.models.grounding.loading import load_grounding
-from rageval_hooks.models.grounding.model import GroundingModel, Question, Reading, SentenceSupport, UnsupportedSpan
+from rageval_hooks.models.grounding.model import (
+    GroundingInput,
+    GroundingModel,
+    Reading,
+    SentenceSupport,
+    UnsupportedSpan,
+)
 
-__all__ = ["GroundingModel", "Question", "Reading", "SentenceSupport", "UnsupportedSpan", "load_grounding"]
+__all__ = ["GroundingInput", "GroundingModel", "Reading", "SentenceSupport", "UnsupportedSpan", "load_grounding"]

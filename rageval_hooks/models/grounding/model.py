@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["GroundingModel", "Question", "Reading", "SentenceSupport", "Source", "Span", "UnsupportedSpan"]
+__all__ = ["GroundingInput", "GroundingModel", "Reading", "SentenceSupport", "Source", "Span", "UnsupportedSpan"]
 
 Span = tuple[int, int]
 Source = tuple[int, str]
@@ -14,7 +14,7 @@ Source = tuple[int, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class GroundingInput:
     """The input of a model for one turn.
 
     Attributes:
@@ -97,12 +97,12 @@ class GroundingModel(ABC):
 
     @abstractmethod
     def read(
-        self, question: Question, *, max_passes: int | None = None, pause: Callable[[], None] = lambda: None
+        self, inputs: GroundingInput, *, max_passes: int | None = None, pause: Callable[[], None] = lambda: None
     ) -> Reading:
         """Judge the sentences of an answer.
 
         Args:
-            question: the turn.
+            inputs: the turn.
             max_passes: the most forward passes; None for no limit.
             pause: called before each pass; what it raises stops the work.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rageval_hooks.errors import InputTooLargeError
-from rageval_hooks.models.grounding.model import GroundingModel, Question, Reading, SentenceSupport, Span
+from rageval_hooks.models.grounding.model import GroundingInput, GroundingModel, Reading, SentenceSupport, Span
 from rageval_hooks.models.grounding.network import Encoded, Network, probabilities
 from rageval_hooks.models.grounding.templates import PairTemplate
 from rageval_hooks.models.grounding.windows import Measure, Window, pack, pieces
@@ -135,17 +135,17 @@ class PairModel(GroundingModel):
     reader: PairReader
 
     def read(
-        self, question: Question, *, max_passes: int | None = None, pause: Callable[[], None] = lambda: None
+        self, inputs: GroundingInput, *, max_passes: int | None = None, pause: Callable[[], None] = lambda: None
     ) -> Reading:
         """Judge the sentences; see :class:`GroundingModel`."""
         reader = self.reader
         room = reader.limit - reader.overhead()
         if room < _LEAST_ROOM:
             raise InputTooLargeError(f"{self.name} reads {reader.limit} tokens: too few for a source and a sentence")
-        claims = [pieces(question.response, [span], room // 2, reader.measure) for span in question.sentences]
-        texts = [[" ".join(question.response[start:end].split()) for start, end in spans] for spans in claims]
+        claims = [pieces(inputs.response, [span], room // 2, reader.measure) for span in inputs.sentences]
+        texts = [[" ".join(inputs.response[start:end].split()) for start, end in spans] for spans in claims]
         longest = max((reader.measure.count(text) for parts in texts for text in parts), default=0)
-        windows = pack(question.sources, min(reader.window, room - longest), reader.measure)
+        windows = pack(inputs.sources, min(reader.window, room - longest), reader.measure)
         passes = len(windows) * sum(map(len, texts))
         if max_passes is not None and passes > max_passes:
             raise InputTooLargeError(
@@ -154,7 +154,7 @@ class PairModel(GroundingModel):
             )
         tokens = 0
         found = []
-        for span, parts in zip(question.sentences, texts, strict=True):
+        for span, parts in zip(inputs.sentences, texts, strict=True):
             result, read = self._sentence(span, parts, windows, pause)
             found.append(result)
             tokens += read

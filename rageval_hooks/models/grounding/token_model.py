@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from rageval_hooks.errors import InputTooLargeError
 from rageval_hooks.models.grounding.model import (
+    GroundingInput,
     GroundingModel,
-    Question,
     Reading,
     SentenceSupport,
     Span,
@@ -66,11 +66,11 @@ class TokenModel(GroundingModel):
     limit: int
 
     def read(
-        self, question: Question, *, max_passes: int | None = None, pause: Callable[[], None] = lambda: None
+        self, inputs: GroundingInput, *, max_passes: int | None = None, pause: Callable[[], None] = lambda: None
     ) -> Reading:
         """Judge the sentences; see :class:`GroundingModel`."""
         measure = Measure(self.tokenizer)
-        asked = replace(question, query=_first_tokens(question.query, self.limit // 8, measure))
+        asked = replace(inputs, query=_first_tokens(inputs.query, self.limit // 8, measure))
         room = self._room(asked.query, measure)
         # The answer takes half of the room at most, so that the other half can hold passages.
         groups = _groups(asked.response, asked.sentences, room // 2, measure)
@@ -90,7 +90,7 @@ class TokenModel(GroundingModel):
                 found, read = self._read_tokens(asked, group, window)
                 tokens += read
                 _keep_best(best, group, found, window, self.threshold)
-        sentences = _by_sentence(best, question.sentences)
+        sentences = _by_sentence(best, inputs.sentences)
         return Reading(sentences=sentences, windows=len(windows), passes=passes, tokens=tokens)
 
     def _room(self, query: str, measure: Measure) -> int:
@@ -105,10 +105,10 @@ class TokenModel(GroundingModel):
             raise InputTooLargeError(f"{self.name} reads {self.limit} tokens: too few for passages and an answer")
         return room
 
-    def _read_tokens(self, question: Question, group: Sequence[Span], window: Window) -> tuple[list[_Token], int]:
+    def _read_tokens(self, inputs: GroundingInput, group: Sequence[Span], window: Window) -> tuple[list[_Token], int]:
         """Return the answer's tokens, with places in the whole response, and the number of tokens of the pass."""
-        prompt = lettucedetect_prompt(question.query, window.texts)
-        text, begin = _text(question.response, group), group[0][0]
+        prompt = lettucedetect_prompt(inputs.query, window.texts)
+        text, begin = _text(inputs.response, group), group[0][0]
         encoding = self.tokenizer.encode(prompt, text)
         shares = probabilities(self.network.logits(Encoded(encoding.ids, encoding.type_ids)))[:, self.index]
         found = []

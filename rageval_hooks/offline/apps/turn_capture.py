@@ -124,7 +124,7 @@ def _answering(turns: Sequence[Turn]) -> Turn:
 
 
 def _all_passages(turns: Sequence[Turn], last: Turn) -> tuple[Passage, ...]:
-    from rageval_hooks.integrations.capture.passages import mark_shown, unique_passages
+    from rageval_hooks.integrations.capture.passages import mark_seen, unique_passages
 
     passages = unique_passages(chain.from_iterable(turn.passages for turn in turns))
     is_marked = all(passage.in_prompt is not None for passage in passages)
@@ -132,7 +132,7 @@ def _all_passages(turns: Sequence[Turn], last: Turn) -> tuple[Passage, ...]:
         return passages
     # A retriever that was called directly has no prompt: its passages are in that of the model.
     texts = [message.content for message in last.prompt]
-    return mark_shown(passages, "\n".join(texts))
+    return mark_seen(passages, "\n".join(texts))
 
 
 def _queries(turns: Sequence[Turn]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Literal
 
 from rageval_hooks.errors import ConfigurationError, TurnError
-from rageval_hooks.offline.dataset.frame import scored_frame
+from rageval_hooks.offline.dataset.data_frame import scored_frame
 from rageval_hooks.offline.dataset.inputs import Dataset, read_dataset
 from rageval_hooks.offline.jobs.budget import Budget
 from rageval_hooks.offline.jobs.memory_journal import MemoryJournal

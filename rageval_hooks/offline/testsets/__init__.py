@@ -4,7 +4,7 @@ from rageval_hooks.offline.testsets.chunks import Chunk, chunks_of, shared_ids, 
 from rageval_hooks.offline.testsets.documents import read_documents
 from rageval_hooks.offline.testsets.generation import Generated, Plan, Unanswered, generate, plan_of, work_of
 from rageval_hooks.offline.testsets.linking import ChunkIndex
-from rageval_hooks.offline.testsets.places import Mix, Place, places_of
+from rageval_hooks.offline.testsets.question_tasks import Mix, QuestionTask, tasks_of
 from rageval_hooks.offline.testsets.stores import chunks_of_store
 from rageval_hooks.offline.testsets.styles import STYLES, resolve_styles
 from rageval_hooks.offline.testsets.testset import GoldenQuestion, read_questions, write_questions
@@ -16,19 +16,19 @@ __all__ = [
     "Generated",
     "GoldenQuestion",
     "Mix",
-    "Place",
     "Plan",
+    "QuestionTask",
     "Unanswered",
     "chunks_of",
     "chunks_of_store",
     "generate",
-    "places_of",
     "plan_of",
     "read_documents",
     "read_questions",
     "resolve_styles",
     "shared_ids",
     "spread",
+    "tasks_of",
     "unique_chunks",
     "work_of",
     "write_questions",

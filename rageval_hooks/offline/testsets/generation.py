@@ -22,7 +22,7 @@ from rageval_hooks.offline.testsets.linked_questions import (
     look_at_unanswerable,
 )
 from rageval_hooks.offline.testsets.linking import ChunkIndex
-from rageval_hooks.offline.testsets.places import Place
+from rageval_hooks.offline.testsets.question_tasks import QuestionTask
 from rageval_hooks.offline.testsets.questions import PROMPTS_VERSION, REASONS, draft, second_look
 from rageval_hooks.offline.testsets.testset import GoldenQuestion, question_id
 from rageval_hooks.text.wording import counted
@@ -105,20 +105,20 @@ class Plan:
     dropped: int
 
 
-def plan_of(places: Sequence[Place], journal: KeyedJournal) -> Plan:
+def plan_of(tasks: Sequence[QuestionTask], journal: KeyedJournal) -> Plan:
     """Return what is left to do.
 
     Args:
-        places: what is asked about which chunks.
+        tasks: what is asked about which chunks.
         journal: what is done.
     """
     calls = tokens = 0
-    for place in places:
+    for task in tasks:
         # Two requests per chunk: one writes the questions, one checks them.
-        waiting = (place.draft not in journal) + (place.look not in journal)
+        waiting = (task.draft not in journal) + (task.look not in journal)
         calls += waiting
-        tokens += waiting * (_PROMPT_TOKENS + place.characters // _CHARACTERS_PER_TOKEN)
-    wanted = {place.draft for place in places}
+        tokens += waiting * (_PROMPT_TOKENS + task.characters // _CHARACTERS_PER_TOKEN)
+    wanted = {task.draft for task in tasks}
     dropped = sum(key.startswith("draft/") and key not in wanted for key in journal.keys())  # noqa: SIM118 - not a mapping
     return Plan(calls, tokens, dropped)
 
@@ -129,7 +129,7 @@ def work_of(judge: Judge) -> dict[str, Any]:
 
 
 async def generate(
-    places: Sequence[Place],
+    tasks: Sequence[QuestionTask],
     judge: Judge,
     journal: KeyedJournal,
     *,
@@ -144,11 +144,11 @@ async def generate(
     Each answer of the judge is in the journal at once: nothing is asked twice, even after interruptions.
 
     Args:
-        places: what is asked about which chunks; see ``places_of``.
+        tasks: what is asked about which chunks; see ``tasks_of``.
         judge: who writes the questions, and checks them.
         journal: of this work; it is kept.
         index: of all chunks of the documents, among which answers to unanswerable questions are looked for; of the
-            chunks in ``places`` by default.
+            chunks in ``tasks`` by default.
         concurrency: chunks at a time.
         budget: how much the judge may use.
         unanswered: what becomes of an ordinary question that its own chunk does not answer.
@@ -157,25 +157,25 @@ async def generate(
     Raises:
         JudgeRejectedError: the judge rejects every request: its key, model or address is wrong.
     """
-    work = _Work(BudgetedJudge(judge, budget or Budget()), journal, advance, index or _index_of(places))
+    work = _Work(BudgetedJudge(judge, budget or Budget()), journal, advance, index or _index_of(tasks))
     # A chunk is done once its questions were checked.
-    resumed = sum(place.look in journal for place in places)
-    waiting = iter(places)
+    resumed = sum(task.look in journal for task in tasks)
+    waiting = iter(tasks)
 
     async def take() -> None:
-        for place in waiting:
-            await work.do(place)
+        for task in waiting:
+            await work.do(task)
 
-    await work_together(take, min(concurrency, len(places)))
+    await work_together(take, min(concurrency, len(tasks)))
     result = Generated(failures=work.failures, undone=work.undone, resumed=resumed)
-    _collect(places, journal, result, unanswered)
+    _collect(tasks, journal, result, unanswered)
     return result
 
 
-def _index_of(places: Sequence[Place]) -> ChunkIndex:
+def _index_of(tasks: Sequence[QuestionTask]) -> ChunkIndex:
     # Only unanswerable questions are compared with all chunks.
-    is_needed = any(place.kind == "unanswerable" for place in places)
-    return ChunkIndex([place.chunk for place in places] if is_needed else [])
+    is_needed = any(task.kind == "unanswerable" for task in tasks)
+    return ChunkIndex([task.chunk for task in tasks] if is_needed else [])
 
 
 class _Work:
@@ -189,14 +189,14 @@ class _Work:
         self.failures: Counter[str] = Counter()
         self.undone = 0
 
-    async def do(self, place: Place) -> None:
+    async def do(self, task: QuestionTask) -> None:
         try:
             # Both answers are paid for, so each is kept as soon as it exists.
-            if place.draft not in self.journal:
-                self._keep(place.draft, "pairs", await self._draft(place))
-            if place.look not in self.journal:
-                pairs = self.journal[place.draft]["pairs"]
-                self._keep(place.look, "reasons", await self._look(place, pairs))
+            if task.draft not in self.journal:
+                self._keep(task.draft, "pairs", await self._draft(task))
+            if task.look not in self.journal:
+                pairs = self.journal[task.draft]["pairs"]
+                self._keep(task.look, "reasons", await self._look(task, pairs))
         except BudgetSpentError:
             self.undone += 1
         except JudgeError as error:
@@ -206,26 +206,26 @@ class _Work:
             self.failures[error.message] += 1
         self.advance(1)
 
-    async def _draft(self, place: Place) -> list[dict[str, str]]:
-        if place.kind == "multi-hop":
-            return await draft_multi_hop(self.judge, place.chunks, len(place.styles))
-        if place.kind == "unanswerable":
-            return await draft_unanswerable(self.judge, place.chunks, len(place.styles))
-        return await draft(self.judge, place.chunk, place.styles)
+    async def _draft(self, task: QuestionTask) -> list[dict[str, str]]:
+        if task.kind == "multi-hop":
+            return await draft_multi_hop(self.judge, task.chunks, len(task.styles))
+        if task.kind == "unanswerable":
+            return await draft_unanswerable(self.judge, task.chunks, len(task.styles))
+        return await draft(self.judge, task.chunk, task.styles)
 
-    async def _look(self, place: Place, pairs: Sequence[Mapping[str, str]]) -> list[str | None]:
+    async def _look(self, task: QuestionTask, pairs: Sequence[Mapping[str, str]]) -> list[str | None]:
         # The judge wrote no question, so that there is nothing to check.
         if not pairs:
             return []
-        if place.kind == "multi-hop":
-            return await look_at_multi_hop(self.judge, place.chunks, pairs)
-        if place.kind == "unanswerable":
-            return await look_at_unanswerable(self.judge, self._candidates(place, pairs), pairs)
-        return await second_look(self.judge, place.chunk, pairs)
+        if task.kind == "multi-hop":
+            return await look_at_multi_hop(self.judge, task.chunks, pairs)
+        if task.kind == "unanswerable":
+            return await look_at_unanswerable(self.judge, self._candidates(task, pairs), pairs)
+        return await second_look(self.judge, task.chunk, pairs)
 
-    def _candidates(self, place: Place, pairs: Sequence[Mapping[str, str]]) -> list[Chunk]:
+    def _candidates(self, task: QuestionTask, pairs: Sequence[Mapping[str, str]]) -> list[Chunk]:
         """Return the chunks in which an answer to the questions would be: the author saw only a few of them."""
-        found = {chunk.id: chunk for chunk in place.chunks}
+        found = {chunk.id: chunk for chunk in task.chunks}
         for pair in pairs:
             found |= {chunk.id: chunk for chunk in self.index.nearest(pair["question"], _NEAREST)}
         return list(found.values())
@@ -239,46 +239,46 @@ def _is_about_the_judge(error: JudgeError) -> bool:
     return isinstance(error, JudgeRejectedError) and error.details.get("status") not in (400, 422)
 
 
-def _collect(places: Sequence[Place], journal: KeyedJournal, result: Generated, unanswered: Unanswered) -> None:
+def _collect(tasks: Sequence[QuestionTask], journal: KeyedJournal, result: Generated, unanswered: Unanswered) -> None:
     seen: set[str] = set()
-    for place in places:
-        if place.look not in journal:
+    for task in tasks:
+        if task.look not in journal:
             continue
-        pairs, reasons = journal[place.draft]["pairs"], journal[place.look]["reasons"]
-        result.rejected["missing"] += len(place.styles) - len(pairs)
+        pairs, reasons = journal[task.draft]["pairs"], journal[task.look]["reasons"]
+        result.rejected["missing"] += len(task.styles) - len(pairs)
         for pair, reason in zip(pairs, reasons, strict=True):
             # "When did it open?" and "when did it open" are the same question.
             asked = " ".join(fold(pair["question"]).split())
             if reason in (None, "unanswered") and asked in seen:
                 reason = "duplicate"
-            if reason == "unanswered" and place.kind == "plain" and unanswered != "reject":
+            if reason == "unanswered" and task.kind == "plain" and unanswered != "reject":
                 seen.add(asked)
-                result.questions.append(_marked_question(pair, place, unanswered))
+                result.questions.append(_marked_question(pair, task, unanswered))
                 continue
             if reason is not None:
                 result.rejected[reason] += 1
                 continue
             seen.add(asked)
-            result.questions.append(_question(pair, place))
+            result.questions.append(_question(pair, task))
 
 
-def _marked_question(pair: dict[str, str], place: Place, unanswered: Unanswered) -> GoldenQuestion:
+def _marked_question(pair: dict[str, str], task: QuestionTask, unanswered: Unanswered) -> GoldenQuestion:
     """Return a question that its own chunk does not answer. Another chunk may, so it is only marked by default."""
     # The answer that was written is wrong or guessed, and the chunk is no target of retrieval.
     return GoldenQuestion(
         id=question_id(pair["question"], None),
         question=pair["question"],
-        document=place.chunk.document,
+        document=task.chunk.document,
         style=pair["style"],
         answerable=unanswered != "unanswerable",
         second_look="unanswered",
     )
 
 
-def _question(pair: dict[str, str], place: Place) -> GoldenQuestion:
-    chunk = place.chunk
+def _question(pair: dict[str, str], task: QuestionTask) -> GoldenQuestion:
+    chunk = task.chunk
     # An unanswerable question has neither an answer nor a chunk that should be retrieved.
-    if place.kind == "unanswerable":
+    if task.kind == "unanswerable":
         return GoldenQuestion(
             id=question_id(pair["question"], None),
             question=pair["question"],
@@ -294,5 +294,5 @@ def _question(pair: dict[str, str], place: Place) -> GoldenQuestion:
         document=chunk.document,
         style=pair["style"],
         chunk=chunk.text,
-        more_chunks=tuple(Target(id=other.id, text=other.text, document=other.document) for other in place.others),
+        more_chunks=tuple(Target(id=other.id, text=other.text, document=other.document) for other in task.others),
     )

@@ -2,12 +2,12 @@
 
 from rageval_hooks.integrations.capture.passages.earlier import EarlierPassages
 from rageval_hooks.integrations.capture.passages.given import TEXT_KEYS, PassageLike, is_passage, passage_of
-from rageval_hooks.integrations.capture.passages.shown import (
+from rageval_hooks.integrations.capture.passages.seen_by_model import (
     LEAST_PART,
     SCORE_KEYS,
     PromptText,
     mark_dropped,
-    mark_shown,
+    mark_seen,
     passage_key,
     unique_passages,
 )
@@ -21,7 +21,7 @@ __all__ = [
     "PromptText",
     "is_passage",
     "mark_dropped",
-    "mark_shown",
+    "mark_seen",
     "passage_key",
     "passage_of",
     "unique_passages",

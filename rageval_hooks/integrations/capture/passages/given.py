@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from rageval_hooks.integrations.capture.passages.shown import SCORE_KEYS
-from rageval_hooks.integrations.capture.values import attribute_text, finite, first_string, is_a, or_else
+from rageval_hooks.integrations.capture.host_values import attribute_text, finite, first_string, is_a, or_else
+from rageval_hooks.integrations.capture.passages.seen_by_model import SCORE_KEYS
 from rageval_hooks.runtime.narrowing import mapping_or_empty
 from rageval_hooks.runtime.selecting import entries_except
 from rageval_hooks.turn import Passage

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from langchain_core.documents import Document
 from langchain_core.messages import BaseMessage
 
+from rageval_hooks.integrations.capture.host_values import finite, first_of, first_string, is_a, or_else
 from rageval_hooks.integrations.capture.passages import SCORE_KEYS
-from rageval_hooks.integrations.capture.values import finite, first_of, first_string, is_a, or_else
 from rageval_hooks.integrations.langchain.payloads.copying import DocumentSnapshot, MessageSnapshot
 from rageval_hooks.integrations.langchain.payloads.states import fields_of
 from rageval_hooks.turn import Passage

@@ -9,7 +9,7 @@ from langchain_core.documents import Document
 from langchain_core.messages import BaseMessage
 from langchain_core.prompt_values import PromptValue
 
-from rageval_hooks.integrations.capture.values import is_a, or_else
+from rageval_hooks.integrations.capture.host_values import is_a, or_else
 from rageval_hooks.integrations.langchain.payloads.copying import DocumentSnapshot
 from rageval_hooks.runtime.jsonable import json_text
 

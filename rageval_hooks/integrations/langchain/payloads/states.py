@@ -10,7 +10,7 @@ from langchain_core.load.serializable import Serializable
 from langchain_core.outputs import LLMResult
 from pydantic import BaseModel
 
-from rageval_hooks.integrations.capture.values import or_else
+from rageval_hooks.integrations.capture.host_values import or_else
 
 __all__ = ["fields_by_name", "fields_of", "is_command", "is_structured_answer"]
 

@@ -18,7 +18,7 @@ from rageval_hooks.integrations.capture.fields.keys import (
     is_answer_object_key,
     is_beside_answer,
 )
-from rageval_hooks.integrations.capture.values import is_a, or_else
+from rageval_hooks.integrations.capture.host_values import is_a, or_else
 from rageval_hooks.integrations.langchain.payloads import (
     as_json,
     content_text,

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
 
-from rageval_hooks.integrations.capture.passages import mark_shown
+from rageval_hooks.integrations.capture.host_values import is_a
+from rageval_hooks.integrations.capture.passages import mark_seen
 from rageval_hooks.integrations.capture.run_facts import is_inside
 from rageval_hooks.integrations.capture.runs import Run
-from rageval_hooks.integrations.capture.values import is_a
 from rageval_hooks.integrations.langchain.payloads import Found, document_lists, passage_from, passages_of
 from rageval_hooks.integrations.langchain.reading.contributing_calls import prompt_of_answer, prompting_calls
 from rageval_hooks.integrations.langchain.reading.model_calls import prompt_messages
@@ -62,10 +62,10 @@ def context_of(
     collected, found = collect(runs, answering, response)
     calls = prompting_calls(runs, models, answering, response)
     prompt = prompt_of_answer(calls)
-    retrieved = mark_shown(collected.passages, prompt)
+    retrieved = mark_seen(collected.passages, prompt)
     # Documents that nothing retrieved count only if the model saw them.
     others = _documents_elsewhere(runs, calls, response, earlier)
-    handed_in = mark_shown(collected.unknown(others), prompt)
+    handed_in = mark_seen(collected.unknown(others), prompt)
     seen_texts = [passage.text for passage in retrieved if passage.seen_by_model]
     extra = [passage for passage in handed_in if _is_extra(passage, seen_texts)]
     return Context(

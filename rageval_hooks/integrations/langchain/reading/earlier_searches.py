@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rageval_hooks.integrations.capture.host_values import attribute_text, or_else
 from rageval_hooks.integrations.capture.passages import EarlierPassages
 from rageval_hooks.integrations.capture.run_facts import of_kind
 from rageval_hooks.integrations.capture.runs import Run
-from rageval_hooks.integrations.capture.values import attribute_text, or_else
 from rageval_hooks.turn import Turn
 
 __all__ = ["EarlierSearches"]

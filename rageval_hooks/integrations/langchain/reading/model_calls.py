@@ -8,9 +8,9 @@ from typing import Any
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import LLMResult
 
+from rageval_hooks.integrations.capture.host_values import first_of, first_string, or_else
 from rageval_hooks.integrations.capture.run_facts import detail_of
 from rageval_hooks.integrations.capture.runs import Run
-from rageval_hooks.integrations.capture.values import first_of, first_string, or_else
 from rageval_hooks.integrations.langchain.payloads import (
     MessageSnapshot,
     ResultSnapshot,

@@ -7,9 +7,9 @@ from itertools import chain
 from typing import Any
 
 from rageval_hooks.integrations.capture.fields.parameters import public_parameters
+from rageval_hooks.integrations.capture.host_values import first_string, or_else
 from rageval_hooks.integrations.capture.run_facts import detail_of
 from rageval_hooks.integrations.capture.runs import Run
-from rageval_hooks.integrations.capture.values import first_string, or_else
 from rageval_hooks.integrations.langchain.payloads import as_json, as_text
 from rageval_hooks.messages import PromptTemplate, ToolCall
 from rageval_hooks.runtime.narrowing import mapping_or_empty, text_or_none

@@ -9,7 +9,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, conver
 from langchain_core.prompt_values import PromptValue
 
 from rageval_hooks.integrations.capture.fields.keys import question_keys_in
-from rageval_hooks.integrations.capture.values import is_a, or_else
+from rageval_hooks.integrations.capture.host_values import is_a, or_else
 from rageval_hooks.integrations.langchain.payloads import content_text, fields_by_name
 
 __all__ = ["MESSAGE_KEYS", "as_messages", "last_human_text", "query_of", "strings_in"]

@@ -12,7 +12,7 @@ from typing import Any
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage, convert_to_messages
 
 from rageval_hooks.integrations.capture.authorship import carries
-from rageval_hooks.integrations.capture.values import is_a, or_else
+from rageval_hooks.integrations.capture.host_values import is_a, or_else
 from rageval_hooks.integrations.langchain.payloads import content_text, role_of
 from rageval_hooks.integrations.langchain.reading.question import as_messages, last_human_text, query_of
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from langchain_core.messages import BaseMessage
 
 from rageval_hooks.integrations.capture.authorship import carries, last_without_tools, writer_of
+from rageval_hooks.integrations.capture.host_values import is_a, last_of
 from rageval_hooks.integrations.capture.run_facts import detail_of, of_kind
 from rageval_hooks.integrations.capture.runs import Run
-from rageval_hooks.integrations.capture.values import is_a, last_of
 from rageval_hooks.integrations.langchain.payloads import document_lists
 from rageval_hooks.integrations.langchain.reading.answer import answer_of, is_stream_event
 from rageval_hooks.integrations.langchain.reading.model_calls import generated_text, tool_calls_of, written_by

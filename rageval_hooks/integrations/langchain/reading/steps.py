@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
+from rageval_hooks.integrations.capture.host_values import first_string
 from rageval_hooks.integrations.capture.passages import passage_key
 from rageval_hooks.integrations.capture.run_facts import detail_of, seconds_to_first_token, step_frame
 from rageval_hooks.integrations.capture.runs import Run
-from rageval_hooks.integrations.capture.values import first_string
 from rageval_hooks.integrations.langchain.payloads import as_json, as_text, passages_of, tool_text
 from rageval_hooks.integrations.langchain.reading.context import Context
 from rageval_hooks.integrations.langchain.reading.model_calls import (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from rageval_hooks.integrations.capture.host_values import first_string
 from rageval_hooks.integrations.capture.run_facts import (
     application_fields,
     detail_of,
@@ -17,7 +18,6 @@ from rageval_hooks.integrations.capture.run_facts import (
 )
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.capture.step_times import busy_seconds_of
-from rageval_hooks.integrations.capture.values import first_string
 from rageval_hooks.integrations.langchain.reading.context import context_of
 from rageval_hooks.integrations.langchain.reading.model_calls import citations_of, generated_text, model_of, prompt_of
 from rageval_hooks.integrations.langchain.reading.question import query_of

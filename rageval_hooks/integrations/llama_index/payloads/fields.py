@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from rageval_hooks.integrations.capture.values import is_a
+from rageval_hooks.integrations.capture.host_values import is_a
 from rageval_hooks.runtime.narrowing import mapping_or_empty
 
 __all__ = ["fields_of", "is_mapping", "only_string", "private_attributes", "text_under"]

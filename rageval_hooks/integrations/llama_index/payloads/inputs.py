@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from rageval_hooks.integrations.capture.fields.keys import question_keys_in
-from rageval_hooks.integrations.capture.values import is_a, or_else
+from rageval_hooks.integrations.capture.host_values import is_a, or_else
 from rageval_hooks.integrations.llama_index.payloads.fields import fields_of, is_mapping, only_string, text_under
 from rageval_hooks.integrations.llama_index.payloads.messages import as_json, is_message, message_text, role_of
 

@@ -9,7 +9,7 @@ from collections.abc import Hashable
 from functools import lru_cache
 from typing import Any
 
-from rageval_hooks.integrations.capture.values import or_else
+from rageval_hooks.integrations.capture.host_values import or_else
 from rageval_hooks.runtime.narrowing import text_or_none
 
 __all__ = ["kind_of", "method_of", "name_of", "provider_of"]

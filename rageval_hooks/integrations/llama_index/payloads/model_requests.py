@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rageval_hooks.integrations.capture.fields.parameters import public_parameters
-from rageval_hooks.integrations.capture.values import first_string, or_else
+from rageval_hooks.integrations.capture.host_values import first_string, or_else
 from rageval_hooks.integrations.llama_index.payloads.inputs import arguments_of
 from rageval_hooks.integrations.llama_index.payloads.messages import as_json
 from rageval_hooks.messages import PromptTemplate

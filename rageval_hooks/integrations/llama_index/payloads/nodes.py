@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
-from rageval_hooks.integrations.capture.values import attribute_text, finite, first_string, or_else
+from rageval_hooks.integrations.capture.host_values import attribute_text, finite, first_string, or_else
 from rageval_hooks.integrations.llama_index.payloads.fields import fields_of
 from rageval_hooks.runtime.narrowing import text_or_empty
 from rageval_hooks.turn import Passage

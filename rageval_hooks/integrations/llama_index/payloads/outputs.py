@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from rageval_hooks.integrations.capture.fields.keys import answer_keys_in, is_beside_answer
-from rageval_hooks.integrations.capture.values import or_else
+from rageval_hooks.integrations.capture.host_values import or_else
 from rageval_hooks.integrations.llama_index.payloads.fields import (
     fields_of,
     is_mapping,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rageval_hooks.integrations.capture.values import first_string, or_else
+from rageval_hooks.integrations.capture.host_values import first_string, or_else
 
 __all__ = ["collection_of", "top_k_of"]
 

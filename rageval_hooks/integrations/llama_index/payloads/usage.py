@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from rageval_hooks.integrations.capture.values import or_else
+from rageval_hooks.integrations.capture.host_values import or_else
 from rageval_hooks.runtime.narrowing import entry_or_attribute, is_integer
 from rageval_hooks.turn import Usage
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rageval_hooks.integrations.capture.passages import EarlierPassages, mark_shown
+from rageval_hooks.integrations.capture.passages import EarlierPassages, mark_seen
 from rageval_hooks.integrations.capture.run_facts import of_kind
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.llama_index.payloads import answer_of, messages_of, nodes_in, passages_of
@@ -54,5 +54,5 @@ class EarlierTools(EarlierPassages):
         passages = self.get(output)
         if not passages:
             return []
-        shown = [passage for passage in mark_shown(passages, output) if passage.in_prompt]
+        shown = [passage for passage in mark_seen(passages, output) if passage.in_prompt]
         return shown or [Passage(text=output, in_prompt=True, prompt_share=1.0)]

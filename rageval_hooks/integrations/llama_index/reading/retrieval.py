@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rageval_hooks.integrations.capture.passages import mark_dropped, mark_shown, passage_key, unique_passages
+from rageval_hooks.integrations.capture.passages import mark_dropped, mark_seen, passage_key, unique_passages
 from rageval_hooks.integrations.capture.run_facts import of_kind, outside
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.llama_index.payloads import Made, Snapshot, arguments_of, nodes_in, passages_of
@@ -55,7 +55,7 @@ def passages_in_turn(
     passed = passages_of(_nodes_passed_by_steps(runs), made)
     prompt = prompts_of_answer(runs, calls, answering)
     candidates = unique_passages([*context, *retrieved, *passed])
-    marks = {passage_key(passage): passage for passage in mark_shown(candidates, prompt)}
+    marks = {passage_key(passage): passage for passage in mark_seen(candidates, prompt)}
 
     passages = [with_mark(passage, marks) for passage in unique_passages(context)]
     _add_dropped(passages, _found_by_retrievers(runs, made), marks, rebuilt_ids)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from rageval_hooks.integrations.capture.host_values import first_string, last_of, or_else
 from rageval_hooks.integrations.capture.passages import unique_passages
 from rageval_hooks.integrations.capture.run_facts import (
     CANCELS,
@@ -20,7 +21,6 @@ from rageval_hooks.integrations.capture.run_facts import (
 )
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.capture.step_times import busy_seconds_of
-from rageval_hooks.integrations.capture.values import first_string, last_of, or_else
 from rageval_hooks.integrations.llama_index.payloads import (
     Made,
     Streamed,

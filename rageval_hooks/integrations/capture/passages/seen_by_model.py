@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape
 
 from rageval_hooks.turn import Passage
 
-__all__ = ["LEAST_PART", "SCORE_KEYS", "PromptText", "mark_dropped", "mark_shown", "passage_key", "unique_passages"]
+__all__ = ["LEAST_PART", "SCORE_KEYS", "PromptText", "mark_dropped", "mark_seen", "passage_key", "unique_passages"]
 
 SCORE_KEYS = ("relevance_score", "score", "_score", "similarity_score", "similarity", "rerank_score", "@search.score")
 """Where stores and rerankers put their score in a document's metadata, the most specific first."""
@@ -104,7 +104,7 @@ def _longest(size: int, is_there: Callable[[int], bool]) -> int:
     return low
 
 
-def mark_shown(passages: Sequence[Passage], prompt: str | None) -> tuple[Passage, ...]:
+def mark_seen(passages: Sequence[Passage], prompt: str | None) -> tuple[Passage, ...]:
     """Mark which passages are in the prompt that the model received.
 
     Args:

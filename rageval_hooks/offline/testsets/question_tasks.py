@@ -13,7 +13,7 @@ from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.offline.testsets.chunks import Chunk, spread_order
 from rageval_hooks.offline.testsets.linking import ChunkIndex
 
-__all__ = ["Kind", "Mix", "Place", "places_of"]
+__all__ = ["Kind", "Mix", "QuestionTask", "tasks_of"]
 
 Kind = Literal["plain", "multi-hop", "unanswerable"]
 
@@ -61,7 +61,7 @@ class Mix:
 
 
 @dataclass(frozen=True)
-class Place:
+class QuestionTask:
     """One chunk with the questions about it.
 
     Attributes:
@@ -110,7 +110,7 @@ def _hash(chunk: Chunk) -> str:
     return blake2b(chunk.text.encode(), digest_size=8).hexdigest()
 
 
-def places_of(
+def tasks_of(
     chunks: Sequence[Chunk],
     *,
     styles: Sequence[str] = ("factual",),
@@ -118,7 +118,7 @@ def places_of(
     mix: Mix | None = None,
     index: ChunkIndex | None = None,
     seed: int = 0,
-) -> list[Place]:
+) -> list[QuestionTask]:
     """Return what is to be asked.
 
     Chunks keep their kind when a larger limit adds others. A chunk to which no other is linked gets plain questions
@@ -133,24 +133,26 @@ def places_of(
         seed: that chose the chunks.
     """
     if mix is None or mix == Mix():
-        return [Place("plain", chunk, _styles(styles, number, per_chunk)) for number, chunk in enumerate(chunks)]
+        return [QuestionTask("plain", chunk, _styles(styles, number, per_chunk)) for number, chunk in enumerate(chunks)]
     index = index or ChunkIndex(chunks)
     # Kinds follow the order in which a growing limit adds chunks.
     order = spread_order(chunks, seed)
     kinds = dict(zip((chunk.id for chunk in order), mix.kinds(), strict=False))
     return [
-        _place(kinds[chunk.id], chunk, _styles(styles, number, per_chunk), index) for number, chunk in enumerate(chunks)
+        _task(kinds[chunk.id], chunk, _styles(styles, number, per_chunk), index) for number, chunk in enumerate(chunks)
     ]
 
 
-def _place(kind: Kind, chunk: Chunk, styles: tuple[str, ...], index: ChunkIndex) -> Place:
+def _task(kind: Kind, chunk: Chunk, styles: tuple[str, ...], index: ChunkIndex) -> QuestionTask:
     if kind == "multi-hop":
         others = tuple(index.linked(chunk))
-        return Place(kind, chunk, (kind,) * len(styles), others) if others else Place("plain", chunk, styles)
+        return (
+            QuestionTask(kind, chunk, (kind,) * len(styles), others) if others else QuestionTask("plain", chunk, styles)
+        )
     if kind == "unanswerable":
         others = tuple(index.linked(chunk, _NEIGHBORS))
-        return Place(kind, chunk, (kind,) * len(styles), others, index.digest)
-    return Place("plain", chunk, styles)
+        return QuestionTask(kind, chunk, (kind,) * len(styles), others, index.digest)
+    return QuestionTask("plain", chunk, styles)
 
 
 def _styles(styles: Sequence[str], index: int, per_chunk: int) -> tuple[str, ...]:
