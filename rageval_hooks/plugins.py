@@ -45,18 +45,19 @@ class Registry(Generic[T]):
         """Return every name that :meth:`create` accepts."""
         return [*self.builtin(), *(entry.name for entry in self._entry_points())]
 
-    def create(self, given: Any, make: Callable[[type[T]], T] | None = None) -> T:
+    def create(self, given: Any, make: Callable[[type[T]], T] | None = None, *, others: Iterable[str] = ()) -> T:
         """Return the object that a name refers to; an instance is returned unchanged.
 
         Args:
             given: an instance, a class, a built-in name, the name of an entry point, or ``"package.module:name"``.
             make: makes an instance of a class; without it the class is called without arguments.
+            others: further names that the caller accepts. The message about an unknown name lists them too.
 
         Raises:
             UnknownNameError: the name is unknown.
             ConfigurationError: the object is of another kind, or cannot be created or imported.
         """
-        found = self._find(given) if isinstance(given, str) else given
+        found = self._find(given, others) if isinstance(given, str) else given
         if isinstance(found, type) and issubclass(found, self.base):
             try:
                 return make(found) if make else found()
@@ -75,7 +76,7 @@ class Registry(Generic[T]):
             f"{_name_of(given)} is not a {self.what}: it does not derive from {self.base.__name__}"
         )
 
-    def _find(self, name: str) -> Any:
+    def _find(self, name: str, others: Iterable[str]) -> Any:
         if ":" in name:
             return self._import(name)
         builtin = self.builtin()
@@ -88,7 +89,9 @@ class Registry(Generic[T]):
                 return entry.load()
             except Exception as error:
                 raise ConfigurationError(f"{self.what} {name!r} (entry point {entry.value}): {error}") from error
-        raise UnknownNameError(self.what, name, self.names(), 'One of your own is named "package.module:name".')
+        raise UnknownNameError(
+            self.what, name, [*self.names(), *others], 'One of your own is named "package.module:name".'
+        )
 
     def _entry_points(self) -> Iterable[EntryPoint]:
         from importlib.metadata import entry_points  # slow to import, and most names are built in

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from opentelemetry.trace import TracerProvider
 
-from rageval_hooks.exporters.base import REGISTRY, Exporter
+from rageval_hooks.exporters.base import AUTOMATIC, REGISTRY, Exporter
 from rageval_hooks.runtime.executors import ForkSafeLock
 from rageval_hooks.settings import Settings
 
@@ -49,7 +49,7 @@ class SharedExporters:
         with self._lock:
             exporter = self._made.get(key)
             if exporter is None:
-                exporter = self._made[key] = REGISTRY.create(given, make)
+                exporter = self._made[key] = REGISTRY.create(given, make, others=[AUTOMATIC])
             return exporter
 
     def take(self, pipeline: User) -> None:

@@ -61,7 +61,9 @@ def _create(names: Iterable[str], made: dict[str, Exporter], setup: Setup) -> It
     """Add exporters to those that were made, and yield why some cannot be made."""
     for name in names:
         try:
-            made[name] = REGISTRY.create(name, lambda kind: kind.from_settings(setup.settings, None))
+            made[name] = REGISTRY.create(
+                name, lambda kind: kind.from_settings(setup.settings, None), others=[AUTOMATIC]
+            )
         except (ConfigurationError, MissingDependencyError) as error:
             yield problem(f"{name}: {error}", "set or install what the message names")
 
