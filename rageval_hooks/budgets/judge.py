@@ -317,6 +317,10 @@ class SharedBudgetJudge(Judge):
         """Close the connections of the running event loop."""
         await self.judge.aclose()
 
+    def close(self, timeout: float = 5.0) -> None:
+        """Close the connections of event loops on other threads."""
+        self.judge.close(timeout)
+
     def stats(self) -> dict[str, Any]:
         """Return the counts of the judge itself."""
         return self.judge.stats()

@@ -132,6 +132,16 @@ class Judge(ABC):
     async def aclose(self) -> None:  # noqa: B027 - optional: not every judge holds connections
         """Close the connections of the running event loop. The judge can be used again."""
 
+    def close(self, timeout: float = 5.0) -> None:  # noqa: B027 - optional: not every judge holds connections
+        """Close the connections of event loops on other threads. The judge can be used again.
+
+        ``evaluate()`` and ``score_dataset()`` ask a judge on a background thread. They leave the connections of a judge
+        that is passed in open, so that the next call can use them. Requests that run there at this moment fail.
+
+        Args:
+            timeout: seconds to wait for it.
+        """
+
     def stats(self) -> dict[str, Any]:
         """Return counters as JSON-serializable data."""
         return {}

@@ -9,7 +9,6 @@ from typing import Any
 
 from rageval_hooks import Passage, Turn
 from rageval_hooks.judges.openai import OpenAIJudge
-from rageval_hooks.runtime.worker import shared_worker
 from rageval_hooks.testing import FakeJudge
 from tests.judges.server import AnyReply, JudgeServer, Received, Reply, answer
 
@@ -121,4 +120,4 @@ def served(reply: AnyReply, **options: Any) -> Iterator[tuple[JudgeServer, OpenA
         try:
             yield server, judge
         finally:
-            shared_worker().call(judge.aclose).result(10)
+            judge.close()

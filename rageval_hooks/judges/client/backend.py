@@ -103,3 +103,6 @@ class Backend(ABC):
 
     async def aclose(self) -> None:  # noqa: B027 - optional
         """Close the connections of the running event loop."""
+
+    def close(self, timeout: float) -> None:  # noqa: B027 - optional
+        """Close the connections of event loops on other threads, within a timeout in seconds."""

@@ -154,6 +154,10 @@ class ChatCompletions(Backend):
         """Close the connections of the running event loop."""
         await self._clients.aclose()
 
+    def close(self, timeout: float) -> None:
+        """Close the connections of event loops on other threads."""
+        self._clients.close(timeout)
+
     def _own_headers(self) -> dict[str, Any]:
         headers: dict[str, Any] = {name: value.get_secret_value() for name, value in self._headers.items()}
         # A small compressed body can expand beyond every limit on bytes.

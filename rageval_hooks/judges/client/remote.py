@@ -151,6 +151,10 @@ class RemoteJudge(Judge):
         """Close the connections of the running event loop. The judge can be used again."""
         await self._context.backend.aclose()
 
+    def close(self, timeout: float = 5.0) -> None:
+        """Close the connections of event loops on other threads, such as those that ``evaluate()`` has used."""
+        self._context.backend.close(timeout)
+
     def stats(self) -> dict[str, Any]:
         """Return the counts of calls, answers, failures and requests, the tokens and cost, and the circuit's state."""
         slots = self._slots.things()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from concurrent.futures import wait
+from contextlib import suppress
 from typing import Generic, TypeVar
 
 from rageval_hooks.runtime.executors import ForkSafeLock
@@ -29,7 +31,7 @@ class PerLoop(Generic[T]):
         self._make = make
         self._close = close
         self._lock = ForkSafeLock()
-        self._entries: dict[asyncio.AbstractEventLoop, tuple[T, AsyncIterator[None]]] = {}
+        self._entries: dict[asyncio.AbstractEventLoop, tuple[T, AsyncGenerator[None, None]]] = {}
         self._pid = os.getpid()
         self._of_parent: object = None
 
@@ -51,7 +53,27 @@ class PerLoop(Generic[T]):
         with self._lock:
             _, keeper = self._entries.get(asyncio.get_running_loop(), (None, None))
         if keeper is not None:
-            await keeper.aclose()  # type: ignore[attr-defined]  # it is a generator
+            await keeper.aclose()
+
+    def close(self, timeout: float) -> None:
+        """Close the objects of the loops that run on other threads; the next :meth:`get` creates others.
+
+        An object of the caller's own running loop stays open: waiting for it here would block that loop.
+
+        Args:
+            timeout: seconds to wait for all of them.
+        """
+        with self._lock:
+            self._forget()
+            keepers = {loop: keeper for loop, (_, keeper) in self._entries.items()}
+        own = _running_loop()
+        ends = []
+        for loop, keeper in keepers.items():
+            if loop is not own and loop.is_running():
+                # The loop may end at this moment, and then closes its object itself.
+                with suppress(RuntimeError):
+                    ends.append(asyncio.run_coroutine_threadsafe(_end(keeper), loop))
+        wait(ends, timeout)
 
     def things(self) -> list[T]:
         """Return the objects of all loops."""
@@ -66,7 +88,7 @@ class PerLoop(Generic[T]):
         for loop in [loop for loop in self._entries if loop.is_closed()]:
             del self._entries[loop]
 
-    async def _keep(self, loop: asyncio.AbstractEventLoop, thing: T) -> AsyncIterator[None]:
+    async def _keep(self, loop: asyncio.AbstractEventLoop, thing: T) -> AsyncGenerator[None, None]:
         try:
             yield
         finally:
@@ -74,3 +96,14 @@ class PerLoop(Generic[T]):
                 self._entries.pop(loop, None)
             if self._close is not None:
                 await self._close(thing)
+
+
+async def _end(keeper: AsyncGenerator[None, None]) -> None:
+    await keeper.aclose()
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

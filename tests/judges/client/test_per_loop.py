@@ -12,6 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from rageval_hooks import Turn, evaluate
 from rageval_hooks.errors import JudgeRejectedError
 from rageval_hooks.runtime.event_loops import PerLoop
 from tests.judges.helpers import GOOD, PROMPT, Grade, ask, failure, judge_of, until
@@ -56,6 +57,60 @@ def test_connections_are_used_again_until_they_are_closed(server: JudgeServer) -
 
     asyncio.run(main())
     assert [client.is_closed for client in made] == [True, True]
+
+
+@pytest.mark.filterwarnings("error::ResourceWarning", "error::pytest.PytestUnraisableExceptionWarning")
+def test_a_judge_that_is_passed_in_keeps_its_connections_until_it_is_closed(server: JudgeServer) -> None:
+    """``evaluate`` asks it on the background thread; ``close`` works without an event loop, and drops no socket."""
+    server.otherwise(answer({"explanation": "", "attempted": True}))
+    made = []
+
+    def client() -> httpx2.AsyncClient:
+        made.append(httpx2.AsyncClient())
+        return made[-1]
+
+    judge = judge_of(server, http_client=client)
+    for response in ("In 2019.", "In May 2019."):
+        evaluate(
+            Turn(query="When was the pier opened?", response=response),
+            metrics=["no_answer"],
+            models="lexical",
+            judge=judge,
+        )
+    assert [client.is_closed for client in made] == [False]
+
+    judge.close()
+
+    assert [client.is_closed for client in made] == [True]
+    evaluate(
+        Turn(query="When was the pier opened?", response="In June."),
+        metrics=["no_answer"],
+        models="lexical",
+        judge=judge,
+    )
+    assert len(made) == 2
+    judge.close()
+    del judge
+    made.clear()
+    gc.collect()
+
+
+def test_a_thing_of_the_running_loop_is_not_closed_by_its_own_thread() -> None:
+    """It would wait for itself."""
+    closed: list[object] = []
+
+    async def close(thing: object) -> None:
+        closed.append(thing)
+
+    things = PerLoop(object, close)
+
+    async def main() -> None:
+        thing = await things.get()
+        things.close(5)
+        assert things.things() == [thing]
+
+    asyncio.run(main())
+    assert len(closed) == 1
 
 
 def test_a_client_that_is_given_serves_its_loop_and_stays_open(server: JudgeServer) -> None:
