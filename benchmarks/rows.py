@@ -1,13 +1,15 @@
 """Rows per CPU second of the lexical tier, next to another checkout of this package.
 
     .venv/bin/python benchmarks/rows.py FILE.jsonl --against CHECKOUT [--rows 1200] [--block 50] [--details none]
+        [--metrics groundedness,unsupported_facts]
 
 FILE is any file that ``rageval-hooks score`` reads. Two processes, one per checkout, score the same block of rows by
 turns, so that the load of the machine changes both alike. Each counts its own CPU time, from the parsed row to the line
 of JSON, in one thread. Says whether the lines are the same. Also prints the CPU time of one turn as
 benchmarks/request_path.py makes them: five passages of about 1,100 characters that are new each time, one sentence.
 
-A checkout of an older commit: git worktree add ../old COMMIT
+A checkout of an older commit: git worktree add ../old COMMIT. Commits before the engine (November 21, 2026) have
+fewer default metrics and always write all details; --metrics BOTH scores the metrics that the first of them has.
 """
 
 from __future__ import annotations
@@ -27,6 +29,10 @@ from _environments import ROOT
 
 _WARM = 20
 _TURNS = 60
+_BOTH = (
+    "answer_relevance,concept_completeness,context_relevance,semantic_grounding,entity_consistency,factual_accuracy,"
+    "hallucination,groundedness,unsupported_facts,latency,tokens,cost"
+)
 
 
 class Child:
@@ -35,6 +41,7 @@ class Child:
     def __init__(self, checkout: Path, given: argparse.Namespace) -> None:
         command = [sys.executable, __file__, str(given.file), "--child", str(checkout.resolve())]
         command += ["--rows", str(given.rows), "--details", given.details]
+        command += ["--metrics", given.metrics] if given.metrics else []
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def ask(self, first: int, last: int) -> tuple[float, Any]:
@@ -56,10 +63,7 @@ class Child:
 def _serve(given: argparse.Namespace) -> None:
     """Score rows with the checkout that ``--child`` names, as the parent asks for them."""
     sys.path.insert(0, given.child)
-    from rageval_hooks.offline.records.files import read_records
-
-    records = list(read_records(given.file))[: given.rows]
-    score = _scorer(given.details)
+    records, score = _load(given)
     for record in records[:_WARM]:
         score(record)
     turns = _new_turns()
@@ -71,11 +75,41 @@ def _serve(given: argparse.Namespace) -> None:
         print(json.dumps([time.process_time() - started, [] if first < 0 else lines]), flush=True)
 
 
-def _scorer(details: Any) -> Callable[[Any], str]:
+def _load(given: argparse.Namespace) -> tuple[list[Any], Callable[[Any], str]]:
+    """Return the records of the file and the function that scores one, by the checkout that comes first in the path."""
+    metrics = _BOTH if given.metrics == "BOTH" else given.metrics
+    try:
+        from rageval_hooks.offline.records.files import read_records
+    except ImportError:
+        from rageval_hooks.offline.files import read_records  # type: ignore[import-not-found,no-redef]
+
+        return list(read_records(given.file))[: given.rows], _scorer_without_engine(metrics)
+    return list(read_records(given.file))[: given.rows], _scorer(metrics, given.details)
+
+
+def _scorer_without_engine(metrics: str | None) -> Callable[[Any], str]:
+    """Return the function that scores a record with a checkout from before the engine: commit 201ded8 and around."""
+    from rageval_hooks.analysis import TurnAnalysis  # type: ignore[import-not-found]
+    from rageval_hooks.offline.setup import build_pipeline  # type: ignore[import-not-found]
+
+    from rageval_hooks.metrics.base import compute  # type: ignore[attr-defined]
+
+    pipeline = build_pipeline(metrics, "lexical", None, None, (), 1)
+
+    def score(record: Any) -> str:
+        analysis = TurnAnalysis(record.turn, pipeline.models, wait=True)
+        computed = [result for metric in pipeline.metrics for result in compute(metric, analysis)]
+        line: str = record.model_copy(update={"results": pipeline.finish(computed)}).model_dump_json()
+        return line
+
+    return score
+
+
+def _scorer(metrics: str | None, details: Any) -> Callable[[Any], str]:
     from rageval_hooks.offline.scoring.detail import with_details
     from rageval_hooks.offline.scoring.setup import build_pipeline
 
-    engine = build_pipeline(None, "lexical", None, None, (), 1).engine
+    engine = build_pipeline(metrics, "lexical", None, None, (), 1).engine
 
     def score(record: Any) -> str:
         analysis = engine.analyze(record.turn).patient()
@@ -90,7 +124,11 @@ def _scorer(details: Any) -> Callable[[Any], str]:
 def _new_turns() -> Iterator[Any]:
     """Yield turns of the size of benchmarks/request_path.py, whose passages were never seen before."""
     from rageval_hooks import Passage, Turn
-    from rageval_hooks.offline.records.record import Record
+
+    try:
+        from rageval_hooks.offline.records.record import Record
+    except ImportError:
+        from rageval_hooks.offline.records import Record  # type: ignore[no-redef,attr-defined]
 
     sys.path.insert(0, str(ROOT / "benchmarks"))
     from request_path import passage
@@ -118,6 +156,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_200)
     parser.add_argument("--block", type=int, default=50)
     parser.add_argument("--details", choices=("none", "failed", "all"), default="all")
+    parser.add_argument("--metrics", help="names separated by commas; BOTH for those of the oldest checkouts")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.child:

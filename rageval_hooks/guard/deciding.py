@@ -234,4 +234,4 @@ def _unless_raised(decision: GuardDecision) -> GuardDecision:
 
 def _has_content(text: str) -> bool:
     """Return True if a text has a word that a passage could have, and not only function words."""
-    return len(text) > _SHORT or any(word.is_content for word in weighed_words(text, (0, len(text))))
+    return len(text) > _SHORT or any(word.is_content for word in weighed_words(text))

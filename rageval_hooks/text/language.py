@@ -15,6 +15,7 @@ from rageval_hooks.text.language_detector import loaded_detector
 __all__ = [
     "ENGLISH",
     "LANGUAGES",
+    "is_surely_english",
     "language_by_rules",
     "language_of",
     "other_language",
@@ -56,12 +57,21 @@ _BY_WORD: Final[dict[str, tuple[str, ...]]] = {
     for words in _FUNCTION_WORDS.values()
     for word in words.split()
 }
+_ENGLISH_WORDS: Final = frozenset(_FUNCTION_WORDS[ENGLISH].split())
+_OTHER_WORDS: Final = frozenset(word for word, codes in _BY_WORD.items() if ENGLISH not in codes)
+# Of the English ones, those that no other language of the detector has: "of" is Dutch, and "at" is Danish.
+_ONLY_ENGLISH: Final = frozenset(
+    "the and that this with which what who when how where were your could should would they their there she his "
+    "about than".split()
+)
 # "Wann", "été", "a-t-il" as three words
 _WORD: Final = re.compile(r"[^\W\d_]{1,20}")
 # One character of each script: は, 橋, 한.
 _KANA: Final = re.compile(r"[\u3040-\u30ff]")
 _HAN: Final = re.compile(r"[\u3400-\u9fff]")
 _HANGUL: Final = re.compile(r"[\uac00-\ud7af]")
+# One character of Greek, Cyrillic, Thai, Chinese or another script than Latin: ж, 橋.
+_OTHER_SCRIPT: Final = re.compile(r"[\u0370-\u1dff\u2e80-\ufaff\U00020000-\U0003134f]")
 
 _LONGEST: Final = 2_000
 """Characters that are read: a language shows in its first sentences."""
@@ -73,6 +83,9 @@ _MORE: Final = 2
 """A language must have so many times as many function words as English before English rules are given up."""
 
 _LEAST_WORDS: Final = 2
+
+_SURELY_WORDS: Final = 4
+"""Different function words of a text that is surely English."""
 
 
 @lru_cache(maxsize=512)
@@ -99,8 +112,19 @@ def language_of(text: str) -> str | None:
 
     Never waits: while a detector loads, the rules answer.
     """
-    detector = loaded_detector(LANGUAGES)
-    return language_by_rules(text[:_LONGEST]) if detector is None else detector.language_of(text[:_LONGEST])
+    detector, beginning = loaded_detector(LANGUAGES), text[:_LONGEST]
+    if detector is None:
+        return language_by_rules(beginning)
+    # Most texts are surely English, and the detector takes ten times as long as this test.
+    return ENGLISH if is_surely_english(beginning) else detector.language_of(beginning)
+
+
+def is_surely_english(text: str) -> bool:
+    """Return True if a text has function words of English and none of another language; False if it may be English."""
+    found = set(text.lower().split())
+    if len(found & _ONLY_ENGLISH) < _LEAST_WORDS or len(found & _ENGLISH_WORDS) < _SURELY_WORDS:
+        return False
+    return found.isdisjoint(_OTHER_WORDS) and _OTHER_SCRIPT.search(text) is None
 
 
 def prepare_language_detection(*, wait: bool) -> None:

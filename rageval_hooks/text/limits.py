@@ -123,11 +123,11 @@ def scan_at(pattern: re.Pattern[str], text: str, positions: Iterable[int]) -> It
             done = found.end()
 
 
-def substitute(pattern: re.Pattern[str], replace: Callable[[re.Match[str]], str], text: str) -> str:
-    """Replace the matches of a pattern as ``pattern.sub`` does, and search long texts in pieces."""
+def substitute(matches: Iterable[re.Match[str]], replace: Callable[[re.Match[str]], str], text: str) -> str:
+    """Replace the matches that :func:`scan` or :func:`scan_at` finds in a text, as ``pattern.sub`` does."""
     parts: list[str] = []
     position = 0
-    for found in scan(pattern, text):
+    for found in matches:
         parts += [text[position : found.start()], replace(found)]
         position = found.end()
     return "".join([*parts, text[position:]]) if parts else text

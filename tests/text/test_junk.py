@@ -13,7 +13,7 @@ from rageval_hooks.metrics.support.grounding import groundedness
 from rageval_hooks.text.facts import entity_supported, find_facts, index_facts, unsupported_facts
 from rageval_hooks.text.passages import MAX_CHUNKS, index_passage
 from rageval_hooks.text.sentences import sentence_spans
-from rageval_hooks.text.words import words_of
+from rageval_hooks.text.words import blank_marks, weighed_lines, words_of
 from tests.text.junk import JUNK, anything
 
 
@@ -22,7 +22,7 @@ def read(text: str) -> None:
     spans = sentence_spans(text)
     index = index_passage(text)
     unsupported_facts(find_facts(text, spans), index.facts)
-    groundedness(text, [index], sentences=spans)
+    groundedness(text, [index], lines=weighed_lines(blank_marks(text), spans))
 
 
 @given(anything())

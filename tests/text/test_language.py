@@ -6,7 +6,7 @@ import pytest
 
 from rageval_hooks import Turn, evaluate
 from rageval_hooks.score import Skipped
-from rageval_hooks.text.language import language_by_rules
+from rageval_hooks.text.language import is_surely_english, language_by_rules
 from tests.local import make_turn
 
 TEXTS = {
@@ -97,3 +97,24 @@ def test_scores_are_sensible_or_skipped_with_the_language(code: str) -> None:
 def test_a_language_is_named_only_if_it_is_clear(text: str, expected: str | None) -> None:
     """Names and single words of another language do not make an English text foreign."""
     assert language_by_rules(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "sure"),
+    [
+        ("The bridge in Hamburg was opened in 1974, and it is the oldest of those that are open.", True),
+        ("Bridge opened 1974.", False),
+        ("The pier was opened by the mayor, and that is all. 東京は日本の首都です。", False),
+        ("Die Brücke the and that was of to.", False),
+        ("Broen blev åbnet i 1931 for at lette trafikken.", False),
+    ],
+)
+def test_function_words_alone_decide_that_a_text_is_surely_english(text: str, sure: bool) -> None:
+    """Short texts, and texts with words or characters of another language, are left to the detector."""
+    assert is_surely_english(text) is sure
+
+
+@pytest.mark.parametrize("code", TEXTS)
+def test_no_other_language_is_surely_english(code: str) -> None:
+    """The test is only for English."""
+    assert not any(map(is_surely_english, TEXTS[code]))

@@ -36,7 +36,7 @@ def test_a_text_in_pieces_has_the_same_matches() -> None:
     pattern = re.compile(r"\w+")
 
     assert [match.span() for match in scan(pattern, text)] == [match.span() for match in pattern.finditer(text)]
-    assert substitute(pattern, lambda match: match.group()[0], text) == pattern.sub(
+    assert substitute(scan(pattern, text), lambda match: match.group()[0], text) == pattern.sub(
         lambda match: match.group()[0], text
     )
 

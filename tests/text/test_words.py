@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rageval_hooks.text.sentences import sentence_spans
 from rageval_hooks.text.words import (
     FUNCTION_WEIGHT,
     NAME_WEIGHT,
@@ -15,6 +16,7 @@ from rageval_hooks.text.words import (
     stem,
     weighed_words,
     words,
+    words_by_sentence,
 )
 from tests.text.junk import anything
 
@@ -111,7 +113,7 @@ def test_names_weigh_more_and_function_words_less() -> None:
     """Names, acronyms and numbers 2, other words 1, function words a quarter; the first word is no name."""
     text = "Bridges in the Alps cost NATO 12 million: Never mind"
 
-    weights = {text[word.start : word.end]: word.weight for word in weighed_words(text, (0, len(text)))}
+    weights = {text[word.start : word.end]: word.weight for word in weighed_words(text)}
 
     assert weights == {
         "Bridges": WORD_WEIGHT,
@@ -131,7 +133,7 @@ def test_only_latin_words_are_readable_for_minilm() -> None:
     """Words in other scripts are marked: the model's English vocabulary has no use for them."""
     text = "Zürich Москва 北京 2019"
 
-    readable = [word.readable for word in weighed_words(text, (0, len(text)))]
+    readable = [word.readable for word in weighed_words(text)]
 
     assert readable == [True, False, False, True]
 
@@ -164,3 +166,13 @@ def test_blocked_spans_are_found(spans: list[tuple[int, int]], start: int, lengt
     end = start + length
 
     assert Blocked(disjoint).hits(start, end) == any(a < end and start < b for a, b in disjoint)
+
+
+@given(anything())
+def test_the_words_of_sentences_are_those_of_the_text(text: str) -> None:
+    """A text is split once; no word crosses the border of two sentences."""
+    spans = sentence_spans(text)
+
+    found = words_by_sentence(text, spans)
+
+    assert [list(one) for one in found] == [list(words(text, *span)) for span in spans]

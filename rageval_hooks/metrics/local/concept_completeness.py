@@ -10,7 +10,7 @@ from rageval_hooks.metrics.base import Field, LocalMetric, ScoreDefinition
 from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models import AnyEmbedding, Role
 from rageval_hooks.score import Result
-from rageval_hooks.text.words import blank_marks, weighed_words, words
+from rageval_hooks.text.words import weighed_words, words_of
 
 __all__ = ["ConceptCompleteness"]
 
@@ -68,8 +68,8 @@ class ConceptCompleteness(LocalMetric):
 
     def _missed(self, best: Mapping[str, float], analysis: TurnAnalysis) -> list[str]:
         """Return the concepts that the response takes up neither by their meaning nor by their words."""
-        said = {word.key for word in words(blank_marks(analysis.response.blanked))}
         distant = [concept for concept, cosine in best.items() if cosine <= self.threshold]
+        said = frozenset(words_of(analysis.response.stated).keys) if distant else frozenset()
         return [concept for concept in distant if not _is_said(concept, said)]
 
 
@@ -84,10 +84,10 @@ def _best_cosine(concept: AnyEmbedding, sentences: Sequence[AnyEmbedding]) -> fl
     return max(sentence.best_cosine(concept) for sentence in sentences)  # type: ignore[arg-type]  # of one model
 
 
-def _is_said(concept: str, said: set[str]) -> bool:
+def _is_said(concept: str, said: frozenset[str]) -> bool:
     """Return True if a response with these words has all content words of a concept.
 
     MiniLM puts a single word such as "opened" far from a whole sentence that has it, so the cosine alone misses it.
     """
-    content = [word.key for word in weighed_words(concept, (0, len(concept))) if word.is_content]
+    content = [word.key for word in weighed_words(concept) if word.is_content]
     return bool(content) and said.issuperset(content)

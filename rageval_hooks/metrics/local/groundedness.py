@@ -103,7 +103,7 @@ class Groundedness(LocalMetric):
     def _by_model(self, analysis: TurnAnalysis, model: GroundingModel) -> Result:
         """Return the score by a grounding model: the mean of the sentences' support, weighed as in the formula."""
         # By words only. It gives the sentences with content words, their weights, missing words and best passages.
-        by_words = groundedness(analysis.response.blanked, analysis.prompt_indexes, sentences=analysis.sentences)
+        by_words = groundedness(analysis.response.blanked, analysis.prompt_indexes, lines=analysis.response.lines)
         if by_words.value is None:
             return self.skip(_NO_WORDS)
         response = analysis.response.said

@@ -56,7 +56,7 @@ def fact_support(analysis: TurnAnalysis) -> FactSupport:
     not_in_passages = unsupported_facts(analysis.facts, analysis.prompt_facts)
     # In small talk the user states facts rather than asking about them: people call an answer with these unsupported.
     missing = not_in_passages
-    if _asks(analysis.turn.query):
+    if missing and _asks(analysis.turn.query):
         missing = unsupported_facts(not_in_passages, analysis.query_facts)
     counted = set(missing)
     in_question = tuple(fact for fact in not_in_passages if fact not in counted)

@@ -12,7 +12,7 @@ from rageval_hooks.metrics.support.windows import Aligner, Windows
 from rageval_hooks.models.embedding import TokenVectors
 from rageval_hooks.text.passages import PassageIndex
 from rageval_hooks.text.sentences import Span, sentence_spans
-from rageval_hooks.text.words import WeighedWord, blank_marks, weighed_words
+from rageval_hooks.text.words import Line, WeighedWord, blank_marks, weighed_lines
 
 __all__ = ["Grounding", "SentenceGrounding", "groundedness"]
 
@@ -58,12 +58,12 @@ def groundedness(
     passages: Sequence[PassageIndex],
     response_vectors: TokenVectors | None = None,
     passage_vectors: Sequence[TokenVectors] | None = None,
-    sentences: Sequence[Span] | None = None,
+    lines: Sequence[Line] | None = None,
     pause: Callable[[], None] = lambda: None,
 ) -> Grounding:
     """Return how far the passages support the response, 0..1.
 
-    For each sentence with at least one content word, over its words w of weight g (:func:`weighed_words`) and the
+    For each sentence with at least one content word, over its words w of weight g (:func:`weighed_lines`) and the
     windows v of all passages:
 
     - hit(w, v) is 1 if the word's key occurs in the window, else 0;
@@ -81,12 +81,14 @@ def groundedness(
         passages: one index per passage.
         response_vectors: token vectors of the whole response (neural tier).
         passage_vectors: token vectors, one per passage (neural tier).
-        sentences: the response's sentences, if they are known.
+        lines: the response's sentences with their words, if they are known.
         pause: called before each sentence; what it raises stops the work.
     """
-    spans = sentence_spans(response) if sentences is None else sentences
-    lines = _content_lines(response, spans)
-    windows = Windows.of(passages, {word.key for _, line in lines for word in line})
+    if lines is None:
+        lines = weighed_lines(blank_marks(response), sentence_spans(response))
+    # Sentences without a content word, such as "Yes, it is.", have no score.
+    lines = [line for line in lines if any(word.is_content for word in line.words)]
+    windows = Windows.of(passages, {word.key for _, words in lines for word in words})
     if not lines or not windows.owners:
         return Grounding(None)
     # Without vectors, only words are compared: the lexical tier.
@@ -94,19 +96,12 @@ def groundedness(
     if response_vectors is not None and passage_vectors is not None:
         aligner = Aligner(passages, response_vectors, passage_vectors)
     scored = []
-    for span, line in lines:
+    for span, words in lines:
         pause()
-        scored.append(_score_sentence(response, span, line, windows, aligner))
+        scored.append(_score_sentence(response, span, words, windows, aligner))
     results = tuple(scored)
     whole = sum(result.weight for result in results)
     return Grounding(sum(result.score * result.weight for result in results) / whole, results)
-
-
-def _content_lines(response: str, spans: Sequence[Span]) -> list[tuple[Span, list[WeighedWord]]]:
-    """Return the words of each sentence that has a content word: others, such as "Yes, it is.", have no score."""
-    blanked = blank_marks(response)
-    lines = [(span, weighed_words(blanked, span)) for span in spans]
-    return [(span, line) for span, line in lines if any(word.is_content for word in line)]
 
 
 def _score_sentence(

@@ -9,6 +9,7 @@ from rageval_hooks.text.citations import citation_marks
 from rageval_hooks.text.declining import declines
 from rageval_hooks.text.facts import Fact, find_facts
 from rageval_hooks.text.sentences import Span, sentence_spans
+from rageval_hooks.text.words import Line, blank_marks, weighed_lines
 from rageval_hooks.turn import Turn
 
 __all__ = ["ResponseText", "blank", "cut", "kept_positions"]
@@ -36,11 +37,13 @@ class ResponseText:
     @cached_property
     def blanked(self) -> str:
         """The response with spaces for all that only cites; offsets are those of the original."""
-        return blank(self.original, self.marks)
+        return blank(self.original, self.marks) if self.marks else self.original
 
     @cached_property
     def said(self) -> str:
         """The response without all that only cites, for models that read it whole."""
+        if not self.marks:
+            return self.original.strip()
         return "".join(map(self.original.__getitem__, self.said_positions))
 
     @cached_property
@@ -64,6 +67,16 @@ class ResponseText:
         return [" ".join(self.blanked[start:end].split()) for start, end in self.sentences]
 
     @cached_property
+    def stated(self) -> str:
+        """The response with spaces for URLs and list numbers, too; offsets are those of the original."""
+        return blank_marks(self.blanked)
+
+    @cached_property
+    def lines(self) -> list[Line]:
+        """The words of each sentence with their weights; offsets are those of the original."""
+        return weighed_lines(self.stated, self.sentences)
+
+    @cached_property
     def declines(self) -> bool:
         """True if the response, by its wording, only declines to answer."""
         return declines(self.said)
@@ -71,7 +84,8 @@ class ResponseText:
     @cached_property
     def facts(self) -> list[Fact]:
         """The numbers, dates, codes and names that the response states."""
-        return find_facts(self.blanked, self.sentences)
+        # Without marks these are the sentences of the text, and its facts may have been found before.
+        return find_facts(self.blanked, self.sentences if self.marks else None)
 
 
 def blank(text: str, spans: Iterable[Span]) -> str:

@@ -29,7 +29,6 @@ from rageval_hooks.text.passages import PassageIndex
 from rageval_hooks.text.sentences import Span
 from rageval_hooks.text.sequence import WordSequence
 from rageval_hooks.text.tokens import count_tokens
-from rageval_hooks.text.words import blank_marks
 from rageval_hooks.turn import Passage, Turn, Usage
 
 __all__ = ["TurnAnalysis"]
@@ -387,12 +386,12 @@ class TurnAnalysis:
         response, indexes = self.response.blanked, self.prompt_indexes
         # The stand-in has no vectors per token: the formula then uses words alone.
         if self.models.embedder(wait=self.wait).name == LEXICAL:
-            return groundedness(response, indexes, sentences=self.sentences, pause=self.pause)
+            return groundedness(response, indexes, lines=self.response.lines, pause=self.pause)
         whole = self.response_embedding
         # A passage may have a lexical embedding where the model could not read it. It has no token vectors.
         passages = [found.tokens for found in self.prompt_embeddings if isinstance(found, Embedding)]
         tokens = whole.tokens if isinstance(whole, Embedding) else None
-        return groundedness(response, indexes, tokens, passages, self.sentences, self.pause)
+        return groundedness(response, indexes, tokens, passages, self.response.lines, self.pause)
 
     @cached_property
     def differences(self) -> list[Differences]:
@@ -402,7 +401,7 @@ class TurnAnalysis:
             InputTooLargeError: the passages have more than a million characters together.
             OverBudgetError: the time is used up.
         """
-        return differences(blank_marks(self.response.blanked), self.sentences, self.prompt_sequences)
+        return differences(self.response.stated, self.response.lines, self.prompt_sequences)
 
     @cached_property
     def semantic_grounding(self) -> float | None:

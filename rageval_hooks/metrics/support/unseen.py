@@ -36,7 +36,7 @@ def unseen_support(turn: Turn, response: ResponseText) -> dict[Span, tuple[str, 
         return {}
     indexes = [cached_index(turn.passages[position].text) for position in positions]
     # By words only: embedding passages that do not count would make every such turn slower.
-    found = groundedness(response.blanked, indexes, sentences=response.sentences)
+    found = groundedness(response.blanked, indexes, lines=response.lines)
     return {
         sentence.span: (passage_name(turn, positions[sentence.passage]),)
         for sentence in found.sentences

@@ -11,7 +11,7 @@ from itertools import chain
 
 from rageval_hooks.offline.testsets.chunks import Chunk
 from rageval_hooks.text.sentences import sentence_spans
-from rageval_hooks.text.words import blank_marks, weighed_words
+from rageval_hooks.text.words import blank_marks, weighed_lines
 
 __all__ = ["ChunkIndex"]
 
@@ -91,12 +91,11 @@ class ChunkIndex:
 
 def _words(text: str) -> dict[str, float]:
     """Return the content words of a text with their weights: 2 for names and numbers, 1 for others."""
-    blanked = blank_marks(text)
+    lines = weighed_lines(blank_marks(text), sentence_spans(text))
     found: dict[str, float] = {}
-    for span in sentence_spans(text):
-        for word in weighed_words(blanked, span):
-            if word.is_content:
-                found[word.key] = max(word.weight, found.get(word.key, 0.0))
+    for word in chain.from_iterable(line.words for line in lines):
+        if word.is_content:
+            found[word.key] = max(word.weight, found.get(word.key, 0.0))
     return found
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from rageval_hooks.runtime.narrowing import is_integer, items_or_empty, mapping_or_empty, text_or_empty
 from rageval_hooks.text.citations.cited_names import CitedKey, Names
-from rageval_hooks.text.citations.markers import find_markers, footnotes, without_references
+from rageval_hooks.text.citations.markers import find_markers, footnotes, may_cite, without_references
 from rageval_hooks.text.keys import KeyedSentence
 from rageval_hooks.text.sentences import Span
 from rageval_hooks.turn import Passage
@@ -108,11 +108,12 @@ def citation_marks(response: str, passages: Sequence[Passage]) -> list[Span]:
         response: the response.
         passages: the passages that it may cite.
     """
-    names = Names(passages)
-    notes, definitions = footnotes(response)
-    marks = [span for span, _ in _markers(response, names, notes)]
-    references = (without_references(response), len(response))
-    return [span for span in (*marks, *definitions, references) if span[0] < span[1]]
+    marks: list[Span] = []
+    if may_cite(response):
+        notes, marks = footnotes(response)
+        marks += (span for span, _ in _markers(response, Names(passages), notes))
+    marks.append((without_references(response), len(response)))
+    return [span for span in marks if span[0] < span[1]]
 
 
 class _Spans:

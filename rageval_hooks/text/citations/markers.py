@@ -10,7 +10,7 @@ from typing import Final
 
 from rageval_hooks.text.sentences import Span
 
-__all__ = ["Marker", "find_markers", "footnotes", "without_references"]
+__all__ = ["Marker", "find_markers", "footnotes", "may_cite", "without_references"]
 
 _SUPERSCRIPTS: Final = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
 
@@ -24,6 +24,9 @@ _FOOTNOTE: Final = re.compile(r"\[\^(?P<label>[^\[\]\s]{1,40})\]")
 _RAISED: Final = re.compile(r"(?:(?<=[^\W\d_]{3})|(?<=[.,;:!?…\"”’'»)\]]))[¹²³⁴-⁹⁰]{1,3}(?:, ?[¹²³⁴-⁹⁰]{1,3})*")
 # Source 1, sources 1, 2 and 3
 _SOURCE: Final = re.compile(r"\b[Ss]ources? (?P<numbers>\d{1,3}(?:(?:, (?:and )?| and | & )\d{1,3})*)\b")
+
+# A character that every marker has, except "Source 1".
+_MARK: Final = re.compile(r"[\[【¹²³⁴-⁹⁰]")
 
 # A fenced block of code, or `inline code`.
 _CODE: Final = re.compile(
@@ -64,6 +67,11 @@ class Marker:
     tokens: tuple[str, ...]
     kind: str
     link: bool = False
+
+
+def may_cite(text: str) -> bool:
+    """Return True if a text has a character of a marker or of a definition. Most need not be searched further."""
+    return _MARK.search(text) is not None or "ource" in text
 
 
 def find_markers(text: str, is_known: Callable[[str], bool], *, numbered: bool = False) -> Iterator[Marker]:

@@ -64,6 +64,9 @@ class ClauseRules:
 
     def declines(self, sentence: str) -> bool:
         """Return True if a sentence, folded and with single spaces, declines and claims nothing."""
+        # Most sentences have no negation, and need not be split.
+        if not self.negation.search(sentence):
+            return False
         clauses = self._with_subjects(self._clauses(sentence))
         if not any(map(self._clause_declines, clauses)):
             return False

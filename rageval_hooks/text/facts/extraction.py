@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import compress
 from typing import Final, Literal, NamedTuple
 
 from rageval_hooks.text.dates import Date, find_ambiguous_dates, find_dates
 from rageval_hooks.text.language import language_of
-from rageval_hooks.text.limits import scan
+from rageval_hooks.text.limits import PIECE_CHARACTERS, scan
 from rageval_hooks.text.numbers import find_numbers, is_ordinal
 from rageval_hooks.text.sentences import Span, sentence_spans
 from rageval_hooks.text.units import NO_UNIT, measure
 from rageval_hooks.text.word_lists.common_words import is_common
-from rageval_hooks.text.words import STOP_WORDS, Blocked, Word, blank_marks, fold, words, words_of
+from rageval_hooks.text.words import STOP_WORDS, Blocked, Words, blank_marks, fold, words_by_sentence, words_of
 
 __all__ = ["DECADE", "TITLES", "Fact", "code_key", "find_codes", "find_facts"]
 
@@ -60,9 +62,15 @@ _WORD_ENDINGS: Final = tuple("ing ed ly ness less ful able ible tion sion ment i
 _FEWEST_OTHERS: Final = 2
 _ENGLISH_SHARE: Final = 0.75
 
+# A sentence with more words in capitals may be a heading.
+_MOST_IN_PROSE: Final = 2
+
 # What may be between two words of one name: "New York", "Jean-Luc", "J. Smith", "O'Brien", "Moody's Analytics".
 _INSIDE_NAME: Final = frozenset((" ", "\u00a0", "-", ". ", ".", "’", "'", "’s ", "'s "))
 _SENTENCE_ENDS: Final = frozenset('.!?…"”)')
+
+# Texts whose facts are kept: those of a turn.
+_TEXTS_KEPT: Final = 64
 
 
 class Fact(NamedTuple):
@@ -98,25 +106,39 @@ def find_facts(text: str, sentences: Sequence[Span] | None = None) -> list[Fact]
         text: the text.
         sentences: its sentences, if they are already known.
     """
+    if sentences is not None:
+        return _new_facts(text, sentences)
+    # Several metrics of a turn read the facts of the same texts.
+    return list(_kept_facts(text) if len(text) <= PIECE_CHARACTERS else _new_facts(text, sentence_spans(text)))
+
+
+def _new_facts(text: str, sentences: Sequence[Span]) -> list[Fact]:
     masked = blank_marks(text)
     # Dates come first and names last: "March 5, 2019" is one date and neither two numbers nor a name.
     facts = list(_dates(text, masked))
     facts += _codes(masked, _blocked(facts))
     facts += _numbers(text, masked, _blocked(facts))
     rest = _without(masked, facts)
-    names = _names(rest, sentence_spans(text) if sentences is None else sentences)
+    names = _names(rest, sentences)
     if language_of(text) == _CAPITALISED_NOUNS:
         names = (name for name in names if any(map(str.isupper, name.text[1:])) and " " not in name.text)
     facts += names
     return sorted(facts)
 
 
+@lru_cache(maxsize=_TEXTS_KEPT)
+def _kept_facts(text: str) -> Sequence[Fact]:
+    return _new_facts(text, sentence_spans(text))
+
+
 def _blocked(facts: Iterable[Fact]) -> Blocked:
     return Blocked(fact.span for fact in facts)
 
 
-def _without(text: str, facts: Iterable[Fact]) -> str:
+def _without(text: str, facts: Sequence[Fact]) -> str:
     """Return a text with spaces in place of some facts."""
+    if not facts:
+        return text
     characters = list(text)
     for start, end in (fact.span for fact in facts):
         characters[start:end] = " " * (end - start)
@@ -180,66 +202,70 @@ def _is_plural(raw: str, following: str) -> bool:
 
 
 def _names(text: str, sentences: Sequence[Span]) -> Iterator[Fact]:
-    for span in sentences:
-        tokens = list(words(text, *span))
-        if not _is_heading(text, span, tokens) and not _is_shouted(text, tokens):
-            yield from _names_in_sentence(text, tokens)
+    for span, found in zip(sentences, words_by_sentence(text, sentences), strict=True):
+        capitals = [*compress(range(len(found)), found.capitals)]
+        # Capitals say nothing in a heading, and where most words are in capitals.
+        if capitals and not _is_heading(text, span, found, capitals) and not _is_shouted(text, found, capitals):
+            yield from _names_in_sentence(text, found, capitals)
 
 
-def _is_heading(text: str, span: Span, tokens: Sequence[Word]) -> bool:
+def _is_heading(text: str, span: Span, found: Words, capitals: Sequence[int]) -> bool:
     """Return True for a line in title case, whose capitals say nothing."""
-    if text[span[1] - 1] in _SENTENCE_ENDS:
+    if len(capitals) <= _MOST_IN_PROSE or text[span[1] - 1] in _SENTENCE_ENDS:
         return False
-    capitals = sum(text[token.start].isupper() for token in tokens)
-    return capitals > max(2, sum(text[token.start].islower() for token in tokens))
+    return len(capitals) > sum(text[start].islower() for start in found.starts)
 
 
-def _is_shouted(text: str, tokens: Sequence[Word]) -> bool:
+def _is_shouted(text: str, found: Words, capitals: Sequence[int]) -> bool:
     """Return True if most words are in capitals."""
-    shouted = sum(text[token.start : token.end].isupper() for token in tokens)
-    return shouted > max(2, len(tokens) / 2)
-
-
-def _names_in_sentence(text: str, tokens: Sequence[Word]) -> Iterator[Fact]:
-    run: list[Word] = []
-    for position, token in enumerate(tokens):
-        begins_capital = text[token.start].isupper()
-        if not begins_capital or (run and text[run[-1].end : token.start] not in _INSIDE_NAME):
-            yield from _name(text, run)
-            run = []
-        if begins_capital and _is_named(text, tokens, position):
-            run.append(token)
-    yield from _name(text, run)
-
-
-def _is_named(text: str, tokens: Sequence[Word], position: int) -> bool:
-    """Return True if a word with a capital may belong to a name."""
-    token = tokens[position]
-    if token.kind == "unspaced":
+    if len(capitals) <= _MOST_IN_PROSE:
         return False
-    raw = text[token.start : token.end]
+    shouted = sum(text[found.starts[at] : found.ends[at]].isupper() for at in capitals)
+    return shouted > max(_MOST_IN_PROSE, len(found) / 2)
+
+
+def _names_in_sentence(text: str, found: Words, capitals: Sequence[int]) -> Iterator[Fact]:
+    run: list[int] = []
+    previous = -1
+    for at in capitals:
+        is_apart = at != previous + 1
+        if run and (is_apart or text[found.ends[run[-1]] : found.starts[at]] not in _INSIDE_NAME):
+            yield from _name(text, found, run)
+            run = []
+        if _is_named(text, found, at):
+            run.append(at)
+        previous = at
+    yield from _name(text, found, run)
+
+
+def _is_named(text: str, found: Words, at: int) -> bool:
+    """Return True if a word with a capital may belong to a name."""
+    kind = found.kinds[at]
+    if kind == "unspaced":
+        return False
+    raw = text[found.starts[at] : found.ends[at]]
     # "iPhone" and "NASA" are names also at the beginning of a sentence.
     has_inner_capital = any(map(str.isupper, raw[1:]))
-    if not has_inner_capital and _is_opening(text, tokens, position) and not _is_opening_name(text, tokens, position):
+    if not has_inner_capital and _is_opening(text, found, at) and not _is_opening_name(text, found, at):
         return False
-    return token.kind == "acronym" or fold(raw) not in STOP_WORDS
+    return kind == "acronym" or fold(raw) not in STOP_WORDS
 
 
-def _is_opening(text: str, tokens: Sequence[Word], position: int) -> bool:
+def _is_opening(text: str, found: Words, at: int) -> bool:
     """Return True for the first word of a sentence, and for a word after a colon."""
-    return position == 0 or ":" in text[tokens[position - 1].end : tokens[position].start]
+    return at == 0 or ":" in text[found.ends[at - 1] : found.starts[at]]
 
 
-def _is_opening_name(text: str, tokens: Sequence[Word], position: int) -> bool:
+def _is_opening_name(text: str, found: Words, at: int) -> bool:
     """Return True if the first word of an English sentence is surely a name: it is in no list of words."""
-    raw = text[tokens[position].start : tokens[position].end]
+    raw = text[found.starts[at] : found.ends[at]]
     # Only plain words are in the lists.
     if len(raw) < _SHORTEST_OPENING_NAME or not (raw.isascii() and raw.isalpha()):
         return False
-    if raw.endswith(_WORD_ENDINGS) or is_common(tokens[position].key):
+    if raw.endswith(_WORD_ENDINGS) or is_common(found.keys[at]):
         return False
     # In another language, every word is in no list.
-    others = [token.key for token in tokens if text[token.start].islower()]
+    others = [key for start, key in zip(found.starts, found.keys, strict=True) if text[start].islower()]
     if len(others) < _FEWEST_OTHERS:
         return False
     return sum(map(_is_english, others)) >= _ENGLISH_SHARE * len(others)
@@ -249,8 +275,8 @@ def _is_english(key: str) -> bool:
     return key in STOP_WORDS or is_common(key)
 
 
-def _name(text: str, run: Sequence[Word]) -> Iterator[Fact]:
-    keys = tuple(word.key for word in run if word.key not in TITLES and len(word.key) > 1)
+def _name(text: str, found: Words, run: Sequence[int]) -> Iterator[Fact]:
+    keys = tuple(key for key in map(found.keys.__getitem__, run) if key not in TITLES and len(key) > 1)
     if keys:
-        start, end = run[0].start, run[-1].end
+        start, end = found.starts[run[0]], found.ends[run[-1]]
         yield Fact(start, end, "name", text[start:end], keys)

@@ -9,7 +9,18 @@ from typing import Final, Literal, NamedTuple
 from rageval_hooks.text.numerals import CARDINALS, NUMBER_WORD, number_readings
 from rageval_hooks.text.word_lists.month_names import MONTH_START
 
-__all__ = ["READINGS", "STOP_WORDS", "UNSPACED", "Kind", "Reading", "fold", "stem"]
+__all__ = [
+    "FUNCTION_WEIGHT",
+    "NAME_WEIGHT",
+    "READINGS",
+    "STOP_WORDS",
+    "UNSPACED",
+    "WORD_WEIGHT",
+    "Kind",
+    "Reading",
+    "fold",
+    "stem",
+]
 
 UNSPACED: Final = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1100-\u11ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
@@ -47,6 +58,10 @@ _VOWELS: Final = frozenset("aeiouy")
 _STOP_ACRONYMS: Final = frozenset({"US", "IT", "WHO"})
 _UNSPACED_STOPS: Final = frozenset("的了是在和与及也都就而着过吗呢吧はがをにでとのもへやかなだです는은이가을를의에")
 
+NAME_WEIGHT: Final = 2.0
+WORD_WEIGHT: Final = 1.0
+FUNCTION_WEIGHT: Final = 0.25
+
 Kind = Literal["word", "number", "acronym", "unspaced"]
 
 
@@ -61,6 +76,8 @@ class Reading(NamedTuple):
         is_latin: True for Latin script, which MiniLM's English vocabulary can represent.
         may_be_number: True if it may hold a number word, such as "twenty".
         may_be_month: True if it may hold the name of a month.
+        weight: its weight in every mean.
+        opening_weight: the same at the beginning of a sentence, where a capital says nothing.
     """
 
     key: str
@@ -70,6 +87,8 @@ class Reading(NamedTuple):
     is_latin: bool
     may_be_number: bool
     may_be_month: bool
+    weight: float
+    opening_weight: float
 
 
 class _Readings(dict[str, Reading]):
@@ -92,15 +111,24 @@ READINGS: Final = _Readings()
 
 def _read(raw: str) -> Reading:
     key, kind = _key_and_kind(raw)
+    is_content, is_capital = _is_content(raw, key, kind), raw[0].isupper()
     return Reading(
         key=key,
         kind=kind,
-        is_content=_is_content(raw, key, kind),
-        is_capital=raw[0].isupper(),
+        is_content=is_content,
+        is_capital=is_capital,
         is_latin=_LATIN.match(raw) is not None,
         may_be_number=NUMBER_WORD.search(raw) is not None,
         may_be_month=MONTH_START.search(raw) is not None,
+        weight=_weight(kind, is_content, is_capital),
+        opening_weight=_weight(kind, is_content, False),
     )
+
+
+def _weight(kind: Kind, is_content: bool, is_capital: bool) -> float:
+    if not is_content:
+        return FUNCTION_WEIGHT
+    return NAME_WEIGHT if is_capital or kind in ("number", "acronym") else WORD_WEIGHT
 
 
 def _key_and_kind(raw: str) -> tuple[str, Kind]:

@@ -1,4 +1,4 @@
-"""Split a text into words, column by column, and weigh the words of a sentence."""
+"""Split a text into words, column by column."""
 
 from __future__ import annotations
 
@@ -12,22 +12,18 @@ from typing import Final, NamedTuple
 
 from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.runtime.threads import give_way
-from rageval_hooks.text.limits import PIECE_CHARACTERS, pieces, scan, substitute
+from rageval_hooks.text.limits import PIECE_CHARACTERS, pieces, scan, scan_at, substitute
 from rageval_hooks.text.sentences import Span, sentence_spans
 from rageval_hooks.text.words.readings import READINGS, UNSPACED, Kind, Reading
 
 __all__ = [
-    "FUNCTION_WEIGHT",
-    "NAME_WEIGHT",
-    "WORD_WEIGHT",
     "Blocked",
-    "WeighedWord",
     "Word",
     "Words",
     "blank_marks",
     "content_keys",
-    "weighed_words",
     "words",
+    "words_by_sentence",
     "words_of",
 ]
 
@@ -63,7 +59,7 @@ _IGNORED: Final = re.compile(
 # "1. " or "(2) " at the beginning of a line.
 _LIST_NUMBER: Final = re.compile(r"(?m)^[ \t]*(?:[*#>-]+[ \t]*)?\(?\d{1,3}[.)](?=[\s*_])")
 # The columns of readings, in the order of the fields. `itemgetter` reads a column without a loop in Python.
-_KEY, _KIND, _IS_CONTENT, _IS_CAPITAL, _IS_LATIN, _MAY_BE_NUMBER, _MAY_BE_MONTH = map(itemgetter, range(7))
+_KEY, _KIND, _IS_CONTENT, _IS_CAPITAL, _, _MAY_BE_NUMBER, _MAY_BE_MONTH = map(itemgetter, range(7))
 # Texts whose words are kept: those of a turn, as several metrics read them.
 _TEXTS_KEPT: Final = 64
 # Long texts are kept until the next ones come, so that the steps of one analysis share the words.
@@ -91,15 +87,11 @@ class Words:
         starts: positions in the text.
         ends: positions behind the words.
         readings: what the words say.
-        maybe_numbers: where a number word may be, as (start, end); contractions are among them.
-        maybe_months: where the name of a month may be, as (start, end).
     """
 
     def __init__(self, text: str, starts: Sequence[int], ends: Sequence[int], readings: Sequence[Reading]) -> None:
         self._text = text
-        # Few words are numbers or months. Knowing them saves two searches through the text.
-        self.maybe_numbers: list[Span] = [*compress(zip(starts, ends, strict=True), map(_MAY_BE_NUMBER, readings))]
-        self.maybe_months: list[Span] = [*compress(zip(starts, ends, strict=True), map(_MAY_BE_MONTH, readings))]
+        self._with_contractions = starts, ends, readings
         keys = [*map(_KEY, readings)]
         if "" in keys:
             starts, ends = [*compress(starts, keys)], [*compress(ends, keys)]
@@ -117,6 +109,26 @@ class Words:
     def __iter__(self) -> Iterator[Word]:
         """Yield the words one by one."""
         return map(Word, self.starts, self.ends, self.keys, self.kinds)
+
+    def part(self, start: int, end: int) -> Words:
+        """Return the words of ``text[start:end]``, if no word crosses its borders."""
+        starts, ends, readings = self._with_contractions
+        first, last = bisect_left(starts, start), bisect_left(starts, end)
+        return Words(self._text, starts[first:last], ends[first:last], readings[first:last])
+
+    # Few words are numbers or months. Knowing them saves two searches through the text.
+
+    @cached_property
+    def maybe_numbers(self) -> list[Span]:
+        """Where a number word may be, as (start, end); contractions are among them."""
+        starts, ends, readings = self._with_contractions
+        return [*compress(zip(starts, ends, strict=True), map(_MAY_BE_NUMBER, readings))]
+
+    @cached_property
+    def maybe_months(self) -> list[Span]:
+        """Where the name of a month may be, as (start, end)."""
+        starts, ends, readings = self._with_contractions
+        return [*compress(zip(starts, ends, strict=True), map(_MAY_BE_MONTH, readings))]
 
     @cached_property
     def kinds(self) -> list[Kind]:
@@ -203,66 +215,32 @@ _kept_words = lru_cache(maxsize=_TEXTS_KEPT)(words)
 _kept_long_words = lru_cache(maxsize=_LONG_TEXTS_KEPT)(words)
 
 
-class WeighedWord(NamedTuple):
-    """A word of the response with its weight in every mean."""
-
-    start: int
-    end: int
-    key: str
-    weight: float
-    readable: bool
-    """True for Latin script, which MiniLM's English vocabulary can represent."""
-
-    @property
-    def is_content(self) -> bool:
-        """True if the word is not a function word."""
-        return self.weight > FUNCTION_WEIGHT
-
-
-NAME_WEIGHT: Final = 2.0
-WORD_WEIGHT: Final = 1.0
-FUNCTION_WEIGHT: Final = 0.25
-
-
-def weighed_words(text: str, span: Span) -> list[WeighedWord]:
-    """Return the words of one sentence with weights: a coarse inverse document frequency.
-
-    Names and numbers weigh 2, other words 1, function words 0.25 (stop words, and lower-case words of one or two
-    letters). A capitalised word counts as a name unless it opens the sentence or follows a colon.
+def words_by_sentence(text: str, spans: Sequence[Span]) -> list[Words]:
+    """Return the words of each sentence of a text, with offsets into the text.
 
     Args:
-        text: a response, with its marks blanked (:func:`blank_marks`).
-        span: the sentence.
+        text: the text, perhaps with spaces in place of marks.
+        spans: its sentences.
     """
-    result: list[WeighedWord] = []
-    last = span[0]
-    opening = True
-    found = words(text, *span)
-    for start, end, reading in zip(found.starts, found.ends, found.readings, strict=True):
-        opening = opening or ":" in text[last:start]
-        result.append(WeighedWord(start, end, reading.key, _weight(reading, opening), reading.is_latin))
-        opening, last = False, end
-    return result
+    if _may_cross(text, spans):
+        return [words(text, *span) for span in spans]
+    whole = words_of(text)
+    return [whole.part(*span) for span in spans]
 
 
-def _weight(reading: Reading, opening: bool) -> float:
-    if not reading.is_content:
-        return FUNCTION_WEIGHT
-    if reading.kind in ("number", "acronym"):
-        return NAME_WEIGHT
-    # The capital of an opening word says nothing.
-    is_name = reading.is_capital and not opening
-    return NAME_WEIGHT if is_name else WORD_WEIGHT
+def _may_cross(text: str, spans: Iterable[Span]) -> bool:
+    """Return True if a word may cross the border of two sentences."""
+    # No word of a text in ASCII does. Nor does one where white space is between all sentences; "对。好" has none.
+    return not text.isascii() and any(end == start for (_, end), (start, _) in pairwise(spans))
 
 
 def content_keys(text: str) -> list[str]:
     """Return the keys of the words of a text that are not function words. Citation marks and URLs are not words."""
     blanked = blank_marks(text)
-    # No word of a text in ASCII crosses the border of two sentences, so that the borders need not be known.
+    # The borders of the sentences of a text in ASCII need not be known.
     if not text.isascii():
         spans = sentence_spans(text)
-        # Where white space is between all sentences, no word crosses a border either. "对。好" has no space there.
-        if any(end == start for (_, end), (start, _) in pairwise(spans)):
+        if _may_cross(text, spans):
             return [*chain.from_iterable(words(blanked, *span).content_keys for span in spans)]
     return [*words_of(blanked).content_keys]
 
@@ -275,8 +253,16 @@ def blank_marks(text: str) -> str:
 
     # Most texts have none of these, and need not be searched for the whole.
     if "[" in text or "://" in text or "www." in text:
-        text = substitute(_IGNORED, blank, text)
-    return substitute(_LIST_NUMBER, blank, text)
+        text = substitute(scan(_IGNORED, text), blank, text)
+    numbers = scan_at(_LIST_NUMBER, text, _line_starts(text))
+    return substitute(numbers, blank, text)
+
+
+def _line_starts(text: str) -> Iterator[int]:
+    start = 0
+    while start >= 0:
+        yield start
+        start = text.find("\n", start) + 1 or -1
 
 
 class Blocked:

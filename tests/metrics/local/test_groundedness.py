@@ -22,7 +22,7 @@ from rageval_hooks.models.embedder import Embedder
 from rageval_hooks.models.embedding import TokenVectors, keep_words
 from rageval_hooks.text.passages import index_passage
 from rageval_hooks.text.sentences import sentence_spans
-from rageval_hooks.text.words import blank_marks, weighed_words, words
+from rageval_hooks.text.words import blank_marks, weighed_lines, words
 from tests.local import LEXICAL_MODELS, make_turn, run, why_not
 from tests.metrics.texts import MUSEUM, PIER, QUERY, RESPONSES
 from tests.text.junk import anything
@@ -137,7 +137,7 @@ def reference(response: str, passages: list[str], embedder: Embedder | None) -> 
     own = None if embedder is None else embedder.embed(response).tokens
     total = weight = 0.0
     for span in sentence_spans(response):
-        line = weighed_words(blank_marks(response), span)
+        [(_, line)] = weighed_lines(blank_marks(response), [span])
         if not any(word.is_content for word in line):
             continue
         both: list[list[float]] = []

@@ -15,9 +15,9 @@ from rageval_hooks.metrics.support.faithfulness.context import MOST_PLACES, Cont
 from rageval_hooks.metrics.support.faithfulness.line import Token, tokens_of
 from rageval_hooks.metrics.support.faithfulness.negation import negated_span, negated_words, plain_words
 from rageval_hooks.metrics.support.faithfulness.roles import opposed, swapped_roles, unbound_names
-from rageval_hooks.text.sentences import Span
 from rageval_hooks.text.sequence import WordSequence
 from rageval_hooks.text.word_lists.opposites import NEGATIONS, opposites_of
+from rageval_hooks.text.words import Line
 
 __all__ = ["Claim", "Differences", "differences"]
 
@@ -108,15 +108,15 @@ class Differences:
         return tuple(note for note, count in found.items() if count)
 
 
-def differences(response: str, spans: Sequence[Span], passages: Sequence[WordSequence]) -> list[Differences]:
+def differences(response: str, sentences: Sequence[Line], passages: Sequence[WordSequence]) -> list[Differences]:
     """Return the differences of each sentence of a response.
 
     Args:
         response: the response, with its marks blanked.
-        spans: its sentences.
+        sentences: its sentences with their words.
         passages: the passages.
     """
-    lines = [tokens_of(response, span) for span in spans]
+    lines = [tokens_of(response, sentence) for sentence in sentences]
     wanted = {token.key for line in lines for token in line}
     opposites = {other for key in wanted for other in opposites_of(key)}
     context = Context.of(passages, wanted | opposites)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rageval_hooks.text.sentences import Span
 from rageval_hooks.text.sequence import NOT, negations
 from rageval_hooks.text.word_lists.common_words import is_common
-from rageval_hooks.text.words import FUNCTION_WEIGHT, NAME_WEIGHT, WeighedWord, weighed_words
+from rageval_hooks.text.words import FUNCTION_WEIGHT, NAME_WEIGHT, Line, WeighedWord
 
 __all__ = ["Token", "name_groups", "tokens_of"]
 
@@ -35,10 +34,10 @@ class Token(NamedTuple):
     is_content: bool
 
 
-def tokens_of(response: str, span: Span) -> list[Token]:
+def tokens_of(response: str, sentence: Line) -> list[Token]:
     """Return the words of a sentence; "n't" is a separate word."""
-    found = [_token(response, word, number == 0) for number, word in enumerate(weighed_words(response, span))]
-    found += [_contracted_not(response, start) for start in negations(response, *span)]
+    found = [_token(response, word, number == 0) for number, word in enumerate(sentence.words)]
+    found += [_contracted_not(response, start) for start in negations(response, *sentence.span)]
     return sorted(found, key=lambda token: token.start)
 
 
