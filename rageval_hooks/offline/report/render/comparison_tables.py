@@ -8,7 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from rageval_hooks.offline.report.comparison import ChangedTurn, Comparison, ScoreChange
-from rageval_hooks.offline.report.render.table_model import Column, Table, make_table, show_interval, with_arrow
+from rageval_hooks.offline.report.render.table_model import (
+    LONGEST_TEXT,
+    Column,
+    Table,
+    make_table,
+    show_interval,
+    with_arrow,
+)
 from rageval_hooks.offline.report.statistics import Paired
 from rageval_hooks.text.formatting import MISSING, format_p_value, shorten, show_value, signed_value
 from rageval_hooks.text.wording import counted
@@ -93,9 +100,9 @@ def _changed(comparison: Comparison) -> Table | None:
         Column("id", lambda turn: turn.id, is_text=True),
         Column("before", lambda turn: show_value(turn.before)),
         Column("after", lambda turn: show_value(turn.after)),
-        Column("question", lambda turn: shorten(turn.query, 60), is_text=True),
-        Column("answer before", lambda turn: shorten(turn.response_before, 60), is_text=True),
-        Column("answer after", lambda turn: shorten(turn.response_after, 60), is_text=True),
+        Column("question", lambda turn: shorten(turn.query, LONGEST_TEXT), is_text=True),
+        Column("answer before", lambda turn: shorten(turn.response_before, LONGEST_TEXT), is_text=True),
+        Column("answer after", lambda turn: shorten(turn.response_after, LONGEST_TEXT), is_text=True),
     )
     title = f"{comparison.before} → {comparison.after}: turns that changed most by {comparison.changed_by}"
     return make_table(title, columns, comparison.changed, is_detail=True)

@@ -11,7 +11,14 @@ from typing import Literal
 
 from rageval_hooks.offline.report.details import ShownTurn
 from rageval_hooks.offline.report.model import DocumentRow, FileReport, Missing, ScoreRow
-from rageval_hooks.offline.report.render.table_model import Column, Table, make_table, show_interval, with_arrow
+from rageval_hooks.offline.report.render.table_model import (
+    LONGEST_TEXT,
+    Column,
+    Table,
+    make_table,
+    show_interval,
+    with_arrow,
+)
 from rageval_hooks.offline.report.similarity import Similarity
 from rageval_hooks.offline.report.statistics import Spread, Variation
 from rageval_hooks.text.formatting import MISSING, format_share, shorten, show_value
@@ -23,9 +30,6 @@ __all__ = ["FILE_SECTIONS", "file_tables"]
 _MOST_DOCUMENTS = 20
 _MOST_DOCUMENT_SCORES = 5
 _MOST_RANKS = 10
-
-# Characters of a question or an answer: two of them and their id fit into a wide terminal.
-_LONGEST_TEXT = 90
 
 _Repeats = tuple[str, Variation]
 
@@ -239,8 +243,8 @@ def _worst(file: FileReport) -> Table | None:
     columns: tuple[Column[ShownTurn], ...] = (
         Column("id", lambda turn: turn.id if file.runs == 1 else f"{turn.id}, run {turn.run}", is_text=True),
         Column("score", lambda turn: show_value(turn.value)),
-        Column("question", lambda turn: shorten(turn.query, _LONGEST_TEXT), is_text=True),
-        Column("answer", lambda turn: shorten(turn.response, _LONGEST_TEXT), is_text=True),
+        Column("question", lambda turn: shorten(turn.query, LONGEST_TEXT), is_text=True),
+        Column("answer", lambda turn: shorten(turn.response, LONGEST_TEXT), is_text=True),
     )
     return make_table(f"{file.name}: worst turns by {file.worst_by}", columns, file.worst, is_detail=True)
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from rageval_hooks.offline.report.statistics import Interval
-from rageval_hooks.text.formatting import MISSING, flat, format_interval
+from rageval_hooks.text.formatting import MISSING, flat, format_interval, truncate
 
-__all__ = ["Column", "Table", "make_table", "show_interval", "with_arrow"]
+__all__ = ["LONGEST_TEXT", "Column", "Table", "make_table", "show_interval", "with_arrow"]
+
+LONGEST_TEXT = 400
+"""Characters of a question or an answer in any table. The page and the JSON have the whole text."""
 
 Row = TypeVar("Row")
 
@@ -33,6 +36,15 @@ class Table:
     notes: tuple[str, ...] = ()
     texts: frozenset[int] = frozenset((0,))
     is_detail: bool = False
+
+    def shortened(self, length: int) -> Table:
+        """Return the table with texts of at most ``length`` characters. Names in the first column stay whole."""
+        texts = self.texts - {0}
+        return replace(self, rows=tuple(_shortened(row, texts, length) for row in self.rows))
+
+
+def _shortened(row: Sequence[str], texts: Container[int], length: int) -> tuple[str, ...]:
+    return tuple(truncate(cell, length) if column in texts else cell for column, cell in enumerate(row))
 
 
 @dataclass(frozen=True)

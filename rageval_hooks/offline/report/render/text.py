@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rageval_hooks.offline.report.model import Report, Verdict
+from rageval_hooks.offline.report.render.table_model import LONGEST_TEXT
 from rageval_hooks.offline.report.render.tables import Table, to_tables
 from rageval_hooks.runtime.selecting import without
 from rageval_hooks.text.formatting import flat, width_of
@@ -24,6 +25,12 @@ _LEAST_TEXT = 16
 # Names in the first column up to this length are not broken.
 _WHOLE_NAME = 32
 
+# Characters of a question or an answer in a file, where no line wraps.
+_SHORT_TEXT = 90
+
+# Lines of a question or an answer in a terminal.
+_TEXT_LINES = 3
+
 _MARKS = {"good": "+", "bad": "-", "note": " "}
 
 # What Markdown would take for markup: punctuation such as "*" or "|", and "_" at the edge of a word ("_x_", not "a_b").
@@ -38,7 +45,7 @@ def to_markdown(report: Report, verdict: Verdict | None = None) -> str:
         lines += [f"- {_escaped(line.strip())}" for line in _verdict_lines(verdict)]
         lines.append("")
     for table in to_tables(report):
-        lines += _markdown_table(table)
+        lines += _markdown_table(table.shortened(_SHORT_TEXT))
     return "\n".join(lines)
 
 
@@ -62,7 +69,7 @@ def to_plain_text(report: Report, verdict: Verdict | None = None) -> str:
     if verdict is not None:
         lines += [verdict.headline, *map(_flat_line, _verdict_lines(verdict)), ""]
     for table in to_tables(report):
-        lines += [table.title, *_aligned(table), *table.notes, ""]
+        lines += [table.title, *_aligned(table.shortened(_SHORT_TEXT)), *table.notes, ""]
     return "\n".join(lines) + "\n"
 
 
@@ -79,7 +86,7 @@ def print_tables(report: Report, console: Console, verdict: Verdict | None = Non
     for table in to_tables(report):
         columns, dropped = _fitting(table, console.width)
         console.print(Text(table.title, style="bold"))
-        console.print(_rich_table(table, columns))
+        console.print(_rich_table(table.shortened(_text_length(table, columns, console.width)), columns))
         if dropped:
             names = ", ".join(table.header[column] for column in dropped)
             console.print(Text(f"Not shown at this width: {names}. All columns: --output FILE", style="dim"))
@@ -132,6 +139,18 @@ def _fitting(table: Table, width: int) -> tuple[list[int], list[int]]:
 
 def _least_width(table: Table, columns: Sequence[int]) -> int:
     return sum(_least_column_width(table, column) for column in columns) + _GAP * len(columns)
+
+
+def _text_length(table: Table, columns: Sequence[int], width: int) -> int:
+    """Return how many characters of a text are three lines of its column, but never fewer than in a file."""
+    texts = [column for column in columns if column in table.texts and column != 0]
+    others = without(columns, texts)
+    room = width - sum(_least_column_width(table, column) for column in others) - _GAP * len(columns)
+    widths = sorted(_natural_width(table, column) for column in texts)
+    # A short column leaves room for the longer ones.
+    while widths and widths[0] <= room // len(widths):
+        room -= widths.pop(0)
+    return max(_SHORT_TEXT, _TEXT_LINES * (room // len(widths))) if widths else LONGEST_TEXT
 
 
 def _natural_width(table: Table, column: int) -> int:

@@ -1,0 +1,60 @@
+"""Tables in terminals of several widths, in files and in Markdown."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from rageval_hooks.offline.report import Report, build_report
+from rageval_hooks.offline.report.render.text import print_tables, to_markdown, to_plain_text
+from tests.offline.scored import record, write
+
+QUESTION = " ".join(f"word{number}" for number in range(30))
+"""229 characters."""
+
+
+def report_with(path: Path, question: str) -> Report:
+    files = []
+    for name, value in (("before", 0.9), ("after", 0.2)):
+        records = [record(f"q{number}", query=question, scores={"groundedness": value}) for number in range(3)]
+        files.append(write(path / f"{name}.jsonl", records))
+    return build_report(files)
+
+
+def printed(report: Report, width: int) -> str:
+    console = Console(file=io.StringIO(), width=width, no_color=True)
+    print_tables(report, console)
+    text: str = console.file.getvalue()  # type: ignore[attr-defined]
+    return text
+
+
+def test_a_wide_terminal_shows_whole_questions(tmp_path: Path) -> None:
+    """They wrap, so that no line is longer than the terminal."""
+    text = printed(report_with(tmp_path, QUESTION), 200)
+
+    assert text.count("word29") == 3 + 3 + 3  # the worst turns of both files, and the turns that changed most
+    assert "…" not in text.split("worst turns")[1].split("\n\n")[0]
+    assert max(map(len, text.splitlines())) <= 200
+
+
+@pytest.mark.parametrize(("width", "lines"), [(200, 3), (120, 3), (80, 4)])
+def test_long_texts_take_few_lines(tmp_path: Path, width: int, lines: int) -> None:
+    """A row of a long answer does not push the others off the screen; what is cut ends with an ellipsis."""
+    text = printed(report_with(tmp_path, QUESTION * 20), width)
+
+    table = text.split("before: worst turns")[1].split("\n\n")[0].splitlines()[2:]
+    assert len(table) <= 3 * lines
+    assert sum("…" in line for line in table) == 3
+    assert max(map(len, text.splitlines())) <= width
+
+
+def test_a_line_of_a_file_stays_short(tmp_path: Path) -> None:
+    """No line of a file wraps, so that a text has 90 characters there."""
+    report = report_with(tmp_path, QUESTION)
+
+    for text in (to_plain_text(report), to_markdown(report)):
+        assert f"{QUESTION[:89]}…" in text
+        assert "word29" not in text
