@@ -13,6 +13,7 @@ from rageval_hooks.errors import JudgeError
 from rageval_hooks.metrics.support.definition import Direction, ScoreDefinition, Threshold, label
 from rageval_hooks.metrics.support.plan import PlannedCall, TurnSize
 from rageval_hooks.plugins import Registry
+from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.score import WHOLE_TURN, Annotator, Failed, Result, Score, Skipped, Target
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class Metric(ABC):
         """Make the metric that a name refers to. Override it if a setting is an option of the metric."""
         return cls()
 
-    @property
+    @cached_property
     def asks_judge(self) -> bool:
         """True if it asks a judge: if ``evaluate`` is a coroutine function."""
         return inspect.iscoroutinefunction(self.evaluate)

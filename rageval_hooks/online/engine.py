@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable,
 from concurrent.futures import Executor
 from copy import copy
 from enum import IntEnum
+from operator import itemgetter
 from typing import Final, NamedTuple, TypeVar
 
 from rageval_hooks.budgets import BudgetSpentError
@@ -197,8 +198,9 @@ class Engine:
         rules: list[MetricSpec] = []
         models: list[MetricSpec] = []
         steps = {_Cost.FREE: free, _Cost.RULES: rules, _Cost.MODEL: models, _Cost.PAIR_MODEL: models}
-        for spec in sorted(job.metrics, key=self._cost):
-            steps[self._cost(spec)].append(spec)
+        costs = [(self._cost(spec), spec) for spec in job.metrics]
+        for cost, spec in sorted(costs, key=itemgetter(0)):
+            steps[cost].append(spec)
         return free, rules, models
 
     def _compute_all(

@@ -100,7 +100,9 @@ def find_dates(text: str) -> Iterator[tuple[int, int, Date]]:
     found_words = words_of(text)
     digits = found_words.first_digits
     # Every date has a number.
-    months = _month_starts(text, found_words) if digits else []
+    if not digits:
+        return
+    months = _month_starts(text, found_words)
     places = (
         *((pattern, digits) for pattern in (*_DATES_IN_DIGITS, _OTHER_DATE)),
         (_MONTH_AND_DAY, months),
@@ -148,7 +150,9 @@ def _is_valid(month: int, day: int) -> bool:
 
 def find_ambiguous_dates(text: str) -> Iterator[tuple[int, int, tuple[Date, ...]]]:
     """Yield dates with two readings: ``3/4/2020`` can be March 4 or April 3."""
-    for found in scan_at(_SLASH_DATE, text, words_of(text).first_digits):
+    digits = words_of(text).first_digits
+    matches = scan_at(_SLASH_DATE, text, digits) if digits else ()
+    for found in matches:
         one, two, year = (int(group) for group in found.groups())
         orders = {(one, two), (two, one)}
         readings = tuple((year, month, day) for month, day in orders if _is_valid(month, day))

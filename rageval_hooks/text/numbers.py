@@ -174,7 +174,10 @@ def _numbers(text: str) -> Iterator[_Number]:
 def _runs(text: str) -> list[list[re.Match[str]]]:
     """Return the matches in runs that may form one number together, for example "two", "hundred" and "five"."""
     runs: list[list[re.Match[str]]] = []
-    for found in scan_at(_NUMBER, text, _number_starts(text)):
+    starts = _number_starts(text)
+    # Most sentences and names have no number.
+    matches = scan_at(_NUMBER, text, starts) if starts else ()
+    for found in matches:
         if runs and _joins(text, runs[-1], found):
             runs[-1].append(found)
         else:

@@ -89,6 +89,9 @@ def index_facts(text: str) -> FactIndex:
 def merge_indexes(indexes: Iterable[FactIndex]) -> FactIndex:
     """Return what several passages state together."""
     parts = list(indexes)
+    # Copies of large sets take time, and most turns of some applications have one passage.
+    if len(parts) == 1:
+        return parts[0]
     # The sets of the parts, field by field.
     columns = zip(_EMPTY.sets, *(part.sets for part in parts), strict=True)
     numbers, bare, measures, dates, codes, keys, initials, acronyms = map(_union, columns)

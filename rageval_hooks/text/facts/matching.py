@@ -13,7 +13,7 @@ from rageval_hooks.text.facts.index import ANY, FactIndex, acronym_letters, mont
 from rageval_hooks.text.facts.place_names import same_place_found
 from rageval_hooks.text.numbers import find_numbers, is_ordinal, measure_key, numbers_apart
 from rageval_hooks.text.word_lists.month_names import MONTHS
-from rageval_hooks.text.words import STOP_WORDS, Blocked, fold, words
+from rageval_hooks.text.words import STOP_WORDS, Blocked, fold, words_of
 
 __all__ = ["entity_supported", "unsupported_facts"]
 
@@ -211,7 +211,7 @@ def _entity_name(text: str) -> Fact | None:
     ]
     # "21st" is one key, not the number and its ending.
     blocked = Blocked((start, end) for start, end, _ in ordinals)
-    content = [word for word in words(text) if word.key not in _SAY_NOTHING]
+    content = [word for word in words_of(text) if word.key not in _SAY_NOTHING]
     others = [(word.start, word.end, word.key) for word in content if not blocked.hits(word.start, word.end)]
     kept = sorted(ordinals + others)
     if not kept:
