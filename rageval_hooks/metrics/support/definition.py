@@ -89,7 +89,8 @@ class ScoreDefinition(Data):
     def label(self, score: Score, threshold: float) -> Score:
         """Return the score with its label, and with an explanation that uses the same threshold."""
         labelled = label(score, threshold, self.direction)
-        if not self.by_sentence:
+        # The metric has explained its score with its default threshold.
+        if not self.by_sentence or threshold == self.default_threshold(score):
             return labelled
         sentences = sentences_in(score.metadata)
         if not sentences:

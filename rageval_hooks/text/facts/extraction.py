@@ -10,7 +10,7 @@ from typing import Final, Literal, NamedTuple
 
 from rageval_hooks.text.dates import Date, find_ambiguous_dates, find_dates
 from rageval_hooks.text.language import language_of
-from rageval_hooks.text.limits import PIECE_CHARACTERS, scan
+from rageval_hooks.text.limits import PIECE_CHARACTERS, scan_at
 from rageval_hooks.text.numbers import find_numbers, is_ordinal
 from rageval_hooks.text.sentences import Span, sentence_spans
 from rageval_hooks.text.units import NO_UNIT, measure
@@ -29,6 +29,7 @@ _CODE: Final = re.compile(
 )
 # "T-" and "B" before the digits of "GPT-4" and "B12".
 _AFTER_LETTER: Final = re.compile(r".?[^\W\d_]-?\Z", re.DOTALL)
+_LONGEST_BEFORE_DIGIT: Final = 24
 # "GPT 4" and "GPT-4" are one code.
 _CODE_SEPARATOR: Final = re.compile(r"[\s-]")
 
@@ -156,12 +157,18 @@ def _dates(text: str, masked: str) -> Iterator[Fact]:
 
 def find_codes(text: str) -> Iterator[re.Match[str]]:
     """Yield what looks like a code, for example "GPT-4" or "B12"."""
-    return scan(_CODE, text) if _may_have_code(text) else iter(())
+    # A letter is before a digit in every code; few digits have one.
+    digits = (at for at in words_of(text).first_digits if _AFTER_LETTER.match(text, max(0, at - 2), at))
+    return scan_at(_CODE, text, sorted({_code_start(text, digit) for digit in digits}))
 
 
-def _may_have_code(text: str) -> bool:
-    """Return True if a letter is before a digit, as in every code. Most texts need not be searched further."""
-    return any(map(_AFTER_LETTER.match, (text[max(0, digit - 2) : digit] for digit in words_of(text).first_digits)))
+def _code_start(text: str, digit: int) -> int:
+    """Return where a code with this digit may begin: at the letters and digits before it, perhaps with a hyphen."""
+    start = digit - (text[digit - 1] == "-")
+    # Longer runs are no codes.
+    while start > 0 and digit - start < _LONGEST_BEFORE_DIGIT and text[start - 1].isalnum():
+        start -= 1
+    return start
 
 
 def code_key(raw: str) -> str:
