@@ -1,7 +1,8 @@
 """The language of a text, by its script and its function words: enough to know what rules for English must not read.
 
 Function words answer whether a text is English, and leave a text without any undecided. Where the extra ``languages``
-is installed, its model answers instead, and decides about short texts as well.
+is installed, its model answers instead, and decides about short texts as well; texts that are surely English by their
+function words are not given to it.
 """
 
 from __future__ import annotations
