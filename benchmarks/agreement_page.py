@@ -44,8 +44,8 @@ SCORES: Final = {
     "faithfulness": (
         "Look at this one first. It sees unsupported statements as `groundedness` does, and small edits besides.",
         (
-            "Edits that people make on purpose, with the words of the text (BUMP): hardly better than chance. Roles "
-            "that are swapped and told with another verb. Common knowledge, which experts accept without a source."
+            "Edits that people make on purpose, with the words of the text (BUMP): little better than chance. Roles "
+            "that are swapped and told in other words. Common knowledge, which experts accept without a source."
         ),
     ),
     "groundedness": (
@@ -94,8 +94,8 @@ other words than the passages. *Close* originals say it in nearly the same words
   passages and then edited are told apart almost perfectly (copies_test above).
 - **Not seen**: the opposite of a word that the passages do not have, because the original says it in other words (56 of
   72 are missed; the words of the passages do not tell which of the two is right); "not" in a sentence whose verb the
-  passages do not have; names in swapped roles, unless the passages have the same verb between them. Nine in ten swaps
-  lower the score, but by so little that it does not sort answers.
+  passages do not have; names in swapped roles, unless the passages have the same verb between them, or the same words
+  next to a name. Most swaps lower the score, but many by so little that it does not sort answers.
 """
 
 

@@ -8,8 +8,9 @@ missing set is skipped, with a note. ``NAME/A`` and ``NAME/B`` are the two halve
 development part, divided by group: the rows of one document are in one half.
 
 What is fitted is the order of answers within each set: pairs of a supported and an unsupported row of one set, by the
-logistic loss. So it does not matter how many rows of a set are supported. No weight is negative. Then the intercept and
-the scale are fitted so that the score is a probability, over the human labels of the same rows.
+logistic loss. So it does not matter how many rows of a set are supported. No weight is negative. The weights of
+replaced words are fitted after the others, which are held. Then the intercept and the scale are fitted so that the
+score is a probability, over the human labels of the same rows.
 """
 
 from __future__ import annotations
@@ -103,6 +104,13 @@ MOST_EDITED: Final = 150
 
 PAIRS: Final = 20_000
 PENALTY: Final = 0.01
+
+SECOND: Final = "replaced_"
+"""Features with this prefix are fitted in a second step, with all other weights held. They are 0 for nearly all rows
+that people labelled. Fitted in one step, the other weights change for the sake of edits, and other sets lose."""
+
+SECOND_WEIGHTS: Final[Mapping[str, float]] = {"edits_dev": 3.0}
+"""Weights of sets in the second step, where they differ from ``FITTED``."""
 
 
 @dataclass(frozen=True)
@@ -256,22 +264,42 @@ def fit(sets: Sequence[Measured], weights: Mapping[str, float]) -> Formula:
     tables = [_table(data) for data in sets]
     names = list(features(sets[0].evidence[0]))
     pairs = [_pairs(table, data.labels, chance) for table, data in zip(tables, sets, strict=True)]
-    importance = [weights[data.name] for data in sets]
-
-    def loss(slopes: Floats) -> tuple[float, Floats]:
-        value, gradient = PENALTY * float(slopes @ slopes), 2 * PENALTY * slopes
-        for table, weight in zip(pairs, importance, strict=True):
-            margin = table @ slopes
-            value += weight * float(np.mean(np.logaddexp(0, -margin)))
-            gradient = gradient - weight * (table / (1 + np.exp(margin))[:, None]).mean(0)
-        return value, gradient
-
-    found = minimize(loss, np.full(len(names), 0.5), jac=True, bounds=[(0, None)] * len(names), method="L-BFGS-B")
-    slopes = np.round(found.x, 3)
+    first = np.array([not name.startswith(SECOND) for name in names])
+    slopes = np.zeros(len(names))
+    for free, importance in ((first, weights), (~first, {**weights, **SECOND_WEIGHTS})):
+        slopes = _slopes(pairs, [importance[data.name] for data in sets], slopes, free)
+    slopes = np.round(slopes, 3)
     human = [(table @ slopes, data) for table, data in zip(tables, sets, strict=True) if data.name not in EDITED]
     scale, intercept = _calibrated(human)
     kept = {name: round(float(scale * slope), 3) for name, slope in zip(names, slopes, strict=True) if slope}
     return Formula(round(intercept, 3), kept)
+
+
+def _slopes(pairs: Sequence[Floats], importance: Sequence[float], held: Floats, free: NDArray[np.bool_]) -> Floats:
+    """Fit some of the weights.
+
+    Args:
+        pairs: per set, the differences of features.
+        importance: the weights of the sets.
+        held: the weights of all features.
+        free: which of them are fitted; the others are kept.
+    """
+    margins = [table @ np.where(free, 0, held) for table in pairs]
+    tables = [table[:, free] for table in pairs]
+
+    def loss(slopes: Floats) -> tuple[float, Floats]:
+        value, gradient = PENALTY * float(slopes @ slopes), 2 * PENALTY * slopes
+        for table, known, weight in zip(tables, margins, importance, strict=True):
+            margin = table @ slopes + known
+            value += weight * float(np.mean(np.logaddexp(0, -margin)))
+            gradient = gradient - weight * (table / (1 + np.exp(margin))[:, None]).mean(0)
+        return value, gradient
+
+    count = int(free.sum())
+    found = minimize(loss, np.full(count, 0.5), jac=True, bounds=[(0, None)] * count, method="L-BFGS-B")
+    slopes = held.copy()
+    slopes[free] = found.x
+    return slopes
 
 
 def _table(data: Measured) -> Floats:

@@ -27,21 +27,25 @@ class Context:
         sentences: per key, the number of its sentence, counted through all passages.
         starts: the first word of each sentence.
         places: by key of the response, the positions in ``keys``.
+        capitals: per key, True if its word begins with a capital.
     """
 
     keys: Sequence[str]
     sentences: Sequence[int]
     starts: Sequence[int]
     places: dict[str, list[int]]
+    capitals: Sequence[bool]
 
     @classmethod
     def of(cls, passages: Sequence[WordSequence], wanted: set[str]) -> Context:
         """Join passages, and find some keys in them."""
         keys: list[str] = []
         sentences: list[int] = []
+        capitals: list[bool] = []
         offset = 0
         for passage in passages:
             keys += [*passage.keys, ""]
+            capitals += [*passage.capitals, False]
             # The number that separates passages is never used by a sentence, so evidence ends with its passage.
             sentences += [offset + number for number in passage.sentences]
             if sentences:
@@ -55,7 +59,7 @@ class Context:
             if key in wanted:
                 places.setdefault(key, []).append(position)
         starts = [bisect_left(sentences, number) for number in range(sentences[-1] + 2)] if sentences else [0]
-        return cls(keys, sentences, starts, places)
+        return cls(keys, sentences, starts, places, capitals)
 
     def words_of(self, sentence: int) -> Sequence[str]:
         """Return the keys of a sentence."""

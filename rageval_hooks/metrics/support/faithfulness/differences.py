@@ -14,8 +14,9 @@ from typing import Final, Literal, NamedTuple
 from rageval_hooks.metrics.support.faithfulness.context import MOST_PLACES, Context
 from rageval_hooks.metrics.support.faithfulness.line import Token, tokens_of
 from rageval_hooks.metrics.support.faithfulness.negation import negated_span, negated_words, plain_words
+from rageval_hooks.metrics.support.faithfulness.replacements import replaced
 from rageval_hooks.metrics.support.faithfulness.roles import opposed, swapped_roles, unbound_names
-from rageval_hooks.text.sequence import WordSequence
+from rageval_hooks.text.sequence import NOT, WordSequence
 from rageval_hooks.text.word_lists.opposites import NEGATIONS, opposites_of
 from rageval_hooks.text.words import Line
 
@@ -70,6 +71,11 @@ class Differences:
         swapped: pairs of names in swapped roles: the same verb is between them in the passages, the other way round.
         added: how much of the sentence the evidence has if the sentence negates a word that it does not negate.
         dropped: the same if the evidence negates a word that the sentence does not negate.
+        replaced_roles: names of the sentence in whose place the passages have another one of its names.
+        replaced_names: names in whose place the passages have a name that the sentence does not have.
+        replaced_numbers: numbers in whose place the passages have another one.
+        replaced_opposites: words in whose place the passages have their opposite.
+        replaced_negations: "not" where the passages have none, and the other way round.
         claims: what is said otherwise for sure.
     """
 
@@ -85,6 +91,11 @@ class Differences:
     swapped: float = 0
     added: float = 0
     dropped: float = 0
+    replaced_roles: float = 0
+    replaced_names: float = 0
+    replaced_numbers: float = 0
+    replaced_opposites: float = 0
+    replaced_negations: float = 0
     claims: tuple[Claim, ...] = ()
 
     @classmethod
@@ -102,8 +113,10 @@ class Differences:
             "numbers from elsewhere in the passages": self.numbers,
             "negated": self.negated + self.added,
             "a negation is missing": self.dropped,
-            "says the opposite": self.opposites + self.opposed,
+            "a negation differs": self.replaced_negations,
+            "says the opposite": self.opposites + self.opposed + self.replaced_opposites,
             "names in swapped roles": self.swapped,
+            "in place of another name or number": self.replaced_roles + self.replaced_names + self.replaced_numbers,
         }
         return tuple(note for note, count in found.items() if count)
 
@@ -119,7 +132,7 @@ def differences(response: str, sentences: Sequence[Line], passages: Sequence[Wor
     lines = [tokens_of(response, sentence) for sentence in sentences]
     wanted = {token.key for line in lines for token in line}
     opposites = {other for key in wanted for other in opposites_of(key)}
-    context = Context.of(passages, wanted | opposites)
+    context = Context.of(passages, wanted | opposites | {NOT})
     return [_differences(line, context) for line in lines]
 
 
@@ -130,6 +143,7 @@ def _differences(line: Sequence[Token], context: Context) -> Differences:
         return Differences(words=len(line), pairs=pairs, copied=copied)
     evidence = _Evidence(line, best, context)
     swapped = [Claim("role", start, end) for start, end in swapped_roles(line, context)]
+    other = replaced(line, context)
     added, dropped = evidence.negations_added(), evidence.negations_dropped()
     negations: list[Claim] = []
     if evidence.share >= _CERTAIN:
@@ -147,6 +161,11 @@ def _differences(line: Sequence[Token], context: Context) -> Differences:
         swapped=len(swapped),
         added=evidence.share if added else 0.0,
         dropped=evidence.share if dropped else 0.0,
+        replaced_roles=other.roles,
+        replaced_names=other.names,
+        replaced_numbers=other.numbers,
+        replaced_opposites=other.opposites,
+        replaced_negations=other.negations,
         claims=(*swapped, *negations),
     )
 

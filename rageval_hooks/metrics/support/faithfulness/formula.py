@@ -82,6 +82,11 @@ def features(evidence: Evidence) -> dict[str, float]:
         "swapped": less(total.swapped),
         "negation_added": less(total.added),
         "negation_dropped": less(total.dropped),
+        "replaced_roles": less(total.replaced_roles),
+        "replaced_names": less(total.replaced_names),
+        "replaced_numbers": less(total.replaced_numbers),
+        "replaced_opposites": less(total.replaced_opposites),
+        "replaced_negations": less(total.replaced_negations),
     }
 
 
