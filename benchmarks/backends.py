@@ -1,6 +1,8 @@
-"""Which backend runs the embedder fastest, and how its scores change: PyTorch, ONNX Runtime, OpenVINO; fp32 and int8.
+"""Which backend runs the embedder fastest, and how its scores change: PyTorch in Python and by TorchScript, ONNX
+Runtime, OpenVINO; fp32 and int8.
 
     .venv/bin/python benchmarks/backends.py                                    # the time of a forward pass
+    .venv/bin/python benchmarks/backends.py --busy 1 --threads 1               # while a thread computes in Python
     .venv/bin/python benchmarks/backends.py --ranking DIR faithdial_gold ...   # scores of labelled sets, next to fp32's
 
 Exports the packaged all-MiniLM-L6-v2 to ONNX and quantises it (ONNX Runtime's dynamic quantisation, by channel). The
@@ -18,6 +20,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
@@ -57,13 +60,20 @@ def _ways(exact: Path, small: Path, threads: int) -> dict[str, Way]:
     from sentence_transformers import SentenceTransformer
 
     from rageval_hooks.models.onnx import OnnxGraph
+    from rageval_hooks.models.torchscript import use_torchscript
 
     torch.set_num_threads(threads)
-    model = SentenceTransformer(str(exact), device="cpu").eval()
 
-    def by_torch(features: Mapping[str, Any]) -> Any:
-        with torch.inference_mode():
-            return model({name: torch.from_numpy(value) for name, value in features.items()})["token_embeddings"]
+    def by_torch(is_script: bool) -> Way:
+        model = SentenceTransformer(str(exact), device="cpu").eval()
+        if is_script and not use_torchscript("embedder", model, model.max_seq_length):
+            raise RuntimeError("TorchScript cannot run the model here")
+
+        def run(features: Mapping[str, Any]) -> Any:
+            with torch.inference_mode():
+                return model({name: torch.from_numpy(value) for name, value in features.items()})["token_embeddings"]
+
+        return run
 
     def by_onnx(folder: Path) -> Way:
         graph = OnnxGraph(str(folder / "onnx" / "model.onnx"), threads)
@@ -77,7 +87,8 @@ def _ways(exact: Path, small: Path, threads: int) -> dict[str, Way]:
         return lambda features: request.infer(features, share_inputs=True)[compiled.output(0)].copy()
 
     return {
-        "torch": by_torch,
+        "torch": by_torch(False),
+        "TorchScript": by_torch(True),
         "ONNX Runtime": by_onnx(exact),
         "ONNX Runtime int8": by_onnx(small),
         "OpenVINO": by_openvino(exact),
@@ -150,10 +161,17 @@ def _model_settings(given: dict[str, str]) -> Any:
     return ModelSettings(**given)
 
 
+def _compute_in_python() -> None:
+    number = 0
+    while True:
+        number += 1
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--busy", type=int, default=0, help="threads that compute in Python meanwhile")
     parser.add_argument("--ranking", nargs="+", metavar=("DIR", "SET"), help="a folder and the names of sets in it")
     parser.add_argument("--limit", type=int, default=400, help="rows of a set")
     given = parser.parse_args()
@@ -168,7 +186,9 @@ def main() -> None:
         if given.ranking:
             _rank(exact, small, Path(given.ranking[0]), given.ranking[1:], given.limit)
             return
-        header = ["texts x tokens", "torch ms", "ONNX Runtime", "int8", "OpenVINO", "int8"]
+        header = ["texts x tokens", "torch ms", "TorchScript", "ONNX Runtime", "int8", "OpenVINO", "int8"]
+        for _ in range(given.busy):
+            threading.Thread(target=_compute_in_python, daemon=True).start()
         for threads in given.threads:
             ways = _ways(exact, small, threads)
             print(f"{threads} threads; times faster than torch (greatest difference of a number)\n")

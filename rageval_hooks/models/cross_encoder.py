@@ -9,6 +9,7 @@ from typing import Any
 from rageval_hooks.errors import ModelUnavailableError, model_requires
 from rageval_hooks.models.onnx import use_onnx
 from rageval_hooks.models.sources import load_pretrained
+from rageval_hooks.models.torchscript import use_torchscript
 from rageval_hooks.runtime.executors import ForkSafeLock, model_executor
 from rageval_hooks.settings import ModelSettings
 
@@ -30,6 +31,9 @@ class Relevance:
 
 _LONGEST = 100_000
 """Characters that are tokenized: far more than fit the model."""
+
+_CHECKED = 512
+"""Tokens of the longest pair for which TorchScript is compared with PyTorch."""
 
 _SPECIAL_TOKENS = 8
 """An upper bound of the tokens that a tokenizer adds to a pair of texts."""
@@ -77,13 +81,18 @@ class CrossEncoder:
             return float(model(features)["scores"].float().reshape(()))
 
     def _is_cut(self, query: str, response: str) -> bool:
-        limit = getattr(self._model, "max_seq_length", None) or self._model.tokenizer.model_max_length
+        limit = _longest(self._model)
         # A token has at least one character, so most pairs need not be tokenized again.
         if not limit or len(query) + len(response) + _SPECIAL_TOKENS <= limit:
             return False
         with self._tokenizing:
             length = len(self._model.tokenizer(query, response, truncation=False, verbose=False)["input_ids"])
         return bool(length > limit)
+
+
+def _longest(model: Any) -> int:
+    """Return the number of tokens that the model reads."""
+    return int(getattr(model, "max_seq_length", None) or model.tokenizer.model_max_length)
 
 
 def _sigmoid(value: float) -> float:
@@ -107,6 +116,8 @@ def load_cross_encoder(settings: ModelSettings) -> CrossEncoder:
         name = settings.cross_encoder
         if settings.backend == "onnx":
             name = use_onnx("cross_encoder", model, settings, path if local else None)
+        else:
+            use_torchscript("cross_encoder", model, min(_longest(model), _CHECKED))
         return CrossEncoder(model.eval(), name)
 
     return load_pretrained("cross_encoder", settings.cross_encoder, settings.download, load)

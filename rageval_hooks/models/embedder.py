@@ -11,6 +11,7 @@ from rageval_hooks.errors import ModelUnavailableError, model_requires
 from rageval_hooks.models.embedding import Embedding, TokenVectors, unit
 from rageval_hooks.models.onnx import use_onnx
 from rageval_hooks.models.sources import load_pretrained
+from rageval_hooks.models.torchscript import use_torchscript
 from rageval_hooks.runtime.executors import model_executor
 from rageval_hooks.settings import ModelSettings
 
@@ -56,7 +57,7 @@ class Embedder:
         self._model = model
         self._device = model.device
         self.name = name
-        self.window_tokens = min(int(model.max_seq_length or _LONGEST_WINDOW), _LONGEST_WINDOW)
+        self.window_tokens = _window_tokens(model)
         self._names = [(name, _ENCODED[name]) for name in model.tokenizer.model_input_names if name in _ENCODED]
         # A mask hides the padding from the model; 0 serves a tokenizer that names no token for it.
         self._padding = {"input_ids": model.tokenizer.pad_token_id or 0}
@@ -201,6 +202,10 @@ def _between_words(offsets: list[tuple[int, int]], index: int) -> int:
     return offsets[index][0]
 
 
+def _window_tokens(model: Any) -> int:
+    return min(int(model.max_seq_length or _LONGEST_WINDOW), _LONGEST_WINDOW)
+
+
 def load_embedder(settings: ModelSettings) -> Embedder:
     """Load the embedder that the settings name.
 
@@ -215,6 +220,8 @@ def load_embedder(settings: ModelSettings) -> Embedder:
         name = settings.embedder
         if settings.backend == "onnx":
             name = use_onnx("embedder", model, settings, path if local else None)
+        else:
+            use_torchscript("embedder", model, _window_tokens(model))
         return Embedder(model.eval(), name)
 
     return load_pretrained("embedder", settings.embedder, settings.download, load)

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from rageval_hooks.errors import MissingDependencyError, ModelUnavailableError
 from rageval_hooks.models.sources import hub_file
+from rageval_hooks.models.transformer import replace_transformer
 from rageval_hooks.settings import ONNX_FILE, ModelSettings, looks_like_path
 
 if TYPE_CHECKING:
+    from torch import Tensor
     from torch.nn import Module
 
 __all__ = ["OnnxGraph", "use_onnx"]
 
-_OUTPUTS = {
-    "embedder": {"last_hidden_state": "last_hidden_state", "token_embeddings": "last_hidden_state"},
-    "cross_encoder": {"logits": "logits"},
-}
-"""By role, the outputs of ONNX files that are read, and the names that transformers' models have for them."""
+_OUTPUTS = {"embedder": ("last_hidden_state", "token_embeddings"), "cross_encoder": ("logits",)}
+"""By role, the names that exporters give to the output that is read."""
 
 
 class OnnxGraph:
@@ -100,12 +100,11 @@ def use_onnx(role: str, model: Module, settings: ModelSettings, folder: str | No
     except Exception as error:
         reason = f"{path} cannot be loaded: {type(error).__name__}: {str(error)[:200]}"
         raise ModelUnavailableError(role, reason) from error
-    # Exporters name the output differently.
     output = next((output for output in _OUTPUTS[role] if output in graph.outputs), None)
     if output is None:
         wanted = " or ".join(_OUTPUTS[role])
         raise ModelUnavailableError(role, f"{path} has no output {wanted}, but {', '.join(graph.outputs)}")
-    _replace(model, graph, output, _OUTPUTS[role][output])
+    replace_transformer(model, role, partial(_run, graph, output))
     return name if settings.onnx_file == ONNX_FILE else f"{name}, {settings.onnx_file}"
 
 
@@ -125,32 +124,10 @@ def _find(role: str, name: str, settings: ModelSettings, folder: str | None) -> 
     raise ModelUnavailableError(role, f'{where}, which backend="onnx" needs. {advice}, or leave backend="torch"')
 
 
-def _replace(model: Module, graph: OnnxGraph, output: str, key: str) -> None:
-    """Replace the transformer of a model by a graph."""
+def _run(graph: OnnxGraph, output: str, inputs: Mapping[str, Tensor]) -> Tensor:
     import torch
-    from transformers import PreTrainedModel
 
-    class Transformer(torch.nn.Module):  # type: ignore[misc]
-        """Runs the graph and returns what a model of transformers returns."""
-
-        def __init__(self, config: Any) -> None:
-            super().__init__()
-            self.config = config
-            self.device = torch.device("cpu")
-            self.dtype = torch.float32
-
-        def forward(self, **features: Any) -> Any:
-            arrays = {name: value.numpy() for name, value in features.items() if isinstance(value, torch.Tensor)}
-            if "token_type_ids" not in arrays:
-                arrays["token_type_ids"] = torch.zeros_like(features["input_ids"]).numpy()
-            return _Answer({key: torch.from_numpy(graph.run(output, arrays))})
-
-    name, found = next((name, part) for name, part in model.named_modules() if isinstance(part, PreTrainedModel))
-    parent, _, attribute = name.rpartition(".")
-    setattr(model.get_submodule(parent), attribute, Transformer(found.config).eval())
-
-
-class _Answer(dict[str, Any]):
-    """The output of a model of transformers: its fields are items and attributes."""
-
-    __getattr__ = dict.__getitem__
+    arrays = {name: value.numpy() for name, value in inputs.items()}
+    if "token_type_ids" not in arrays:
+        arrays["token_type_ids"] = torch.zeros_like(inputs["input_ids"]).numpy()
+    return torch.from_numpy(graph.run(output, arrays))

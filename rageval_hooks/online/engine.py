@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import nullcontext
 from copy import copy
 from enum import IntEnum
 from operator import itemgetter
@@ -22,7 +23,7 @@ from rageval_hooks.models import Models, Role
 from rageval_hooks.online.job import Job, MetricSpec, create_metric, describe_metric
 from rageval_hooks.online.thresholds import Thresholds
 from rageval_hooks.privacy import PrivacyPolicy
-from rageval_hooks.runtime.executors import LowPriority, low_priority
+from rageval_hooks.runtime.executors import LowPriority, low_priority, model_executor
 from rageval_hooks.runtime.suppression import suppress, suppressed
 from rageval_hooks.runtime.threads import give_way, giving_way
 from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped, Stage
@@ -179,11 +180,17 @@ class Engine:
         started = self.clock()
         found: dict[str, Sequence[Result]] = {}
         durations: dict[str, float] = {}
-        free, *costly = self._by_cost(job)
+        free, rules, models = self._by_cost(job)
         self._compute_all(free, analysis, found, durations)
-        for specs in filter(None, costly):
+        if rules:
             yield "early" if analysis.is_prepared else "late"
-            self._compute_all(specs, analysis, found, durations)
+            self._compute_all(rules, analysis, found, durations)
+        if models:
+            yield "early" if analysis.is_prepared else "late"
+            # A caller waits for few passes, each of which would wait for those of other turns.
+            is_urgent = analysis.deadline is not None and analysis.is_prepared
+            with model_executor().series() if is_urgent else nullcontext():
+                self._compute_all(models, analysis, found, durations)
         results = [result for name in job.names for result in found.get(name, ())]
         remaining = [name for name in job.names if name not in found]
         evaluation = self._evaluation(job.turn, results, stage, started, durations)

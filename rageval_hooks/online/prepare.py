@@ -15,6 +15,7 @@ from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 from rageval_hooks.models import Models
 from rageval_hooks.runtime.executors import (
     embed_ahead_executor,
+    embed_along_executor,
     low_priority,
     model_executor,
     prepare_executor,
@@ -94,7 +95,7 @@ class Preparation:
     def run_passes(self) -> None:
         """Embed what the turn will need."""
         try:
-            with model_executor().early_series():
+            with model_executor().series("early"):
                 # The short texts first: if there is time for nothing else, the scores that need only them are ready.
                 self._run([*self._steps.short, self._embed_passages, *self._steps.long])
         finally:
@@ -108,18 +109,18 @@ class Preparation:
         turn_ends(self)
 
     def _embed_passages(self, analysis: TurnAnalysis) -> None:
-        """Embed the passages; on a second core as well while no other turn is in progress, which may need that core."""
+        """Embed the passages on two cores."""
         helper: Future[None] | None = None
         while self._to_embed:
             self._embed_next(analysis)
             # Not before the first passage: until then the scores of an earlier turn may need the second core.
-            if helper is None and _is_alone():
-                helper = prepare_executor().submit(self._run, [self._help])
+            if helper is None:
+                helper = embed_along_executor().submit(self._run, [self._help])
         if helper is not None:
             wait([helper])
 
     def _help(self, analysis: TurnAnalysis) -> None:
-        while self._to_embed and _is_alone():
+        while self._to_embed:
             self._embed_next(analysis)
 
     def _embed_next(self, analysis: TurnAnalysis) -> None:
@@ -135,10 +136,6 @@ class Preparation:
                 # The metric that needs what cannot be computed will say why it is skipped.
                 with suppress(InputTooLargeError, ModelUnavailableError):
                     step(self.analysis)
-
-
-def _is_alone() -> bool:
-    return len(_open) == 1
 
 
 def _run_newest() -> None:
@@ -201,7 +198,7 @@ def _steps(metrics: Sequence[Metric], models: Models) -> _Steps:
     roles = models.needed(role for metric in metrics for role in metric.models)
     if not any("passages" in metric.requires for metric in metrics):
         return _Steps([], [], [])
-    rules: list[_Step] = [lambda analysis: analysis.passage_indexes]
+    rules: list[_Step] = [lambda analysis: analysis.passage_indexes, lambda analysis: analysis.prompt_sequences]
     short: list[_Step] = []
     long: list[_Step] = []
     if "nlp" in roles:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,8 +19,10 @@ __all__ = [
     "DaemonExecutor",
     "ForkSafeLock",
     "LowPriority",
+    "are_several_in_progress",
     "deferred_executor",
     "embed_ahead_executor",
+    "embed_along_executor",
     "inline_executor",
     "inline_threads",
     "low_priority",
@@ -39,6 +42,9 @@ _DEFERRED_THREADS = 4
 _MODEL_THREADS = 2
 _SLOW_MODEL_CORES = 2
 
+_NICENESS = 10
+"""The usual step of the command ``nice``."""
+
 
 class DaemonExecutor(ThreadPoolExecutor):
     """A thread pool whose daemon threads exist from the start and work until the interpreter's very end.
@@ -54,7 +60,7 @@ class DaemonExecutor(ThreadPoolExecutor):
         threads: how many threads.
         name: prefix of their names.
         prepare: called once on each thread, before its first work.
-        keeps_one_free: returns True while low-priority work must leave one thread to other work.
+        keeps_one_free: returns True while late work must leave one thread to other work.
     """
 
     def __init__(
@@ -68,9 +74,13 @@ class DaemonExecutor(ThreadPoolExecutor):
         self._prepare = prepare
         self._keeps_one_free = keeps_one_free
         self._jobs = SimpleQueue()
-        self._waiting = {"early": SimpleQueue(), "late": SimpleQueue()}  # low priority, in this order
-        self._early_series = 0
-        self._running_low: list[None] = []  # one entry for each: lists change by single, atomic operations
+        self._waiting: dict[LowPriority, Any] = {
+            "early": SimpleQueue(),
+            "late": SimpleQueue(),
+        }  # low priority, in this order
+        # One entry for each: lists change by single, atomic operations.
+        self._series: list[LowPriority | None] = []
+        self._running_low: list[None] = []
         self._size = 0
         for index in range(threads):
             # The interpreter may be exiting, or the system may have no further threads.
@@ -107,14 +117,18 @@ class DaemonExecutor(ThreadPoolExecutor):
         return True
 
     @contextmanager
-    def early_series(self) -> Iterator[None]:
-        """Submit several early jobs, one after the other; late work does not come between them."""
-        self._early_series += 1
+    def series(self, priority: LowPriority | None = None) -> Iterator[None]:
+        """Submit several jobs, one after the other.
+
+        Late work does not come between those of an ``early`` series. A series without a low priority finds one thread
+        free of low-priority work each time.
+        """
+        self._series.append(priority)
         try:
-            with low_priority("early"):
+            with low_priority(priority):
                 yield
         finally:
-            self._early_series -= 1
+            self._series.remove(priority)
             self.wake()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -126,11 +140,11 @@ class DaemonExecutor(ThreadPoolExecutor):
         with suppress(Exception):  # a pool without threads would let its callers wait forever
             self._prepare()
         while True:
-            if self._jobs.empty() and self._may_perform_low() and self._perform_low():
+            if self._jobs.empty() and self._perform_low():
                 continue
             item = self._jobs.get()
             if item is _STOP:
-                while self._perform_low():
+                while self._perform_low(at_once=True):
                     pass
                 return
             # After a call to wake up, the thread looks for low-priority work again.
@@ -143,14 +157,23 @@ class DaemonExecutor(ThreadPoolExecutor):
         for _ in range(self._size):
             self._jobs.put(_WAKE)
 
-    def _may_perform_low(self) -> bool:
-        if len(self._running_low) >= max(1, self._size - 1) and self._keeps_one_free():
+    def _may_perform(self, priority: LowPriority) -> bool:
+        is_last_free = len(self._running_low) >= max(1, self._size - 1)
+        if is_last_free and None in self._series:
             return False
-        return not self._early_series or not self._waiting["early"].empty()
+        if priority == "early":
+            return True
+        return "early" not in self._series and not (is_last_free and self._keeps_one_free())
 
-    def _perform_low(self) -> bool:
-        """Perform the first job of low priority. Returns False without one."""
-        for queue in self._waiting.values():
+    def _perform_low(self, at_once: bool = False) -> bool:
+        """Perform the first job of low priority. Returns False if there is none, or it has to wait.
+
+        Args:
+            at_once: no job has to wait.
+        """
+        for priority, queue in self._waiting.items():
+            if not (at_once or self._may_perform(priority)):
+                continue
             with suppress(Empty):
                 job = queue.get_nowait()
                 self._running_low.append(None)
@@ -172,17 +195,19 @@ _caller = threading.local()
 
 
 @contextmanager
-def low_priority(kind: LowPriority) -> Iterator[None]:
+def low_priority(kind: LowPriority | None) -> Iterator[None]:
     """Give way: what this thread submits to executors in this block runs after all other work.
 
     Args:
-        kind: ``early`` for what a turn in progress will need, ``late`` for turns that have ended, which comes last.
+        kind: ``early`` for what a turn in progress will need, ``late`` for turns that have ended, which comes last;
+            None to change nothing.
     """
-    _caller.low_priority = kind
+    before = getattr(_caller, "low_priority", None)
+    _caller.low_priority = kind or before
     try:
         yield
     finally:
-        _caller.low_priority = None
+        _caller.low_priority = before
 
 
 def _perform(future: Future[Any], call: Callable[[], Any]) -> None:
@@ -254,6 +279,12 @@ def embed_ahead_executor() -> DaemonExecutor:
     return DaemonExecutor(1, "rageval-embed-ahead")
 
 
+@cache
+def embed_along_executor() -> DaemonExecutor:
+    """Return the process's one thread that helps that of :func:`embed_ahead_executor` on a second core."""
+    return DaemonExecutor(1, "rageval-embed-along")
+
+
 _in_progress: set[object] = set()
 """The turns that are being prepared or evaluated."""
 
@@ -266,11 +297,12 @@ def turn_begins(turn: object) -> None:
 def turn_ends(turn: object) -> None:
     """Tell that a turn that :func:`turn_begins` announced needs models no more at once."""
     _in_progress.discard(turn)
-    if not _are_several_in_progress() and model_executor.cache_info().currsize:
+    if not are_several_in_progress() and model_executor.cache_info().currsize:
         model_executor().wake()
 
 
-def _are_several_in_progress() -> bool:
+def are_several_in_progress() -> bool:
+    """Return True while several turns are being prepared or evaluated."""
     return len(_in_progress) > 1
 
 
@@ -282,7 +314,7 @@ def model_executor() -> DaemonExecutor:
     workers for each thread that calls it, and such a pool does not survive a fork: a child that continues to use it
     hangs.
     """
-    return DaemonExecutor(_MODEL_THREADS, "rageval-model", partial(_compute_on, 1), _are_several_in_progress)
+    return DaemonExecutor(_MODEL_THREADS, "rageval-model", partial(_compute_on, 1), are_several_in_progress)
 
 
 @cache
@@ -295,7 +327,7 @@ def slow_model_executor() -> DaemonExecutor:
 
 
 def _compute_on(cores: int) -> None:
-    """Let PyTorch use at most some cores on this thread.
+    """Let PyTorch use at most some cores on this thread, and prefer the application's threads to it.
 
     PyTorch's threads wait for one another by spinning. On a busy machine a pass on several cores takes more CPU time
     than on one, and takes the cores from the application: passes of all-MiniLM-L6-v2 on two cores each took half as
@@ -303,6 +335,10 @@ def _compute_on(cores: int) -> None:
 
     ``torch.set_num_threads`` would not do: it also sets the number of all threads that start later.
     """
+    # Elsewhere the priority of a single thread cannot be set in this way.
+    if sys.platform == "linux":
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
     import torch
     from threadpoolctl import ThreadpoolController
 
@@ -317,6 +353,7 @@ run_in_child(
     deferred_executor.cache_clear,
     prepare_executor.cache_clear,
     embed_ahead_executor.cache_clear,
+    embed_along_executor.cache_clear,
     model_executor.cache_clear,
     slow_model_executor.cache_clear,
 )

@@ -124,5 +124,5 @@ asyncio.run(main())
             tmp_path,
         )
 
-        assert questions(evaluations) == ["question", "streamed"]
+        assert sorted(questions(evaluations)) == ["question", "streamed"]
         assert errors == ""

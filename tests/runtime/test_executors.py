@@ -110,7 +110,7 @@ def test_late_work_does_not_interrupt_an_early_series() -> None:
     """A series submits one job after the other: between two of them nothing is queued."""
     executor = DaemonExecutor(1, "test-series")
     order: list[str] = []
-    with executor.early_series():
+    with executor.series("early"):
         executor.submit(order.append, "early 1").result(30)
         with low_priority("late"):
             late = executor.submit(order.append, "late")
@@ -134,7 +134,7 @@ def test_an_executor_says_whether_it_is_free_soon() -> None:
 
 def test_late_work_goes_on_after_an_early_series() -> None:
     executor = DaemonExecutor(2, "test")
-    with executor.early_series(), low_priority("late"):
+    with executor.series("early"), low_priority("late"):
         futures = [executor.submit(int, index) for index in range(4)]
     assert [future.result(30) for future in futures] == [0, 1, 2, 3]
 
@@ -154,3 +154,16 @@ def test_low_priority_work_can_leave_a_thread_free() -> None:
     assert second.result(30) == 2
     blocked.set()
     assert first.result(30)
+
+
+def test_a_series_without_a_low_priority_finds_a_thread_free() -> None:
+    """A caller waits for it: early work of other turns takes the other threads only, and all of them afterwards."""
+    executor = DaemonExecutor(2, "test-urgent")
+    gate = threading.Event()
+    with executor.series():
+        with low_priority("early"):
+            early = [executor.submit(gate.wait, 30) for _ in range(2)]
+        assert [executor.submit(int, index).result(30) for index in range(3)] == [0, 1, 2]
+        assert not early[1].running()
+    gate.set()
+    assert all(future.result(30) for future in early)

@@ -17,7 +17,7 @@ from rageval_hooks.models.embedder import SHORT, Embedder
 from rageval_hooks.models.embedding import Embedding, keep_words
 from rageval_hooks.models.lexical import LexicalEmbedding
 from rageval_hooks.models.nlp import Entity
-from rageval_hooks.runtime.executors import model_executor
+from rageval_hooks.runtime.executors import are_several_in_progress, model_executor
 from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.runtime.selecting import instances
 from rageval_hooks.runtime.threads import give_way
@@ -293,11 +293,16 @@ class TurnAnalysis:
         """
         if self.deadline is None or not self._has_model():
             return
-        new = [passage.text for passage in self.turn.passages if self.models.cache.get(passage.text) is None]
-        if sum(map(len, new)) > _MAX_UNPREPARED:
+        size = self._unprepared_size()
+        if size > _MAX_UNPREPARED:
             raise OverBudgetError
-        if new:
+        if size:
             self._wait_for_model()
+
+    def _unprepared_size(self) -> int:
+        """Return the characters of passages that are not embedded."""
+        texts = (passage.text for passage in self.turn.passages)
+        return sum(len(text) for text in texts if self.models.cache.get(text) is None)
 
     def _wait_for_model(self) -> None:
         """Stop if a caller waits and the model threads work for other turns: behind a queue it would wait in vain.
@@ -309,10 +314,18 @@ class TurnAnalysis:
             return
         # Asked once: every other metric that embeds would wait for the same queue.
         if not self._is_model_busy:
-            left = self.deadline - self._clock()
-            self._is_model_busy = not model_executor().is_free_within(_MAX_QUEUE_SHARE * left)
+            self._is_model_busy = self._is_less_urgent() or not model_executor().is_free_within(
+                _MAX_QUEUE_SHARE * (self.deadline - self._clock())
+            )
         if self._is_model_busy:
             raise OverBudgetError
+
+    def _is_less_urgent(self) -> bool:
+        """Return True if other turns are in progress, and most scores of this one are late in any case.
+
+        The few scores that do not need its passages would cost the callers' time, and the passes of a prepared turn.
+        """
+        return are_several_in_progress() and self._unprepared_size() > _MAX_UNPREPARED
 
     def _has_model(self) -> bool:
         """Return True if texts are embedded by a model, not in the lexical tier."""
