@@ -64,9 +64,8 @@ def fact_support(analysis: TurnAnalysis) -> FactSupport:
 
 
 def _contradicted(analysis: TurnAnalysis) -> Iterator[Fact]:
-    for difference in analysis.differences:
-        for kind, start, end in difference.claims:
-            yield Fact(start, end, kind, analysis.turn.response[start:end], ())
+    for kind, start, end in analysis.comparison.claims:
+        yield Fact(start, end, kind, analysis.turn.response[start:end], ())
 
 
 def _asks(query: str) -> bool:

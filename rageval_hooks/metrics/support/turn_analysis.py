@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from rageval_hooks.errors import InputTooLargeError, OverBudgetError
-from rageval_hooks.metrics.support.faithfulness.differences import Differences, differences
+from rageval_hooks.metrics.support.faithfulness.differences import Comparison, Differences
 from rageval_hooks.metrics.support.grounding import Grounding, groundedness
 from rageval_hooks.metrics.support.index_cache import cached_index, cached_sequence
 from rageval_hooks.metrics.support.response_text import ResponseText
@@ -407,14 +407,19 @@ class TurnAnalysis:
         return groundedness(response, indexes, tokens, passages, self.response.lines, self.pause)
 
     @cached_property
-    def differences(self) -> list[Differences]:
-        """What differs between each sentence of the response and its best evidence in the passages of the prompt.
+    def comparison(self) -> Comparison:
+        """The sentences of the response next to their best evidence in the passages of the prompt.
 
         Raises:
             InputTooLargeError: the passages have more than a million characters together.
             OverBudgetError: the time is used up.
         """
-        return differences(self.response.stated, self.response.lines, self.prompt_sequences)
+        return Comparison(self.response.stated, self.response.lines, self.prompt_sequences)
+
+    @property
+    def differences(self) -> list[Differences]:
+        """What differs between each sentence and its evidence; raises as :attr:`comparison` does."""
+        return self.comparison.differences
 
     @cached_property
     def semantic_grounding(self) -> float | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, fields
-from itertools import chain
 from typing import Final, Literal, NamedTuple
 
 from rageval_hooks.metrics.support.faithfulness.context import MOST_PLACES, Context
@@ -16,11 +15,12 @@ from rageval_hooks.metrics.support.faithfulness.line import Token, tokens_of
 from rageval_hooks.metrics.support.faithfulness.negation import negated_span, negated_words, plain_words
 from rageval_hooks.metrics.support.faithfulness.replacements import replaced
 from rageval_hooks.metrics.support.faithfulness.roles import opposed, swapped_roles, unbound_names
+from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.text.sequence import NOT, WordSequence
 from rageval_hooks.text.word_lists.opposites import NEGATIONS, opposites_of
 from rageval_hooks.text.words import Line
 
-__all__ = ["Claim", "Differences", "differences"]
+__all__ = ["Claim", "Comparison", "Differences"]
 
 _COPIED: Final = 3
 """Words in the same order that count as copied."""
@@ -76,7 +76,6 @@ class Differences:
         replaced_numbers: numbers in whose place the passages have another one.
         replaced_opposites: words in whose place the passages have their opposite.
         replaced_negations: "not" where the passages have none, and the other way round.
-        claims: what is said otherwise for sure.
     """
 
     words: float = 0
@@ -96,15 +95,12 @@ class Differences:
     replaced_numbers: float = 0
     replaced_opposites: float = 0
     replaced_negations: float = 0
-    claims: tuple[Claim, ...] = ()
 
     @classmethod
     def total(cls, parts: Iterable[Differences]) -> Differences:
         """Return the sum over sentences."""
         found = list(parts)
-        names = [field.name for field in fields(cls) if field.name != "claims"]
-        claims = tuple(chain.from_iterable(part.claims for part in found))
-        return cls(claims=claims, **{name: sum(getattr(part, name) for part in found) for name in names})
+        return cls(**{field.name: sum(getattr(part, field.name) for part in found) for field in fields(cls)})
 
     def notes(self) -> tuple[str, ...]:
         """Say in words what differs."""
@@ -121,53 +117,78 @@ class Differences:
         return tuple(note for note, count in found.items() if count)
 
 
-def differences(response: str, sentences: Sequence[Line], passages: Sequence[WordSequence]) -> list[Differences]:
-    """Return the differences of each sentence of a response.
+class Comparison:
+    """The sentences of a response next to the passages.
 
     Args:
         response: the response, with its marks blanked.
         sentences: its sentences with their words.
         passages: the passages.
     """
-    lines = [tokens_of(response, sentence) for sentence in sentences]
-    wanted = {token.key for line in lines for token in line}
-    opposites = {other for key in wanted for other in opposites_of(key)}
-    context = Context.of(passages, wanted | opposites | {NOT})
-    return [_differences(line, context) for line in lines]
+
+    def __init__(self, response: str, sentences: Sequence[Line], passages: Sequence[WordSequence]) -> None:
+        lines = [tokens_of(response, sentence) for sentence in sentences]
+        wanted = {token.key for line in lines for token in line}
+        opposites = {other for key in wanted for other in opposites_of(key)}
+        context = Context.of(passages, wanted | opposites | {NOT})
+        self._pairs = [_Pair(line, context) for line in lines]
+
+    @cached_property
+    def claims(self) -> list[Claim]:
+        """What the passages say otherwise for sure."""
+        return [claim for pair in self._pairs for claim in pair.claims]
+
+    @cached_property
+    def differences(self) -> list[Differences]:
+        """The differences of each sentence."""
+        return [pair.differences() for pair in self._pairs]
 
 
-def _differences(line: Sequence[Token], context: Context) -> Differences:
-    pairs, copied = _copied(line, context)
-    best = _best_sentences(line, context)
-    if not best:
-        return Differences(words=len(line), pairs=pairs, copied=copied)
-    evidence = _Evidence(line, best, context)
-    swapped = [Claim("role", start, end) for start, end in swapped_roles(line, context)]
-    other = replaced(line, context)
-    added, dropped = evidence.negations_added(), evidence.negations_dropped()
-    negations: list[Claim] = []
-    if evidence.share >= _CERTAIN:
-        negations = [Claim("negation", *negated_span(line, key)) for key in (*added, *dropped)]
-    return Differences(
-        words=len(line),
-        pairs=pairs,
-        copied=copied,
-        names=evidence.elsewhere(token.key for token in line if token.is_name),
-        numbers=evidence.elsewhere(token.key for token in line if token.is_number),
-        negated=evidence.negated(),
-        opposites=evidence.opposites(),
-        opposed=opposed(line, context),
-        unbound_names=unbound_names(line, context),
-        swapped=len(swapped),
-        added=evidence.share if added else 0.0,
-        dropped=evidence.share if dropped else 0.0,
-        replaced_roles=other.roles,
-        replaced_names=other.names,
-        replaced_numbers=other.numbers,
-        replaced_opposites=other.opposites,
-        replaced_negations=other.negations,
-        claims=(*swapped, *negations),
-    )
+class _Pair:
+    """A sentence of the response and its evidence, if there is any."""
+
+    def __init__(self, line: Sequence[Token], context: Context) -> None:
+        self._line = line
+        self._context = context
+        best = _best_sentences(line, context)
+        self._evidence = _Evidence(line, best, context) if best else None
+
+    @cached_property
+    def claims(self) -> list[Claim]:
+        evidence = self._evidence
+        if evidence is None:
+            return []
+        roles = [Claim("role", start, end) for start, end in swapped_roles(self._line, self._context)]
+        if evidence.share < _CERTAIN:
+            return roles
+        changed = (*evidence.negations_added, *evidence.negations_dropped)
+        return [*roles, *(Claim("negation", *negated_span(self._line, key)) for key in changed)]
+
+    def differences(self) -> Differences:
+        line, context, evidence = self._line, self._context, self._evidence
+        pairs, copied = _copied(line, context)
+        if evidence is None:
+            return Differences(words=len(line), pairs=pairs, copied=copied)
+        other = replaced(line, context)
+        return Differences(
+            words=len(line),
+            pairs=pairs,
+            copied=copied,
+            names=evidence.elsewhere(token.key for token in line if token.is_name),
+            numbers=evidence.elsewhere(token.key for token in line if token.is_number),
+            negated=evidence.negated(),
+            opposites=evidence.opposites(),
+            opposed=opposed(line, context),
+            unbound_names=unbound_names(line, context),
+            swapped=sum(claim.kind == "role" for claim in self.claims),
+            added=evidence.share if evidence.negations_added else 0.0,
+            dropped=evidence.share if evidence.negations_dropped else 0.0,
+            replaced_roles=other.roles,
+            replaced_names=other.names,
+            replaced_numbers=other.numbers,
+            replaced_opposites=other.opposites,
+            replaced_negations=other.negations,
+        )
 
 
 def _copied(line: Sequence[Token], context: Context) -> tuple[int, int]:
@@ -249,12 +270,14 @@ class _Evidence:
             return 0.0
         return self.share
 
+    @cached_property
     def negations_added(self) -> list[str]:
         """Return the words that the sentence negates and the passages never negate."""
         negated = negated_words(self._line_keys)
         found = negated & plain_words(self._words) if negated else negated
         return sorted(key for key in found if not self._is_near_negation(key))
 
+    @cached_property
     def negations_dropped(self) -> list[str]:
         """Return the words that the evidence always negates and the sentence does not negate."""
         negated = negated_words(self._words)

@@ -21,7 +21,7 @@ __all__ = ["Replaced", "replaced"]
 _REACH: Final = 4
 """Words on each side that are compared."""
 
-_LONGEST: Final = 3
+_LONGEST_NAME: Final = 3
 """Words of the passages that may be in the place of a name."""
 
 _FUNCTION: Final = 0.3
@@ -95,8 +95,8 @@ def _replaced_names(line: Sequence[Token], context: Context) -> tuple[float, flo
         def is_new(place: Place) -> bool:
             return all_names.isdisjoint(context.keys[slice(*place)]) and _is_name(place, context)
 
-        roles += _strength(line, first, last, context, is_other)
-        names += _strength(line, first, last, context, is_new)
+        roles += _strength(line, first, last, context, is_other, _LONGEST_NAME)
+        names += _strength(line, first, last, context, is_new, _LONGEST_NAME)
     return roles, names
 
 
@@ -122,9 +122,8 @@ def _is_number(token: Token) -> bool:
     return token.key[0].isdigit() and token.is_content
 
 
-def _other_number(token: Token, keys: Sequence[str]) -> bool:
-    number = keys[0]
-    if len(keys) > 1 or not number[0].isdigit() or number == "1":
+def _other_number(token: Token, number: str) -> bool:
+    if not number[0].isdigit() or number == "1":
         return False
     # "19" for "2019" is the same number.
     return not number.endswith(token.key) and not token.key.endswith(number)
@@ -134,24 +133,24 @@ def _has_opposite(token: Token, context: Context) -> bool:
     return not opposites_of(token.key).isdisjoint(context.places)
 
 
-def _opposite(token: Token, keys: Sequence[str]) -> bool:
-    return len(keys) == 1 and keys[0] in opposites_of(token.key)
+def _opposite(token: Token, key: str) -> bool:
+    return key in opposites_of(token.key)
 
 
 def _sum(
     line: Sequence[Token],
     context: Context,
     is_wanted: Callable[[Token], bool],
-    replaces: Callable[[Token, Sequence[str]], bool],
+    replaces: Callable[[Token, str], bool],
 ) -> float:
     found = 0.0
     for position, token in enumerate(line):
         if is_wanted(token):
 
             def is_replacement(place: Place, token: Token = token) -> bool:
-                return replaces(token, context.keys[slice(*place)])
+                return replaces(token, context.keys[place[0]])
 
-            found += _strength(line, position, position, context, is_replacement)
+            found += _strength(line, position, position, context, is_replacement, 1)
     return found
 
 
@@ -159,7 +158,7 @@ def _negations(line: Sequence[Token], context: Context) -> float:
     found = 0.0
     for position, token in enumerate(line):
         if token.key == NOT:
-            found += _strength(line, position, position, context, None)
+            found += _strength(line, position, position, context, None, 0)
     return found + sum(_omitted(line, place, context) for place in context.some_places(NOT))
 
 
@@ -179,7 +178,12 @@ def _omitted(line: Sequence[Token], place: int, context: Context) -> float:
 
 
 def _strength(
-    line: Sequence[Token], first: int, last: int, context: Context, is_replacement: IsReplacement | None
+    line: Sequence[Token],
+    first: int,
+    last: int,
+    context: Context,
+    is_replacement: IsReplacement | None,
+    longest: int,
 ) -> float:
     """Return how certain it is that the passages have something else in the place of some words, 0..1.
 
@@ -189,10 +193,11 @@ def _strength(
         last: the position of the last one.
         context: the passages.
         is_replacement: whether words of the passages count as something else; None if nothing may be there.
+        longest: how many words of the passages may be in the place, at most.
     """
     own = {line[at].key for at in range(first, last + 1)}
     best = _LEAST
-    for place in set(_places(line, first, last, context, 0 if is_replacement is None else _LONGEST)):
+    for place in set(_places(line, first, last, context, longest)):
         # Hardly any place has the same neighbours, so this comes first.
         weight = _weight(line, first, last, context, place)
         if weight <= best:
