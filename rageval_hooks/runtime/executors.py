@@ -166,7 +166,7 @@ class DaemonExecutor(ThreadPoolExecutor):
         return "early" not in self._series and not (is_last_free and self._keeps_one_free())
 
     def _perform_low(self, at_once: bool = False) -> bool:
-        """Perform the first job of low priority. Returns False if there is none, or it has to wait.
+        """Perform the first job of low priority that may run. Returns False if no job may.
 
         Args:
             at_once: no job has to wait.

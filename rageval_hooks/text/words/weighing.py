@@ -70,6 +70,6 @@ def _openings(text: str, span: Span, found: Words) -> set[int]:
     while colon >= 0:
         openings.add(bisect_right(found.starts, colon))
         colon = text.find(":", colon + 1, span[1])
-    # Behind the last word, there is none to open.
+    # After the last word no word can open.
     openings.discard(len(found))
     return openings

@@ -29,7 +29,7 @@ _FUNCTION: Final = 0.3
 
 _LEAST: Final = 0.5
 _FULL: Final = 2.5
-"""Where the strength of a replacement is 0, and from where on it is 1."""
+"""Weights of the neighbours at which the strength of a replacement is 0 and 1."""
 
 _SAME_START: Final = 3
 """Letters with which two words begin that may be forms of one name."""
@@ -233,17 +233,22 @@ def _is_form(word: str, other: str) -> bool:
 def _places(line: Sequence[Token], first: int, last: int, context: Context, longest: int) -> Iterator[Place]:
     """Yield places next to the nearest content word on each side of some words."""
     lengths = range(1, longest + 1) if longest else (0,)
-    for offset in range(1, _REACH):
-        if first - offset >= 0 and line[first - offset].is_content:
-            for place in context.some_places(line[first - offset].key):
-                yield from ((place + offset, place + offset + length) for length in lengths)
-            break
-    for offset in range(1, _REACH):
-        if last + offset < len(line) and line[last + offset].is_content:
-            for place in context.some_places(line[last + offset].key):
-                end = place - offset + 1
-                yield from ((end - length, end) for length in lengths if end >= length)
-            break
+    if before := _distance(line, first, -1):
+        for place in context.some_places(line[first - before].key):
+            yield from ((place + before, place + before + length) for length in lengths)
+    if after := _distance(line, last, 1):
+        for place in context.some_places(line[last + after].key):
+            end = place - after + 1
+            yield from ((end - length, end) for length in lengths if end >= length)
+
+
+def _distance(line: Sequence[Token], position: int, step: int) -> int:
+    """Return how far the nearest content word is in one direction; 0 if none is near."""
+    for distance in range(1, _REACH):
+        at = position + step * distance
+        if 0 <= at < len(line) and line[at].is_content:
+            return distance
+    return 0
 
 
 def _own(line: Sequence[Token], first: int, last: int, context: Context) -> float:
