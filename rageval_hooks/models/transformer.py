@@ -30,6 +30,9 @@ def replace_transformer(model: Module, role: str, run: Callable[[Mapping[str, Te
         run: gets the inputs by name, and returns the role's output.
     """
     import torch
+    from transformers.modeling_outputs import BaseModelOutput, SequenceClassifierOutput
+
+    output_class = {"embedder": BaseModelOutput, "cross_encoder": SequenceClassifierOutput}[role]
 
     class Transformer(torch.nn.Module):  # type: ignore[misc]
         """Returns what a model of transformers returns."""
@@ -42,7 +45,7 @@ def replace_transformer(model: Module, role: str, run: Callable[[Mapping[str, Te
 
         def forward(self, **features: Any) -> Any:
             inputs = {name: value for name, value in features.items() if isinstance(value, torch.Tensor)}
-            return _Answer({OUTPUTS[role]: run(inputs)})
+            return output_class(**{OUTPUTS[role]: run(inputs)})
 
     name, found = _find(model)
     parent, _, attribute = name.rpartition(".")
@@ -53,9 +56,3 @@ def _find(model: Module) -> tuple[str, PreTrainedModel]:
     from transformers import PreTrainedModel
 
     return next((name, part) for name, part in model.named_modules() if isinstance(part, PreTrainedModel))
-
-
-class _Answer(dict[str, Any]):
-    """The output of a model of transformers: its fields are items and attributes."""
-
-    __getattr__ = dict.__getitem__
