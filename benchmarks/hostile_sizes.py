@@ -3,11 +3,11 @@
     .venv/bin/python benchmarks/hostile_sizes.py [--case digits --case prose ...]
 
 Evaluates single turns with the lexical models, each in a new process: a response of 1 MB of digits, 10,000 passages, a
-response of 10 MB of prose, and responses just below the limits of rageval_hooks/text/limits.py. The table has the CPU
-time of evaluate() and the longest pause of another thread that does nothing but look at the clock. Python switches
-threads every 5 ms, so a pause far above that is one call that held the interpreter's lock. On a busy machine the
-pauses are longer, whatever runs (the line "nothing" is the control), so the table also has the most CPU time that the
-process used between two looks: no call held the lock for longer than that.
+response of 10 MB of prose, words that are repeated thousands of times, and responses just below the limits of
+rageval_hooks/text/limits.py. The table has the CPU time of evaluate() and the longest pause of another thread that does
+nothing but look at the clock. Python switches threads every 5 ms, so a pause far above that is one call that held the
+interpreter's lock. On a busy machine the pauses are longer, whatever runs (the line "nothing" is the control), so the
+table also has the most CPU time that the process used between two looks: no call held the lock for longer than that.
 """
 
 from __future__ import annotations
@@ -50,6 +50,12 @@ def many_passages(count: int) -> list[str]:
     return [PASSAGE.format(number=number, year=1900 + number % 100) for number in range(count)]
 
 
+def repeated(part: str) -> Turn:
+    """A response that repeats its passage, which repeats the same words."""
+    text = part * (300_000 // len(part))
+    return turn(text, [text])
+
+
 CASES: dict[str, Callable[[], Turn]] = {
     "1 MB of digits": lambda: turn("7" * 1_000_000, many_passages(3)),
     "10,000 passages": lambda: turn(PROSE * 3, many_passages(10_000)),
@@ -60,6 +66,9 @@ CASES: dict[str, Callable[[], Turn]] = {
     "300 kB of spaces": lambda: turn("a" + " " * 299_998 + "b", many_passages(3)),
     "300 kB of brackets": lambda: turn("[(" * 150_000, many_passages(3)),
     "300 kB of lines": lambda: turn("- a\n" * 75_000, many_passages(3)),
+    "300 kB of one name": lambda: repeated("Aa bb "),
+    "300 kB of names": lambda: repeated("Anna met Bert and Carl Dorn saw Emil. "),
+    "300 kB of numbers": lambda: repeated("had 12 of 15 and "),
     "1,000 passages": lambda: turn(PROSE * 3, many_passages(1_000)),
     "a passage of 1 MB": lambda: turn(PROSE * 3, [prose(1_000_000)]),
     "a passage of digits": lambda: turn(PROSE * 3, ["7" * 1_000_000]),

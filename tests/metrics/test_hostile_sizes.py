@@ -80,3 +80,19 @@ def test_the_largest_number_of_passages_is_scored() -> None:
 
     assert evaluation["groundedness"] > 0
     assert evaluation["unsupported_facts"] >= 1
+
+
+@pytest.mark.parametrize(
+    "part",
+    ["Aa bb ", "Anna met Bert and Carl Dorn saw Emil. ", "had 12 of 15 and ", "high low hot cold "],
+    ids=["one name", "names", "numbers", "opposites"],
+)
+def test_words_that_are_repeated_thousands_of_times_have_no_faithfulness(part: str) -> None:
+    """Millions of places have the same neighbours; a text with few repetitions is scored."""
+    text = part * (40_000 // len(part))
+    few = part * (1_000 // len(part))
+
+    found = reasons(evaluate_in_time(text, [f"{text} x."]))
+
+    assert found["faithfulness"].startswith("the response and the passages repeat the same words: more than 250,000")
+    assert 0 <= evaluate_in_time(few, [f"{few} x."])["faithfulness"] <= 1

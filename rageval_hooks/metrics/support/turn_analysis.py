@@ -414,11 +414,16 @@ class TurnAnalysis:
             InputTooLargeError: the passages have more than a million characters together.
             OverBudgetError: the time is used up.
         """
-        return Comparison(self.response.stated, self.response.lines, self.prompt_sequences)
+        return Comparison(self.response.stated, self.response.lines, self.prompt_sequences, self.pause)
 
     @property
     def differences(self) -> list[Differences]:
-        """What differs between each sentence and its evidence; raises as :attr:`comparison` does."""
+        """What differs between each sentence and its evidence.
+
+        Raises:
+            InputTooLargeError: as :attr:`comparison`, or the same words are repeated too often.
+            OverBudgetError: the time is used up.
+        """
         return self.comparison.differences
 
     @cached_property

@@ -6,14 +6,14 @@ Similarity does not see this, so it is counted here.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Final, Literal, NamedTuple
 
 from rageval_hooks.metrics.support.faithfulness.context import MOST_PLACES, Context
 from rageval_hooks.metrics.support.faithfulness.line import Token, tokens_of
 from rageval_hooks.metrics.support.faithfulness.negation import negated_span, negated_words, plain_words
-from rageval_hooks.metrics.support.faithfulness.replacements import replaced
+from rageval_hooks.metrics.support.faithfulness.replacements import Budget, replaced
 from rageval_hooks.metrics.support.faithfulness.roles import opposed, swapped_roles, unbound_names
 from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.text.sequence import NOT, WordSequence
@@ -31,10 +31,8 @@ _MARGIN: Final = 4
 _OWN_MARGIN: Final = 2
 """The same in the sentence of the response."""
 
-
 _NEGATED_NEAR: Final = 6
 """Words around a word in which a negation may be about it."""
-
 
 _CERTAIN: Final = 0.75
 """How much of a sentence its evidence must have before a changed negation is listed as a wrong fact."""
@@ -124,14 +122,25 @@ class Comparison:
         response: the response, with its marks blanked.
         sentences: its sentences with their words.
         passages: the passages.
+        pause: is called between two steps, and may raise an exception.
     """
 
-    def __init__(self, response: str, sentences: Sequence[Line], passages: Sequence[WordSequence]) -> None:
+    def __init__(
+        self,
+        response: str,
+        sentences: Sequence[Line],
+        passages: Sequence[WordSequence],
+        pause: Callable[[], None] = lambda: None,
+    ) -> None:
         lines = [tokens_of(response, sentence) for sentence in sentences]
         wanted = {token.key for line in lines for token in line}
         opposites = {other for key in wanted for other in opposites_of(key)}
         context = Context.of(passages, wanted | opposites | {NOT})
-        self._pairs = [_Pair(line, context) for line in lines]
+        self._pairs: list[_Pair] = []
+        for line in lines:
+            pause()
+            self._pairs.append(_Pair(line, context))
+        self._pause = pause
 
     @cached_property
     def claims(self) -> list[Claim]:
@@ -140,8 +149,13 @@ class Comparison:
 
     @cached_property
     def differences(self) -> list[Differences]:
-        """The differences of each sentence."""
-        return [pair.differences() for pair in self._pairs]
+        """The differences of each sentence.
+
+        Raises:
+            InputTooLargeError: the same words are repeated so often that too many places would have to be compared.
+        """
+        budget = Budget(self._pause)
+        return [pair.differences(budget) for pair in self._pairs]
 
 
 class _Pair:
@@ -164,12 +178,12 @@ class _Pair:
         changed = (*evidence.negations_added, *evidence.negations_dropped)
         return [*roles, *(Claim("negation", *negated_span(self._line, key)) for key in changed)]
 
-    def differences(self) -> Differences:
+    def differences(self, budget: Budget) -> Differences:
         line, context, evidence = self._line, self._context, self._evidence
         pairs, copied = _copied(line, context)
         if evidence is None:
             return Differences(words=len(line), pairs=pairs, copied=copied)
-        other = replaced(line, context)
+        other = replaced(line, context, budget)
         return Differences(
             words=len(line),
             pairs=pairs,
@@ -272,14 +286,14 @@ class _Evidence:
 
     @cached_property
     def negations_added(self) -> list[str]:
-        """Return the words that the sentence negates and the passages never negate."""
+        """The words that the sentence negates and the passages never negate."""
         negated = negated_words(self._line_keys)
         found = negated & plain_words(self._words) if negated else negated
         return sorted(key for key in found if not self._is_near_negation(key))
 
     @cached_property
     def negations_dropped(self) -> list[str]:
-        """Return the words that the evidence always negates and the sentence does not negate."""
+        """The words that the evidence always negates and the sentence does not negate."""
         negated = negated_words(self._words)
         if not negated or not NEGATIONS.isdisjoint(self._own):
             return []

@@ -7,8 +7,10 @@ statement with the same form: that is the strength of a replacement.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
+from rageval_hooks.errors import InputTooLargeError
 from rageval_hooks.metrics.support.faithfulness.context import Context
 from rageval_hooks.metrics.support.faithfulness.line import Token, name_groups
 from rageval_hooks.text.sequence import NOT
@@ -16,7 +18,7 @@ from rageval_hooks.text.word_lists.common_words import is_common
 from rageval_hooks.text.word_lists.opposites import opposites_of
 from rageval_hooks.text.words import STOP_WORDS, stem
 
-__all__ = ["Replaced", "replaced"]
+__all__ = ["Budget", "Replaced", "replaced"]
 
 _REACH: Final = 4
 """Words on each side that are compared."""
@@ -34,6 +36,13 @@ _FULL: Final = 2.5
 _SAME_START: Final = 3
 """Letters with which two words begin that may be forms of one name."""
 
+_MOST_ALIKE: Final = 100
+"""Places with the same neighbours that are compared for one word."""
+
+_MOST_COMPARED: Final = 250_000
+"""Places that are compared for one response: about two seconds. Of 4,250 answers of people none has more than 300."""
+
+_NONE: Final = frozenset[int]()
 _LISTING: Final = frozenset(("and", "or", "nor", "with", "plus"))
 _FUNCTION_KEYS: Final = frozenset(stem(word) for word in STOP_WORDS)
 
@@ -62,48 +71,89 @@ class Replaced(NamedTuple):
     negations: float = 0
 
 
-def replaced(line: Sequence[Token], context: Context) -> Replaced:
-    """Compare a sentence of the response with the places of the passages that have the same neighbours."""
-    roles, names = _replaced_names(line, context)
+class Budget:
+    """How many places of the passages may be compared with the sentences of one response.
+
+    Texts of a few words that are repeated thousands of times have millions of places with the same neighbours.
+
+    Args:
+        pause: is called between two comparisons, and may raise an exception.
+    """
+
+    def __init__(self, pause: Callable[[], None]) -> None:
+        self._left = _MOST_COMPARED
+        self._pause = pause
+
+    def spend(self, places: int) -> None:
+        """Count places before they are compared; pause.
+
+        Raises:
+            InputTooLargeError: the budget is spent.
+        """
+        self._pause()
+        self._left -= places
+        if self._left < 0:
+            raise InputTooLargeError(
+                f"the response and the passages repeat the same words: more than {_MOST_COMPARED:,} places to compare"
+            )
+
+
+def replaced(line: Sequence[Token], context: Context, budget: Budget) -> Replaced:
+    """Compare a sentence of the response with the places of the passages that have the same neighbours.
+
+    Raises:
+        InputTooLargeError: the budget is spent.
+    """
+    search = _Search(line, context, budget)
+    roles, names = _replaced_names(search)
     return Replaced(
         roles=roles,
         names=names,
-        numbers=_sum(line, context, _is_number, _other_number),
-        opposites=_sum(line, context, lambda token: _has_opposite(token, context), _opposite),
-        negations=_negations(line, context),
+        numbers=_sum(search, _is_number, _other_number),
+        opposites=_sum(search, lambda token: _has_opposite(token, context), _opposite),
+        negations=_negations(search),
     )
 
 
 # --------------------------------------------------------------------------- kinds
 
 
-def _replaced_names(line: Sequence[Token], context: Context) -> tuple[float, float]:
+def _replaced_names(search: _Search) -> tuple[float, float]:
+    line, context = search.line, search.context
     groups = name_groups(line)
+    lists = _lists(line, groups)
+    # By key, the lists that have it: "Paris, Rome and London" are one list, and their order says nothing.
+    lists_of: dict[str, set[int]] = {}
+    for (first, last), number in zip(groups, lists, strict=True):
+        for token in line[first : last + 1]:
+            lists_of.setdefault(token.key, set()).add(number)
     all_names = {token.key for token in line if token.is_name}
     roles = names = 0.0
-    for first, last in groups:
-        others = frozenset(
-            line[at].key
-            for start, end in groups
-            if start != first and not _is_list(line, (first, last), (start, end))
-            for at in range(start, end + 1)
-        )
+    for (first, last), number in zip(groups, lists, strict=True):
 
-        def is_other(place: Place, others: frozenset[str] = others) -> bool:
-            return not others.isdisjoint(context.keys[slice(*place)])
+        def is_other(place: Place, own: int = number) -> bool:
+            return any(lists_of.get(key, _NONE) - {own} for key in context.keys[slice(*place)])
 
         def is_new(place: Place) -> bool:
             return all_names.isdisjoint(context.keys[slice(*place)]) and _is_name(place, context)
 
-        roles += _strength(line, first, last, context, is_other, _LONGEST_NAME)
-        names += _strength(line, first, last, context, is_new, _LONGEST_NAME)
+        role, name = search.strengths(first, last, (is_other, is_new), _LONGEST_NAME)
+        roles += role
+        names += name
     return roles, names
 
 
-def _is_list(line: Sequence[Token], one: tuple[int, int], other: tuple[int, int]) -> bool:
-    """Return True for "Paris, Rome and London": the order says nothing."""
-    first, second = sorted((one, other))
-    return all(token.is_name or token.key in _LISTING for token in line[first[1] + 1 : second[0]])
+def _lists(line: Sequence[Token], groups: Sequence[tuple[int, int]]) -> list[int]:
+    """Return the number of the list that each name belongs to: "Paris, Rome and London" is one."""
+    numbers: list[int] = []
+    for position, (first, _) in enumerate(groups):
+        if not position:
+            numbers.append(0)
+            continue
+        between = line[groups[position - 1][1] + 1 : first]
+        continues = all(token.key in _LISTING for token in between)
+        numbers.append(numbers[-1] if continues else numbers[-1] + 1)
+    return numbers
 
 
 def _is_name(place: Place, context: Context) -> bool:
@@ -137,76 +187,172 @@ def _opposite(token: Token, key: str) -> bool:
     return key in opposites_of(token.key)
 
 
-def _sum(
-    line: Sequence[Token],
-    context: Context,
-    is_wanted: Callable[[Token], bool],
-    replaces: Callable[[Token, str], bool],
-) -> float:
+def _sum(search: _Search, is_wanted: Callable[[Token], bool], replaces: Callable[[Token, str], bool]) -> float:
     found = 0.0
-    for position, token in enumerate(line):
+    for position, token in enumerate(search.line):
         if is_wanted(token):
 
             def is_replacement(place: Place, token: Token = token) -> bool:
-                return replaces(token, context.keys[place[0]])
+                return replaces(token, search.context.keys[place[0]])
 
-            found += _strength(line, position, position, context, is_replacement, 1)
+            found += search.strengths(position, position, (is_replacement,), 1)[0]
     return found
 
 
-def _negations(line: Sequence[Token], context: Context) -> float:
-    found = 0.0
-    for position, token in enumerate(line):
-        if token.key == NOT:
-            found += _strength(line, position, position, context, None, 0)
-    return found + sum(_omitted(line, place, context) for place in context.some_places(NOT))
-
-
-def _omitted(line: Sequence[Token], place: int, context: Context) -> float:
-    """Return how certain it is that the sentence omits a "not" of the passages."""
-    before, after = context.keys[place - 1 : place], context.keys[place + 1 : place + 2]
-    best = 0.0
-    for position in range(1, len(line)):
-        if [line[position - 1].key] == before and [line[position].key] == after:
-            # Nothing is between the two words, so the last word comes before the first.
-            weight = _weight(line, position, position - 1, context, (place, place + 1))
-            best = max(best, _scaled(weight - _own(line, position, position - 1, context)))
-    return best
+def _negations(search: _Search) -> float:
+    added = sum(
+        search.strengths(position, position, (None,), 0)[0]
+        for position, token in enumerate(search.line)
+        if token.key == NOT
+    )
+    return added + search.omitted(NOT)
 
 
 # --------------------------------------------------------------------------- strength
 
 
-def _strength(
-    line: Sequence[Token],
-    first: int,
-    last: int,
-    context: Context,
-    is_replacement: IsReplacement | None,
-    longest: int,
-) -> float:
-    """Return how certain it is that the passages have something else in the place of some words, 0..1.
+class _Search:
+    """Looks for the neighbours of a sentence's words in the passages.
 
     Args:
         line: a sentence of the response.
-        first: the position of the first word.
-        last: the position of the last one.
         context: the passages.
-        is_replacement: whether words of the passages count as something else; None if nothing may be there.
-        longest: how many words of the passages may be in the place, at most.
+        budget: how many places may be compared.
     """
-    own = {line[at].key for at in range(first, last + 1)}
-    best = _LEAST
-    for place in set(_places(line, first, last, context, longest)):
-        # Hardly any place has the same neighbours, so this comes first.
-        weight = _weight(line, first, last, context, place)
-        if weight <= best:
-            continue
-        if is_replacement is None or (_is_something_else(place, own, context) and is_replacement(place)):
-            best = weight
-    if best <= _LEAST:
-        return 0.0
-    return _scaled(best - _own(line, first, last, context))
+
+    def __init__(self, line: Sequence[Token], context: Context, budget: Budget) -> None:
+        self.line = line
+        self.context = context
+        self._budget = budget
+
+    def strengths(self, first: int, last: int, kinds: Sequence[IsReplacement | None], longest: int) -> list[float]:
+        """Return how certain it is that the passages have something else in the place of some words, 0..1 per kind.
+
+        Args:
+            first: the position of the first word.
+            last: the position of the last one.
+            kinds: whether words of the passages count as something else; None if nothing may be there.
+            longest: how many words of the passages may be in the place, at most.
+        """
+        own = {self.line[at].key for at in range(first, last + 1)}
+        best = [_LEAST] * len(kinds)
+        places = set(islice(self._places(first, last, longest), _MOST_ALIKE))
+        self._budget.spend(len(places))
+        for place in places:
+            # Hardly any place has the same neighbours, so this comes first.
+            weight = self._weight(first, last, place)
+            for number, is_replacement in enumerate(kinds):
+                if weight > best[number] and (
+                    is_replacement is None or (_is_something_else(place, own, self.context) and is_replacement(place))
+                ):
+                    best[number] = weight
+        if max(best) <= _LEAST:
+            return [0.0] * len(kinds)
+        own_weight = self._own(first, last, max(best) - _LEAST)
+        return [_scaled(weight - own_weight) if weight > _LEAST else 0.0 for weight in best]
+
+    def omitted(self, key: str) -> float:
+        """Return how certain it is that the sentence omits a word of the passages, summed over its places."""
+        line, keys = self.line, self.context.keys
+        positions: dict[tuple[str, str], list[int]] = {}
+        for position in range(1, len(line)):
+            positions.setdefault((line[position - 1].key, line[position].key), []).append(position)
+        found = 0.0
+        for place in self.context.some_places(key):
+            # The last key of the passages is an empty one, so every word has a next key.
+            neighbours = positions.get((keys[place - 1], keys[place + 1]), []) if place else []
+            self._budget.spend(len(neighbours))
+            best = 0.0
+            for position in neighbours:
+                # Nothing is between the two words, so the last word comes before the first.
+                weight = self._weight(position, position - 1, (place, place + 1))
+                best = max(best, _scaled(weight - self._own(position, position - 1, weight - _LEAST)))
+            found += best
+        return found
+
+    def _places(self, first: int, last: int, longest: int) -> Iterator[Place]:
+        """Yield places next to the nearest content word on each side, between the same words as in the sentence."""
+        line, keys = self.line, self.context.keys
+        lengths = range(1, longest + 1) if longest else (0,)
+        # At an end of the sentence, any word may be next to the place; its weight shows whether a sentence ends there.
+        left = line[first - 1].key if first else None
+        right = line[last + 1].key if last + 1 < len(line) else None
+        if before := self._distance(first, -1):
+            for place in self.context.some_places(line[first - before].key):
+                start = place + before
+                if start <= len(keys) and keys[start - 1] == left:
+                    for end in range(start + lengths[0], min(start + lengths[-1], len(keys) - 1) + 1):
+                        if right is None or keys[end] == right:
+                            yield start, end
+        if after := self._distance(last, 1):
+            for place in self.context.some_places(line[last + after].key):
+                end = place - after + 1
+                if end >= 0 and keys[end] == right:
+                    for start in range(max(0, end - lengths[-1]), end - lengths[0] + 1):
+                        if left is None or (start and keys[start - 1] == left):
+                            yield start, end
+
+    def _distance(self, position: int, step: int) -> int:
+        """Return how far the nearest content word is in one direction; 0 if none is near."""
+        for distance in range(1, _REACH):
+            at = position + step * distance
+            if 0 <= at < len(self.line) and self.line[at].is_content:
+                return distance
+        return 0
+
+    def _own(self, first: int, last: int, enough: float) -> float:
+        """Return the weight of the neighbours that the words have in a place of their own; any that is enough."""
+        best = 0.0
+        for weight in self._own_weights(first, last):
+            self._budget.spend(1)
+            best = max(best, weight)
+            if best >= enough:
+                break
+        return best
+
+    def _own_weights(self, first: int, last: int) -> Iterator[float]:
+        keys = self.context.keys
+        places = self.context.some_places(self.line[first].key)
+        if first > last:
+            # Nothing between two words: where they are neighbours.
+            yield from (self._weight(first, last, (place, place)) for place in places)
+            return
+        own = [self.line[at].key for at in range(first, last + 1)]
+        for place in places:
+            end = place + len(own)
+            right = self._run(last + 1, 1, end) if keys[place:end] == own else 0.0
+            yield self._run(first - 1, -1, place - 1) + right
+        for place in self.context.some_places(self.line[last].key):
+            yield self._run(last + 1, 1, place + 1)
+
+    def _weight(self, first: int, last: int, place: Place) -> float:
+        """Return the weight of the same neighbours on both sides; 0 if one side has none."""
+        left = self._run(first - 1, -1, place[0] - 1)
+        right = self._run(last + 1, 1, place[1]) if left else 0.0
+        return left + right if right else 0.0
+
+    def _run(self, position: int, step: int, place: int) -> float:
+        """Return the weight of the words that are the same from a position on."""
+        line, context = self.line, self.context
+        keys = context.keys
+        weight = 0.0
+        for _ in range(_REACH):
+            inside = 0 <= position < len(line)
+            # An end of the passages ends a sentence, and so does a change of its number.
+            ends = not 0 <= place < len(keys) or keys[place] == "" or _differ(context, place, place - step)
+            if not inside or ends:
+                return weight + (_FUNCTION if not inside and ends else 0.0)
+            if line[position].key != keys[place]:
+                break
+            weight += 1.0 if line[position].is_content else _FUNCTION
+            position += step
+            place += step
+        return weight
+
+
+def _differ(context: Context, place: int, other: int) -> bool:
+    """Return True if two places are in different sentences."""
+    return other < len(context.keys) and context.sentences[place] != context.sentences[other]
 
 
 def _scaled(weight: float) -> float:
@@ -228,75 +374,3 @@ def _is_form(word: str, other: str) -> bool:
     # Numbers that begin alike are different numbers.
     alike = len(other) >= _SAME_START and word[:_SAME_START] == other[:_SAME_START] and not word[0].isdigit()
     return word == other.casefold() or alike
-
-
-def _places(line: Sequence[Token], first: int, last: int, context: Context, longest: int) -> Iterator[Place]:
-    """Yield places next to the nearest content word on each side of some words."""
-    lengths = range(1, longest + 1) if longest else (0,)
-    if before := _distance(line, first, -1):
-        for place in context.some_places(line[first - before].key):
-            yield from ((place + before, place + before + length) for length in lengths)
-    if after := _distance(line, last, 1):
-        for place in context.some_places(line[last + after].key):
-            end = place - after + 1
-            yield from ((end - length, end) for length in lengths if end >= length)
-
-
-def _distance(line: Sequence[Token], position: int, step: int) -> int:
-    """Return how far the nearest content word is in one direction; 0 if none is near."""
-    for distance in range(1, _REACH):
-        at = position + step * distance
-        if 0 <= at < len(line) and line[at].is_content:
-            return distance
-    return 0
-
-
-def _own(line: Sequence[Token], first: int, last: int, context: Context) -> float:
-    """Return the weight of the neighbours that the words have in a place of their own."""
-    best = 0.0
-    if first > last:
-        # Nothing between two words: where they are neighbours.
-        for place in context.some_places(line[first].key):
-            best = max(best, _weight(line, first, last, context, (place, place)))
-        return best
-    length = last - first + 1
-    for place in context.some_places(line[first].key):
-        left = _run(line, first - 1, -1, context, place - 1)
-        whole = all(
-            place + at < len(context.keys) and context.keys[place + at] == line[first + at].key for at in range(length)
-        )
-        right = _run(line, last + 1, 1, context, place + length) if whole else 0.0
-        best = max(best, left + right)
-    for place in context.some_places(line[last].key):
-        best = max(best, _run(line, last + 1, 1, context, place + 1))
-    return best
-
-
-def _weight(line: Sequence[Token], first: int, last: int, context: Context, place: Place) -> float:
-    """Return the weight of the same neighbours on both sides; 0 if one side has none."""
-    left = _run(line, first - 1, -1, context, place[0] - 1)
-    right = _run(line, last + 1, 1, context, place[1]) if left else 0.0
-    return left + right if right else 0.0
-
-
-def _run(line: Sequence[Token], position: int, step: int, context: Context, place: int) -> float:
-    """Return the weight of the words that are the same from a position on."""
-    keys = context.keys
-    weight = 0.0
-    for _ in range(_REACH):
-        inside = 0 <= position < len(line)
-        # An end of the passages ends a sentence, and so does a change of its number.
-        ends = not 0 <= place < len(keys) or keys[place] == "" or _differ(context, place, place - step)
-        if not inside or ends:
-            return weight + (_FUNCTION if not inside and ends else 0.0)
-        if line[position].key != keys[place]:
-            break
-        weight += 1.0 if line[position].is_content else _FUNCTION
-        position += step
-        place += step
-    return weight
-
-
-def _differ(context: Context, place: int, other: int) -> bool:
-    """Return True if two places are in different sentences."""
-    return other < len(context.keys) and context.sentences[place] != context.sentences[other]
