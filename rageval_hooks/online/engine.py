@@ -181,11 +181,14 @@ class Engine:
         found: dict[str, Sequence[Result]] = {}
         durations: dict[str, float] = {}
         free, rules, models = self._by_cost(job)
-        self._compute_all(free, analysis, found, durations)
-        for specs, compute_all in ((rules, self._compute_all), (models, self._compute_by_models)):
-            if specs:
-                yield "early" if analysis.is_prepared else "late"
-                compute_all(specs, analysis, found, durations)
+        is_urgent = bool(models) and analysis.deadline is not None and analysis.is_prepared
+        # Passes of other turns take as long as the rules: they must not begin on the last free thread now.
+        with model_executor().series() if is_urgent else nullcontext():
+            self._compute_all(free, analysis, found, durations)
+            for specs in (rules, models):
+                if specs:
+                    yield "early" if analysis.is_prepared else "late"
+                    self._compute_all(specs, analysis, found, durations)
         results = [result for name in job.names for result in found.get(name, ())]
         remaining = [name for name in job.names if name not in found]
         evaluation = self._evaluation(job.turn, results, stage, started, durations)
@@ -222,18 +225,6 @@ class Engine:
                 if computed is not None:
                     found[spec.name] = computed
                     durations[spec.name] = self.clock() - began
-
-    def _compute_by_models(
-        self,
-        specs: Iterable[MetricSpec],
-        analysis: TurnAnalysis,
-        found: dict[str, Sequence[Result]],
-        durations: dict[str, float],
-    ) -> None:
-        """Compute metrics that need models. A caller waits for few passes, each of which would wait for other turns."""
-        is_urgent = analysis.deadline is not None and analysis.is_prepared
-        with model_executor().series() if is_urgent else nullcontext():
-            self._compute_all(specs, analysis, found, durations)
 
     def skip(self, job: Job, reason: str, stage: Stage = "background") -> Evaluation:
         """Return an evaluation in which every metric of a job is skipped."""

@@ -183,7 +183,7 @@ class InlineStage:
         self._open.add(arrival)
         self._sizes[arrival] = size
         _all_open.add(arrival)
-        turn_begins(arrival)
+        turn_begins(arrival, has_ended=True)
         EXIT_DRAIN.add(_drain, "capture")
         EXIT_DRAIN.register()
         steps = evaluate(now + self.budget)

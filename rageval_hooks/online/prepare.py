@@ -16,6 +16,7 @@ from rageval_hooks.models import Models
 from rageval_hooks.runtime.executors import (
     embed_ahead_executor,
     embed_along_executor,
+    is_evaluating,
     low_priority,
     model_executor,
     prepare_executor,
@@ -35,6 +36,11 @@ _MAX_OPEN = 32
 
 _HEAD_START = 0.03
 """Seconds from the end of a retrieval until its passages are analysed: the application sends its prompt first."""
+
+_LONGEST_DELAY = 0.1
+"""Seconds by which evaluations of turns that have ended delay it further: they have little time left."""
+
+_POLL = 0.005
 
 _CANCELLED = float("-inf")
 """A deadline that has always passed."""
@@ -130,6 +136,8 @@ class Preparation:
     def _run(self, steps: Sequence[_Step]) -> None:
         """Compute steps, giving way to evaluations of turns that have ended, and to the application."""
         sleep(self._begins_at - time.monotonic())
+        while is_evaluating() and time.monotonic() < self._begins_at + _LONGEST_DELAY:
+            sleep(_POLL)
         with suppressed(), low_priority("early"), giving_way(), suppress(OverBudgetError):  # cancelled
             for step in steps:
                 self.analysis.pause()

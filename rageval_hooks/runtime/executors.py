@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cache, partial
 from queue import Empty
 from typing import Any, Literal, TypeVar
@@ -25,6 +25,7 @@ __all__ = [
     "embed_along_executor",
     "inline_executor",
     "inline_threads",
+    "is_evaluating",
     "low_priority",
     "model_executor",
     "prepare_executor",
@@ -125,7 +126,8 @@ class DaemonExecutor(ThreadPoolExecutor):
         """
         self._series.append(priority)
         try:
-            with low_priority(priority):
+            # A series without a low priority may end on another thread.
+            with low_priority(priority) if priority else nullcontext():
                 yield
         finally:
             self._series.remove(priority)
@@ -195,15 +197,14 @@ _caller = threading.local()
 
 
 @contextmanager
-def low_priority(kind: LowPriority | None) -> Iterator[None]:
+def low_priority(kind: LowPriority) -> Iterator[None]:
     """Give way: what this thread submits to executors in this block runs after all other work.
 
     Args:
-        kind: ``early`` for what a turn in progress will need, ``late`` for turns that have ended, which comes last;
-            None to change nothing.
+        kind: ``early`` for what a turn in progress will need, ``late`` for turns that have ended, which comes last.
     """
     before = getattr(_caller, "low_priority", None)
-    _caller.low_priority = kind or before
+    _caller.low_priority = kind
     try:
         yield
     finally:
@@ -288,15 +289,26 @@ def embed_along_executor() -> DaemonExecutor:
 _in_progress: set[object] = set()
 """The turns that are being prepared or evaluated."""
 
+_evaluated: set[object] = set()
+"""Those of them that are being evaluated."""
 
-def turn_begins(turn: object) -> None:
-    """Announce that a turn will need models. Several turns at a time keep one model thread free of late work."""
+
+def turn_begins(turn: object, has_ended: bool = False) -> None:
+    """Announce that a turn will need models. Several turns at a time keep one model thread free of late work.
+
+    Args:
+        turn: identifies the work for the turn.
+        has_ended: True if the turn is being evaluated; without it, it is being prepared.
+    """
     _in_progress.add(turn)
+    if has_ended:
+        _evaluated.add(turn)
 
 
 def turn_ends(turn: object) -> None:
     """Tell that a turn that :func:`turn_begins` announced needs models no more at once."""
     _in_progress.discard(turn)
+    _evaluated.discard(turn)
     if not are_several_in_progress() and model_executor.cache_info().currsize:
         model_executor().wake()
 
@@ -304,6 +316,11 @@ def turn_ends(turn: object) -> None:
 def are_several_in_progress() -> bool:
     """Return True while several turns are being prepared or evaluated."""
     return len(_in_progress) > 1
+
+
+def is_evaluating() -> bool:
+    """Return True while a turn that has ended is being evaluated."""
+    return bool(_evaluated)
 
 
 @cache
@@ -349,6 +366,7 @@ def _compute_on(cores: int) -> None:
 
 run_in_child(
     _in_progress.clear,
+    _evaluated.clear,
     inline_executor.cache_clear,
     deferred_executor.cache_clear,
     prepare_executor.cache_clear,

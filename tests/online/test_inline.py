@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,10 +17,11 @@ import rageval_hooks
 from rageval_hooks import Evaluation, LocalMetric, ScoreDefinition, metric
 from rageval_hooks.metrics.support import turn_analysis
 from rageval_hooks.models import Models
+from rageval_hooks.models.lexical import LexicalEmbedding
 from rageval_hooks.online.engine import Engine
 from rageval_hooks.online.inline import InlineStage
 from rageval_hooks.online.prepare import Preparation, _Steps
-from rageval_hooks.runtime.executors import inline_threads, prepare_executor
+from rageval_hooks.runtime.executors import inline_threads, low_priority, model_executor, prepare_executor
 from rageval_hooks.settings import ModelSettings
 from rageval_hooks.testing import InMemoryExporter
 from rageval_hooks.turn import Passage, Turn
@@ -188,6 +190,47 @@ def test_scores_that_read_no_passages_come_first() -> None:
     assert computed == ["free", "reading"]
 
 
+def test_passes_of_other_turns_leave_a_thread_free_during_the_rules_of_a_prepared_turn(gate: threading.Event) -> None:
+    """A pass takes as long as the rules. Its model scores would wait for it, and be late."""
+    begun = threading.Semaphore(0)
+
+    def pass_of_another_turn() -> None:
+        begun.release()
+        gate.wait(30)
+
+    class Rules(LocalMetric):
+        name = "rules"
+        scores = (ScoreDefinition(name="rules", description="one", high=1.0),)
+        requires = ("passages",)
+
+        def evaluate(self, analysis: turn_analysis.TurnAnalysis) -> Any:
+            with low_priority("early"):
+                passes.extend(model_executor().submit(pass_of_another_turn) for _ in range(2))
+            assert begun.acquire(timeout=30)
+            assert not begun.acquire(timeout=0.2), "no thread is left"
+            return self.score(1.0)
+
+    class NeedsModel(Rules):
+        name = "needs_model"
+        scores = (ScoreDefinition(name="needs_model", description="one", high=1.0),)
+        models = ("embedder",)
+
+    passes: list[Any] = []
+    models = Models(ModelSettings(nlp="lexical"))
+    models.cache.put("It opened in 1869.", LexicalEmbedding(Counter(opened=1)), 1)
+    engine = Engine([Rules(), NeedsModel()], models)
+    turn = Turn(query=QUESTION, response="In 1869.", passages=(Passage(text="It opened in 1869."),))
+    found, late = engine.evaluate_local(engine.job(turn), engine.analyze(turn, time.perf_counter() + 30))
+    assert begun.acquire(timeout=30), "the second pass begins once the evaluation has ended"
+    gate.set()
+    for done in passes:
+        done.result(30)
+
+    assert found["rules"] == 1.0
+    assert late is not None
+    assert late.names == ("needs_model",)
+
+
 def preparation(query: str, step: Callable[[turn_analysis.TurnAnalysis], Any]) -> Preparation:
     """Return a preparation with one pass, which begins at once."""
     turn = Turn(query=query, passages=(Passage(text="passage"),))
@@ -253,6 +296,37 @@ class TestPreparation:
         assert done.wait(30)
 
         assert order == ["newest", "newer", "old"]
+
+    @pytest.mark.parametrize("is_released", [True, False])
+    def test_turns_that_are_evaluated_come_first(
+        self, is_released: bool, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """They have little time left; but an evaluation that takes long holds up no preparation."""
+        prepared = threading.Event()
+        order: list[str] = []
+
+        def evaluate(_: float) -> Any:
+            gate.wait(30)
+            order.append("evaluated")
+            yield from ()
+
+        def prepare(_: Any) -> None:
+            order.append("prepared")
+            prepared.set()
+
+        if is_released:
+            monkeypatch.setattr("rageval_hooks.online.prepare._LONGEST_DELAY", 30.0)
+        arrival = InlineStage(budget=30, capacity=100, max_bytes=2**20).start(evaluate, 1, caller_waits=False)
+        assert arrival is not None
+        preparation(QUESTION, prepare).start()
+        if is_released:
+            assert not prepared.wait(0.2)
+            gate.set()
+        assert prepared.wait(30)
+        gate.set()
+        assert arrival.wait(30)
+
+        assert order == (["evaluated", "prepared"] if is_released else ["prepared", "evaluated"])
 
     def test_turns_that_end_before_their_passes_begin_are_forgotten(self, gate: threading.Event) -> None:
         """Under load the newest turn comes first, so that the passes of older ones may never begin."""

@@ -40,7 +40,7 @@ _MAX_UNPREPARED: Final = 1_500
 """Characters of passages that are embedded while a caller waits: about 80 ms on two cores. More were not prepared
 because the machine is busy, or because nothing retrieved them."""
 
-_MAX_QUEUE_SHARE: Final = 0.3
+_MAX_QUEUE_SHARE: Final = 0.6
 """Share of the remaining time that is spent waiting for a model thread while they work for other turns."""
 
 _MAX_ONE_WINDOW: Final = 20_000
