@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Collection, Coroutine, Iterable, Iterator, Sequence
 from itertools import chain, islice
 
@@ -14,9 +15,10 @@ from rageval_hooks.offline.jobs.score_journal import ScoreJournal
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.scoring.detail import Details, with_details
 from rageval_hooks.offline.scoring.outages import Outages, is_answer, is_outage
+from rageval_hooks.offline.scoring.record_scorer import RecordScorer
 from rageval_hooks.offline.scoring.summary import Counts
 from rageval_hooks.offline.scoring.unanswerable import skipped_metrics
-from rageval_hooks.offline.scoring.worker_pool import WorkerPool, usual_workers, worker_setup
+from rageval_hooks.offline.scoring.worker_pool import WorkerPool, loads_models, usual_workers, worker_setup
 from rageval_hooks.online.job import Job
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.executors import DaemonExecutor
@@ -26,6 +28,8 @@ __all__ = ["ScoringRun"]
 
 # Local models share the cores of one machine: more threads make each of them slower.
 _LOCAL_THREADS = 2
+# Records that a thread of this process scores at once: it is the time that passes until the next line is written.
+_BATCH_SECONDS = 0.1
 # Records that a worker gets at once: few enough to lose little in an interruption.
 _BATCH = 16
 # With fewer records, workers take longer to start than the records take without them.
@@ -77,7 +81,9 @@ class ScoringRun:
         self._names = {metric.name for metric in pipeline.metrics} | {score.name for score in scores}
         answered_before = bool(self._judge_metrics) and journal.has_results(self._has_answer)
         self._outages = Outages(self._write, has_answered=answered_before)
-        self._executor = DaemonExecutor(min(_LOCAL_THREADS, concurrency), "rageval-score")
+        self._threads = min(_threads(pipeline), concurrency)
+        self._executor = DaemonExecutor(self._threads, "rageval-score")
+        self._scorer = RecordScorer(self._engine, self._names, details)
         self._workers = workers
         self._details = details
         self._counts = counts
@@ -100,6 +106,9 @@ class ScoringRun:
             if self._pool is not None and self._is_all_remote:
                 batches = _batches(waiting)
                 await _run_all((self._score_batch(batch, advance) for batch in batches), self._pool.capacity)
+            elif self._pool is None and not self._judge_metrics:
+                batches = _batches(waiting)
+                await _run_all((self._score_here(batch, advance) for batch in batches), self._threads)
             else:
                 # A worker has two turns at a time, so that it never waits for its next one.
                 at_a_time = max(self._concurrency, self._pool.capacity if self._pool else 0)
@@ -147,6 +156,26 @@ class ScoringRun:
             self._journal.done_as_json(index, line, self._budget.spent)
         self._counts.merge(reply.results, reply.names)
         advance(len(batch))
+
+    async def _score_here(self, batch: Sequence[tuple[int, Record]], advance: Advance) -> None:
+        """Score records whose metrics are all local in this process. A thread gets several records at a time."""
+        loop = asyncio.get_running_loop()
+        while batch:
+            scored = await loop.run_in_executor(self._executor, self._score_some, batch)
+            for (index, _), record in zip(batch, scored, strict=False):
+                self._write(index, record)
+            advance(len(scored))
+            batch = batch[len(scored) :]
+
+    def _score_some(self, batch: Sequence[tuple[int, Record]]) -> Sequence[Record]:
+        """Score the first records of a batch, as many as a moment allows."""
+        end = time.monotonic() + _BATCH_SECONDS
+        scored: list[Record] = []
+        for _, record in batch:
+            scored.append(self._scorer.score(record))
+            if time.monotonic() >= end:
+                break
+        return scored
 
     async def _score(self, index: int, record: Record, advance: Advance) -> None:
         # What an interrupted run has paid for is in the journal, metric by metric.
@@ -246,6 +275,13 @@ class ScoringRun:
 
     def _has_answer(self, results: Iterable[Result]) -> bool:
         return any(is_answer(result) for result in results if result.metric in self._judge_metrics)
+
+
+def _threads(pipeline: Pipeline) -> int:
+    """Return the number of threads for local metrics."""
+    # Rules in Python would wait for each other. Models, and the user's own metrics, may wait for something else.
+    has_own = any(metric.family == "custom" for metric in pipeline.metrics)
+    return _LOCAL_THREADS if has_own or loads_models(pipeline) else 1
 
 
 def _batches(records: Iterator[tuple[int, Record]]) -> Iterator[Sequence[tuple[int, Record]]]:

@@ -21,7 +21,7 @@ from rageval_hooks.online.job import describe_metric
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.settings import LEXICAL
 
-__all__ = ["ScoredLines", "WorkerError", "WorkerPool", "usual_workers", "worker_setup"]
+__all__ = ["ScoredLines", "WorkerError", "WorkerPool", "loads_models", "usual_workers", "worker_setup"]
 
 # One that is computed, and the next one.
 _TASKS_PER_WORKER = 2
@@ -69,12 +69,13 @@ def worker_setup(pipeline: Pipeline, replaced: Iterable[str], details: Details) 
 
 def usual_workers(pipeline: Pipeline) -> int:
     """Return the number of workers if the user names none: one per core, and fewer if each loads models."""
-    settings = pipeline.settings.models
+    return min(_cores(), _MOST_WITH_MODELS) if loads_models(pipeline) else _cores()
+
+
+def loads_models(pipeline: Pipeline) -> bool:
+    """Return True if a metric needs a model, and not only rules."""
     roles = pipeline.models.needed(chain.from_iterable(metric.models for metric in pipeline.metrics))
-    has_weights = any(getattr(settings, role) != LEXICAL for role in roles)
-    if has_weights:
-        return min(_cores(), _MOST_WITH_MODELS)
-    return _cores()
+    return any(getattr(pipeline.settings.models, role) != LEXICAL for role in roles)
 
 
 def _cores() -> int:
