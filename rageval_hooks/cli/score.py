@@ -142,6 +142,7 @@ def score(
     Exit status: 0 if all rows were scored, 1 if some could not be used, 2 if nothing could be scored or the judge
     does not work.
     """
+    from rageval_hooks.offline.jobs.collection import rare_collection
     from rageval_hooks.offline.jobs.progress import progress_bar
     from rageval_hooks.offline.records.mapping import ColumnMap
     from rageval_hooks.offline.records.source import count_rows
@@ -168,7 +169,7 @@ def score(
             typer.echo(estimate(_records(file, context, required, mapping, encoding), pipeline).line())
             typer.echo("dry run: nothing was asked, and nothing was written")
             raise typer.Exit(0)
-        with progress_bar("scoring", count_rows(file)) as advance:
+        with progress_bar("scoring", count_rows(file)) as advance, rare_collection():
             scored = score_file(
                 file,
                 output,

@@ -98,6 +98,11 @@ class Metric(ABC):
         """True if it asks a judge: if ``evaluate`` is a coroutine function."""
         return inspect.iscoroutinefunction(self.evaluate)
 
+    @cached_property
+    def definitions(self) -> Mapping[str, ScoreDefinition]:
+        """The definitions of its scores, by name."""
+        return {definition.name: definition for definition in self.scores}
+
     def plan(self, size: TurnSize) -> tuple[PlannedCall, ...]:
         """Return the judge calls that it makes for a turn of some size."""
         if not self.asks_judge:

@@ -29,7 +29,7 @@ class Thresholds:
             score: the score.
             metric: the metric that computed it and defines it.
         """
-        definition = next((definition for definition in metric.scores if definition.name == score.name), None)
+        definition = metric.definitions.get(score.name)
         # A metric may return a score without a definition; nothing is known about its range then.
         if definition is None:
             return score

@@ -13,8 +13,9 @@ from rageval_hooks.errors import (
     ModelUnavailableError,
     OverBudgetError,
 )
-from rageval_hooks.metrics.base import Field, JudgeMetric, LocalMetric, Metric, Results
+from rageval_hooks.metrics.base import Field, JudgeMetric, LocalMetric, Metric, PassageScope, Results
 from rageval_hooks.metrics.support.definition import ScoreDefinition
+from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.score import Failed, Result, Score, Skipped
 from rageval_hooks.text.limits import MAX_PASSAGES, MAX_RESPONSE_CHARACTERS
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from rageval_hooks.metrics.support.judged_turn import JudgedTurn
     from rageval_hooks.metrics.support.turn_analysis import TurnAnalysis
 
-__all__ = ["MISSING", "compute", "compute_judged", "missing_input"]
+__all__ = ["MISSING", "TurnInputs", "compute", "compute_judged"]
 
 _limited_log = RateLimitedLogger(logging.getLogger(__name__))
 
@@ -46,7 +47,7 @@ def compute(metric: Metric, analysis: TurnAnalysis) -> tuple[Result, ...]:
         OverBudgetError: the analysis has no time left.
     """
     try:
-        reason = missing_input(metric, analysis.turn) or _too_large(metric, analysis.turn)
+        reason = analysis.inputs.missing(metric) or _too_large(metric, analysis.turn, analysis.inputs)
         # Whether there is something to judge is decided by reading the response, so its size is checked first.
         reason = reason or _nothing_to_judge(metric, analysis)
         if reason is not None:
@@ -65,7 +66,7 @@ def compute(metric: Metric, analysis: TurnAnalysis) -> tuple[Result, ...]:
 async def compute_judged(metric: Metric, case: JudgedTurn) -> tuple[Result, ...]:
     """Run a metric that asks a judge."""
     try:
-        reason = missing_input(metric, case.turn)
+        reason = TurnInputs(case.turn).missing(metric)
         if reason is not None:
             return (metric.skip(reason),)
         return _checked(metric, await cast("JudgeMetric", metric).evaluate(case))
@@ -77,25 +78,64 @@ async def compute_judged(metric: Metric, case: JudgedTurn) -> tuple[Result, ...]
         return (_failure(metric, error),)
 
 
-def missing_input(metric: Metric, turn: Turn) -> str | None:
-    """Return which input of a metric the turn lacks, as the reason to skip the metric; None if it lacks none."""
-    for field in metric.requires:
-        if _is_missing(turn, field):
-            return _why_missing(turn, field)
-    if "response" in metric.requires and not turn.complete:
-        return "answer incomplete: the model was stopped before its end"
-    if "passages" not in metric.requires:
-        return None
-    passages = _passages_of(metric, turn)
-    # The turn has passages, as was checked above: none of them was in the prompt.
-    if not passages:
-        return "no passage was in the prompt"
-    return None if any(map(_has_text, passages)) else "the passages have no text"
+class TurnInputs:
+    """What a turn has of the fields that metrics require.
+
+    Args:
+        turn: the turn.
+    """
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+
+    def missing(self, metric: Metric) -> str | None:
+        """Return which input of a metric the turn lacks, as the reason to skip the metric; None if it lacks none."""
+        lacking = self._lacking
+        if lacking:
+            for field in metric.requires:
+                if field in lacking:
+                    return lacking[field]
+        if "response" in metric.requires and not self._turn.complete:
+            return "answer incomplete: the model was stopped before its end"
+        if "passages" not in metric.requires:
+            return None
+        return self._no_prompt_text if metric.passages == "prompt" else self._no_text
+
+    def passages(self, scope: PassageScope) -> Sequence[Passage]:
+        """Return the passages in the prompt, or all that were retrieved."""
+        return self.prompt_passages if scope == "prompt" else self._turn.passages
+
+    @cached_property
+    def prompt_passages(self) -> Sequence[Passage]:
+        """The passages that the answering model saw."""
+        return self._turn.prompt_passages
+
+    @cached_property
+    def _lacking(self) -> dict[Field, str]:
+        """The fields that the turn lacks, with the reasons."""
+        return {field: self._why_missing(field) for field in MISSING if _is_missing(self._turn, field)}
+
+    def _why_missing(self, field: Field) -> str:
+        turn, reason = self._turn, MISSING[field]
+        if field == "response" and turn.status != "ok":
+            ended_with = turn.error.type if turn.error else turn.status
+            return f"{reason}: it ended with {ended_with}"
+        if field == "passages" and turn.first_half_missing:
+            return f"{reason}: the part of it before the interrupt is not known"
+        return reason
+
+    @cached_property
+    def _no_prompt_text(self) -> str | None:
+        # The turn has passages: none of them was in the prompt.
+        return _without_text(self.prompt_passages) if self.prompt_passages else "no passage was in the prompt"
+
+    @cached_property
+    def _no_text(self) -> str | None:
+        return _without_text(self._turn.passages)
 
 
-def _passages_of(metric: Metric, turn: Turn) -> Sequence[Passage]:
-    """Return the passages that a metric is about: those in the prompt, or all that were retrieved."""
-    return turn.prompt_passages if metric.passages == "prompt" else turn.passages
+def _without_text(passages: Sequence[Passage]) -> str | None:
+    return None if any(passage.text.strip() for passage in passages) else "the passages have no text"
 
 
 def _is_missing(turn: Turn, field: Field) -> bool:
@@ -106,30 +146,16 @@ def _is_missing(turn: Turn, field: Field) -> bool:
     return not value
 
 
-def _why_missing(turn: Turn, field: Field) -> str:
-    reason = MISSING[field]
-    if field == "response" and turn.status != "ok":
-        ended_with = turn.error.type if turn.error else turn.status
-        return f"{reason}: it ended with {ended_with}"
-    if field == "passages" and turn.first_half_missing:
-        return f"{reason}: the part of it before the interrupt is not known"
-    return reason
-
-
-def _has_text(passage: Passage) -> bool:
-    return bool(passage.text.strip())
-
-
-def _too_large(metric: Metric, turn: Turn) -> str | None:
+def _too_large(metric: Metric, turn: Turn, inputs: TurnInputs) -> str | None:
     """Return why a turn is larger than a local metric reads; None if it is not, or if the metric is the user's own."""
     if metric.family == "custom":
         return None
     if "response" in metric.requires and len(turn.response) > MAX_RESPONSE_CHARACTERS:
         return f"response longer than {MAX_RESPONSE_CHARACTERS:,} characters: {len(turn.response):,}"
-    number = len(_passages_of(metric, turn))
-    if "passages" in metric.requires and number > MAX_PASSAGES:
-        return f"more than {MAX_PASSAGES:,} passages: {number:,}"
-    return None
+    if "passages" not in metric.requires or len(turn.passages) <= MAX_PASSAGES:
+        return None
+    number = len(inputs.passages(metric.passages))
+    return f"more than {MAX_PASSAGES:,} passages: {number:,}" if number > MAX_PASSAGES else None
 
 
 def _nothing_to_judge(metric: Metric, analysis: TurnAnalysis) -> str | None:
@@ -146,7 +172,7 @@ def _nothing_to_judge(metric: Metric, analysis: TurnAnalysis) -> str | None:
 def _checked(metric: Metric, given: Results) -> tuple[Result, ...]:
     """Return what a metric has returned as results, each with the metric's name and a value in its range."""
     results: tuple[object, ...] = (given,) if isinstance(given, (Score, Skipped, Failed)) else tuple(given)
-    definitions = {definition.name: definition for definition in metric.scores}
+    definitions = metric.definitions
     if not results:
         return (metric.skip("the metric returned no result"),)
     checked: list[Result] = []
@@ -168,9 +194,11 @@ def _with_metric(result: Result, metric: Metric) -> Result:
 
 def _with_scale(score: Score, definition: ScoreDefinition) -> Score:
     """Return a score that says what its number means, as its definition has it."""
-    scale = {name: getattr(definition, name) for name in ("unit", "direction", "low", "high")}
-    changed = {name: value for name, value in scale.items() if getattr(score, name) != value}
-    return score.model_copy(update=changed) if changed else score
+    unit, direction, low, high = definition.unit, definition.direction, definition.low, definition.high
+    # Most scores are a share, for which higher is better, as a score is unless something else is said.
+    if (score.unit, score.direction, score.low, score.high) == (unit, direction, low, high):
+        return score
+    return score.model_copy(update={"unit": unit, "direction": direction, "low": low, "high": high})
 
 
 def _in_range(result: Result, definition: ScoreDefinition | None) -> Result:

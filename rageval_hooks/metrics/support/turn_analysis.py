@@ -12,6 +12,7 @@ from rageval_hooks.metrics.support.faithfulness.differences import Comparison, D
 from rageval_hooks.metrics.support.grounding import Grounding, groundedness
 from rageval_hooks.metrics.support.index_cache import cached_index, cached_sequence
 from rageval_hooks.metrics.support.response_text import ResponseText
+from rageval_hooks.metrics.support.running import TurnInputs
 from rageval_hooks.models import AnyEmbedding, Models
 from rageval_hooks.models.embedder import SHORT, Embedder
 from rageval_hooks.models.embedding import Embedding, keep_words
@@ -74,6 +75,7 @@ class TurnAnalysis:
         self.models = models
         self.deadline = deadline
         self.wait = wait
+        self.inputs = TurnInputs(turn)
         self.response = ResponseText(turn)
         self._clock = clock
         self._embeddings: dict[str, AnyEmbedding] = {}
@@ -187,9 +189,9 @@ class TurnAnalysis:
             InputTooLargeError: the passages have more than a million characters together.
             OverBudgetError: the time is used up.
         """
-        _check_size((passage.text for passage in self.turn.prompt_passages), MAX_PASSAGE_CHARACTERS)
+        _check_size((passage.text for passage in self.inputs.prompt_passages), MAX_PASSAGE_CHARACTERS)
         sequences = []
-        for passage in self.turn.prompt_passages:
+        for passage in self.inputs.prompt_passages:
             self.pause()
             sequences.append(cached_sequence(passage.text))
         return sequences
@@ -211,7 +213,7 @@ class TurnAnalysis:
     def _estimated_usage(self) -> Usage:
         turn = self.turn
         # The model did not read the passages that were not in its prompt.
-        read = [turn.query, *(passage.text for passage in turn.prompt_passages)]
+        read = [turn.query, *(passage.text for passage in self.inputs.prompt_passages)]
         input_tokens, source = count_tokens(read, turn.model, wait=self.wait)
         output_tokens, _ = count_tokens([turn.response], turn.model, wait=self.wait)
         return Usage(input_tokens=input_tokens, output_tokens=output_tokens, source=source)
@@ -356,7 +358,7 @@ class TurnAnalysis:
         if len(lexical) == len(parts):
             return LexicalEmbedding.together(lexical)
         dense = instances(parts, Embedding)
-        text = "\n".join(passage.text for passage in self.turn.prompt_passages)
+        text = "\n".join(passage.text for passage in self.inputs.prompt_passages)
         if self._fits_one_window(text, dense):
             return self.embed(text)
         return Embedding.together(dense)

@@ -89,9 +89,7 @@ class Record(Data):
     def to_json(self) -> str:
         """Return the record as a line of JSON, in which turn and results lack the fields with default values."""
         # Most questions have one target and an answer: their lines do not say so.
-        usual = {
-            name for name, default in (("more_targets", ()), ("answerable", True)) if getattr(self, name) == default
-        }
+        usual = {name for name, default in _SPECIAL.items() if getattr(self, name) == default}
         head = self.model_dump_json(exclude={"turn", "results", *usual})
         results = ",".join(map(_result_json, self.results))
         return f'{head[:-1]},"turn":{_turn_json(self.turn)},"results":[{results}]}}'
@@ -100,6 +98,8 @@ class Record(Data):
         """Yield the scores of the whole turn."""
         return (result for result in self.results if isinstance(result, Score) and is_about_turn(result))
 
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False)
 
 _SPECIAL: dict[str, object] = {"more_targets": (), "answerable": True}
 """Fields that few records use, with their defaults."""
@@ -110,7 +110,7 @@ def _turn_json(turn: Turn) -> str:
     always = {"query": turn.query, "response": turn.response}
     rest = turn.model_dump_json(exclude_defaults=True, exclude={*always})
     separator = "" if rest == "{}" else ","
-    return f"{json.dumps(always, ensure_ascii=False)[:-1]}{separator}{rest[1:]}"
+    return f"{_ENCODER.encode(always)[:-1]}{separator}{rest[1:]}"
 
 
 def _result_json(result: Result) -> str:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import IO
 
+from rageval_hooks.offline.jobs.collection import rare_collection
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.scoring.record_scorer import RecordScorer
 from rageval_hooks.offline.scoring.summary import Counts
@@ -28,14 +29,19 @@ def main() -> None:
     setup = WorkerSetup.model_validate_json(tasks.readline())
     scorer = _scorer(setup)
     try:
-        for line in tasks:
-            scored = [scorer.score(record) for record in Task.model_validate_json(line).records]
-            for text in (_head(scored), *(record.to_json() for record in scored)):
-                replies.write(text.encode() + b"\n")
-            replies.flush()
+        with rare_collection():
+            _answer(tasks, replies, scorer)
     except BrokenPipeError:
         # The parent was killed. Python would try to write the rest once more at exit, and complain.
         os._exit(1)
+
+
+def _answer(tasks: IO[bytes], replies: IO[bytes], scorer: RecordScorer) -> None:
+    for line in tasks:
+        scored = [scorer.score(record) for record in Task.model_validate_json(line).records]
+        for text in (_head(scored), *(record.to_json() for record in scored)):
+            replies.write(text.encode() + b"\n")
+        replies.flush()
 
 
 def _take_pipes() -> tuple[IO[bytes], IO[bytes]]:
