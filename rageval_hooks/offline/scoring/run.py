@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Collection, Coroutine, Iterable, Iterator, Sequence
 from itertools import chain, islice
 
@@ -28,9 +27,7 @@ __all__ = ["ScoringRun"]
 
 # Local models share the cores of one machine: more threads make each of them slower.
 _LOCAL_THREADS = 2
-# Records that a thread of this process scores at once: it is the time that passes until the next line is written.
-_BATCH_SECONDS = 0.1
-# Records that a worker gets at once: few enough to lose little in an interruption.
+# Records that a worker or a thread gets at once: few enough to lose little in an interruption.
 _BATCH = 16
 # With fewer records, workers take longer to start than the records take without them.
 _WORTH_WORKERS = 500
@@ -81,7 +78,9 @@ class ScoringRun:
         self._names = {metric.name for metric in pipeline.metrics} | {score.name for score in scores}
         answered_before = bool(self._judge_metrics) and journal.has_results(self._has_answer)
         self._outages = Outages(self._write, has_answered=answered_before)
-        self._threads = min(_threads(pipeline), concurrency)
+        self._is_all_rules = _is_all_rules(pipeline)
+        # Rules in Python would wait for each other. Models, and the user's own metrics, may wait for something else.
+        self._threads = 1 if self._is_all_rules else min(_LOCAL_THREADS, concurrency)
         self._executor = DaemonExecutor(self._threads, "rageval-score")
         self._scorer = RecordScorer(self._engine, self._names, details)
         self._workers = workers
@@ -104,10 +103,10 @@ class ScoringRun:
         try:
             waiting = await self._start_workers(self._missing(records, advance))
             if self._pool is not None and self._is_all_remote:
-                batches = _batches(waiting)
+                batches = _batches(waiting, _BATCH)
                 await _run_all((self._score_batch(batch, advance) for batch in batches), self._pool.capacity)
             elif self._pool is None and not self._judge_metrics:
-                batches = _batches(waiting)
+                batches = _batches(waiting, _BATCH if self._is_all_rules else 1)
                 await _run_all((self._score_here(batch, advance) for batch in batches), self._threads)
             else:
                 # A worker has two turns at a time, so that it never waits for its next one.
@@ -158,24 +157,12 @@ class ScoringRun:
         advance(len(batch))
 
     async def _score_here(self, batch: Sequence[tuple[int, Record]], advance: Advance) -> None:
-        """Score records whose metrics are all local in this process. A thread gets several records at a time."""
-        loop = asyncio.get_running_loop()
-        while batch:
-            scored = await loop.run_in_executor(self._executor, self._score_some, batch)
-            for (index, _), record in zip(batch, scored, strict=False):
-                self._write(index, record)
-            advance(len(scored))
-            batch = batch[len(scored) :]
-
-    def _score_some(self, batch: Sequence[tuple[int, Record]]) -> Sequence[Record]:
-        """Score the first records of a batch, as many as a moment allows."""
-        end = time.monotonic() + _BATCH_SECONDS
-        scored: list[Record] = []
-        for _, record in batch:
-            scored.append(self._scorer.score(record))
-            if time.monotonic() >= end:
-                break
-        return scored
+        """Score records whose metrics are all local, on a thread of this process."""
+        records = [record for _, record in batch]
+        scored = await asyncio.get_running_loop().run_in_executor(self._executor, self._scorer.score, records)
+        for (index, _), record in zip(batch, scored, strict=True):
+            self._write(index, record)
+        advance(len(batch))
 
     async def _score(self, index: int, record: Record, advance: Advance) -> None:
         # What an interrupted run has paid for is in the journal, metric by metric.
@@ -277,15 +264,13 @@ class ScoringRun:
         return any(is_answer(result) for result in results if result.metric in self._judge_metrics)
 
 
-def _threads(pipeline: Pipeline) -> int:
-    """Return the number of threads for local metrics."""
-    # Rules in Python would wait for each other. Models, and the user's own metrics, may wait for something else.
-    has_own = any(metric.family == "custom" for metric in pipeline.metrics)
-    return _LOCAL_THREADS if has_own or loads_models(pipeline) else 1
+def _is_all_rules(pipeline: Pipeline) -> bool:
+    """Return True if no metric needs a model, and none is the user's own."""
+    return not loads_models(pipeline) and all(metric.family != "custom" for metric in pipeline.metrics)
 
 
-def _batches(records: Iterator[tuple[int, Record]]) -> Iterator[Sequence[tuple[int, Record]]]:
-    while batch := list(islice(records, _BATCH)):
+def _batches(records: Iterator[tuple[int, Record]], size: int) -> Iterator[Sequence[tuple[int, Record]]]:
+    while batch := list(islice(records, size)):
         yield batch
 
 

@@ -38,7 +38,7 @@ def main() -> None:
 
 def _answer(tasks: IO[bytes], replies: IO[bytes], scorer: RecordScorer) -> None:
     for line in tasks:
-        scored = [scorer.score(record) for record in Task.model_validate_json(line).records]
+        scored = scorer.score(Task.model_validate_json(line).records)
         for text in (_head(scored), *(record.to_json() for record in scored)):
             replies.write(text.encode() + b"\n")
         replies.flush()

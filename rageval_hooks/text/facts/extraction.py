@@ -71,7 +71,7 @@ _INSIDE_NAME: Final = frozenset((" ", "\u00a0", "-", ". ", ".", "’", "'", "’
 _SENTENCE_ENDS: Final = frozenset('.!?…"”)')
 
 # Texts whose facts are kept: those of a turn.
-_TEXTS_KEPT: Final = 64
+_TEXTS_KEPT: Final = 128
 
 
 class Fact(NamedTuple):

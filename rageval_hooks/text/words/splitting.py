@@ -61,7 +61,7 @@ _LIST_NUMBER: Final = re.compile(r"(?m)^[ \t]*(?:[*#>-]+[ \t]*)?\(?\d{1,3}[.)](?
 # The columns of readings, in the order of the fields. `itemgetter` reads a column without a loop in Python.
 _KEY, _KIND, _IS_CONTENT, _IS_CAPITAL, _, _MAY_BE_NUMBER, _MAY_BE_MONTH = map(itemgetter, range(7))
 # Texts whose words are kept: those of a turn, as several metrics read them.
-_TEXTS_KEPT: Final = 64
+_TEXTS_KEPT: Final = 128
 # Long texts are kept until the next ones come, so that the steps of one analysis share the words.
 _LONG_TEXTS_KEPT: Final = 4
 _LONGEST_KEPT: Final = 300_000
