@@ -51,7 +51,7 @@ _WORD_BEFORE: Final = re.compile(r"(?<![^\W_])[^\W_]{1,24}(?:\.[^\W_]{1,24}){0,1
 _WORD_AFTER: Final = re.compile(rf"[\s\\{_OPENERS}]{{0,8}}(?P<word>[^\W_]{{0,24}})")
 # Characters before a full stop that decide whether it ends a sentence.
 _LOOKBACK: Final = 24
-# Texts whose sentences are kept: those of a turn.
+# Texts whose sentences are kept: those of a few turns.
 _TEXTS_KEPT: Final = 128
 # A text without any capital letter is written in lower case. Longer texts are not searched for one.
 _LONGEST_CASELESS: Final = 10_000

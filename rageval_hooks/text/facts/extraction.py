@@ -70,7 +70,7 @@ _MOST_IN_PROSE: Final = 2
 _INSIDE_NAME: Final = frozenset((" ", "\u00a0", "-", ". ", ".", "’", "'", "’s ", "'s "))
 _SENTENCE_ENDS: Final = frozenset('.!?…"”)')
 
-# Texts whose facts are kept: those of a turn.
+# Texts whose facts are kept: those of a few turns.
 _TEXTS_KEPT: Final = 128
 
 

@@ -60,7 +60,7 @@ _IGNORED: Final = re.compile(
 _LIST_NUMBER: Final = re.compile(r"(?m)^[ \t]*(?:[*#>-]+[ \t]*)?\(?\d{1,3}[.)](?=[\s*_])")
 # The columns of readings, in the order of the fields. `itemgetter` reads a column without a loop in Python.
 _KEY, _KIND, _IS_CONTENT, _IS_CAPITAL, _, _MAY_BE_NUMBER, _MAY_BE_MONTH = map(itemgetter, range(7))
-# Texts whose words are kept: those of a turn, as several metrics read them.
+# Texts whose words are kept: those of a few turns, as several metrics read them.
 _TEXTS_KEPT: Final = 128
 # Long texts are kept until the next ones come, so that the steps of one analysis share the words.
 _LONG_TEXTS_KEPT: Final = 4
@@ -210,7 +210,7 @@ def words_of(text: str) -> Words:
     return _kept_long_words(text) if len(text) <= _LONGEST_KEPT else words(text)
 
 
-# The words of a text take 16 bytes per character: about 20 MB for a full cache of either kind.
+# The words of a text take 16 bytes per character: at most 20 to 40 MB for a full cache of either kind.
 _kept_words = lru_cache(maxsize=_TEXTS_KEPT)(words)
 _kept_long_words = lru_cache(maxsize=_LONG_TEXTS_KEPT)(words)
 
