@@ -87,14 +87,16 @@ class TurnInputs:
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
+        # By field; None if the turn has it.
+        self._reasons: dict[Field, str | None] = {}
 
     def missing(self, metric: Metric) -> str | None:
         """Return which input of a metric the turn lacks, as the reason to skip the metric; None if it lacks none."""
-        lacking = self._lacking
-        if lacking:
-            for field in metric.requires:
-                if field in lacking:
-                    return lacking[field]
+        for field in metric.requires:
+            if field not in self._reasons:
+                self._reasons[field] = self._why_missing(field) if _is_missing(self._turn, field) else None
+            if self._reasons[field] is not None:
+                return self._reasons[field]
         if "response" in metric.requires and not self._turn.complete:
             return "answer incomplete: the model was stopped before its end"
         if "passages" not in metric.requires:
@@ -109,11 +111,6 @@ class TurnInputs:
     def prompt_passages(self) -> Sequence[Passage]:
         """The passages that the answering model saw."""
         return self._turn.prompt_passages
-
-    @cached_property
-    def _lacking(self) -> dict[Field, str]:
-        """The fields that the turn lacks, with the reasons."""
-        return {field: self._why_missing(field) for field in MISSING if _is_missing(self._turn, field)}
 
     def _why_missing(self, field: Field) -> str:
         turn, reason = self._turn, MISSING[field]
