@@ -2,11 +2,15 @@
 
     .venv/bin/python benchmarks/rows.py FILE.jsonl --against CHECKOUT [--rows 1200] [--block 50] [--details none]
         [--metrics groundedness,unsupported_facts]
+    .venv/bin/python benchmarks/rows.py FILE.jsonl --against CHECKOUT --command [--rounds 3] [--workers 1] ...
 
 FILE is any file that ``rageval-hooks score`` reads. Two processes, one per checkout, score the same block of rows by
 turns, so that the load of the machine changes both alike. Each counts its own CPU time, from the parsed row to the line
 of JSON, in one thread. Says whether the lines are the same. Also prints the CPU time of one turn as
 benchmarks/request_path.py makes them: five passages of about 1,100 characters that are new each time, one sentence.
+
+``--command`` measures what a user runs: ``rageval-hooks score FILE``, with each checkout by turns. It counts user and
+system time, also that of worker processes. The start of the command is measured with a file of one row.
 
 A checkout of an older commit: git worktree add ../old COMMIT. Commits before the engine (November 21, 2026) have
 fewer default metrics and always write all details; --metrics BOTH scores the metrics that the first of them has.
@@ -16,10 +20,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
+import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -144,6 +151,44 @@ def _new_turns() -> Iterator[Any]:
         yield Record(id="turn", turn=turn)
 
 
+def _measure_command(given: argparse.Namespace) -> None:
+    """Print the rows per CPU second of the whole command with both checkouts."""
+    rows = [line for line in given.file.read_text("utf-8").splitlines() if line.strip()]
+    starts: list[list[float]] = [[], []]
+    wholes: list[list[float]] = [[], []]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        one_row = folder / "one.jsonl"
+        one_row.write_text(rows[0] + "\n", "utf-8")
+        for _ in range(given.rounds):
+            for column, checkout in enumerate((given.against.resolve(), ROOT)):
+                starts[column].append(_command_seconds(checkout, one_row, folder, given))
+                wholes[column].append(_command_seconds(checkout, given.file.resolve(), folder, given))
+    old_start, new_start = map(statistics.median, starts)
+    old, new = map(statistics.median, wholes)
+    print(f"CPU seconds of the command for {len(rows)} rows: {old:.2f} before, {new:.2f} now; times {old / new:.2f}")
+    print(f"CPU seconds of its start: {old_start:.2f} before, {new_start:.2f} now")
+    times = (old - old_start) / (new - new_start)
+    per_second = len(rows) / (old - old_start), len(rows) / (new - new_start)
+    print(f"rows per CPU second after it: {per_second[0]:.0f} before, {per_second[1]:.0f} now; times {times:.2f}")
+
+
+def _command_seconds(checkout: Path, file: Path, folder: Path, given: argparse.Namespace) -> float:
+    """Return the CPU time of the command and its worker processes."""
+    program, output = "from rageval_hooks.cli import main; main()", folder / "scores.jsonl"
+    command = [sys.executable, "-c", program, "score", str(file), "-o", str(output), "--models", "lexical", "--restart"]
+    if given.metrics:
+        command += ["--metrics", _BOTH if given.metrics == "BOTH" else given.metrics]
+    # Checkouts from before the engine have neither workers nor the choice of details.
+    if (checkout / "rageval_hooks" / "offline" / "scoring" / "worker.py").exists():
+        command += ["--details", given.details, "--workers", str(given.workers)]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    environment = {**os.environ, "PYTHONPATH": str(checkout)}
+    subprocess.run(command, env=environment, cwd=folder, stdout=subprocess.DEVNULL, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
 def _ratios(old: Sequence[float], new: Sequence[float]) -> str:
     ratios = [before / after for before, after in zip(old, new, strict=True)]
     return f"{sum(old) / sum(new):.2f} (median of blocks {statistics.median(ratios):.2f})"
@@ -157,6 +202,9 @@ def main() -> None:
     parser.add_argument("--block", type=int, default=50)
     parser.add_argument("--details", choices=("none", "failed", "all"), default="all")
     parser.add_argument("--metrics", help="names separated by commas; BOTH for those of the oldest checkouts")
+    parser.add_argument("--command", action="store_true", help="measure the whole command, with all rows of the file")
+    parser.add_argument("--rounds", type=int, default=3, help="of --command")
+    parser.add_argument("--workers", type=int, default=1, help="of --command")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.child:
@@ -164,6 +212,9 @@ def main() -> None:
         return
     if given.against is None:
         parser.error("--against is required")
+    if given.command:
+        _measure_command(given)
+        return
     children = [Child(given.against, given), Child(ROOT, given)]
     took: list[list[float]] = [[], []]
     differing = rows = 0

@@ -1,0 +1,43 @@
+"""A batch of records gets the results that each record gets alone."""
+
+from __future__ import annotations
+
+from rageval_hooks import Passage, Turn
+from rageval_hooks.offline.records.record import Record
+from rageval_hooks.offline.scoring.record_scorer import RecordScorer
+from rageval_hooks.offline.scoring.setup import build_pipeline
+
+PASSAGE = Passage(text="The pier was opened in May 2019 by the mayor of Kent. It cost 4 million pounds.")
+
+
+def records() -> list[Record]:
+    turns = [
+        Turn(query="When was the pier opened?", response="In May 2019.", passages=(PASSAGE,)),
+        Turn(query="What did it cost?", response="5 million pounds.", passages=(PASSAGE,)),
+        Turn(query="Who opened it?", response=""),
+        # Longer than the texts that are scored together.
+        Turn(query="When?", response="In 2019.", passages=(Passage(text=PASSAGE.text * 400),)),
+        Turn(query="Who opened it?", response="The mayor of Kent.", passages=(PASSAGE,)),
+    ]
+    return [Record(id=str(number), turn=turn, answerable=number != 1) for number, turn in enumerate(turns)]
+
+
+def test_a_batch_gets_the_results_that_each_record_gets_alone() -> None:
+    scorer = RecordScorer(build_pipeline(None, "lexical", None, None, (), 1).engine, (), "all")
+
+    together = scorer.score(records())
+
+    assert together == [scored for record in records() for scored in scorer.score([record])]
+    assert [record.id for record in together] == ["0", "1", "2", "3", "4"]
+
+
+def test_a_metric_that_needs_an_answerable_question_is_skipped_at_its_place() -> None:
+    scorer = RecordScorer(build_pipeline(None, "lexical", None, None, (), 1).engine, (), "all")
+
+    answerable, unanswerable = scorer.score(records()[:2])
+
+    def metrics(record: Record) -> list[str | None]:
+        return list(dict.fromkeys(result.metric for result in record.results))
+
+    assert metrics(unanswerable) == metrics(answerable)
+    assert "answer_relevance" in {result.name for result in unanswerable.results if result.status == "skipped"}
