@@ -15,7 +15,7 @@ from rageval_hooks.online.engine import Engine
 from rageval_hooks.online.inline import Arrival
 from rageval_hooks.online.job import Job
 from rageval_hooks.privacy import PrivacyPolicy
-from rageval_hooks.runtime.executors import DaemonExecutor
+from rageval_hooks.runtime.executors import DaemonExecutor, urgent
 from rageval_hooks.runtime.fork import run_in_child
 from rageval_hooks.runtime.worker import shared_worker
 from rageval_hooks.score import Evaluation, Result
@@ -167,7 +167,8 @@ class _Pool:
     def _run(self, checker: Checker, check: Check) -> None:
         self._running.add(check)
         try:
-            checker.run(check)
+            with urgent():
+                checker.run(check)
         finally:
             self._running.discard(check)
 

@@ -32,6 +32,7 @@ __all__ = [
     "slow_model_executor",
     "turn_begins",
     "turn_ends",
+    "urgent",
 ]
 
 T = TypeVar("T")
@@ -211,6 +212,20 @@ def low_priority(kind: LowPriority) -> Iterator[None]:
         _caller.low_priority = before
 
 
+@contextmanager
+def urgent() -> Iterator[None]:
+    """Compute at the application's priority in this block: somebody waits for the result, however long it takes."""
+    _caller.is_urgent = True
+    try:
+        yield
+    finally:
+        _caller.is_urgent = False
+
+
+def _is_urgent() -> bool:
+    return getattr(_caller, "is_urgent", False)
+
+
 def _perform(future: Future[Any], call: Callable[[], Any]) -> None:
     # The caller may have cancelled the work while it was queued.
     if not future.set_running_or_notify_cancel():
@@ -309,7 +324,7 @@ def turn_ends(turn: object) -> None:
     """Tell that a turn that :func:`turn_begins` announced needs models no more at once."""
     _in_progress.discard(turn)
     _evaluated.discard(turn)
-    if not are_several_in_progress() and model_executor.cache_info().currsize:
+    if not are_several_in_progress() and _model_executor.cache_info().currsize:
         model_executor().wake()
 
 
@@ -323,28 +338,40 @@ def is_evaluating() -> bool:
     return bool(_evaluated)
 
 
-@cache
 def model_executor() -> DaemonExecutor:
     """Return the process's pool for forward passes of models; each pass takes one core.
 
     Few threads, so that the application keeps the other cores. Threads of our own, because PyTorch has a pool of
     workers for each thread that calls it, and such a pool does not survive a fork: a child that continues to use it
     hangs.
+
+    In :func:`urgent` work it is a separate pool whose threads have the application's priority.
     """
-    return DaemonExecutor(_MODEL_THREADS, "rageval-model", partial(_compute_on, 1), are_several_in_progress)
+    return _model_executor(_is_urgent())
+
+
+def slow_model_executor() -> DaemonExecutor:
+    """Return the process's one thread for models whose forward pass takes seconds; another one in urgent work.
+
+    On the threads of :func:`model_executor` such a pass would hold up the embedder, for which callers wait.
+    """
+    return _slow_model_executor(_is_urgent())
 
 
 @cache
-def slow_model_executor() -> DaemonExecutor:
-    """Return the process's one thread for models whose forward pass takes seconds.
-
-    On the thread of :func:`model_executor` such a pass would hold up the embedder, for which callers wait.
-    """
-    return DaemonExecutor(1, "rageval-slow-model", partial(_compute_on, _SLOW_MODEL_CORES))
+def _model_executor(is_urgent: bool) -> DaemonExecutor:
+    name = "rageval-urgent-model" if is_urgent else "rageval-model"
+    return DaemonExecutor(_MODEL_THREADS, name, partial(_compute_on, 1, is_urgent), are_several_in_progress)
 
 
-def _compute_on(cores: int) -> None:
-    """Let PyTorch use at most some cores on this thread, and prefer the application's threads to it.
+@cache
+def _slow_model_executor(is_urgent: bool) -> DaemonExecutor:
+    name = "rageval-urgent-slow-model" if is_urgent else "rageval-slow-model"
+    return DaemonExecutor(1, name, partial(_compute_on, _SLOW_MODEL_CORES, is_urgent))
+
+
+def _compute_on(cores: int, is_urgent: bool) -> None:
+    """Let PyTorch use at most some cores on this thread; unless it is urgent, prefer the application's threads to it.
 
     PyTorch's threads wait for one another by spinning. On a busy machine a pass on several cores takes more CPU time
     than on one, and takes the cores from the application: passes of all-MiniLM-L6-v2 on two cores each took half as
@@ -353,7 +380,7 @@ def _compute_on(cores: int) -> None:
     ``torch.set_num_threads`` would not do: it also sets the number of all threads that start later.
     """
     # Elsewhere the priority of a single thread cannot be set in this way.
-    if sys.platform == "linux":
+    if sys.platform == "linux" and not is_urgent:
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
     import torch
@@ -372,6 +399,6 @@ run_in_child(
     prepare_executor.cache_clear,
     embed_ahead_executor.cache_clear,
     embed_along_executor.cache_clear,
-    model_executor.cache_clear,
-    slow_model_executor.cache_clear,
+    _model_executor.cache_clear,
+    _slow_model_executor.cache_clear,
 )
