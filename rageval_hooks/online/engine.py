@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from enum import IntEnum
 from operator import itemgetter
@@ -205,14 +205,11 @@ class Engine:
         found: dict[str, Sequence[Result]] = {}
         durations: dict[str, float] = {}
         free, rules, models = self._by_cost(job)
-        is_urgent = bool(models) and analysis.deadline is not None and analysis.is_prepared
-        # Passes of other turns take as long as the rules: they must not begin on the last free thread now.
-        with model_executor().series() if is_urgent else nullcontext():
+        with _model_thread_kept_free(analysis) if models else nullcontext():
             self._compute_all(free, analysis, found, durations)
-            for specs in (rules, models):
-                if specs:
-                    yield "early" if analysis.is_prepared else "late"
-                    self._compute_all(specs, analysis, found, durations)
+            for specs in filter(None, (rules, models)):
+                yield "early" if analysis.is_prepared else "late"
+                self._compute_all(specs, analysis, found, durations)
         results = [result for name in job.names for result in found.get(name, ())]
         remaining = [name for name in job.names if name not in found]
         evaluation = self._evaluation(job.turn, results, stage, started, durations)
@@ -385,6 +382,15 @@ class Engine:
     ) -> Evaluation:
         duration = self.clock() - started
         return Evaluation(turn=turn, results=tuple(results), stage=stage, duration=duration, durations=durations)
+
+
+def _model_thread_kept_free(analysis: TurnAnalysis) -> AbstractContextManager[None]:
+    """Keep a thread for the model scores of a turn that can be ready in time.
+
+    Passes of other turns take as long as its rules, so they must not begin on the last free thread meanwhile.
+    """
+    is_urgent = analysis.deadline is not None and analysis.is_prepared
+    return model_executor().series() if is_urgent else nullcontext()
 
 
 def run_at_once(steps: Generator[LowPriority, None, T]) -> T:

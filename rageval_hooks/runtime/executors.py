@@ -214,7 +214,7 @@ def low_priority(kind: LowPriority) -> Iterator[None]:
 
 @contextmanager
 def urgent() -> Iterator[None]:
-    """Compute at the application's priority in this block: somebody waits for the result, however long it takes."""
+    """Compute at the application's priority in this block: a caller waits for the result."""
     _caller.is_urgent = True
     try:
         yield

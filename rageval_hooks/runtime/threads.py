@@ -30,7 +30,7 @@ __all__ = [
 _POLL = 0.002
 """Seconds between two checks of a signal in a patched process."""
 
-_LONGEST_HOLD = 0.001
+_LONGEST_HOLD = 0.0003
 _PAUSE = 0.0002
 """Seconds that a background thread computes without a pause, and the length of the pause.
 
@@ -158,7 +158,7 @@ def giving_way() -> Iterator[None]:
 
 
 def give_way() -> None:
-    """Let the application's threads run for a moment, if this is a background thread that did not for a millisecond."""
+    """Let the application's threads run for a moment, if this is a background thread that did not for a while."""
     since = getattr(_background, "since", None)
     if since is None or time.perf_counter() - since < _LONGEST_HOLD:
         return

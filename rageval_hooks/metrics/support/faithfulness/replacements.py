@@ -272,25 +272,25 @@ class _Search:
 
     def _places(self, first: int, last: int, longest: int) -> Iterator[Place]:
         """Yield places next to the nearest content word on each side, between the same words as in the sentence."""
-        line, keys = self.line, self.context.keys
-        lengths = range(1, longest + 1) if longest else (0,)
-        # At an end of the sentence, any word may be next to the place; its weight shows whether a sentence ends there.
-        left = line[first - 1].key if first else None
-        right = line[last + 1].key if last + 1 < len(line) else None
+        lengths = range(1, longest + 1) if longest else range(1)
         if before := self._distance(first, -1):
-            for place in self.context.some_places(line[first - before].key):
+            for place in self.context.some_places(self.line[first - before].key):
                 start = place + before
-                if start <= len(keys) and keys[start - 1] == left:
-                    for end in range(start + lengths[0], min(start + lengths[-1], len(keys) - 1) + 1):
-                        if right is None or keys[end] == right:
-                            yield start, end
+                yield from ((start, start + length) for length in lengths if self._fits(first, last, start, length))
         if after := self._distance(last, 1):
-            for place in self.context.some_places(line[last + after].key):
+            for place in self.context.some_places(self.line[last + after].key):
                 end = place - after + 1
-                if end >= 0 and keys[end] == right:
-                    for start in range(max(0, end - lengths[-1]), end - lengths[0] + 1):
-                        if left is None or (start and keys[start - 1] == left):
-                            yield start, end
+                yield from ((end - length, end) for length in lengths if self._fits(first, last, end - length, length))
+
+    def _fits(self, first: int, last: int, start: int, length: int) -> bool:
+        """Return True if a place has the same words next to it as some words of the sentence.
+
+        At an end of the sentence, any word may be next to the place; its weight shows whether a sentence ends there.
+        """
+        line, keys, end = self.line, self.context.keys, start + length
+        if first and (not 0 < start <= len(keys) or keys[start - 1] != line[first - 1].key):
+            return False
+        return start >= 0 and (last + 1 == len(line) or (end < len(keys) and keys[end] == line[last + 1].key))
 
     def _distance(self, position: int, step: int) -> int:
         """Return how far the nearest content word is in one direction; 0 if none is near."""
