@@ -7,7 +7,7 @@ statement with the same form: that is the strength of a replacement.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Final, NamedTuple
 
 from rageval_hooks.errors import InputTooLargeError
@@ -145,13 +145,9 @@ def _replaced_names(search: _Search) -> tuple[float, float]:
 
 def _lists(line: Sequence[Token], groups: Sequence[tuple[int, int]]) -> list[int]:
     """Return the number of the list that each name belongs to: "Paris, Rome and London" is one."""
-    numbers: list[int] = []
-    for position, (first, _) in enumerate(groups):
-        if not position:
-            numbers.append(0)
-            continue
-        between = line[groups[position - 1][1] + 1 : first]
-        continues = all(token.key in _LISTING for token in between)
+    numbers = [0] if groups else []
+    for (_, last), (first, _) in pairwise(groups):
+        continues = all(token.key in _LISTING for token in line[last + 1 : first])
         numbers.append(numbers[-1] if continues else numbers[-1] + 1)
     return numbers
 
