@@ -45,7 +45,7 @@ def evaluate(
 
     Raises:
         ConfigurationError: a setting is wrong.
-        TurnError: the dict has no question or no answer.
+        TurnError: the dict has no question or no answer, and a metric needs it.
 
     Example:
         >>> evaluation = evaluate(
@@ -56,8 +56,10 @@ def evaluate(
         0.0
     """
     from rageval_hooks.offline.dataset.inputs import turn_of  # here, so that importing rageval_hooks stays light
+    from rageval_hooks.offline.scoring import required_fields
 
-    return _evaluate([turn_of(turn)], metrics, models, judge, thresholds, judge_options)[0]
+    with _pipeline(metrics, models, judge, thresholds, judge_options) as pipeline:
+        return pipeline.evaluate(turn_of(turn, required_fields(pipeline, named=metrics is not None)))
 
 
 def score_dataset(
@@ -165,19 +167,9 @@ def evaluate_conversation(
         >>> evaluation["unsupported_facts"]
         0.0
     """
-    return _evaluate(turns_from_conversation(turns, contexts), metrics, models, judge, thresholds)
-
-
-def _evaluate(
-    turns: Iterable[Turn],
-    metrics: Iterable[AnyMetric] | str | None,
-    models: str | ModelSettings | Mapping[str, Any] | None,
-    judge: AnyJudge | None,
-    thresholds: Mapping[str, float | None] | str | None,
-    judge_options: Mapping[str, Any] | str | None = None,
-) -> list[Evaluation]:
-    with _pipeline(metrics, models, judge, thresholds, judge_options) as pipeline:
-        return [pipeline.evaluate(turn) for turn in turns]
+    found = turns_from_conversation(turns, contexts)
+    with _pipeline(metrics, models, judge, thresholds) as pipeline:
+        return list(map(pipeline.evaluate, found))
 
 
 @contextmanager
@@ -186,7 +178,7 @@ def _pipeline(
     models: str | ModelSettings | Mapping[str, Any] | None,
     judge: AnyJudge | None,
     thresholds: Mapping[str, float | None] | str | None,
-    judge_options: Mapping[str, Any] | str | None,
+    judge_options: Mapping[str, Any] | str | None = None,
 ) -> Iterator[Pipeline]:
     """Yield a pipeline without exporters; a judge that was created for it is closed at the end."""
     from rageval_hooks.online.pipeline import Pipeline  # here, so that importing rageval_hooks stays light

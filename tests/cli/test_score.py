@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -197,6 +198,21 @@ class TestWhatIsWrong:
         output = tmp_path / "out.jsonl"
         run("score", str(file), *LEXICAL, "--metrics", "answer_relevance", "-o", str(output))
         assert list(values(output)[0]) == ["answer_relevance"]
+
+    def test_answers_without_questions(self, tmp_path: Path) -> None:
+        """The message names metrics that need no question. A question that is null is missing as well."""
+        answer = {"response": "The pier was opened in 2019.", "passages": ["The pier was opened in 2019."]}
+        file = write_lines(tmp_path / "in.jsonl", [{**answer, "query": None}])
+        command = ("score", str(file), *LEXICAL, "-o", str(tmp_path / "out.jsonl"))
+        assert "the query is missing: name metrics that need none" in run(*command, status=2).stderr
+
+        write_lines(file, [answer])
+        errors = run(*command, status=2).stderr
+        named = re.search(r"name metrics that need none: (--metrics) (\S+)", " ".join(errors.split()))
+        assert named is not None
+        write_lines(file, [answer, {**answer, "query": None}])
+        run(*command, *named.groups())
+        assert set(values(tmp_path / "out.jsonl")[1]) == {"faithfulness", "groundedness", "unsupported_facts"}
 
     def test_no_score_at_all(self, file: Path) -> None:
         """The message has a reason, and the exit status is 2."""

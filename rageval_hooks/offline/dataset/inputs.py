@@ -84,17 +84,21 @@ def read_dataset(data: object, required: Sequence[str], mapping: Mapping[str, st
     return _from_rows(data, required, columns, table=False)
 
 
-def turn_of(value: object) -> Turn:
+def turn_of(value: object, required: Sequence[str]) -> Turn:
     """Return the turn that a user passed as a turn or as a mapping.
 
+    Args:
+        value: what the user passed.
+        required: fields that a mapping must have.
+
     Raises:
-        TurnError: it is neither, or the mapping has no question and answer; the message says what is accepted.
+        TurnError: it is neither, or the mapping lacks a field; the message says what is accepted.
     """
     if isinstance(value, Turn):
         return value
     if not isinstance(value, Mapping):
         raise TurnError(f"the turn is a {type(value).__name__}: pass a rageval_hooks.Turn or a dict")
-    found = _record(value, 1, ("query", "response"), None, table=False)
+    found = _record(value, 1, required, None, table=False)
     if isinstance(found, str):
         raise TurnError(found)
     return found.turn

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import product
 from pathlib import Path
@@ -20,6 +20,8 @@ from rageval_hooks.runtime.selecting import without
 
 __all__ = ["check_first_rows", "check_mapping"]
 
+_WITHOUT_QUERY = "faithfulness,groundedness,unsupported_facts"
+
 _TEXT_FIELDS = ("query", "response")
 _NOTED_FIELDS = ("query", "response", "passages", "reference")
 """Fields for which a wrong choice of the column changes scores."""
@@ -28,7 +30,7 @@ _NOTED_FIELDS = ("query", "response", "passages", "reference")
 def check_first_rows(
     source: RowSource,
     columns: Sequence[str],
-    required: Iterable[str],
+    required: Collection[str],
     mapping: ColumnMap | None,
     note: Callable[[str], object],
 ) -> None:
@@ -56,7 +58,7 @@ def check_first_rows(
         used: set[str] = set()
         for found in fields:
             used.update(found.columns.values())
-        raise _error(source.path, missing, columns, suggest_map(missing, rows, used))
+        raise _error(source.path, missing, required, columns, suggest_map(missing, rows, used))
     for choice in _choices(fields):
         note(f"{choice}: --map names another column")
 
@@ -117,7 +119,7 @@ def _first_rows(source: RowSource, mapping: ColumnMap | None) -> list[Mapping[st
     return [row.data for row in rows if isinstance(row, Row)]
 
 
-def _missing(source: RowSource, required: Iterable[str], fields: Sequence[Fields]) -> list[str]:
+def _missing(source: RowSource, required: Collection[str], fields: Sequence[Fields]) -> list[str]:
     taken: set[str] = set()
     for found in fields:
         taken.update(found.values)
@@ -153,7 +155,9 @@ def _only_objects(name: str, fields: Sequence[Fields], source: RowSource) -> boo
     return all(isinstance(value, Mapping) for value in values)
 
 
-def _error(path: Path, missing: Sequence[str], columns: Sequence[str], suggestion: str) -> TurnError:
+def _error(
+    path: Path, missing: Sequence[str], required: Collection[str], columns: Sequence[str], suggestion: str
+) -> TurnError:
     """Return the error for fields without a column.
 
     It says what is accepted, what there is, and the ``--map`` that would do.
@@ -162,6 +166,8 @@ def _error(path: Path, missing: Sequence[str], columns: Sequence[str], suggestio
     hint = f". Try {suggestion}" if suggestion else f". Name the column with {options}"
     if not suggestion and missing == ["response"] and has_column("reference", columns):
         hint += ". If the file has questions only, ask your application first: rageval-hooks run"
+    if not suggestion and missing == ["query"] and "response" in required:
+        hint += f". If there are no questions, name metrics that need none: --metrics {_WITHOUT_QUERY}"
     absent = [name for name in missing if not has_column(name, columns)]
     if absent:
         return TurnError(f"{path}: {missing_column(absent[0], columns, hint)}")

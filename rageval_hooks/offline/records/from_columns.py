@@ -44,7 +44,7 @@ def record_from_row(
     Args:
         row: values by column. Columns that no field takes are kept in the turn's metadata.
         name: id of the record if the row has none.
-        required: fields that must have a column.
+        required: fields that must have a column; the query must have a value too.
         table: True if cells hold text only, so that lists and objects are written as text.
         mapping: columns that the user named.
 
@@ -58,7 +58,7 @@ def record_from_row(
         if field not in fields.values and not (field == "response" and has_failed):
             raise missing_column(field, list(row))
     if "query" in required and not query_in(fields.get("query")).strip():
-        raise TurnError("the query is empty")
+        raise TurnError("the query is missing: name metrics that need none, such as faithfulness, to score such rows")
     return record_from_fields(fields, name, table=table)
 
 
@@ -95,7 +95,7 @@ def _turn(fields: Fields, identity: str, table: bool) -> Turn:
         failure = {"status": "error", "error": ErrorInfo(type="Error", message=error)}
     return Turn(
         id=identity,
-        query=query_in(fields.get("query")) if "query" in fields.values else "",
+        query=query_in(fields.get("query")),
         response=response_in(fields.get("response"), table or "response" in fields.packed),
         passages=tuple(passages_in(fields.get("passages"), table or "passages" in fields.packed)),
         reference=reference_in(fields.get("reference"), table),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 from typing import Any
 
 from rageval_hooks.errors import ConfigurationError
@@ -14,6 +15,7 @@ __all__ = ["build_pipeline", "required_fields"]
 
 # Judges accept this many requests at a time by default; see `CallPolicy`.
 _USUAL_CONCURRENCY = 8
+_USUALLY_REQUIRED = ("query", "response")
 
 
 def build_pipeline(
@@ -65,11 +67,15 @@ def required_fields(pipeline: Pipeline, *, named: bool) -> tuple[str, ...]:
 
     Args:
         pipeline: the pipeline with its metrics.
-        named: True if the user named the metrics. If one of them needs a reference answer, a file without references
-            is then an error.
+        named: True if the user named the metrics. The file then needs what they read: a reference answer, for example,
+            and no question for metrics that compare the answer with its passages.
     """
     # Metrics that need passages are skipped, with the reason, for files and turns without any.
-    required = ["query", "response"]
-    if named and any("reference" in metric.requires for metric in pipeline.metrics):
-        required.append("reference")
-    return tuple(required)
+    metrics = pipeline.metrics
+    if not named:
+        return _USUALLY_REQUIRED
+    read: set[str] = set(chain.from_iterable(metric.requires for metric in metrics))
+    # A metric that requires nothing may still read the texts.
+    if not all(metric.requires for metric in metrics):
+        read.update(_USUALLY_REQUIRED)
+    return tuple(field for field in (*_USUALLY_REQUIRED, "reference") if field in read)

@@ -116,7 +116,10 @@ def test_a_judge_and_a_running_event_loop() -> None:
     ("data", "message"),
     [
         ([{"question": "q?", "gpt_reply": "It is a long reply."}], r"no column for the response.*'gpt_reply'"),
-        ([*ROWS, {"question": " ", "answer": "a"}], r"1 of 3 rows cannot be used: row 2: the query is missing.*'keep'"),
+        (
+            [*ROWS, {"question": "q?", "answer": ["a", "b"]}],
+            r"1 of 3 rows cannot be used: row 2: the response.*'keep'",
+        ),
         ([], "there are no rows"),
         (7, "data is a int"),
         (ROWS[0], "data is a dict"),
@@ -132,10 +135,22 @@ def test_other_columns_and_bad_rows() -> None:
     """A mapping names the columns; rows that cannot be used may stay, without scores."""
     rows = [{"ask": row["question"], "reply": row["answer"], "found": {"hits": row["contexts"]}} for row in ROWS]
     mapping = {"query": "ask", "response": "reply", "passages": "found.hits"}
-    frame = score([*rows, {"ask": ""}], mapping=mapping, bad_rows="keep")
+    frame = score([*rows, {"ask": "q?", "reply": ["a", "b"]}], mapping=mapping, bad_rows="keep")
     assert list(frame["unsupported_facts"])[:2] == [0, 2]
     assert pandas.isna(frame["unsupported_facts"][2])
-    assert frame["error"][2] == "the query is missing"
+    assert frame["error"][2].startswith("the response is a list of 2 items")
+
+
+def test_answers_without_questions() -> None:
+    """Metrics that compare an answer with its passages need no question; others say what is missing."""
+    rows = [{"answer": row["answer"], "contexts": row["contexts"]} for row in ROWS]
+    assert list(score(rows)["unsupported_facts"]) == [0, 2]
+    assert list(score([{**row, "question": None} for row in rows])["unsupported_facts"]) == [0, 2]
+    assert rageval_hooks.evaluate(rows[1], metrics="unsupported_facts", models="lexical")["unsupported_facts"] == 2
+    with pytest.raises(TurnError, match="no column for the query"):
+        score(rows, metrics="unsupported_facts,answer_relevance")
+    with pytest.raises(TurnError, match="no column for the query"):
+        rageval_hooks.evaluate(rows[1], models="lexical")
 
 
 def test_a_notebook_shows_the_worst_answer_first() -> None:

@@ -56,13 +56,13 @@ def error_in(value: Any) -> str:
 
 
 def query_in(value: Any) -> str:
-    """Return the question; of a conversation, the last message of the user.
+    """Return the question; of a conversation, the last message of the user; empty if the value is missing.
 
     Raises:
-        TurnError: the value is missing, or holds no question.
+        TurnError: the value holds no question.
     """
     if is_missing(value):
-        raise TurnError("the query is missing")
+        return ""
     # A question may begin with a bracket. Only text that begins like a list of messages is parsed.
     if isinstance(value, str) and not value.lstrip().startswith("[{"):
         return value
