@@ -144,7 +144,13 @@ def sleep(seconds: float) -> None:
 # Taken once: a test of the application may replace `time.sleep`, and count its calls.
 _sleep = time.sleep
 
-_background = threading.local()
+
+class _Background(threading.local):
+    # When this thread last gave way, or began; None on threads of the application.
+    since: float | None = None
+
+
+_background = _Background()
 
 
 @contextmanager
@@ -154,12 +160,12 @@ def giving_way() -> Iterator[None]:
     try:
         yield
     finally:
-        del _background.since
+        _background.since = None
 
 
 def give_way() -> None:
     """Let the application's threads run for a moment, if this is a background thread that did not for a while."""
-    since = getattr(_background, "since", None)
+    since = _background.since
     if since is None or time.perf_counter() - since < _LONGEST_HOLD:
         return
     sleep(_PAUSE)

@@ -92,10 +92,20 @@ _SURELY_WORDS: Final = 4
 @lru_cache(maxsize=512)
 def language_by_rules(text: str) -> str | None:
     """Return the code of a text's language by its script and its function words; None if it is not clear."""
+    return _by_script(text) or _by_function_words(text)
+
+
+def _by_script(text: str) -> str | None:
+    if text.isascii():
+        return None
     letters = sum(map(str.isalpha, text))
     for code, pattern in (("ja", _KANA), ("ko", _HANGUL), ("zh", _HAN)):
         if len(pattern.findall(text)) > _LEAST_SHARE * letters:
             return code
+    return None
+
+
+def _by_function_words(text: str) -> str | None:
     counts = dict.fromkeys(_FUNCTION_WORDS, 0)
     for word in _WORD.findall(text):
         for code in _BY_WORD.get(word.lower(), ()):
