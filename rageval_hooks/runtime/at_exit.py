@@ -13,7 +13,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
-from rageval_hooks.runtime.time_limit import prepare_for_exit, within
+from rageval_hooks.runtime.executors import stop_models
+from rageval_hooks.runtime.loading import abandon_loads
+from rageval_hooks.runtime.time_limit import prepare_for_exit, remaining, within
 
 __all__ = ["EXIT_DRAIN", "ExitDrain", "is_exiting", "is_multiprocessing_child"]
 
@@ -32,6 +34,9 @@ turns from being exported."""
 _GRACE = 0.5
 """Seconds that a step may take longer than it was told before it is left behind: on a busy machine a thread may run
 late, and the step's own message says more than ours."""
+
+_LONGEST_WAIT_FOR_MODELS = 5.0
+"""Seconds that the exit waits for a forward pass, and for a module whose import is in progress: PyTorch takes two."""
 
 
 class ExitDrain:
@@ -89,8 +94,11 @@ class ExitDrain:
     def _register(self) -> None:
         self._registered_in = os.getpid()
         prepare_for_exit()
-        atexit.unregister(self.run)
-        atexit.register(self.run)
+        # The first finalizer of a process registers a handler that runs all finalizers, also those of a library whose
+        # import is in progress: PyTorch crashes then. With one made here, that handler comes after ours.
+        weakref.finalize(self, int).detach()
+        atexit.unregister(self._at_exit)
+        atexit.register(self._at_exit)
         if is_multiprocessing_child():
             from multiprocessing.util import Finalize
 
@@ -99,6 +107,14 @@ class ExitDrain:
         celery = sys.modules.get("celery.signals")
         if celery is not None:
             celery.worker_process_shutdown.connect(_drain_celery_worker, weak=False, dispatch_uid="rageval-hooks")
+
+    def _at_exit(self) -> None:
+        self.run()
+        # After the steps, which may need models.
+        end = time.monotonic() + _LONGEST_WAIT_FOR_MODELS
+        for stop in (abandon_loads, stop_models):
+            if not stop(remaining(end)):
+                _logger.warning("rageval-hooks: the interpreter exits while a model is at work [RAGEVAL-609]")
 
     def run(self) -> bool:
         """Run all steps within the timeout. Returns False if one of them could not finish."""

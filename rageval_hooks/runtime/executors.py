@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
@@ -13,7 +14,7 @@ from queue import Empty
 from typing import Any, Literal, TypeVar
 
 from rageval_hooks.runtime.fork import reset_in_child, run_in_child
-from rageval_hooks.runtime.threads import Lock, SimpleQueue, new_lock, start_daemon_thread
+from rageval_hooks.runtime.threads import Lock, SimpleQueue, new_lock, sleep, start_daemon_thread
 
 __all__ = [
     "DaemonExecutor",
@@ -30,12 +31,14 @@ __all__ = [
     "model_executor",
     "prepare_executor",
     "slow_model_executor",
+    "stop_models",
     "turn_begins",
     "turn_ends",
     "urgent",
 ]
 
 T = TypeVar("T")
+_Job = tuple[Future[Any], Callable[[], Any]]
 LowPriority = Literal["early", "late"]
 
 _MOST_INLINE_THREADS = 4
@@ -43,6 +46,9 @@ _MOST_INLINE_THREADS = 4
 _DEFERRED_THREADS = 4
 _MODEL_THREADS = 2
 _SLOW_MODEL_CORES = 2
+
+_POLL = 0.002
+"""Seconds between two looks at what is running."""
 
 _NICENESS = 10
 """The usual step of the command ``nice``."""
@@ -83,6 +89,8 @@ class DaemonExecutor(ThreadPoolExecutor):
         # One entry for each: lists change by single, atomic operations.
         self._series: list[LowPriority | None] = []
         self._running_low: list[None] = []
+        self._running: list[None] = []
+        self._is_stopped = False
         self._size = 0
         for index in range(threads):
             # The interpreter may be exiting, or the system may have no further threads.
@@ -139,8 +147,37 @@ class DaemonExecutor(ThreadPoolExecutor):
         for _ in range(self._size):
             self._jobs.put(_STOP)
 
+    def stop(self, timeout: float) -> bool:
+        """Leave what is queued undone, and wait for what is running. Call this when the process exits.
+
+        Args:
+            timeout: seconds to wait.
+
+        Returns:
+            False if something still runs.
+        """
+        self._is_stopped = True
+        end = time.monotonic() + timeout
+        while self._running and time.monotonic() < end:
+            sleep(_POLL)
+        return not self._running
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        self._running.append(None)
+        try:
+            yield
+        finally:
+            self._running.pop()
+
+    def _run(self, job: _Job) -> None:
+        with self._counted():
+            # Asked after the work was counted: `stop` counts after it has said so.
+            if not self._is_stopped:
+                _perform(*job)
+
     def _work(self) -> None:
-        with suppress(Exception):  # a pool without threads would let its callers wait forever
+        with self._counted(), suppress(Exception):  # a pool without threads would let its callers wait forever
             self._prepare()
         while True:
             if self._jobs.empty() and self._perform_low():
@@ -152,7 +189,7 @@ class DaemonExecutor(ThreadPoolExecutor):
                 return
             # After a call to wake up, the thread looks for low-priority work again.
             if item is not _WAKE:
-                _perform(*item)
+                self._run(item)
             del item  # or the thread would keep the last job's data alive while it waits
 
     def wake(self) -> None:
@@ -180,7 +217,7 @@ class DaemonExecutor(ThreadPoolExecutor):
             with suppress(Empty):
                 job = queue.get_nowait()
                 self._running_low.append(None)
-                _perform(*job)
+                self._run(job)
                 self._running_low.pop()
                 return True
         return False
@@ -361,13 +398,39 @@ def slow_model_executor() -> DaemonExecutor:
 @cache
 def _model_executor(is_urgent: bool) -> DaemonExecutor:
     name = "rageval-urgent-model" if is_urgent else "rageval-model"
-    return DaemonExecutor(_MODEL_THREADS, name, partial(_compute_on, 1, is_urgent), are_several_in_progress)
+    prepare = partial(_compute_on, 1, is_urgent)
+    return _for_models(DaemonExecutor(_MODEL_THREADS, name, prepare, are_several_in_progress))
 
 
 @cache
 def _slow_model_executor(is_urgent: bool) -> DaemonExecutor:
     name = "rageval-urgent-slow-model" if is_urgent else "rageval-slow-model"
-    return DaemonExecutor(1, name, partial(_compute_on, _SLOW_MODEL_CORES, is_urgent))
+    return _for_models(DaemonExecutor(1, name, partial(_compute_on, _SLOW_MODEL_CORES, is_urgent)))
+
+
+_executors_for_models: list[DaemonExecutor] = []
+
+
+def _for_models(executor: DaemonExecutor) -> DaemonExecutor:
+    _executors_for_models.append(executor)
+    return executor
+
+
+def stop_models(timeout: float) -> bool:
+    """Begin no more forward passes, and wait for those that are running. Call this when the process exits.
+
+    During the interpreter's last steps, a thread ends when it takes the interpreter's lock. PyTorch takes it in
+    functions that may not be left in this way, and the process is aborted.
+
+    Args:
+        timeout: seconds to wait.
+
+    Returns:
+        False if a pass still runs.
+    """
+    end = time.monotonic() + timeout
+    stopped = [executor.stop(max(0.0, end - time.monotonic())) for executor in _executors_for_models]
+    return all(stopped)
 
 
 def _compute_on(cores: int, is_urgent: bool) -> None:
@@ -394,6 +457,7 @@ def _compute_on(cores: int, is_urgent: bool) -> None:
 run_in_child(
     _in_progress.clear,
     _evaluated.clear,
+    _executors_for_models.clear,
     inline_executor.cache_clear,
     deferred_executor.cache_clear,
     prepare_executor.cache_clear,

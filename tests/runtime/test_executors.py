@@ -167,3 +167,24 @@ def test_a_series_without_a_low_priority_finds_a_thread_free() -> None:
         assert not early[1].running()
     gate.set()
     assert all(future.result(30) for future in early)
+
+
+def test_a_pool_that_stops_ends_what_runs_and_begins_nothing() -> None:
+    """It says whether something still runs."""
+    pool = DaemonExecutor(1, "test-stop")
+    begun, may_end = threading.Event(), threading.Event()
+
+    def work() -> str:
+        begun.set()
+        may_end.wait(30)
+        return "done"
+
+    running = pool.submit(work)
+    queued = pool.submit(str)
+    begun.wait(30)
+    assert not pool.stop(0.01)
+    may_end.set()
+    assert pool.stop(30)
+    assert running.result(30) == "done"
+    assert pool.stop(30)
+    assert not queued.done()

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from typing import Generic, Literal, TypeVar
 
 from rageval_hooks.errors import ModelNotReadyError, ModelUnavailableError
+from rageval_hooks.runtime.at_exit import EXIT_DRAIN
 from rageval_hooks.runtime.fork import delay_forks, reset_in_child
+from rageval_hooks.runtime.loading import LoadAbandonedError, loading
 from rageval_hooks.runtime.threads import Signal, new_lock, start_daemon_thread
 
 __all__ = ["BackgroundValue", "LoadState"]
@@ -55,6 +57,7 @@ class BackgroundValue(Generic[T]):
             if self._started_at is not None:
                 return
             self._started_at = time.monotonic()
+        EXIT_DRAIN.register()
         try:
             start_daemon_thread(self._run, f"rageval-load-{self.role}")
         except RuntimeError as error:  # no more threads, or the interpreter is exiting
@@ -105,10 +108,13 @@ class BackgroundValue(Generic[T]):
 
     def _run(self) -> None:
         try:
-            with delay_forks():
+            with delay_forks(), loading():
                 self._value = self._load()
         except ModelUnavailableError as error:
             self._fail(error.reason)
+        except LoadAbandonedError:
+            self._logged = True  # at exit a warning helps no one
+            self._fail("the process exits")
         except BaseException as error:
             self._fail(f"loading failed: {type(error).__name__}: {error}")
         else:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.online.processes import questions, run_fresh
 
 
@@ -55,6 +57,23 @@ lcel().invoke("question")
 
         # On a busy machine the thread that drains may itself be late; the exit then says that it did not wait.
         assert "background jobs undone" in errors or "the exit does not wait for Worker" in errors
+
+    @pytest.mark.parametrize("seconds", [0, 1, 3])
+    def test_an_exit_while_pytorch_is_imported_or_computes(self, seconds: float, tmp_path: Path) -> None:
+        """A thread that does so must not meet the interpreter's last steps: the process crashed, or did not end."""
+        pytest.importorskip("sentence_transformers")
+        _, errors = run_fresh(
+            f"""
+rageval_hooks.instrument(metrics=["semantic_grounding", "groundedness"], drain_timeout=0.1, inline_budget_ms=1)
+lcel().invoke("question")
+time.sleep({seconds})
+for number in range(5):
+    lcel().invoke(f"question {{number}}")
+""",
+            tmp_path,
+        )
+        assert "Fatal Python error" not in errors
+        assert "RAGEVAL-609" not in errors
 
     def test_an_exit_by_exception_delivers(self, tmp_path: Path) -> None:
         """A script that ends with sys.exit inside of a turn."""
