@@ -162,17 +162,23 @@ def _error(
 
     It says what is accepted, what there is, and the ``--map`` that would do.
     """
-    options = " ".join(f"--map {name}=COLUMN" for name in missing)
-    hint = f". Try {suggestion}" if suggestion else f". Name the column with {options}"
-    if not suggestion and missing == ["response"] and has_column("reference", columns):
-        hint += ". If the file has questions only, ask your application first: rageval-hooks run"
-    if not suggestion and missing == ["query"] and "response" in required:
-        hint += f". If there are no questions, name metrics that need none: --metrics {_WITHOUT_QUERY}"
+    hint = f". Try {suggestion}" if suggestion else _what_else(missing, required, columns)
     absent = [name for name in missing if not has_column(name, columns)]
     if absent:
         return TurnError(f"{path}: {missing_column(absent[0], columns, hint)}")
     # The column is there, but holds an object in which the field was not found.
     return TurnError(f"{path}: the {missing[0]} was not found in the columns {', '.join(columns)}{hint}")
+
+
+def _what_else(missing: Sequence[str], required: Collection[str], columns: Sequence[str]) -> str:
+    """Return the end of the message where no ``--map`` can be proposed."""
+    options = " ".join(f"--map {name}=COLUMN" for name in missing)
+    hint = f". Name the column with {options}"
+    if missing == ["response"] and has_column("reference", columns):
+        hint += ". If the file has questions only, ask your application first: rageval-hooks run"
+    if missing == ["query"] and "response" in required:
+        hint += f". If there are no questions, name metrics that need none: --metrics {_WITHOUT_QUERY}"
+    return hint
 
 
 def _choices(fields: Sequence[Fields]) -> Iterable[str]:
