@@ -34,11 +34,12 @@ def loading() -> Iterator[None]:
     Raises:
         LoadAbandonedError: the process exits.
     """
-    if _NO_IMPORTS in sys.meta_path:
-        raise LoadAbandonedError
     thread = current_thread_id()
     _threads.add(thread)
     try:
+        # Asked after the thread was added: `abandon_loads` counts after it has said so.
+        if _NO_IMPORTS in sys.meta_path:
+            raise LoadAbandonedError
         yield
     finally:
         _threads.discard(thread)

@@ -102,7 +102,8 @@ class Settings(BaseSettings):
         spool_max_mb: size of that file, in MiB. When it is full, new turns are not judged; they are counted, and their
             traces say so.
         spool_lease: seconds after which another process takes over the jobs of a process that died.
-        drain_timeout: the longest that the process exit may take for pending work, in seconds.
+        drain_timeout: the longest that the process exit may take for pending work, in seconds. It also waits up to five
+            seconds for a model that is loading or computing.
         stats_file: a file that gets the counters of ``stats()`` every second, for ``rageval-hooks top``; None for no
             file. ``{pid}`` in it stands for the process id, for servers with several workers. Only its owner can read
             it.

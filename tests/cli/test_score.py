@@ -214,6 +214,14 @@ class TestWhatIsWrong:
         run(*command, *named.groups())
         assert set(values(tmp_path / "out.jsonl")[1]) == {"faithfulness", "groundedness", "unsupported_facts"}
 
+    def test_retrieval_without_answers(self, tmp_path: Path) -> None:
+        """Metrics of the passages alone need no answer."""
+        row = {"query": "When was the pier opened?", "passages": ["The pier was opened in 2019."]}
+        file = write_lines(tmp_path / "in.jsonl", [row])
+        output = tmp_path / "out.jsonl"
+        run("score", str(file), *LEXICAL, "--metrics", "context_relevance", "-o", str(output))
+        assert values(output) == [{"context_relevance": pytest.approx(1)}]
+
     def test_no_score_at_all(self, file: Path) -> None:
         """The message has a reason, and the exit status is 2."""
         output = str(file.parent / "out.jsonl")
