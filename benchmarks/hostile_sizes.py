@@ -5,20 +5,26 @@
 Evaluates single turns with the lexical models, each in a new process: a response of 1 MB of digits, 10,000 passages, a
 response of 10 MB of prose, words that are repeated thousands of times, and responses just below the limits of
 rageval_hooks/text/limits.py. The table has the CPU time of evaluate() and the longest pause of another thread that does
-nothing but look at the clock. Python switches threads every 5 ms, so a pause far above that is one call that held the
-interpreter's lock. On a busy machine the pauses are longer, whatever runs (the line "nothing" is the control), so the
-table also has the most CPU time that the process used between two looks: no call held the lock for longer than that.
+nothing but look at the clock: once in all, and once without the time of Python's garbage collector, whose full runs
+take as long as the process has objects. Python switches threads after 5 ms, so a pause of 25 ms means that one call
+held the interpreter's lock for 20. On a busy machine the pauses are longer, whatever runs; the line "nothing" is the
+control.
+
+The last columns are of a LangChain chain that returns the same turn: how long the call takes without and with the
+handler (the longest of four calls), and the longest pause during the calls with it.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +38,7 @@ if TYPE_CHECKING:
 PROSE = "The pier was opened in September 2019 by Mayor Jane Smith [1]. It has 7 lamps and cost $1,200.50. "
 PASSAGE = "The pier {number} was opened in {year} by Mayor Smith{number}. It has {number} lamps."
 TICK = 0.001
+CALLS = 4
 
 
 def turn(response: str, passages: list[str]) -> Turn:
@@ -76,25 +83,35 @@ CASES: dict[str, Callable[[], Turn]] = {
 
 
 class Ticker(threading.Thread):
-    """Looks at the clock again and again, and keeps the longest time between two looks."""
+    """Looks at the clock again and again, and keeps when the garbage collector ran."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self.longest = 0.0
-        self.longest_cpu = 0.0
         self.stopped = threading.Event()
+        self._looks: list[float] = []
+        self._collections: list[tuple[float, float]] = []
+        self._began = 0.0
 
     def run(self) -> None:
-        last, last_cpu = time.perf_counter(), time.process_time()
+        gc.callbacks.append(self._on_collection)
         while not self.stopped.wait(TICK):
-            now, cpu = time.perf_counter(), time.process_time()
-            self.longest = max(self.longest, now - last - TICK)
-            self.longest_cpu = max(self.longest_cpu, cpu - last_cpu)
-            last, last_cpu = now, cpu
+            self._looks.append(time.perf_counter())
+
+    def _on_collection(self, phase: str, _info: dict[str, int]) -> None:
+        if phase == "start":
+            self._began = time.perf_counter()
+        else:
+            self._collections.append((self._began, time.perf_counter()))
 
     def end(self) -> None:
         self.stopped.set()
         self.join()
+
+    def pauses(self) -> Iterator[tuple[float, float]]:
+        """Yield the times between two looks in seconds, whole and without the time of the garbage collector."""
+        for last, now in pairwise(self._looks):
+            collecting = sum(max(0.0, min(now, end) - max(last, start)) for start, end in self._collections)
+            yield now - last - TICK, now - last - TICK - collecting
 
 
 def measure(case: str) -> dict[str, Any]:
@@ -110,10 +127,54 @@ def measure(case: str) -> dict[str, Any]:
     found = evaluate(given, models="lexical") if given else time.sleep(0.5)
     result: dict[str, Any] = {"cpu": time.process_time() - cpu, "wall": time.perf_counter() - wall}
     ticker.end()
-    result["pause"], result["pause_cpu"] = ticker.longest, ticker.longest_cpu
+    result["pause"], result["call"] = map(max, zip(*ticker.pauses(), strict=True))
     result["scores"] = len({score.name for score in found.scores}) if found else 0
     result["skipped"] = len(found.skipped) if found else 0
     result["failed"] = len(found.failed) if found else 0
+    return result
+
+
+def measure_chain(case: str) -> dict[str, float]:
+    """Call a chain without and with the handler and return the times."""
+    from langchain_core.documents import Document
+    from langchain_core.language_models import FakeListChatModel
+    from langchain_core.prompts import ChatPromptTemplate
+    from langchain_core.runnables import RunnableLambda, RunnablePassthrough
+
+    from rageval_hooks.integrations.langchain import CallbackHandler
+    from rageval_hooks.testing import InMemoryExporter
+
+    def chain_of(given: Turn) -> Callable[..., object]:
+        documents = [Document(page_content=passage.text) for passage in given.passages]
+        prompt = ChatPromptTemplate.from_template("{context}\n{question}")
+        context: Any = {
+            "context": RunnableLambda(lambda _: documents, name="retriever"),
+            "question": RunnablePassthrough(),
+        }
+        return (context | prompt | FakeListChatModel(responses=[given.response])).invoke
+
+    def longest(handlers: list[CallbackHandler]) -> float:
+        times = []
+        for _ in range(CALLS):
+            begin = time.perf_counter()
+            invoke("When was the pier opened?", {"callbacks": handlers})
+            times.append(time.perf_counter() - begin)
+            for handler in handlers:
+                handler.flush(timeout=120)
+        return max(times)
+
+    handler = CallbackHandler(models="lexical", exporters=[InMemoryExporter()])
+    # Imports, and the language detector.
+    invoke = chain_of(turn("The pier was opened in 2019.", many_passages(2)))
+    longest([handler])
+    time.sleep(1)
+    invoke = chain_of(CASES[case]())
+    result = {"without": longest([])}
+    ticker = Ticker()
+    ticker.start()
+    result["with"] = longest([handler])
+    ticker.end()
+    result["chain_call"] = max(without for _, without in ticker.pauses())
     return result
 
 
@@ -121,21 +182,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--case", action="append", help="part of a case's name; all cases if not given")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
+    parser.add_argument("--chain", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.measure:
-        print(json.dumps(measure(given.measure)))
+        found = measure_chain(given.measure) if given.chain else measure(given.measure)
+        print(json.dumps(found))
         return
-    print("| case | CPU s | wall s | longest pause ms | most CPU in a pause ms | scores | skipped | failed |")
-    print("|---|---|---|---|---|---|---|---|")
+    columns = "case | CPU s | wall s | longest pause ms | without garbage collection ms | scores | skipped | failed"
+    print(f"| {columns} | chain ms | with the handler ms | longest pause without garbage collection ms |")
+    print(f"|{'---|' * 11}")
     for case in ["nothing", *CASES]:
         if given.case and not any(part in case for part in given.case):
             continue
-        run = subprocess.run(
-            [sys.executable, __file__, "--measure", case], capture_output=True, text=True, check=True, timeout=600
-        )
-        row = json.loads(run.stdout.splitlines()[-1])
-        shown = f"{row['cpu']:.2f} | {row['wall']:.2f} | {row['pause'] * 1000:.0f} | {row['pause_cpu'] * 1000:.0f}"
-        print(f"| {case} | {shown} | {row['scores']} | {row['skipped']} | {row['failed']} |", flush=True)
+        row = in_new_process(case)
+        pauses = f"{row['pause'] * 1000:.0f} | {row['call'] * 1000:.0f}"
+        counts = f"{row['scores']} | {row['skipped']} | {row['failed']}"
+        print(f"| {case} | {row['cpu']:.2f} | {row['wall']:.2f} | {pauses} | {counts}", end=" | ", flush=True)
+        chain = in_new_process(case, "--chain") if case in CASES else {}
+        print(" | ".join(f"{chain[key] * 1000:.0f}" for key in chain) or "- | - | -", "|", flush=True)
+
+
+def in_new_process(case: str, *options: str) -> dict[str, Any]:
+    command = [sys.executable, __file__, "--measure", case, *options]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
+    found: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
+    return found
 
 
 if __name__ == "__main__":

@@ -37,6 +37,11 @@ class MetricSpec(Data):
     options: Metadata = Field(default_factory=dict)
     probability: float = Field(default=1.0, gt=0, le=1)
 
+    @property
+    def sorted_options(self) -> str:
+        """The options as JSON, in the same order however they were given."""
+        return json.dumps(self.options, sort_keys=True)
+
 
 class Job(Data):
     """One turn and the metrics to compute for it.
@@ -62,13 +67,13 @@ class Job(Data):
     @property
     def key(self) -> str:
         """The idempotency key: the same for the same turn, metrics and versions, in every process."""
-        return _digest(*(self.metric_key(metric) for metric in self.metrics))
-
-    def metric_key(self, metric: MetricSpec) -> str:
-        """Return the idempotency key of one metric's results for this turn."""
+        turn = _turn_identity(self.turn)
         # Sorted: the order in which options were given must not change the key.
-        options = json.dumps(metric.options, sort_keys=True)
-        return _digest(_turn_identity(self.turn), metric.name, metric.version, options)
+        options = [json.dumps(metric.options, sort_keys=True) for metric in self.metrics]
+        keys = (
+            _digest(turn, spec.name, spec.version, given) for spec, given in zip(self.metrics, options, strict=True)
+        )
+        return _digest(*keys)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -90,7 +95,14 @@ def _turn_identity(turn: Turn) -> str:
     # The span identifies a captured turn everywhere; a turn made by hand may have neither span nor id.
     if turn.span is not None:
         return f"{turn.span.trace_id}/{turn.span.span_id}/{turn.id}"
-    return turn.id or turn.model_dump_json()
+    return turn.id or _digest_of_all(turn)
+
+
+def _digest_of_all(turn: Turn) -> str:
+    # Texts one by one: writing 10 MB as JSON in one call holds the interpreter's lock for 25 ms.
+    texts = (turn.query, turn.response, *(passage.text for passage in turn.passages))
+    rest = turn.model_dump_json(exclude={"query": True, "response": True, "passages": {"__all__": {"text"}}})
+    return _digest(rest, *texts)
 
 
 def _digest(*parts: str) -> str:

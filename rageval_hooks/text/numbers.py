@@ -171,18 +171,19 @@ def _numbers(text: str) -> Iterator[_Number]:
             yield _signed(text, number)
 
 
-def _runs(text: str) -> list[list[re.Match[str]]]:
-    """Return the matches in runs that may form one number together, for example "two", "hundred" and "five"."""
-    runs: list[list[re.Match[str]]] = []
+def _runs(text: str) -> Iterator[list[re.Match[str]]]:
+    """Yield the matches in runs that may form one number together, for example "two", "hundred" and "five"."""
+    run: list[re.Match[str]] = []
     starts = _number_starts(text)
     # Most sentences and names have no number.
     matches = scan_at(_NUMBER, text, starts) if starts else ()
     for found in matches:
-        if runs and _joins(text, runs[-1], found):
-            runs[-1].append(found)
-        else:
-            runs.append([found])
-    return runs
+        if run and not _joins(text, run, found):
+            yield run
+            run = []
+        run.append(found)
+    if run:
+        yield run
 
 
 def _number_starts(text: str) -> list[int]:

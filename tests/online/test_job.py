@@ -130,6 +130,17 @@ def test_the_key_depends_on_turn_metric_version_and_options() -> None:
     assert Engine(metrics("ranking"), LEXICAL_MODELS).job(TURN).key == job.key
 
 
+@pytest.mark.parametrize(
+    "change", [{"query": "Why?"}, {"response": "In 2020."}, {"passages": ()}, {"passages": (Passage(text="x"),)}]
+)
+def test_the_key_of_a_turn_without_an_id_depends_on_its_texts(change: dict[str, Any]) -> None:
+    """A turn that was made by hand has neither an id nor a span."""
+    engine, turn = Engine(metrics("groundedness"), LEXICAL_MODELS), TURN.model_copy(update={"id": "", "span": None})
+
+    assert engine.job(turn).key == engine.job(turn.model_copy()).key
+    assert engine.job(turn).key != engine.job(turn.model_copy(update=change)).key
+
+
 @pytest.mark.parametrize("name", REGISTRY.names())
 def test_every_registered_metric_can_be_created_from_its_description(name: str) -> None:
     """So that jobs of the defaults run anywhere."""

@@ -23,6 +23,9 @@ _WORDS = re.compile(r"\w+")
 # Marks of citations and of Markdown, for example "[1]", "[doc-3]", "**", "`" or "#".
 _MARKS = re.compile(r"\[[^\]\s]{1,12}\]|[*_`#>]")
 
+_COMPARED_CHARACTERS = 50_000
+"""Longer texts are compared by their beginnings: 10 MB would hold the interpreter's lock for 100 ms."""
+
 _LEAST_CONTRIBUTION = 8
 """Shorter texts, such as a grader's "yes", are found in prompts by chance."""
 
@@ -91,8 +94,12 @@ def last_without_tools(calls: Sequence[Run], tool_calls_of: Callable[[Any], Sequ
 
 
 def _bare(text: str) -> str:
-    """Return a text without marks, in lower case and with single spaces: "**In 1869** [1]." becomes "in 1869 ."."""
-    return " ".join(_MARKS.sub(" ", text).casefold().split())
+    """Return a text without marks, in lower case and with single spaces: "**In 1869** [1]." becomes "in 1869 .".
+
+    Of a long text the beginning: so many characters remain although marks and spaces are removed from twice as many.
+    """
+    bare = " ".join(_MARKS.sub(" ", text[: 2 * _COMPARED_CHARACTERS]).casefold().split())
+    return bare[:_COMPARED_CHARACTERS]
 
 
 def _share_words(response: str, written: str) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import chain, starmap
 
 from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.text.citations import citation_marks
@@ -44,7 +45,7 @@ class ResponseText:
         """The response without all that only cites, for models that read it whole."""
         if not self.marks:
             return self.original.strip()
-        return "".join(map(self.original.__getitem__, self.said_positions))
+        return cut(self.original, self.marks)
 
     @cached_property
     def said_positions(self) -> list[int]:
@@ -98,28 +99,26 @@ def blank(text: str, spans: Iterable[Span]) -> str:
 
 def cut(text: str, spans: Iterable[Span]) -> str:
     """Return a text without some spans, and without the spaces that led to them: "so [1]." becomes "so."."""
-    return "".join(map(text.__getitem__, kept_positions(text, spans)))
+    return "".join(text[start:end] for start, end in _kept_spans(text, spans)).strip()
 
 
 def kept_positions(text: str, spans: Iterable[Span]) -> list[int]:
     """Return the positions of the characters that :func:`cut` keeps."""
-    kept: list[int] = []
+    kept = [*chain.from_iterable(starmap(range, _kept_spans(text, spans)))]
+    first, last = 0, len(kept)
+    while first < last and text[kept[first]].isspace():
+        first += 1
+    while last > first and text[kept[last - 1]].isspace():
+        last -= 1
+    return kept[first:last]
+
+
+def _kept_spans(text: str, spans: Iterable[Span]) -> Iterator[Span]:
     position = 0
     for start, end in sorted(spans):
         if start > position:
             glued = text[end : end + 1].isalnum()  # "see [1]below": the space still separates two words
             before = text[position:start]
-            length = len(before if glued else before.rstrip(" \u00a0"))
-            kept.extend(range(position, position + length))
+            yield position, position + len(before if glued else before.rstrip(" \u00a0"))
         position = max(position, end)
-    kept.extend(range(position, len(text)))
-    return _without_outer_spaces(text, kept)
-
-
-def _without_outer_spaces(text: str, positions: list[int]) -> list[int]:
-    first, last = 0, len(positions)
-    while first < last and text[positions[first]].isspace():
-        first += 1
-    while last > first and text[positions[last - 1]].isspace():
-        last -= 1
-    return positions[first:last]
+    yield position, len(text)

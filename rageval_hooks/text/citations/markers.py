@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from rageval_hooks.text.limits import scan
 from rageval_hooks.text.sentences import Span
 
 __all__ = ["Marker", "find_markers", "footnotes", "may_cite", "without_references"]
@@ -21,7 +22,10 @@ _LENTICULAR: Final = re.compile(r"【(?P<number>\d{1,3})(?:†[^】\n]{0,100})?�
 # [^1], [^note]
 _FOOTNOTE: Final = re.compile(r"\[\^(?P<label>[^\[\]\s]{1,40})\]")
 # "word¹", "sentence.²": after a word or the end of a sentence, not the exponent of a unit or variable as in "m²".
-_RAISED: Final = re.compile(r"(?:(?<=[^\W\d_]{3})|(?<=[.,;:!?…\"”’'»)\]]))[¹²³⁴-⁹⁰]{1,3}(?:, ?[¹²³⁴-⁹⁰]{1,3})*")
+# It begins with the digit and then looks back: few characters are such digits, which makes the search fast.
+_RAISED: Final = re.compile(
+    r"[¹²³⁴-⁹⁰](?:(?<=[^\W\d_]{3}.)|(?<=[.,;:!?…\"”’'»)\]].))[¹²³⁴-⁹⁰]{0,2}(?:, ?[¹²³⁴-⁹⁰]{1,3})*"
+)
 # Source 1, sources 1, 2 and 3
 _SOURCE: Final = re.compile(r"\b[Ss]ources? (?P<numbers>\d{1,3}(?:(?:, (?:and )?| and | & )\d{1,3})*)\b")
 
@@ -82,11 +86,12 @@ def find_markers(text: str, is_known: Callable[[str], bool], *, numbered: bool =
         is_known: returns True if a token is the name of a passage. Such a name may contain commas.
         numbered: True if the passages carry numbers, so that "Source 1" names one.
     """
-    text = _CODE.sub(_blanked, text)
+    if "`" in text or "~~~" in text:
+        text = _CODE.sub(_blanked, text)
     found = sorted([*_bracketed(text, is_known), *_raised(text)], key=lambda marker: marker.span)
     if numbered:
         starts = [marker.span[0] for marker in found]
-        for match in _SOURCE.finditer(text):
+        for match in scan(_SOURCE, text):
             before = bisect_right(starts, match.start()) - 1
             # "[Source 1]" was found already, as a bracket.
             if before < 0 or found[before].span[1] <= match.start():
@@ -101,11 +106,11 @@ def _blanked(code: re.Match[str]) -> str:
 
 
 def _bracketed(text: str, is_known: Callable[[str], bool]) -> Iterator[Marker]:
-    for match in _FOOTNOTE.finditer(text):
+    for match in scan(_FOOTNOTE, text):
         yield Marker(match.span(), (match["label"],), "footnote")
-    for match in _LENTICULAR.finditer(text):
+    for match in scan(_LENTICULAR, text):
         yield Marker(match.span(), (match["number"],), "bracket")
-    for match in _BRACKETS.finditer(text):
+    for match in scan(_BRACKETS, text):
         body, end = match["body"].strip(), match.end("body") + 1
         if not body or body.startswith("^"):
             continue
@@ -119,7 +124,7 @@ def _split_tokens(body: str) -> tuple[str, ...]:
 
 
 def _raised(text: str) -> Iterator[Marker]:
-    for match in _RAISED.finditer(text):
+    for match in scan(_RAISED, text):
         numbers = re.findall(r"[¹²³⁴-⁹⁰]+", match.group())
         yield Marker(match.span(), tuple(number.translate(_SUPERSCRIPTS) for number in numbers), "raised")
 

@@ -482,6 +482,17 @@ def test_a_model_that_judges_the_answer_has_not_written_it(captured: Captured, w
     assert turn.prompt[-1].content == QUESTION
 
 
+def test_who_wrote_a_very_long_answer(captured: Captured) -> None:
+    """Texts of more than 50,000 characters are compared by their beginnings."""
+    long = " ".join([ANSWER] * 20_000)
+    ask = retriever() | join | model(long) | StrOutputParser() | RunnableLambda(lambda text: f"**{text}**")
+    grade = ChatPromptTemplate.from_template("Good? {answer}") | model("yes", model_name="grader") | StrOutputParser()
+    (RunnableParallel(answer=ask) | RunnablePassthrough.assign(grade=grade)).invoke(QUESTION)
+
+    assert captured.turn.response == f"**{long}**"
+    assert captured.turn.model == "scripted-1-2026"
+
+
 def test_a_word_of_a_router_stands_in_the_answer_by_chance(captured: Captured) -> None:
     """The last call wrote the answer, although its text was changed."""
     route: Any = RunnableLambda(lambda question: model("rag", model_name="router").invoke(question).text)
