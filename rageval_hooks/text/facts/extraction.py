@@ -17,7 +17,7 @@ from rageval_hooks.text.units import NO_UNIT, measure
 from rageval_hooks.text.word_lists.common_words import is_common
 from rageval_hooks.text.words import STOP_WORDS, Blocked, Words, blank_marks, fold, words_by_sentence, words_of
 
-__all__ = ["DECADE", "TITLES", "Fact", "code_key", "find_codes", "find_facts"]
+__all__ = ["DECADE", "TITLES", "Fact", "code_key", "find_codes", "find_facts", "find_values"]
 
 # Letters of scripts with spaces between words. In 耗資1250萬元 the characters around the digits are words.
 _LETTER: Final = r"[^\W\d_\u0e00-\u0eff\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]"
@@ -113,18 +113,28 @@ def find_facts(text: str, sentences: Sequence[Span] | None = None) -> list[Fact]
     return list(_kept_facts(text) if len(text) <= PIECE_CHARACTERS else _new_facts(text, sentence_spans(text)))
 
 
+def find_values(text: str) -> list[Fact]:
+    """Return the numbers, dates and codes that a text states; see :func:`find_facts`."""
+    return _values(text, blank_marks(text))
+
+
 def _new_facts(text: str, sentences: Sequence[Span]) -> list[Fact]:
     masked = blank_marks(text)
-    # Dates come first and names last: "March 5, 2019" is one date and neither two numbers nor a name.
+    # Names come last: "March 5, 2019" is no name.
+    facts = _values(text, masked)
+    rest = _without(masked, facts)
+    names = list(_names(rest, sentences))
+    if names and language_of(text) == _CAPITALISED_NOUNS:
+        names = [name for name in names if any(map(str.isupper, name.text[1:])) and " " not in name.text]
+    return sorted([*facts, *names])
+
+
+def _values(text: str, masked: str) -> list[Fact]:
+    # Dates come first: "March 5, 2019" is one date and not two numbers.
     facts = list(_dates(text, masked))
     facts += _codes(masked, _blocked(facts))
     facts += _numbers(text, masked, _blocked(facts))
-    rest = _without(masked, facts)
-    names = _names(rest, sentences)
-    if language_of(text) == _CAPITALISED_NOUNS:
-        names = (name for name in names if any(map(str.isupper, name.text[1:])) and " " not in name.text)
-    facts += names
-    return sorted(facts)
+    return facts
 
 
 @lru_cache(maxsize=_TEXTS_KEPT)

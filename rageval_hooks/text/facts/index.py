@@ -1,4 +1,4 @@
-"""The facts that a text can support: its numbers, dates, codes, words and initials, for look-up."""
+"""The facts that a text can support: its numbers, dates, codes and words, for look-up."""
 
 from __future__ import annotations
 
@@ -14,13 +14,25 @@ from rageval_hooks.text.numbers import supported_numbers
 from rageval_hooks.text.word_lists.month_names import MONTHS
 from rageval_hooks.text.words import STOP_WORDS, Kind, Words, fold, stem, words_of
 
-__all__ = ["ANY", "FactIndex", "acronym_letters", "index_facts", "merge_indexes", "month_key", "ordinal_key"]
+__all__ = [
+    "ANY",
+    "FactIndex",
+    "acronym_letters",
+    "index_facts",
+    "initials",
+    "merge_indexes",
+    "month_key",
+    "ordinal_key",
+]
 
 ANY: Final = 0
 """In the dates of an index: any year, or any day."""
 
 LONGEST_ACRONYM: Final = 6
 """Letters of the longest acronym that is compared with initials."""
+
+_TEXTS_KEPT: Final = 128
+"""Texts whose initials are kept: those of a few turns."""
 
 _LINKING: Final = frozenset(" \u00a0\n-&\"'“”‘’")
 """The characters that may be between two words of a name."""
@@ -46,21 +58,19 @@ class FactIndex:
     codes: frozenset[str]
     keys: frozenset[str]
     """The words, the months of dates, and ordinals as ``3th``."""
-    initials: frozenset[str]
-    """The initials of names, for which an acronym may stand."""
     acronyms: frozenset[str]
     texts: tuple[str, ...]
-    """The texts, for entities without words."""
+    """The texts, for what few responses need: :func:`initials`, and entities without words."""
 
     @property
     def sets(self) -> tuple[frozenset[Any], ...]:
         """All fields except the texts."""
         numbers = (self.numbers, self.bare_numbers, self.measures)
-        return (*numbers, self.dates, self.codes, self.keys, self.initials, self.acronyms)
+        return (*numbers, self.dates, self.codes, self.keys, self.acronyms)
 
 
 _NOTHING: Final[frozenset[Any]] = frozenset()
-_EMPTY: Final = FactIndex(_NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING, ())
+_EMPTY: Final = FactIndex(_NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING, ())
 
 
 def index_facts(text: str) -> FactIndex:
@@ -80,7 +90,6 @@ def index_facts(text: str) -> FactIndex:
         dates=frozenset(form for date in dates for form in _date_forms(date)),
         codes=frozenset(codes),
         keys=frozenset(keys),
-        initials=frozenset(_initials(text, found)),
         acronyms=frozenset(_acronyms(text, found)),
         texts=(text,),
     )
@@ -94,9 +103,9 @@ def merge_indexes(indexes: Iterable[FactIndex]) -> FactIndex:
         return parts[0]
     # The sets of the parts, field by field.
     columns = zip(_EMPTY.sets, *(part.sets for part in parts), strict=True)
-    numbers, bare, measures, dates, codes, keys, initials, acronyms = map(_union, columns)
+    numbers, bare, measures, dates, codes, keys, acronyms = map(_union, columns)
     texts = tuple(chain.from_iterable(part.texts for part in parts))
-    return FactIndex(numbers, bare, measures, dates, codes, keys, initials, acronyms, texts)
+    return FactIndex(numbers, bare, measures, dates, codes, keys, acronyms, texts)
 
 
 def _union(sets: Iterable[frozenset[Any]]) -> frozenset[Any]:
@@ -133,6 +142,9 @@ def acronym_letters(raw: str) -> str:
 
 
 def _acronyms(text: str, words: Words) -> Iterator[str]:
+    # Most texts have none.
+    if "acronym" not in words.kinds:
+        return
     for start, end, kind in zip(words.starts, words.ends, words.kinds, strict=True):
         if kind == "acronym":
             yield acronym_letters(text[start:end])
@@ -147,11 +159,17 @@ def _spaced_codes(text: str, words: Words) -> Iterator[str]:
             yield code_key(text[words.starts[place - 1] : words.ends[place]])
 
 
-def _initials(text: str, words: Words) -> Iterator[str]:
-    """Yield the initials of the names that a text may hold: words with capitals, with function words between them.
+@lru_cache(maxsize=_TEXTS_KEPT)
+def initials(text: str) -> frozenset[str]:
+    """Return the initials of the names that a text may hold, for which an acronym may stand.
 
-    A name may begin after each function word: "Findings in Acute Care" gives FAC and AC.
+    Names are words with capitals, with function words between them. A name may begin after each function word:
+    "Findings in Acute Care" gives FAC and AC.
     """
+    return frozenset(_initials(text, words_of(text)))
+
+
+def _initials(text: str, words: Words) -> Iterator[str]:
     # The initials of the names that the last words may belong to; an empty one begins with the next word.
     runs: list[str] = [""]
     is_outside = True

@@ -8,8 +8,8 @@ from itertools import chain, product
 from typing import Final
 
 from rageval_hooks.text.dates import Date, month_number
-from rageval_hooks.text.facts.extraction import DECADE, TITLES, Fact, find_facts
-from rageval_hooks.text.facts.index import ANY, FactIndex, acronym_letters, month_key, ordinal_key
+from rageval_hooks.text.facts.extraction import DECADE, TITLES, Fact, find_values
+from rageval_hooks.text.facts.index import ANY, FactIndex, acronym_letters, initials, month_key, ordinal_key
 from rageval_hooks.text.facts.place_names import same_place_found
 from rageval_hooks.text.numbers import find_numbers, is_ordinal, measure_key, numbers_apart
 from rageval_hooks.text.word_lists.month_names import MONTHS
@@ -119,12 +119,12 @@ def _quarter_found(code: str, index: FactIndex) -> bool:
 
 def _name_supported(fact: Fact, index: FactIndex) -> bool:
     # "European Central Bank" is found by "ECB" ...
-    initials = "".join(form[0] for form in fact.forms).casefold()
-    if len(initials) > 2 and initials in index.acronyms:
+    letters = "".join(form[0] for form in fact.forms).casefold()
+    if len(letters) > 2 and letters in index.acronyms:
         return True
     # ... and the other way round.
     acronym = _acronym(fact.text)
-    if acronym in index.initials or acronym in index.acronyms:
+    if acronym is not None and (acronym in index.acronyms or any(acronym in initials(text) for text in index.texts)):
         return True
     # "USA" is "United States", which no rule about letters finds.
     if same_place_found(fact.forms, index.keys, index.acronyms):
@@ -185,7 +185,7 @@ def entity_supported(text: str, label: str, index: FactIndex) -> bool:
     """
     if label in _NUMERIC_LABELS:
         # The word before it keeps the entity from being read as the number of a list.
-        stated = [fact for fact in find_facts("is " + text) if fact.kind != "name"]
+        stated = find_values("is " + text)
         if stated:
             return not unsupported_facts(stated, index)
         month = month_number(text)
