@@ -25,7 +25,7 @@ from rageval_hooks.runtime.executors import (
 )
 from rageval_hooks.runtime.fork import run_in_child
 from rageval_hooks.runtime.suppression import suppressed
-from rageval_hooks.runtime.threads import giving_way, sleep
+from rageval_hooks.runtime.threads import giving_way, sleep, wait_until
 from rageval_hooks.settings import LEXICAL
 from rageval_hooks.turn import Passage, Turn
 
@@ -39,8 +39,6 @@ _HEAD_START = 0.03
 
 _LONGEST_DELAY = 0.1
 """Seconds by which evaluations of turns that have ended delay it further: they have little time left."""
-
-_POLL = 0.005
 
 _CANCELLED = float("-inf")
 """A deadline that has always passed."""
@@ -136,8 +134,7 @@ class Preparation:
     def _run(self, steps: Sequence[_Step]) -> None:
         """Compute steps, giving way to evaluations of turns that have ended, and to the application."""
         sleep(self._begins_at - time.monotonic())
-        while is_evaluating() and time.monotonic() < self._begins_at + _LONGEST_DELAY:
-            sleep(_POLL)
+        wait_until(lambda: not is_evaluating(), self._begins_at + _LONGEST_DELAY - time.monotonic())
         with suppressed(), low_priority("early"), giving_way(), suppress(OverBudgetError):  # cancelled
             for step in steps:
                 self.analysis.pause()

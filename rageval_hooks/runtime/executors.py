@@ -14,7 +14,7 @@ from queue import Empty
 from typing import Any, Literal, TypeVar
 
 from rageval_hooks.runtime.fork import reset_in_child, run_in_child
-from rageval_hooks.runtime.threads import Lock, SimpleQueue, new_lock, sleep, start_daemon_thread
+from rageval_hooks.runtime.threads import Lock, SimpleQueue, new_lock, start_daemon_thread, wait_until
 
 __all__ = [
     "DaemonExecutor",
@@ -46,9 +46,6 @@ _MOST_INLINE_THREADS = 4
 _DEFERRED_THREADS = 4
 _MODEL_THREADS = 2
 _SLOW_MODEL_CORES = 2
-
-_POLL = 0.002
-"""Seconds between two looks at what is running."""
 
 _NICENESS = 10
 """The usual step of the command ``nice``."""
@@ -157,10 +154,7 @@ class DaemonExecutor(ThreadPoolExecutor):
             False if something still runs.
         """
         self._is_stopped = True
-        end = time.monotonic() + timeout
-        while self._running and time.monotonic() < end:
-            sleep(_POLL)
-        return not self._running
+        return wait_until(lambda: not self._running, timeout)
 
     @contextmanager
     def _counted(self) -> Iterator[None]:

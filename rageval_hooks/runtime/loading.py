@@ -7,16 +7,13 @@ the lock of an import forever. Nothing can stop a thread from outside, but each 
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rageval_hooks.runtime.fork import run_in_child
-from rageval_hooks.runtime.threads import current_thread_id, sleep
+from rageval_hooks.runtime.threads import current_thread_id, wait_until
 
 __all__ = ["LoadAbandonedError", "abandon_loads", "loading"]
-
-_POLL = 0.005
 
 _threads: set[int] = set()
 """The threads that load something, by id."""
@@ -55,10 +52,7 @@ def abandon_loads(timeout: float) -> bool:
         False if a load still goes on.
     """
     sys.meta_path.insert(0, _NO_IMPORTS)
-    end = time.monotonic() + timeout
-    while _threads and time.monotonic() < end:
-        sleep(_POLL)
-    return not _threads
+    return wait_until(lambda: not _threads, timeout)
 
 
 class _NoImports:

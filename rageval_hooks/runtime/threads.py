@@ -25,10 +25,11 @@ __all__ = [
     "patched_by",
     "sleep",
     "start_daemon_thread",
+    "wait_until",
 ]
 
 _POLL = 0.002
-"""Seconds between two checks of a signal in a patched process."""
+"""Seconds between two checks of what is waited for."""
 
 _LONGEST_HOLD = 0.0003
 _PAUSE = 0.0002
@@ -139,6 +140,16 @@ def sleep(seconds: float) -> None:
     """Sleep on a thread of ours; do nothing if the time is not positive."""
     if seconds > 0:
         (_sleep if patched_by() is None else _original("time", "sleep"))(seconds)
+
+
+def wait_until(condition: Callable[[], object], timeout: float) -> bool:
+    """Wait on a thread of ours until a condition is true. Returns False if ``timeout`` seconds pass first."""
+    end = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() >= end:
+            return False
+        sleep(_POLL)
+    return True
 
 
 # Taken once: a test of the application may replace `time.sleep`, and count its calls.
