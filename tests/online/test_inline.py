@@ -216,7 +216,8 @@ def test_passes_of_other_turns_leave_a_thread_free_during_the_rules_of_a_prepare
         models = ("embedder",)
 
     passes: list[Any] = []
-    models = Models(ModelSettings(nlp="lexical"))
+    # No other test has loaded a model of this name.
+    models = Models(ModelSettings(embedder="not-loaded", nlp="lexical"))
     models.cache.put("It opened in 1869.", LexicalEmbedding(Counter(opened=1)), 1)
     engine = Engine([Rules(), NeedsModel()], models)
     turn = Turn(query=QUESTION, response="In 1869.", passages=(Passage(text="It opened in 1869."),))

@@ -27,7 +27,8 @@ class ResponseText:
     """
 
     def __init__(self, turn: Turn) -> None:
-        self.original = turn.response
+        # White space at the end changes no score. Offsets stay valid, and what was found in a text is found once.
+        self.original = turn.response.rstrip()
         self._turn = turn
 
     @cached_property

@@ -79,3 +79,15 @@ def test_a_response_without_words_is_skipped(metric: str, response: str) -> None
     [result] = run(REGISTRY.create(metric), turn, LEXICAL_MODELS)
 
     assert (result.status, getattr(result, "reason", "")) == ("skipped", "the response has no words")
+
+
+@pytest.mark.parametrize("response", [PLAIN, "In 2019.", "42.", "The new pier has these lamps:\n\n1."])
+@pytest.mark.parametrize("metric", METRICS)
+def test_white_space_at_the_end_changes_no_score(metric: str, response: str) -> None:
+    """Models often end with a space or a line break. "42. " is not the number of a list."""
+    turn = Turn(query=QUERY, passages=PASSAGES, response=response)
+
+    [plain] = run(REGISTRY.create(metric), turn, LEXICAL_MODELS)
+    [spaced] = run(REGISTRY.create(metric), turn.model_copy(update={"response": f"{response} \n"}), LEXICAL_MODELS)
+
+    assert spaced == plain
