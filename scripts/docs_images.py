@@ -23,6 +23,7 @@ IMAGES = Path(__file__).parent.parent / "docs" / "images"
 COMMAND = str(Path(sys.executable).parent / "rageval-hooks")
 TRACES = "http://localhost:6006/redirects/traces/{trace_id}"
 SHOWN = "faithfulness,groundedness,answer_relevance,unsupported_facts,latency,hit@3,declined"
+REPEATED = "faithfulness,groundedness,answer_relevance,unsupported_facts,latency"
 
 THINGS = ("pier of Hallay", "ferry to Quern", "lighthouse on Vaila", "swing bridge", "fish market", "breakwater")
 # Document, question, and the sentence that answers it.
@@ -133,12 +134,16 @@ def main() -> None:
         page_file = folder / "report.html"
         run("report", *files, "--trace-url", TRACES, "--fail-under", "faithfulness=0.6", "-o", page_file)
         run("plot", *files, "--metrics", SHOWN, "-o", IMAGES / "plot.png")
+        runs = [answers(seed=seed, skill=0.15) for seed in (2, 3, 4)]
+        repeats = [record | {"run": number} for number, records in enumerate(runs, 1) for record in records]
+        repeated = scored(folder, "repeats", repeats)
+        run("plot", repeated, "--metrics", REPEATED, "--kind", "consistency", "-o", IMAGES / "consistency.png")
         with sync_playwright() as playwright:
             # A browser without a sandbox starts in containers, too; the page is our own.
             browser = playwright.chromium.launch(executable_path=given.chromium, args=["--no-sandbox"])
             take_pictures(browser, page_file)
             browser.close()
-    for name in ("report.png", "report-question.png", "plot.png"):
+    for name in ("report.png", "report-question.png", "plot.png", "consistency.png"):
         finish(IMAGES / name)
 
 
