@@ -21,7 +21,7 @@ from rageval_hooks.score import Failed, Score, Skipped, Target
 from rageval_hooks.settings import Settings
 from rageval_hooks.turn import ErrorInfo, Passage, SpanReference, Step, Timing, Turn, Usage
 
-__all__ = ["NO_PRIVACY", "PrivacyPolicy", "Redact"]
+__all__ = ["NO_PRIVACY", "REDACTED", "PrivacyPolicy", "Redact"]
 
 _logger = logging.getLogger(__name__)
 M = TypeVar("M", bound=BaseModel)
@@ -29,7 +29,9 @@ M = TypeVar("M", bound=BaseModel)
 Redact = Callable[[str], str]
 """Returns a text without what must not leave the process."""
 
-_REDACTED = "__REDACTED__"
+REDACTED = "__REDACTED__"
+"""Stands for a text that is hidden whole."""
+
 _HASHED = "hashed-"
 _HASH_DIGITS = 32
 # Smaller integers are counts, pages and years.
@@ -112,11 +114,11 @@ class PrivacyPolicy:
         except Exception as error:
             # Not the message: it may quote the text.
             self._warn("raised", type(error))
-            return _REDACTED
+            return REDACTED
         if isinstance(found, str):
             return found
         self._warn("returned", type(found))
-        return _REDACTED
+        return REDACTED
 
     def _warn(self, what: str, kind: type) -> None:
         # Once, and not by a logger that redacts: that would call the same function.

@@ -22,7 +22,7 @@ from rageval_hooks.offline.report.statistics import Resampling, Spread, spread, 
 from rageval_hooks.offline.report.tally import FileTally, Watch, check_names, read_tallies
 from rageval_hooks.privacy import NO_PRIVACY, PrivacyPolicy
 from rageval_hooks.runtime.jsonable import clean_text
-from rageval_hooks.runtime.selecting import common, not_none
+from rageval_hooks.runtime.selecting import common, not_none, without
 from rageval_hooks.text.wording import counted
 
 __all__ = ["Analysis", "ReportOptions", "analyze", "build_report", "rank_table"]
@@ -49,8 +49,8 @@ class Analysis:
         Args:
             index: the file's position in the report, from 0.
         """
-        name = self.report.files[index].worst_by
-        return (show_turn(record, name) for record in self.tallies[index].store)
+        name, tally = self.report.files[index].worst_by, self.tallies[index]
+        return (show_turn(record, tally.derived_scores(record), name) for record in tally.store)
 
 
 class ReportOptions(TypedDict, total=False):
@@ -138,7 +138,7 @@ def _check_installed() -> None:
 
 
 def _check_has_scores(tally: FileTally) -> None:
-    if not tally.names():
+    if not set(tally.names()) - tally.by_rules:
         raise ConfigurationError(f"{tally.path} has no scores. Add them: rageval-hooks score {tally.path} --output OUT")
 
 
@@ -184,9 +184,10 @@ def _compare(
 
 
 def _check_common_scores(first: FileTally, other: FileTally) -> None:
-    if first.values.keys() & other.values.keys():
+    by_rules = first.by_rules | other.by_rules
+    if first.values.keys() & other.values.keys() - by_rules:
         return
-    one, two = (", ".join(file.values) or "none" for file in (first, other))
+    one, two = (", ".join(without(file.values, by_rules)) or "none" for file in (first, other))
     raise ConfigurationError(
         f"{first.path} and {other.path} have no scores in common: the first has {one}; the second has {two}"
         f"{_why_missing(first, other)}"
@@ -235,7 +236,7 @@ def _file_report(
 ) -> FileReport:
     # Without a choice, all scores are reported.
     names = [name for name in file.names() if not metrics or name in metrics]
-    worst_rows = file.worst_rows(ordering, worst, lower) if ordering else []
+    worst_turns = [file.store[row] for row in file.worst_rows(ordering, worst, lower)] if ordering else []
     return FileReport(
         name=file.name,
         path=clean_text(file.path),
@@ -248,11 +249,11 @@ def _file_report(
         scores=tuple(_score_row(file, name, lower, how) for name in names),
         ranks=rank_table(file.ranks, file.unranked),
         unranked=file.unranked,
-        unanswerable=file.unanswerable,
+        unanswerable=file.answered.unanswerable,
         documents=_documents(file, common(names, file.values)),
         similarity=compare_answers(file, how, scorer) if file.runs > 1 else (),
         worst_by=ordering,
-        worst=tuple(show_turn(file.store[row], ordering) for row in worst_rows),
+        worst=tuple(show_turn(turn, file.derived_scores(turn), ordering) for turn in worst_turns),
     )
 
 

@@ -1,4 +1,4 @@
-"""Scores that a report derives from a record itself: whether it was answered rightly, and the rank of its target.
+"""Scores that a report derives from a record itself: whether it was answered, and the rank of its target.
 
 They are scores like any other: in means with intervals, comparisons, gates and plots.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rageval_hooks.metrics.support.definition import ScoreDefinition
-from rageval_hooks.offline.answerability import is_refusal
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.targets import have_texts, rank_of_all
 from rageval_hooks.score import Score
@@ -21,7 +20,6 @@ __all__ = [
     "HITS",
     "NO_ANSWER",
     "TARGET_RANK",
-    "answered_score",
     "rank_scores",
     "rank_status",
 ]
@@ -70,28 +68,6 @@ DERIVED: dict[str, ScoreDefinition] = {
         ),
     )
 }
-
-
-def answered_score(record: Record) -> Score | None:
-    """Return ``answered``: 1 for an answer, 0 for a refusal or a failed turn; None where nothing tells.
-
-    For a question that is marked as unanswerable, return ``declined`` instead: 1 for a refusal, 0 for an answer or a
-    failed turn. A failed turn counts as 0 whatever metrics were computed for it.
-    """
-    name = ANSWERED if record.answerable else DECLINED
-    if record.turn.status != "ok":
-        return Score(name=name, value=0.0, metric=NO_ANSWER)
-    for score in record.scores():
-        if score.name == NO_ANSWER:
-            value = score.value if record.answerable else 1 - score.value
-            return score.model_copy(update={"name": name, "value": value, "metric": NO_ANSWER})
-    return None if record.answerable else _declined_by_rules(record.turn.response)
-
-
-def _declined_by_rules(response: str) -> Score | None:
-    """Return ``declined`` without a judge; None for a response in a language whose refusals are not known."""
-    refused = is_refusal(response)
-    return None if refused is None else Score(name=DECLINED, value=float(refused), metric=NO_ANSWER)
 
 
 def rank_status(record: Record) -> tuple[bool, int | None]:

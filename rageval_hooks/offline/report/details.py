@@ -12,13 +12,12 @@ gets its sentences highlighted in the answer and its missing facts listed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.targets import target_rank
-from rageval_hooks.offline.report.derived import answered_score, rank_scores, rank_status
 from rageval_hooks.runtime.jsonable import Data
 from rageval_hooks.runtime.narrowing import mappings_in
 from rageval_hooks.runtime.selecting import not_none
@@ -162,15 +161,16 @@ def check_trace_url(url: str | None) -> None:
         )
 
 
-def show_turn(record: Record, name: str | None = None) -> ShownTurn:
+def show_turn(record: Record, derived: Iterable[Score] = (), name: str | None = None) -> ShownTurn:
     """Return what a report shows of a record.
 
     Args:
         record: the record.
+        derived: scores that the report derives from the record; its own of the same name come first.
         name: the score by which it is shown.
     """
     turn = record.turn
-    scores = _all_scores(record)
+    scores = _all_scores(record, derived)
     chosen = scores.get(name) if name is not None else None
     return ShownTurn(
         id=record.id,
@@ -192,16 +192,11 @@ def show_turn(record: Record, name: str | None = None) -> ShownTurn:
     )
 
 
-def _all_scores(record: Record) -> dict[str, Score]:
+def _all_scores(record: Record, derived: Iterable[Score]) -> dict[str, Score]:
     """Return the record's scores by name: its own, then the derived ones that it lacks."""
     scores = {score.name: score for score in record.scores()}
-    is_known, rank = rank_status(record)
-    if is_known:
-        for score in rank_scores(rank):
-            scores.setdefault(score.name, score)
-    answered = answered_score(record)
-    if answered is not None:
-        scores.setdefault(answered.name, answered)
+    for score in derived:
+        scores.setdefault(score.name, score)
     return scores
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from array import array
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +15,9 @@ from rageval_hooks.offline.records.files import BadRow, read_records
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.rows import check_file
 from rageval_hooks.offline.records.targets import TargetIds
+from rageval_hooks.offline.report.answered import AnsweredScores
 from rageval_hooks.offline.report.definitions import define_score, direction_of, metric_of, needs_answer
-from rageval_hooks.offline.report.derived import ANSWERED, DECLINED, NO_ANSWER, answered_score, rank_scores, rank_status
+from rageval_hooks.offline.report.derived import ANSWERED, NO_ANSWER, rank_scores, rank_status
 from rageval_hooks.offline.report.record_store import RecordStore
 from rageval_hooks.offline.report.score_values import ScoreValues, as_numpy, out_of_range
 from rageval_hooks.privacy import NO_PRIVACY, PrivacyPolicy
@@ -58,7 +59,7 @@ class FileTally:
         failed: likewise.
         errors: turns that failed, by type of error.
         ranks: how many target passages have which rank; None for a target that was missed.
-        unanswerable: turns whose question is marked as unanswerable.
+        answered: which questions were answered.
         unranked: turns with a target whose rank is unknown.
         documents: names of the source documents, each with its number.
         bad: number of rows that could not be used.
@@ -75,13 +76,12 @@ class FileTally:
         self.failed: dict[str, Counter[str]] = {}
         self.errors: Counter[str] = Counter()
         self.ranks: Counter[int | None] = Counter()
-        self.unanswerable = 0
+        self.answered = AnsweredScores()
         self.unranked = 0
         self.documents: dict[str, int] = {}
         self.bad = 0
         self.bad_rows: list[str] = []
         self.store = RecordStore()
-        self._failed_unanswerable = 0
         self._query_hashes = array("q")
         self._questions = array("q")
         self._document_numbers = array("q")
@@ -100,9 +100,8 @@ class FileTally:
         row = len(self.store)
         self.store.add(record)
         self._add_question(record)
-        self.unanswerable += not record.answerable
+        self.answered.add(record, row)
         if record.turn.status != "ok":
-            self._failed_unanswerable += not record.answerable
             self._add_failure(record.turn, row)
         for result in record.results:
             if _counts(result, record):
@@ -124,21 +123,11 @@ class FileTally:
         else:
             self._without_passages.extend(self._not_found)
         self.unranked = len(self._without_passages)
-        if NO_ANSWER in self.values and ANSWERED not in self.values:
+        if ANSWERED not in self.values:
             # The same numbers without the failed turns, next to it, would only confuse.
-            del self.values[NO_ANSWER]
-        elif not self._knows_answers():
-            self._derived.pop(ANSWERED, None)
-        # Nothing tells a refusal from an answer in some languages: failures alone would say 0%.
-        declined = self._derived.get(DECLINED)
-        if declined is not None and len(declined.rows) == self._failed_unanswerable < self.unanswerable:
-            del self._derived[DECLINED]
-        for name, values in self._derived.items():
+            self.values.pop(NO_ANSWER, None)
+        for name, values in (self.answered.values() | self._derived).items():
             self.values.setdefault(name, values)
-
-    def _knows_answers(self) -> bool:
-        """Return True if something tells which questions were answered: without it, failures alone would say 0%."""
-        return ANSWERED in self.values or len(self._failed_rows) == len(self.store)
 
     def _add_failure(self, turn: Turn, row: int) -> None:
         kind = turn.error.type if turn.error else turn.status
@@ -165,9 +154,6 @@ class FileTally:
             _add_value(self.values, result, row)
 
     def _add_derived(self, record: Record, row: int) -> None:
-        answered = answered_score(record)
-        if answered is not None:
-            _add_value(self._derived, answered, row)
         is_known, rank = rank_status(record)
         self._target_ids.add(record.target, record.turn.passages)
         if is_known:
@@ -193,6 +179,20 @@ class FileTally:
         self._rows_without.setdefault(name, array("q")).append(row)
 
     # ----------------------------------------------------------------- what was found
+
+    def derived_scores(self, record: Record) -> Iterator[Score]:
+        """Yield the scores that the report derives from a record of the file."""
+        is_known, rank = rank_status(record)
+        if is_known:
+            yield from rank_scores(rank)
+        answered = self.answered.of(record)
+        if answered is not None:
+            yield answered
+
+    @property
+    def by_rules(self) -> frozenset[str]:
+        """The scores that every file of responses has, whether it was scored or not."""
+        return frozenset({ANSWERED}) if self.answered.is_by_rules else frozenset()
 
     @property
     def records(self) -> int:

@@ -176,7 +176,7 @@ class TestVerdict:
             "one": one,
             "three": three,
             "single": one[:1],
-            "failed": [record("q1", 1, failed), record("q2", 1, failed)],
+            "failed": [record("q1", 1, failed, response=""), record("q2", 1, failed, response="")],
         }
         paths = {name: write(tmp_path / f"{name}.jsonl", records) for name, records in files.items()}
 

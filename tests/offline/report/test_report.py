@@ -9,6 +9,7 @@ import ir_measures
 import pytest
 
 from rageval_hooks import ConfigurationError, Failed, Score, Skipped, UnknownNameError
+from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.report import Report, build_report
 from rageval_hooks.offline.report.render.tables import to_tables
 from rageval_hooks.offline.report.render.text import to_markdown
@@ -48,6 +49,7 @@ class TestScores:
         assert [(row.name, row.failed.count) for row in file.scores] == [
             ("trace.adherence", 1),
             ("trace.completeness", 1),
+            ("answered", 0),
         ]
 
     def test_a_file_that_does_not_name_the_metrics(self, tmp_path: Path) -> None:
@@ -57,14 +59,15 @@ class TestScores:
             record("q1", 1, Score(name="trace.adherence", value=1.0)),
             record("q2", 1, Failed(name="trace", error_type="unavailable")),
         ).files
-        assert [(row.name, row.failed.count) for row in file.scores] == [("trace.adherence", 1)]
+        assert [(row.name, row.failed.count) for row in file.scores] == [("trace.adherence", 1), ("answered", 0)]
 
     def test_a_score_that_was_never_made_is_shown_without_numbers(self, tmp_path: Path) -> None:
         """The row shows the reason instead."""
         report = report_of(tmp_path, record("q1", 1, Skipped(name="latency", reason="not timed", metric="latency")))
-        [row] = report.files[0].scores
+        row = report.files[0].score("latency")
 
-        assert (row.name, row.spread, row.skipped.count) == ("latency", None, 1)
+        assert row is not None
+        assert (row.spread, row.skipped.count) == (None, 1)
         assert "latency, 1 skipped: not timed" in to_markdown(report)
 
     def test_sampled_scores_are_weighted(self, tmp_path: Path) -> None:
@@ -74,8 +77,9 @@ class TestScores:
             record("q1", 1, Score(name="trace.adherence", value=1.0, probability=0.25)),
             record("q2", 1, Score(name="trace.adherence", value=0.0)),
         ).files
-        [row] = file.scores
+        row = file.score("trace.adherence")
 
+        assert row is not None
         assert row.sampled
         assert row.spread is not None
         assert row.spread.mean == pytest.approx(0.8)
@@ -101,7 +105,7 @@ class TestScores:
             + [record("q9", scores={"answer_relevance": 0.5})],
         )
         report = build_report([file])
-        [grounded, relevance] = report.files[0].scores
+        grounded, relevance, _ = report.files[0].scores
 
         assert (grounded.labelled, grounded.passed) == (2, 0.8)
         assert (relevance.labelled, relevance.passed) == (0, None)
@@ -125,6 +129,57 @@ class TestScores:
         assert row.spread is not None
         assert row.spread.mean == 0.75
         assert "| answered | 75.0% |" in to_markdown(report)
+
+    def test_which_questions_were_answered_without_a_judge(self, tmp_path: Path) -> None:
+        """Rules tell a refusal from an answer; a failed question is unanswered."""
+        responses = ["The pier was opened in 1978.", "I don't know.", "", "18 minutes"]
+        records = [record(f"q{k}", response=text, scores={"cost": 1}) for k, text in enumerate(responses)]
+        failed = record("q9", response="", error="TimeoutError")
+        report = report_of(tmp_path, *records, failed)
+
+        row = report.files[0].score("answered")
+        assert row is not None
+        assert row.spread is not None
+        assert (row.spread.mean, row.spread.count) == (0.4, 5)
+        shown = {score.name: score.value for score in report.files[0].worst[0].scores}
+        assert "answered" in shown
+
+    @pytest.mark.parametrize(
+        "records",
+        [
+            # A file of retrieval; one of them failed.
+            [record("q1", response="", scores={"cost": 1}), record("q2", response="", error="TimeoutError")],
+            # No rules for Polish.
+            [record("q1", response="Molo zostało otwarte w 1978 roku przez królową Szwecji.", scores={"cost": 1})],
+            # Hidden.
+            [record("q1", response="__REDACTED__", scores={"cost": 1})],
+            # The judge was asked, and did not say.
+            [record("q1", 1, Failed(name="no_answer", error_type="unavailable"), scores={"cost": 1})],
+        ],
+    )
+    def test_it_is_not_known_which_questions_were_answered(self, tmp_path: Path, records: list[Record]) -> None:
+        """Then there is no number; failures alone would say 0%."""
+        row = report_of(tmp_path, *records).files[0].score("answered")
+        assert row is None or row.spread is None
+
+    def test_rules_do_not_fill_the_gaps_of_a_judge(self, tmp_path: Path) -> None:
+        """Of a sampled file the judge says for some turns whether they are answers, and nobody for the others."""
+        judged = Score(name="no_answer", value=0.0, probability=0.25)
+        report = report_of(tmp_path, record("q0", scores={"cost": 1}), record("q1", 1, judged, scores={"cost": 1}))
+
+        row = report.files[0].score("answered")
+        assert row is not None
+        assert row.spread is not None
+        assert (row.spread.mean, row.spread.count) == (0.0, 1)
+
+    def test_answers_told_by_rules_and_by_a_judge_are_not_compared(self, tmp_path: Path) -> None:
+        """They are different measurements."""
+        judged = Score(name="no_answer", value=1.0, model="judge-model", version="1")
+        before = write(tmp_path / "a.jsonl", [record(f"q{k}", 1, judged, scores={"cost": 1}) for k in range(9)])
+        after = write(tmp_path / "b.jsonl", [record(f"q{k}", scores={"cost": 1}) for k in range(9)])
+        [comparison] = build_report([before, after]).comparisons
+
+        assert [row.name for row in comparison.scores if row.makers is not None] == ["answered"]
 
     @pytest.mark.parametrize(
         ("name", "direction"),
@@ -228,9 +283,10 @@ def test_repeats_show_how_consistent_the_system_is(tmp_path: Path) -> None:
         record(f"q{k}", run, scores={"groundedness": value}) for k in range(3) for run, value in ((1, 0.4), (2, 0.6))
     ]
     [file] = report_of(tmp_path, *records).files
-    [row] = file.scores
+    row = file.score("groundedness")
 
     assert (file.questions, file.records, file.runs) == (3, 6, 2)
+    assert row is not None
     assert row.repeats is not None
     assert row.spread is not None
     assert row.repeats.variance == pytest.approx(0.02)
@@ -344,7 +400,7 @@ class TestComparison:
     def test_the_same_questions_are_compared(self, tmp_path: Path) -> None:
         """Difference, interval, p and n; what one of them lacks is counted."""
         [comparison] = build_report(self.files(tmp_path)).comparisons
-        grounded, cost = comparison.scores
+        grounded, cost, _ = comparison.scores
 
         assert (comparison.common, comparison.only_before, comparison.only_after) == (18, 2, 2)
         assert grounded.test is not None
@@ -405,7 +461,9 @@ class TestComparison:
 class TestBadInput:
     def test_an_unknown_score(self, tmp_path: Path) -> None:
         """The message lists the valid scores."""
-        with pytest.raises(UnknownNameError, match=r"unknown score 'cots'. Did you mean 'cost'\? Valid: cost, mrr"):
+        with pytest.raises(
+            UnknownNameError, match=r"unknown score 'cots'. Did you mean 'cost'\? Valid: answered, cost, mrr"
+        ):
             report_of(tmp_path, record(scores={"cost": 1, "mrr": 1}), metrics=["cots"])
 
     def test_no_scores(self, tmp_path: Path) -> None:
