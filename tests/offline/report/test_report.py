@@ -163,7 +163,7 @@ class TestScores:
         assert row is None or row.spread is None
 
     def test_rules_do_not_fill_the_gaps_of_a_judge(self, tmp_path: Path) -> None:
-        """Of a sampled file the judge says for some turns whether they are answers, and nobody for the others."""
+        """Of a sampled file the judge is asked about some turns only."""
         judged = Score(name="no_answer", value=0.0, probability=0.25)
         report = report_of(tmp_path, record("q0", scores={"cost": 1}), record("q1", 1, judged, scores={"cost": 1}))
 
