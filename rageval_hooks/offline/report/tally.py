@@ -266,7 +266,7 @@ class FileTally:
 
     def headline(self) -> str | None:
         """Return the score that sums up a turn best, by the scores' own definitions."""
-        names = list(self.values)
+        names = without(self.values, self.by_rules) or list(self.values)
         if not names:
             return None
         # max() returns the first of equals: without any headline, the first score of the file.
