@@ -184,7 +184,7 @@ class InlineStage:
         self._sizes[arrival] = size
         _all_open.add(arrival)
         turn_begins(arrival, has_ended=True)
-        EXIT_DRAIN.add(_drain, "capture")
+        EXIT_DRAIN.add(_drain, "capture", _has_open)
         EXIT_DRAIN.register()
         steps = evaluate(now + self.budget)
         inline_executor().submit(self._run, copy_context(), steps, arrival)
@@ -231,6 +231,10 @@ def _advance(steps: Steps) -> LowPriority | None:
         if inline_executor().has_queue:
             return priority
     return None
+
+
+def _has_open() -> bool:
+    return bool(_all_open)
 
 
 def _drain(timeout: float) -> bool:

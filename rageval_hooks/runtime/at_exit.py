@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import math
 import os
 import sys
 import threading
@@ -14,7 +15,8 @@ from functools import partial
 from typing import Literal
 
 from rageval_hooks.runtime.executors import stop_models
-from rageval_hooks.runtime.loading import abandon_loads
+from rageval_hooks.runtime.loading import abandon_loads, call_before_pools_end, is_loading
+from rageval_hooks.runtime.threads import wait_until
 from rageval_hooks.runtime.time_limit import prepare_for_exit, remaining, within
 
 __all__ = ["EXIT_DRAIN", "ExitDrain", "is_exiting", "is_multiprocessing_child"]
@@ -24,6 +26,8 @@ _logger = logging.getLogger(__name__)
 Stage = Literal["capture", "evaluate", "export"]
 Step = Callable[[float], object]
 """Finishes something within some seconds; returns False if it could not."""
+Check = Callable[[], object]
+"""Returns something true while work is pending."""
 
 _STAGES: tuple[Stage, ...] = ("capture", "evaluate", "export")
 _DEFAULT_TIMEOUT = 10.0
@@ -45,12 +49,19 @@ class ExitDrain:
     The interpreter calls exit handlers last-in, first-out. Ours must come before the handler of a tracer provider,
     which shuts that provider down, so it is registered after the provider was created; see :meth:`run_before`.
 
+    If work is pending while a model loads, the exit waits for it before that, when the main thread ends: afterwards a
+    load fails; see :mod:`rageval_hooks.runtime.loading`.
+
     Children of ``multiprocessing`` end without exit handlers; there a finalizer of that package calls :meth:`run`.
     Worker processes of Celery end without those too; there its signal ``worker_process_shutdown`` does.
     """
 
     def __init__(self) -> None:
         self._steps: dict[Step, Stage] = {}
+        self._checks: dict[Step, Check] = {}
+        self._expects_loads = False
+        self._has_run = False
+        self._waited = 0.0
         self._timeouts: weakref.WeakKeyDictionary[object, float] = weakref.WeakKeyDictionary()
         self._last_timeout = _DEFAULT_TIMEOUT
         self._registered_in = 0
@@ -70,18 +81,34 @@ class ExitDrain:
         """Forget an owner: nothing of it is pending."""
         self._timeouts.pop(owner, None)
 
-    def add(self, step: Step, stage: Stage) -> None:
-        """Run a step at exit. Adding it again changes nothing."""
+    def add(self, step: Step, stage: Stage, is_pending: Check | None = None) -> None:
+        """Run a step at exit. Adding it again changes nothing.
+
+        Args:
+            step: the step.
+            stage: when it runs.
+            is_pending: says whether the step has work that may wait for a model.
+        """
         self._steps.setdefault(step, stage)
+        if is_pending is not None:
+            self._checks.setdefault(step, is_pending)
 
     def remove(self, step: Step) -> None:
         """Do not run a step at exit."""
         self._steps.pop(step, None)
+        self._checks.pop(step, None)
 
     def register(self) -> None:
         """Register the exit handler of this process, once."""
         if self._registered_in != os.getpid():
             self._register()
+
+    def expect_load(self) -> None:
+        """Have the exit wait for a load that begins now, if work is pending then."""
+        self.register()
+        if not self._expects_loads:
+            self._expects_loads = True
+            call_before_pools_end(self._wait_for_loads)
 
     def run_before(self, provider: object) -> None:
         """Run before the exit handler of an OpenTelemetry provider that exists by now."""
@@ -108,19 +135,37 @@ class ExitDrain:
         if celery is not None:
             celery.worker_process_shutdown.connect(_drain_celery_worker, weak=False, dispatch_uid="rageval-hooks")
 
+    def _wait_for_loads(self) -> None:
+        if self._has_run:
+            return
+        # An application may go on in threads after its main thread has ended.
+        wait_until(lambda: not is_loading() or not _other_threads(), math.inf)
+        start = time.monotonic()
+        wait_until(lambda: not is_loading() or not self._is_pending(), self.timeout)
+        if is_loading():
+            # It would fail for want of pools.
+            abandon_loads(0)
+        self._waited = time.monotonic() - start
+
+    def _is_pending(self) -> bool:
+        return any(check() for check in list(self._checks.values()))
+
     def _at_exit(self) -> None:
+        deadline = time.monotonic() + self.timeout - self._waited
         self.run()
         # After the steps, which may need models.
-        end = time.monotonic() + _LONGEST_WAIT_FOR_MODELS
+        end = min(time.monotonic(), deadline) + _LONGEST_WAIT_FOR_MODELS
         for stop in (abandon_loads, stop_models):
             if not stop(remaining(end)):
                 _logger.warning("rageval-hooks: the interpreter exits while a model is at work [RAGEVAL-609]")
 
     def run(self) -> bool:
         """Run all steps within the timeout. Returns False if one of them could not finish."""
-        end = time.monotonic() + self.timeout
-        early_end = time.monotonic() + self.timeout * _EARLY_SHARE
-        done = True
+        # The exporters have time for what is ready, also if the wait for a model took all of it.
+        timeout = max(self.timeout - self._waited, self.timeout * (1 - _EARLY_SHARE))
+        end = time.monotonic() + timeout
+        early_end = time.monotonic() + timeout * _EARLY_SHARE
+        self._has_run = done = True
         for stage in _STAGES:
             deadline = end if stage == "export" else early_end
             done = self._run_stage(stage, deadline) and done
@@ -145,6 +190,15 @@ class ExitDrain:
 
 def _drain_celery_worker(**_: object) -> None:
     EXIT_DRAIN.run()
+
+
+def _other_threads() -> bool:
+    """Return True if threads of the application keep the process alive; those of its thread pools do not."""
+    pools = sys.modules["concurrent.futures.thread"]._threads_queues
+    return any(
+        thread is not threading.main_thread() and not thread.daemon and thread not in pools
+        for thread in threading.enumerate()
+    )
 
 
 def is_exiting() -> bool:

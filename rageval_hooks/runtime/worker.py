@@ -136,7 +136,7 @@ class Worker:
             work: a function.
             size: bytes that the work keeps in memory.
         """
-        EXIT_DRAIN.add(self.drain, "evaluate")
+        EXIT_DRAIN.add(self.drain, "evaluate", self.has_work)
         EXIT_DRAIN.register()
         with self._lock:
             if not lane.add(size):
@@ -159,6 +159,10 @@ class Worker:
         if wake and loop is not None:
             loop.call_soon_threadsafe(self._on_wake, context=Context())  # not in the request's context
         return True
+
+    def has_work(self) -> bool:
+        """Return True if something waits or runs."""
+        return self._pending > 0
 
     def flush(self, timeout: float) -> bool:
         """Wait until nothing is pending. Returns False if ``timeout`` seconds pass first."""

@@ -1,6 +1,8 @@
-"""The exit handler and the tracer providers that it must come before."""
+"""The end of the process: what the exit handler comes before, and which loads the exit waits for."""
 
 from __future__ import annotations
+
+import pytest
 
 from tests.interpreter import run_script
 
@@ -25,3 +27,55 @@ for provider in (first, second):
 def test_a_provider_needs_no_hash() -> None:
     """Providers are told apart by identity; the drain comes before the handlers of both."""
     assert run_script(SCRIPT).split("\n")[0] == "drained"
+
+
+LOAD = """
+import threading, time
+from concurrent.futures import ThreadPoolExecutor
+from rageval_hooks.runtime.at_exit import EXIT_DRAIN
+from rageval_hooks.runtime.lazy import BackgroundValue
+
+def load():
+    time.sleep({seconds})
+    import concurrent.futures.process
+    with ThreadPoolExecutor(1) as pool:  # as transformers, and as downloads from the hub
+        return pool.submit(str, "loaded").result()
+
+def result(timeout):
+    try:
+        print(value.get(wait={pending}))
+    except Exception as error:
+        print(error)
+
+value = BackgroundValue("model", load, 60)
+value.start()
+EXIT_DRAIN.add(result, "evaluate", lambda: {pending})
+EXIT_DRAIN.allow(value, {timeout})
+{more}
+"""
+
+GOES_ON = """
+def go_on():
+    time.sleep(0.2)
+    print(value.get(wait=True))
+    EXIT_DRAIN.remove(result)
+threading.Thread(target=go_on).start()
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, "loaded"),
+        ({"timeout": 0.1}, "the process ended before it was loaded"),
+        # Nothing needs the model.
+        ({"pending": False, "seconds": 50}, "model is still loading"),
+        # The main thread has ended, and another has not.
+        ({"pending": False, "more": GOES_ON}, "loaded"),
+    ],
+    ids=["pending", "too slow", "nothing pending", "another thread"],
+)
+def test_a_load_that_pending_work_waits_for(options: dict[str, object], expected: str) -> None:
+    """Thread pools work until then, as loads need them; no other load holds up the exit."""
+    script = LOAD.format(**{"seconds": 1, "pending": True, "timeout": 20, "more": ""} | options)
+    assert expected in run_script(script, timeout=30)

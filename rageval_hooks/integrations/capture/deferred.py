@@ -59,7 +59,7 @@ def prepare() -> None:
     """Start the threads and register the exit drain, so that :func:`hand_over` has nothing left to set up."""
     deferred_executor()
     EXIT_DRAIN.add(_submit_held, "capture")
-    EXIT_DRAIN.add(settle, "capture")
+    EXIT_DRAIN.add(settle, "capture", _has_pending)
     EXIT_DRAIN.register()
 
 
@@ -127,6 +127,10 @@ _this_thread = threading.local()
 
 def _submit_held(_: float) -> None:
     held_turns().submit_all()
+
+
+def _has_pending() -> bool:
+    return bool(_pending)
 
 
 def settle(timeout: float) -> bool:

