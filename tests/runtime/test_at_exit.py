@@ -30,7 +30,7 @@ def test_a_provider_needs_no_hash() -> None:
 
 
 LOAD = """
-import threading, time
+import atexit, threading, time
 from concurrent.futures import ThreadPoolExecutor
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
 from rageval_hooks.runtime.lazy import BackgroundValue
@@ -41,15 +41,16 @@ def load():
     with ThreadPoolExecutor(1) as pool:  # as transformers, and as downloads from the hub
         return pool.submit(str, "loaded").result()
 
-def result(timeout):
+def show():
     try:
         print(value.get(wait={pending}))
     except Exception as error:
         print(error)
 
+atexit.register(show)  # runs after the exit drain, which is registered after it
 value = BackgroundValue("model", load, 60)
 value.start()
-EXIT_DRAIN.add(result, "evaluate", lambda: {pending})
+EXIT_DRAIN.add(lambda timeout: None, "evaluate", lambda: {pending})
 EXIT_DRAIN.allow(value, {timeout})
 {more}
 """
@@ -58,7 +59,6 @@ GOES_ON = """
 def go_on():
     time.sleep(0.2)
     print(value.get(wait=True))
-    EXIT_DRAIN.remove(result)
 threading.Thread(target=go_on).start()
 """
 
