@@ -31,6 +31,9 @@ _MOST_DOCUMENTS = 20
 _MOST_DOCUMENT_SCORES = 5
 _MOST_RANKS = 10
 
+# A reason of ours says at its end what to do.
+_LONGEST_REASON = 400
+
 _Repeats = tuple[str, Variation]
 
 
@@ -130,7 +133,7 @@ def _main_reason(missing: Missing) -> str:
     reason = missing.main_reason
     number = missing.reasons[reason]
     share = "" if number == missing.count else f" ({number} of them)"
-    return f"{shorten(reason, 160)}{share}"
+    return f"{shorten(reason, _LONGEST_REASON)}{share}"
 
 
 # --------------------------------------------------------------------------- ranks, repeats, documents, worst turns
