@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import logging
-import math
 import os
 import sys
 import threading
@@ -16,7 +15,7 @@ from typing import Literal
 
 from rageval_hooks.runtime.executors import stop_models
 from rageval_hooks.runtime.loading import abandon_loads, call_before_pools_end, is_loading
-from rageval_hooks.runtime.threads import wait_until
+from rageval_hooks.runtime.threads import patched_by, wait_until
 from rageval_hooks.runtime.time_limit import prepare_for_exit, remaining, within
 
 __all__ = ["EXIT_DRAIN", "ExitDrain", "is_exiting", "is_multiprocessing_child"]
@@ -49,8 +48,8 @@ class ExitDrain:
     The interpreter calls exit handlers last-in, first-out. Ours must come before the handler of a tracer provider,
     which shuts that provider down, so it is registered after the provider was created; see :meth:`run_before`.
 
-    If work is pending while a model loads, the exit waits for it before that, when the main thread ends: afterwards a
-    load fails; see :mod:`rageval_hooks.runtime.loading`.
+    If a model loads while work is pending, or while the application goes on in other threads, the end of the main
+    thread waits for it: a load fails afterwards; see :mod:`rageval_hooks.runtime.loading`.
 
     Children of ``multiprocessing`` end without exit handlers; there a finalizer of that package calls :meth:`run`.
     Worker processes of Celery end without those too; there its signal ``worker_process_shutdown`` does.
@@ -61,6 +60,7 @@ class ExitDrain:
         self._checks: dict[Step, Check] = {}
         self._expects_loads = False
         self._has_run = False
+        # Seconds of the exit that the wait for loads has taken.
         self._waited = 0.0
         self._timeouts: weakref.WeakKeyDictionary[object, float] = weakref.WeakKeyDictionary()
         self._last_timeout = _DEFAULT_TIMEOUT
@@ -104,11 +104,11 @@ class ExitDrain:
             self._register()
 
     def expect_load(self) -> None:
-        """Have the exit wait for a load that begins now, if work is pending then."""
+        """Have the end of the main thread wait for a load that begins now, if anything needs it then."""
         self.register()
         if not self._expects_loads:
             self._expects_loads = True
-            call_before_pools_end(self._wait_for_loads)
+            call_before_pools_end(self._before_pools_end)
 
     def run_before(self, provider: object) -> None:
         """Run before the exit handler of an OpenTelemetry provider that exists by now."""
@@ -135,17 +135,22 @@ class ExitDrain:
         if celery is not None:
             celery.worker_process_shutdown.connect(_drain_celery_worker, weak=False, dispatch_uid="rageval-hooks")
 
+    def _before_pools_end(self) -> None:
+        try:
+            self._wait_for_loads()
+        except Exception:
+            _logger.warning("rageval-hooks: a step of the shutdown at exit failed [RAGEVAL-608]", exc_info=True)
+
     def _wait_for_loads(self) -> None:
         if self._has_run:
             return
-        # An application may go on in threads after its main thread has ended.
-        wait_until(lambda: not is_loading() or not _other_threads(), math.inf)
         start = time.monotonic()
-        wait_until(lambda: not is_loading() or not self._is_pending(), self.timeout)
+        wait_until(lambda: not (is_loading() and (self._is_pending() or _goes_on())), self.timeout)
         if is_loading():
             # It would fail for want of pools.
             abandon_loads(0)
-        self._waited = time.monotonic() - start
+        if not _goes_on():
+            self._waited = time.monotonic() - start
 
     def _is_pending(self) -> bool:
         return any(check() for check in list(self._checks.values()))
@@ -192,8 +197,12 @@ def _drain_celery_worker(**_: object) -> None:
     EXIT_DRAIN.run()
 
 
-def _other_threads() -> bool:
-    """Return True if threads of the application keep the process alive; those of its thread pools do not."""
+def _goes_on() -> bool:
+    """Return True if the application goes on in threads of its own after its main thread has ended."""
+    # Greenlets run on the main thread, which waits.
+    if patched_by() is not None:
+        return False
+    # Idle threads of pools are not daemons, and do not keep the process alive.
     pools = sys.modules["concurrent.futures.thread"]._threads_queues
     return any(
         thread is not threading.main_thread() and not thread.daemon and thread not in pools
