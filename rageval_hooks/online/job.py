@@ -37,11 +37,6 @@ class MetricSpec(Data):
     options: Metadata = Field(default_factory=dict)
     probability: float = Field(default=1.0, gt=0, le=1)
 
-    @property
-    def sorted_options(self) -> str:
-        """The options as JSON, in the same order however they were given."""
-        return json.dumps(self.options, sort_keys=True)
-
 
 class Job(Data):
     """One turn and the metrics to compute for it.
@@ -68,12 +63,7 @@ class Job(Data):
     def key(self) -> str:
         """The idempotency key: the same for the same turn, metrics and versions, in every process."""
         turn = _turn_identity(self.turn)
-        # Sorted: the order in which options were given must not change the key.
-        options = [json.dumps(metric.options, sort_keys=True) for metric in self.metrics]
-        keys = (
-            _digest(turn, spec.name, spec.version, given) for spec, given in zip(self.metrics, options, strict=True)
-        )
-        return _digest(*keys)
+        return _digest(*(_digest(turn, *_identity_of(metric)) for metric in self.metrics))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -96,6 +86,11 @@ def _turn_identity(turn: Turn) -> str:
     if turn.span is not None:
         return f"{turn.span.trace_id}/{turn.span.span_id}/{turn.id}"
     return turn.id or _digest_of_all(turn)
+
+
+def _identity_of(metric: MetricSpec) -> tuple[str, ...]:
+    # Sorted: the order in which options were given must not change the key.
+    return metric.name, metric.version, json.dumps(metric.options, sort_keys=True)
 
 
 def _digest_of_all(turn: Turn) -> str:
