@@ -139,7 +139,7 @@ class ExitDrain:
         try:
             self._wait_for_loads()
         except Exception:
-            _logger.warning("rageval-hooks: a step of the shutdown at exit failed [RAGEVAL-608]", exc_info=True)
+            _logger.warning("rageval-hooks: the exit could not wait for a model [RAGEVAL-610]", exc_info=True)
 
     def _wait_for_loads(self) -> None:
         if self._has_run:

@@ -34,7 +34,7 @@ def check_first_rows(
     mapping: ColumnMap | None,
     note: Callable[[str], object],
 ) -> None:
-    """Check that a file has the required columns; note which of several columns was taken.
+    """Check that a file has the required columns; note which of several columns and lists of rows were taken.
 
     Args:
         source: the file.
@@ -59,6 +59,8 @@ def check_first_rows(
         for found in fields:
             used.update(found.columns.values())
         raise _error(source.path, missing, required, columns, suggest_map(missing, rows, used))
+    for line in source.file.notes:
+        note(line)
     for choice in _choices(fields):
         note(f"{choice}: --map names another column")
 

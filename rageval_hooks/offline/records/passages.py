@@ -24,7 +24,7 @@ __all__ = ["passages_in"]
 # Names of the text in LangChain, LlamaIndex, Ragas, Haystack, search engines and data sets, the most specific first.
 _TEXTS = (
     *("text", "content", "page_content", "passage", "chunk", "document", "body", "contents", "snippet", "segment"),
-    *("chunk_text", "passage_text", "document_text", "paragraph", "context", "page_text"),
+    *("chunk_text", "passage_text", "document_text", "paragraph", "context", "page_text", "quote", "excerpt"),
 )
 _INNER = ("document", "doc", "node", "chunk", "payload", "kwargs", "fields", "_source")
 """Keys of objects that hold the passage, next to its score: ``{"document": {...}, "score": 0.7}``."""

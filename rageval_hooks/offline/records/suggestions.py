@@ -17,6 +17,7 @@ __all__ = ["Candidate", "suggest_columns", "suggest_map"]
 _MOST_DEPTH = 4
 _MOST_ROWS = 20
 _MOST_ITEMS = 5
+_MOST_OTHERS = 3
 # Parts of names. One with a blank before it begins a word: "rag" is no hint in "paragraph", nor "eval" in "retrieval".
 _HINTS: dict[str, tuple[str, ...]] = {
     "query": (
@@ -81,7 +82,9 @@ def suggest_map(fields: Iterable[str], rows: Sequence[Mapping[str, Any]], used: 
     # With one of several the file still cannot be read.
     if len(found) < len(wanted):
         return ""
-    return " ".join(f"--map {field}={_quoted(path)}" for field, path in found.items())
+    options = " ".join(f"--map {field}={_quoted(path)}" for field, path in found.items())
+    others = [note for field, path in found.items() if (note := _others(field, path, rows, (*used, *found.values())))]
+    return f"{options} ({'; '.join(others)})" if others else options
 
 
 def suggest_columns(
@@ -102,6 +105,19 @@ def suggest_columns(
             columns[field] = best.path
             candidates.remove(best)
     return columns
+
+
+def _others(field: str, path: str, rows: Sequence[Mapping[str, Any]], used: Collection[str]) -> str:
+    """Return which other columns may hold a field, such as the answers of other systems; empty if there are none."""
+    rating = _name_rating(field, path.lower())
+    names = [
+        found.path
+        for found in _candidates(rows[:_MOST_ROWS])
+        if found.path not in used and _rating(field, found) >= _FEWEST_POINTS
+        # "baseline_answer" has two points less.
+        if _name_rating(field, found.path.lower()) >= max(rating - 2, _FEWEST_POINTS)
+    ]
+    return f"the {field} may also be {', '.join(names[:_MOST_OTHERS])}" if names else ""
 
 
 def _quoted(path: str) -> str:

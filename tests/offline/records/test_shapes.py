@@ -71,6 +71,12 @@ DOCUMENTS: dict[str, Any] = {
     "search hits": [
         {"question": Q, "answer": A, "ground_truth": G, "chunks": [{"score": 0.5, "payload": {"text": C}}]}
     ],
+    "quoted hits": {
+        "samples": 1,
+        "per_sample": [
+            {"question": Q, "answer": A, "ground_truth": G, "hits": [{"chunk_id": "c", "quote": C, "rank": 1}]}
+        ],
+    },
     "RetrievalQA": [
         {"question": Q, "answer": str({"query": Q, "result": A}), "contexts": [C], "ground_truth": G},
     ],
@@ -228,6 +234,25 @@ def test_several_candidate_columns(tmp_path: Path) -> None:
     assert said == ["the response is taken from 'response', not from 'completion': --map names another column"]
 
 
+def test_answers_of_several_systems_in_one_document(tmp_path: Path) -> None:
+    """The list of rows that was taken is said, and the others; a list without answers is none of them."""
+    rows = [{"question": Q, "answer": A}]
+    document = {"first": rows, "questions": [{"question": Q}], "more": {"second": rows}}
+    (tmp_path / "a.json").write_text(json.dumps(document))
+    said: list[str] = []
+    records = list(read_items(tmp_path / "a.json", note=said.append))
+    assert len(records) == 1
+    assert said == ["the rows are those of 'first', not of 'more.second': write each into a file of its own"]
+
+
+def test_answers_of_several_systems_in_one_table(tmp_path: Path) -> None:
+    """One is proposed, and the others are named."""
+    (tmp_path / "a.csv").write_text(f"question,gold_answer,vanilla_answer,our_answer,our_f1\n{Q},{G},{A},{A},0.3\n")
+    with pytest.raises(TurnError) as caught:
+        list(read_records(tmp_path / "a.csv"))
+    assert str(caught.value).endswith("Try --map response=our_answer (the response may also be vanilla_answer)")
+
+
 class TestRanks:
     """The rank of the target is computed from the passages, unless a column states it."""
 
@@ -304,7 +329,10 @@ def test_a_row_that_failed_needs_no_answer(tmp_path: Path) -> None:
             "--map query=سوال --map response=پاسخ",
         ),
         ({"question": Q, "TEST DATA": {"gpt_reply": A}}, "--map response='\"TEST DATA\".gpt_reply'"),
-        ({"question": Q, "No RAG": "I do not know that.", "RAG": A}, "--map response=RAG"),
+        (
+            {"question": Q, "No RAG": "I do not know that.", "RAG": A},
+            "--map response=RAG (the response may also be No RAG)",
+        ),
         ({"question": Q, "relevance_reason": "The answer is about it.", "Top Retrieved Text": C}, None),
         ({"question": Q, "answer_file": "answers/pier.md"}, None),
         # One of two does not help.

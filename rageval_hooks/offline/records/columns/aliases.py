@@ -38,7 +38,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
         "passages retrieved_contexts retrieval_context contexts retrieved_passages context retrieved_context documents "
         "chunks retrieved_documents retrieved_docs retrieved_chunks retrieved_nodes retrieved_texts source_documents "
         "source_nodes search_results retrieval_results ctxs docs retrieved evidence sources knowledge context_texts "
-        "retrieved_contents contexto kontext contexte contesto контекст 上下文 文脈"
+        "retrieved_contents hits search_hits contexto kontext contexte contesto контекст 上下文 文脈"
     ),
     # "answer" and "answers" are references only if they are not taken as the response.
     "reference": _names(

@@ -39,6 +39,9 @@ class SourceFile:
         path: the file.
         encoding: as the user named it; None to detect it.
 
+    Attributes:
+        notes: what the user should know about the choice of the rows, after they were read.
+
     Raises:
         ConfigurationError: there is no such file, or the encoding is not known.
         OSError: the file cannot be opened.
@@ -47,6 +50,7 @@ class SourceFile:
     def __init__(self, path: Path, encoding: str | None = None) -> None:
         check_file(path)
         self.path = path
+        self.notes: list[str] = []
         self._given = None if encoding is None else check_encoding(encoding)
         self._raw: IO[bytes] = open(path, "rb")  # noqa: SIM115 - close() does it
         decompress = COMPRESSIONS.get(path.suffix.lower())

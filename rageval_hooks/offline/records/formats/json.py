@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from rageval_hooks.errors import TurnError
 from rageval_hooks.offline.records.formats.base import FileFormat, SourceFile
 from rageval_hooks.offline.records.formats.jsonl import JsonLines
 from rageval_hooks.offline.records.rows import BadRow, Row
-from rageval_hooks.runtime.narrowing import items_or_empty, mapping_or_empty, mappings_in
+from rageval_hooks.runtime.narrowing import items_or_empty, mapping_or_empty
 from rageval_hooks.runtime.selecting import entries_except
 
 __all__ = ["JsonDocument", "rows_of_document"]
@@ -21,6 +21,7 @@ _MOST_DEPTH = 4
 # One object alone may be a row itself, with objects in its columns.
 _FEWEST_KEYED_ROWS = 2
 _FEWEST_COLUMNS = 2
+_FIELDS_OF_ROWS = ("query", "response")
 # White space and at most one comma, as in "{…},\n{…}", before something that is no white space. The white space is not
 # matched again in shorter pieces ("*+"): a file may end in a megabyte of it.
 _NEXT_DOCUMENT = re.compile(r"\s*+,?\s*+(?=\S)")
@@ -46,7 +47,9 @@ class JsonDocument(FileFormat):
                 # One object per line, under the name of a document.
                 yield from JsonLines().read(file)
                 return
-        for number, item in enumerate(rows_of_document(document), 1):
+        rows = rows_of_document(document)
+        file.notes[:] = _notes(document, rows)
+        for number, item in enumerate(rows, 1):
             if isinstance(item, dict):
                 yield Row(number, _with_columns_of_runs(item), number)
             else:
@@ -171,33 +174,65 @@ def _wrapped_rows(document: Mapping[str, Any]) -> list[Any]:
     Of several such arrays the one that is nearest to the outside counts, then the longest.
     """
     # max() returns the first of equals.
-    _, rows = max(_arrays(document, 1), key=lambda found: _fitness(*found), default=(0, []))
-    return rows
+    found = max(_arrays(document, ()), key=_fitness, default=None)
+    return [] if found is None else found.rows
 
 
-def _arrays(document: Mapping[str, Any], depth: int) -> Iterator[tuple[int, list[Any]]]:
-    """Yield the arrays of objects within an object, each with its depth."""
+def _notes(document: Any, rows: list[Any]) -> list[str]:
+    """Return a note if a wrapper has further arrays of questions with answers, as of several systems."""
+    if not isinstance(document, dict) or not rows:
+        return []
+    taken: list[str] = []
+    others: list[str] = []
+    for found in _arrays(document, ()):
+        if _fitness(found)[0] == len(_FIELDS_OF_ROWS):
+            (taken if found.rows[0] is rows[0] else others).append(repr(found.name))
+    if not taken or not others:
+        return []
+    return [f"the rows are those of {taken[0]}, not of {', '.join(others)}: write each into a file of its own"]
+
+
+class _Array(NamedTuple):
+    """Objects in a document that may be its rows.
+
+    Attributes:
+        name: the keys that lead to them.
+        depth: the number of levels around them.
+        rows: the objects.
+    """
+
+    name: str
+    depth: int
+    rows: list[Any]
+
+
+def _arrays(document: Mapping[str, Any], keys: tuple[str, ...]) -> Iterator[_Array]:
+    """Yield the arrays of objects within an object."""
     # The arrays of a row are its passages or messages.
-    if _is_row(document) or depth > _MOST_DEPTH:
+    if _is_row(document) or len(keys) >= _MOST_DEPTH:
         return
-    values = list(document.values())
-    for items in map(items_or_empty, values):
+    for key, value in document.items():
+        items = items_or_empty(value)
         if _all_are(dict, items):
-            yield depth, list(items)
-    for value in mappings_in(values):
+            yield _Array(".".join((*keys, key)), len(keys) + 1, list(items))
+    for key, value in document.items():
+        inner = (*keys, key)
+        name, depth = ".".join(inner), len(inner) + 1
+        if not isinstance(value, Mapping):
+            continue
         if frame := _from_split_frame(value):
-            yield depth + 1, frame
+            yield _Array(name, depth, frame)
         elif (keyed := _keyed_rows(value)) and _is_row(keyed[0]):
-            yield depth + 1, keyed
+            yield _Array(name, depth, keyed)
         else:
-            yield from _arrays(value, depth + 1)
+            yield from _arrays(value, inner)
 
 
-def _fitness(depth: int, rows: list[Any]) -> tuple[int, int, int]:
+def _fitness(found: _Array) -> tuple[int, int, int]:
     from rageval_hooks.offline.records.columns import has_column
 
-    fields = sum(has_column(name, rows[0]) for name in ("query", "response"))
-    return fields, -depth, len(rows)
+    fields = sum(has_column(name, found.rows[0]) for name in _FIELDS_OF_ROWS)
+    return fields, -found.depth, len(found.rows)
 
 
 def _is_row(document: Mapping[str, Any]) -> bool:
