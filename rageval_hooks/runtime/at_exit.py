@@ -198,7 +198,7 @@ def _drain_celery_worker(**_: object) -> None:
 
 
 def _goes_on() -> bool:
-    """Return True if the application goes on in threads of its own after its main thread has ended."""
+    """Return True if the application goes on in other threads after its main thread has ended."""
     # Greenlets run on the main thread, which waits.
     if patched_by() is not None:
         return False

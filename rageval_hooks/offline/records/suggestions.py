@@ -108,7 +108,7 @@ def suggest_columns(
 
 
 def _others(field: str, path: str, rows: Sequence[Mapping[str, Any]], used: Collection[str]) -> str:
-    """Return which other columns may hold a field, such as the answers of other systems; empty if there are none."""
+    """Return which other columns may hold a field, such as the answers of other systems; perhaps empty."""
     rating = _name_rating(field, path.lower())
     names = [
         found.path

@@ -235,14 +235,14 @@ def test_several_candidate_columns(tmp_path: Path) -> None:
 
 
 def test_answers_of_several_systems_in_one_document(tmp_path: Path) -> None:
-    """The list of rows that was taken is said, and the others; a list without answers is none of them."""
+    """The list of rows that was taken is said, and the others; a list without answers does not count."""
     rows = [{"question": Q, "answer": A}]
     document = {"first": rows, "questions": [{"question": Q}], "more": {"second": rows}}
     (tmp_path / "a.json").write_text(json.dumps(document))
     said: list[str] = []
     records = list(read_items(tmp_path / "a.json", note=said.append))
     assert len(records) == 1
-    assert said == ["the rows are those of 'first', not of 'more.second': write each into a file of its own"]
+    assert said == ["the rows are those of 'first', not of 'more.second': write each into a separate file"]
 
 
 def test_answers_of_several_systems_in_one_table(tmp_path: Path) -> None:

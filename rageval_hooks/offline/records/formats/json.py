@@ -189,7 +189,7 @@ def _notes(document: Any, rows: list[Any]) -> list[str]:
             (taken if found.rows[0] is rows[0] else others).append(repr(found.name))
     if not taken or not others:
         return []
-    return [f"the rows are those of {taken[0]}, not of {', '.join(others)}: write each into a file of its own"]
+    return [f"the rows are those of {taken[0]}, not of {', '.join(others)}: write each into a separate file"]
 
 
 class _Array(NamedTuple):
