@@ -8,8 +8,10 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any, Final
 
+from rageval_hooks.runtime.lazy import cached_property
 from rageval_hooks.text.dates import Date, find_ambiguous_dates, find_dates, loose_dates
 from rageval_hooks.text.facts.extraction import code_key, find_codes
+from rageval_hooks.text.limits import PIECE_CHARACTERS
 from rageval_hooks.text.numbers import supported_numbers
 from rageval_hooks.text.word_lists.month_names import MONTHS
 from rageval_hooks.text.words import STOP_WORDS, Kind, Words, fold, stem, words_of
@@ -19,7 +21,6 @@ __all__ = [
     "FactIndex",
     "acronym_letters",
     "index_facts",
-    "initials",
     "merge_indexes",
     "month_key",
     "ordinal_key",
@@ -32,7 +33,7 @@ LONGEST_ACRONYM: Final = 6
 """Letters of the longest acronym that is compared with initials."""
 
 _TEXTS_KEPT: Final = 128
-"""Texts whose initials are kept: those of a few turns."""
+"""Texts of usual length whose initials are kept: those of a few turns."""
 
 _LINKING: Final = frozenset(" \u00a0\n-&\"'“”‘’")
 """The characters that may be between two words of a name."""
@@ -44,7 +45,8 @@ _LINKING_WORDS: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
+# Without slots, which would leave no place for the cached property.
+@dataclass(frozen=True)
 class FactIndex:
     """The facts of a passage, for look-up. They depend on the passage only, so they can be cached."""
 
@@ -60,13 +62,21 @@ class FactIndex:
     """The words, the months of dates, and ordinals as ``3th``."""
     acronyms: frozenset[str]
     texts: tuple[str, ...]
-    """The texts, for what few responses need: :func:`initials`, and entities without words."""
+    """The texts, for what few responses need: initials, and entities without words."""
 
     @property
     def sets(self) -> tuple[frozenset[Any], ...]:
         """All fields except the texts."""
         numbers = (self.numbers, self.bare_numbers, self.measures)
         return (*numbers, self.dates, self.codes, self.keys, self.acronyms)
+
+    @cached_property
+    def initials(self) -> frozenset[str]:
+        """The initials of names, for which an acronym may stand. They are found when the first acronym asks for them.
+
+        Found once, since a response may have as many acronyms as there are passages.
+        """
+        return _union(map(_initials_of, self.texts))
 
 
 _NOTHING: Final[frozenset[Any]] = frozenset()
@@ -159,17 +169,21 @@ def _spaced_codes(text: str, words: Words) -> Iterator[str]:
             yield code_key(text[words.starts[place - 1] : words.ends[place]])
 
 
-@lru_cache(maxsize=_TEXTS_KEPT)
-def initials(text: str) -> frozenset[str]:
-    """Return the initials of the names that a text may hold, for which an acronym may stand.
+def _initials_of(text: str) -> frozenset[str]:
+    # A turn has several indexes with the same passages.
+    return _kept_initials(text) if len(text) <= PIECE_CHARACTERS else frozenset(_initials(text, words_of(text)))
 
-    Names are words with capitals, with function words between them. A name may begin after each function word:
-    "Findings in Acute Care" gives FAC and AC.
-    """
+
+@lru_cache(maxsize=_TEXTS_KEPT)
+def _kept_initials(text: str) -> frozenset[str]:
     return frozenset(_initials(text, words_of(text)))
 
 
 def _initials(text: str, words: Words) -> Iterator[str]:
+    """Yield the initials of the names that a text may hold: words with capitals, with function words between them.
+
+    A name may begin after each function word: "Findings in Acute Care" gives FAC and AC.
+    """
     # The initials of the names that the last words may belong to; an empty one begins with the next word.
     runs: list[str] = [""]
     is_outside = True

@@ -9,7 +9,7 @@ from typing import Final
 
 from rageval_hooks.text.dates import Date, month_number
 from rageval_hooks.text.facts.extraction import DECADE, TITLES, Fact, find_values
-from rageval_hooks.text.facts.index import ANY, FactIndex, acronym_letters, initials, month_key, ordinal_key
+from rageval_hooks.text.facts.index import ANY, FactIndex, acronym_letters, month_key, ordinal_key
 from rageval_hooks.text.facts.place_names import same_place_found
 from rageval_hooks.text.numbers import find_numbers, is_ordinal, measure_key, numbers_apart
 from rageval_hooks.text.word_lists.month_names import MONTHS
@@ -124,7 +124,7 @@ def _name_supported(fact: Fact, index: FactIndex) -> bool:
         return True
     # ... and the other way round.
     acronym = _acronym(fact.text)
-    if acronym is not None and (acronym in index.acronyms or any(acronym in initials(text) for text in index.texts)):
+    if acronym is not None and (acronym in index.acronyms or acronym in index.initials):
         return True
     # "USA" is "United States", which no rule about letters finds.
     if same_place_found(fact.forms, index.keys, index.acronyms):
