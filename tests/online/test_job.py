@@ -141,6 +141,15 @@ def test_the_key_of_a_turn_without_an_id_depends_on_its_texts(change: dict[str, 
     assert engine.job(turn).key != engine.job(turn.model_copy(update=change)).key
 
 
+def test_turns_whose_texts_are_divided_otherwise_have_different_keys() -> None:
+    """Texts that were read from PDF files have null characters, which also separate the parts of a key."""
+    engine, turn = Engine(metrics("groundedness"), LEXICAL_MODELS), TURN.model_copy(update={"id": "", "span": None})
+    one = turn.model_copy(update={"query": "Why?\0It", "response": "opened"})
+    other = turn.model_copy(update={"query": "Why?", "response": "It\0opened"})
+
+    assert engine.job(one).key != engine.job(other).key
+
+
 @pytest.mark.parametrize("name", REGISTRY.names())
 def test_every_registered_metric_can_be_created_from_its_description(name: str) -> None:
     """So that jobs of the defaults run anywhere."""
