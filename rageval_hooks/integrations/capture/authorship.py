@@ -24,7 +24,7 @@ _WORDS = re.compile(r"\w+")
 _MARKS = re.compile(r"\[[^\]\s]{1,12}\]|[*_`#>]")
 
 _COMPARED_CHARACTERS = 50_000
-"""Longer texts are compared by their beginnings: 10 MB would hold the interpreter's lock for 100 ms."""
+"""Longer texts are compared by their beginnings and ends: 10 MB would hold the interpreter's lock for 100 ms."""
 
 _LEAST_CONTRIBUTION = 8
 """Shorter texts, such as a grader's "yes", are found in prompts by chance."""
@@ -68,6 +68,7 @@ def writer_of(response: str, calls: Sequence[T], text_of: Callable[[T], str]) ->
         Without such a call: the last call of all, if it shares most of its words with the response. If not: the call
         that most of the response comes from. None if no call qualifies.
     """
+    response = response.strip()
     wanted = _bare(response)
     if not wanted or not calls:
         return None
@@ -79,7 +80,7 @@ def writer_of(response: str, calls: Sequence[T], text_of: Callable[[T], str]) ->
     # The application may have added a greeting or a list of sources to the model's text.
     if _share_words(wanted, _bare(texts[-1])):
         return calls[-1]
-    return _largest_contributor(response.strip(), calls, texts)
+    return _largest_contributor(response, calls, texts)
 
 
 def last_without_tools(calls: Sequence[Run], tool_calls_of: Callable[[Any], Sequence[Any]]) -> Run | None:
@@ -96,10 +97,18 @@ def last_without_tools(calls: Sequence[Run], tool_calls_of: Callable[[Any], Sequ
 def _bare(text: str) -> str:
     """Return a text without marks, in lower case and with single spaces: "**In 1869** [1]." becomes "in 1869 .".
 
-    Of a long text the beginning: so many characters remain although marks and spaces are removed from twice as many.
+    Of a long text the beginning and the end. Each is read from twice as many characters as are kept, since marks and
+    spaces are removed.
     """
-    bare = " ".join(_MARKS.sub(" ", text[: 2 * _COMPARED_CHARACTERS]).casefold().split())
-    return bare[:_COMPARED_CHARACTERS]
+    kept = _COMPARED_CHARACTERS // 2
+    if len(text) > 4 * kept:
+        return _unmarked(text[: 2 * kept])[:kept] + _unmarked(text[-2 * kept :])[-kept:]
+    bare = _unmarked(text)
+    return bare if len(bare) <= 2 * kept else bare[:kept] + bare[-kept:]
+
+
+def _unmarked(text: str) -> str:
+    return " ".join(_MARKS.sub(" ", text).casefold().split())
 
 
 def _share_words(response: str, written: str) -> bool:

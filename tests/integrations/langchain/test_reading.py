@@ -483,7 +483,7 @@ def test_a_model_that_judges_the_answer_has_not_written_it(captured: Captured, w
 
 
 def test_who_wrote_a_very_long_answer(captured: Captured) -> None:
-    """Texts of more than 50,000 characters are compared by their beginnings."""
+    """Texts of more than 50,000 characters are compared by their beginnings and ends."""
     long = " ".join([ANSWER] * 20_000)
     ask = retriever() | join | model(long) | StrOutputParser() | RunnableLambda(lambda text: f"**{text}**")
     grade = ChatPromptTemplate.from_template("Good? {answer}") | model("yes", model_name="grader") | StrOutputParser()
