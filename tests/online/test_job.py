@@ -131,7 +131,13 @@ def test_the_key_depends_on_turn_metric_version_and_options() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"query": "Why?"}, {"response": "In 2020."}, {"passages": ()}, {"passages": (Passage(text="x"),)}]
+    "change",
+    [
+        {"query": "Why?"},
+        {"response": "In 2020."},
+        {"passages": ()},
+        {"passages": (TURN.passages[0].model_copy(update={"text": "The new pier was opened in May 2019."}),)},
+    ],
 )
 def test_the_key_of_a_turn_without_an_id_depends_on_its_texts(change: dict[str, Any]) -> None:
     """A turn that was made by hand has neither an id nor a span."""

@@ -83,10 +83,12 @@ def test_markers(response: str, expected: Any) -> None:
     assert cited(response) == expected
 
 
-@pytest.mark.parametrize("close", ["```\n", "", "~~~\n"])
-def test_an_index_in_code_is_not_a_citation(close: str) -> None:
+@pytest.mark.parametrize(
+    ("fence", "close"), [("```", "```\n"), ("```", ""), ("```", "~~~\n"), ("~~~", "~~~\n"), ("~~~", "")]
+)
+def test_an_index_in_code_is_not_a_citation(fence: str, close: str) -> None:
     """Also where the code block is cut off."""
-    found = cite(f"It is red [1]:\n```python\ncolour = colours[2]\n{close}")
+    found = cite(f"It is red [1]:\n{fence}python\ncolour = colours[2]\n{close}")
 
     assert [[key.name for key in part.keys] for part in found.parts if part.keys] == [["1"]]
 

@@ -125,6 +125,7 @@ def test_a_row_of_magnitudes_is_no_giant(text: str) -> None:
         ("½ of it", "0.5", True),
         ("2 1/2 cups", "2.5", True),
         ("two and a half", "2.5", True),
+        ("three and one quarter", "3.25", True),
         ("on 3/4/2020", "0.75", False),
         ("it fell by 5", "-5", True),
         ("it fell to 5", "-5", False),
