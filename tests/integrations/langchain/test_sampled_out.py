@@ -34,6 +34,8 @@ from tests.integrations.llama_index import fakes as llama_index
 QUESTION = "When was the pier opened?"
 OWN_ID = UUID("6f1c8a52-3d5b-4c0e-9b60-0d4a52e8a1f7")
 """As an application makes them, of version 4: LangChain's own are time-ordered."""
+REQUEST_ID = UUID("0b7e4d19-58c2-4f6a-8d3e-92a1c4f07b65")
+"""Never the id of a run: one that starts soon after a stream, under the stream's id, belongs to the stream."""
 
 
 class Watched:
@@ -218,7 +220,7 @@ def test_work_that_is_shared_by_turns_belongs_to_the_one_that_asked() -> None:
 
 
 @pytest.mark.parametrize("sample_rate", [0.0, 0.5, 1.0])
-@pytest.mark.parametrize("parent", [OWN_ID, "a request's number"])
+@pytest.mark.parametrize("parent", [REQUEST_ID, "a request's number"])
 def test_a_manager_with_a_parent_of_the_applications_own(parent: Any, sample_rate: float) -> None:
     """An unknown parent does not make the call part of a sampled-out turn."""
     with watched(sample_rate) as process:
