@@ -49,8 +49,8 @@ PIECE_CHARACTERS: Final = 20_000
 """Maximum number of characters that one call of a regular expression searches: less than 20 ms."""
 
 _LOOKBACK: Final = 2_000
-# The beginning of a sentence: the "A" in "end. A".
-_SENTENCE_START: Final = re.compile(r"(?<=[.!?] )[A-Z]")
+# The beginning of a sentence: the "A" in "end. A", and what follows a full stop of Chinese or Japanese.
+_SENTENCE_START: Final = re.compile(r"(?<=[.!?] )[A-Z]|(?<=[。！？])(?![」』”’）】)])")
 
 
 def pieces(text: str, start: int = 0, end: int | None = None) -> Iterator[tuple[int, int]]:
