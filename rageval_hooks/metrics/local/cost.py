@@ -46,7 +46,7 @@ class Cost(LocalMetric):
     """
 
     name: ClassVar[str] = "cost"
-    version: ClassVar[str] = "3"
+    version: ClassVar[str] = "4"
     scores: ClassVar[tuple[ScoreDefinition, ...]] = (
         ScoreDefinition(name="cost", description="price of the tokens", direction="lower", high=None, unit="USD"),
     )
@@ -104,8 +104,8 @@ def _priced_calls(analysis: TurnAnalysis) -> list[_PricedCall]:
     turn, usage = analysis.turn, analysis.usage
     calls = list(filter(None, map(_priced_call, turn.steps)))
     counted = sum(call.usage.total_tokens for call in calls)
-    # An estimate is of the turn as a whole, and a count that the steps do not add up to is of more than they show.
-    if calls and not usage.estimated and counted == usage.total_tokens:
+    # An estimate of the turn as a whole, or a count of more than its steps show: they do not add up to it.
+    if calls and counted == usage.total_tokens:
         return calls
     return [_PricedCall(usage=usage, model=turn.model, provider=_provider_of_answer(turn))]
 

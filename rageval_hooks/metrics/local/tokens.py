@@ -27,11 +27,13 @@ def _definition(name: str, description: str) -> ScoreDefinition:
 class Tokens(LocalMetric):
     """Tokens read and written: the provider's own count, else an estimate by tiktoken.
 
-    The estimate counts the query and the passages of the prompt as read, and the response as written.
+    The estimate counts the query and the passages of the prompt as read, and the response as written. If the provider
+    counted some of a turn's model calls, the score is their sum with an estimate for each of the others, from its
+    prompt and its text.
     """
 
     name: ClassVar[str] = "tokens"
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     scores: ClassVar[tuple[ScoreDefinition, ...]] = (
         _definition("tokens", "tokens read and written"),
         _definition("tokens.input", "tokens read"),

@@ -205,9 +205,16 @@ class TurnAnalysis:
 
     @property
     def usage(self) -> Usage:
-        """The provider's count of tokens if there is one, else an estimate from query, passages and response."""
+        """The provider's count of tokens if there is one, else an estimate from query, passages and response.
+
+        If the provider counted only some of the turn's calls, the estimates of the others are added.
+        """
         counted = self.turn.usage
-        return self._estimated_usage if counted is None or counted.estimated else counted
+        if counted is None:
+            return self._estimated_usage
+        parts = [counted, *(step.usage for step in self.turn.steps)]
+        is_counted = any(part is not None and not part.estimated for part in parts)
+        return counted if is_counted else self._estimated_usage
 
     @cached_property
     def _estimated_usage(self) -> Usage:

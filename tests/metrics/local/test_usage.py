@@ -32,6 +32,27 @@ def count(*texts: str, encoding: str = "o200k_base") -> int:
     return sum(len(known.encode_ordinary(text)) for text in texts)
 
 
+FEW = Usage(input_tokens=100, output_tokens=20)
+
+
+def call(model: str | None, provider: str | None, usage: Usage | None, number: int = 1) -> Step:
+    return Step(
+        id=str(number),
+        kind="llm",
+        name="model",
+        started_at=number,
+        ended_at=number + 1,
+        model=model,
+        provider=provider,
+        usage=usage,
+    )
+
+
+def turn_of(*calls: Step, model: str | None = "gpt-4o-mini") -> Turn:
+    usage = Usage.sum(step.usage for step in calls)
+    return TURN.model_copy(update={"steps": calls, "usage": usage, "model": model})
+
+
 # --------------------------------------------------------------------------------------------------- latency
 
 
@@ -100,6 +121,23 @@ def test_an_estimate_of_others_does_not_count_as_the_providers() -> None:
     assert values(Tokens(), turn) == values(Tokens(), TURN)
 
 
+def test_an_estimate_for_one_call_is_added_to_the_providers_count_for_another() -> None:
+    """A streamed call has no count by default. The counts of the other calls are not lost."""
+    streamed = Usage(input_tokens=50, output_tokens=5, source="tiktoken")
+    turn = turn_of(call("gpt-4o", "openai", FEW, 1), call("gpt-4o-mini", "openai", streamed, 2))
+
+    assert values(Tokens(), turn) == {"tokens": 175, "tokens.input": 150, "tokens.output": 25}
+    for result in run(Tokens(), turn):
+        assert isinstance(result, Score)
+        assert result.explanation == "estimated with tiktoken"
+    [cost] = run(Cost(), turn)
+    assert isinstance(cost, Score)
+    assert cost.value == pytest.approx((100 * 2.5 + 20 * 10 + 50 * 0.15 + 5 * 0.6) / 1e6)
+    assert cost.explanation == (
+        "175 tokens at the price of gpt-4o (openai), gpt-4o-mini (openai); estimated with tiktoken"
+    )
+
+
 def test_the_models_own_encoding_is_used() -> None:
     """Where tiktoken knows the model."""
     turn = make_turn("今天天气很好，我们去公园吧", model="gpt-4")
@@ -155,24 +193,6 @@ def test_the_cost_of_an_estimate_is_marked() -> None:
     assert score.metadata["source"] == "tiktoken"
 
 
-def call(model: str | None, provider: str | None, usage: Usage | None, number: int = 1) -> Step:
-    return Step(
-        id=str(number),
-        kind="llm",
-        name="model",
-        started_at=number,
-        ended_at=number + 1,
-        model=model,
-        provider=provider,
-        usage=usage,
-    )
-
-
-def turn_of(*calls: Step, model: str | None = "gpt-4o-mini") -> Turn:
-    usage = Usage.sum(step.usage for step in calls)
-    return TURN.model_copy(update={"steps": calls, "usage": usage, "model": model})
-
-
 def test_cost_at_the_prices_of_the_models() -> None:
     """Each model call is priced by its model: .15 and .60 USD for a million tokens, 2.50 and 10 for gpt-4o."""
     usage = Usage(input_tokens=1_000_000, output_tokens=1_000_000)
@@ -196,9 +216,6 @@ def test_an_estimate_has_the_price_of_the_answering_model() -> None:
     assert 0 < score.value < 1e-4
     assert score.explanation is not None
     assert score.explanation.endswith("at the price of gpt-4o-mini (openai); estimated with tiktoken")
-
-
-FEW = Usage(input_tokens=100, output_tokens=20)
 
 
 @pytest.mark.parametrize(
