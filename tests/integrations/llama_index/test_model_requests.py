@@ -19,6 +19,7 @@ from rageval_hooks.integrations.llama_index.payloads import (
     finish_reason_of,
     messages_of,
     parameters_of,
+    refusal_of,
     tool_call,
     top_k_of,
 )
@@ -71,6 +72,25 @@ def test_messages_of_tools_name_the_call() -> None:
 )
 def test_why_the_model_stopped(raw: Any, reason: str | None) -> None:
     assert finish_reason_of(SimpleNamespace(raw=raw)) == reason
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        SimpleNamespace(raw={"choices": [{"message": {"content": None, "refusal": "I can't."}}]}),
+        SimpleNamespace(raw=SimpleNamespace(choices=[SimpleNamespace(message=SimpleNamespace(refusal="I can't."))])),
+        SimpleNamespace(raw=None, additional_kwargs={"refusal": "I can't.", "built_in_tool_calls": []}),
+    ],
+    ids=["mapping", "object", "Responses API"],
+)
+def test_a_refusal_of_the_model(response: Any) -> None:
+    """OpenAI's APIs have a field for it."""
+    assert refusal_of(response) == "I can't."
+
+
+def test_no_refusal() -> None:
+    assert refusal_of(SimpleNamespace(raw={"choices": [{"message": {"refusal": None}}]})) == ""
+    assert refusal_of(None) == ""
 
 
 def test_parameters_have_neither_prompts_nor_credentials() -> None:

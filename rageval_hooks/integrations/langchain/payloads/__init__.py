@@ -22,6 +22,7 @@ from rageval_hooks.integrations.langchain.payloads.rendering import (
     as_text,
     content_text,
     is_content,
+    message_text,
     role_of,
     tool_text,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "is_content",
     "is_message",
     "is_structured_answer",
+    "message_text",
     "new_document_lists",
     "passage_from",
     "passages_of",

@@ -72,6 +72,7 @@ class MessageSnapshot:
     """The parts of a message, to or from a model, that a turn needs."""
 
     __slots__ = (
+        "additional_kwargs",
         "artifact",
         "content",
         "id",
@@ -88,6 +89,7 @@ class MessageSnapshot:
         self.type: str = fields["type"]
         content = fields["content"]
         self.content = content if type(content) is str else plain(content)
+        self.additional_kwargs = plain(fields["additional_kwargs"])
         self.response_metadata = plain(fields["response_metadata"])
         self.tool_calls = plain(fields.get("tool_calls"))
         self.usage_metadata = plain(fields.get("usage_metadata"))

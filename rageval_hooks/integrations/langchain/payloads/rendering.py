@@ -10,10 +10,12 @@ from langchain_core.messages import BaseMessage
 from langchain_core.prompt_values import PromptValue
 
 from rageval_hooks.integrations.capture.host_values import is_a, or_else
-from rageval_hooks.integrations.langchain.payloads.copying import DocumentSnapshot
+from rageval_hooks.integrations.langchain.payloads.copying import DocumentSnapshot, MessageSnapshot
+from rageval_hooks.integrations.langchain.payloads.states import is_structured_answer
 from rageval_hooks.runtime.jsonable import json_text
+from rageval_hooks.runtime.narrowing import mapping_or_empty, text_or_empty
 
-__all__ = ["as_json", "as_text", "content_text", "is_content", "role_of", "tool_text"]
+__all__ = ["as_json", "as_text", "content_text", "is_content", "message_text", "role_of", "tool_text"]
 
 # LangChain's names of message types, and the roles of model APIs. Chunks of a stream are named after their class.
 _ROLES = {"human": "user", "ai": "assistant", "AIMessageChunk": "assistant", "HumanMessageChunk": "user"}
@@ -36,8 +38,17 @@ def content_text(content: Any) -> str:
 
 def _block_text(block: Any) -> str:
     """Return the text of a block: a string, or {"type": "text", "text": "…"}. Images and tool calls have no text."""
-    text = block.get("text") if is_a(block, Mapping) else block
+    text = block
+    if is_a(block, Mapping):
+        # The Responses API of OpenAI: {"type": "refusal", "refusal": "I cannot help with that."}
+        text = block.get("refusal" if block.get("type") == "refusal" else "text")
     return str.__str__(text) if is_a(text, str) else ""
+
+
+def message_text(message: BaseMessage | MessageSnapshot) -> str:
+    """Return the text of a message. If it has none, the refusal of the model, for which OpenAI has a separate field."""
+    text = content_text(message.content)
+    return text or text_or_empty(mapping_or_empty(message.additional_kwargs).get("refusal"))
 
 
 @or_else(False)
@@ -51,7 +62,7 @@ def is_content(value: Any) -> bool:
 
 def tool_text(output: Any) -> str:
     """Return the text that a tool returned to the model."""
-    return content_text(output.content) if is_a(output, BaseMessage) else as_text(output)
+    return message_text(output) if is_a(output, BaseMessage) else as_text(output)
 
 
 def as_text(value: Any) -> str:
@@ -61,7 +72,7 @@ def as_text(value: Any) -> str:
     if is_a(value, str):
         return str.__str__(value)
     if is_a(value, BaseMessage):
-        return content_text(value.content)
+        return message_text(value)
     if is_a(value, PromptValue):
         return str(value.to_string())
     return as_json(value)
@@ -77,4 +88,6 @@ def _jsonable(value: Any) -> Any:
         return {"role": role_of(value.type), "content": value.content}
     if isinstance(value, (Document, DocumentSnapshot)):
         return {"id": value.id, "page_content": value.page_content, "metadata": value.metadata}
+    if is_structured_answer(value):
+        return value.model_dump(mode="json")
     return str(value)

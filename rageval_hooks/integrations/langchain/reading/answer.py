@@ -25,6 +25,7 @@ from rageval_hooks.integrations.langchain.payloads import (
     fields_by_name,
     is_content,
     is_structured_answer,
+    message_text,
 )
 from rageval_hooks.integrations.langchain.reading.question import MESSAGE_KEYS, query_of, strings_in
 from rageval_hooks.integrations.langchain.reading.replies import new_reply
@@ -57,7 +58,7 @@ def answer_of(value: Any, given: Any = None, written: Sequence[str] = (), stream
     if isinstance(value, str):
         return str.__str__(value)  # a plain string also from a subclass
     if isinstance(value, BaseMessage):
-        return content_text(value.content)
+        return message_text(value)
     if isinstance(value, Mapping):
         return _answer_in_mapping(value, given, written, streamed)
     if is_content(value):

@@ -15,7 +15,8 @@ from rageval_hooks.integrations.langchain.payloads import (
     MessageSnapshot,
     ResultSnapshot,
     as_json,
-    content_text,
+    as_text,
+    message_text,
     role_of,
 )
 from rageval_hooks.integrations.langchain.reading.model_requests import finish_reason_in, tool_call
@@ -24,6 +25,7 @@ from rageval_hooks.turn import Message, Usage
 
 __all__ = [
     "citations_of",
+    "classifies",
     "finish_reason_of",
     "generated_text",
     "model_of",
@@ -39,6 +41,15 @@ __all__ = [
 _MESSAGES = (BaseMessage, MessageSnapshot)
 # The parameters of a call by provider: {"model": "gpt-4.1"} of OpenAI, {"model_id": "…"} of Bedrock, and so on.
 _REQUESTED_MODEL_KEYS = ("model", "model_name", "model_id", "deployment_name")
+
+
+def classifies(run: Run) -> bool:
+    """Return True for the run of a decision model: it answers typed questions, and writes no text.
+
+    LangChain reports it as a model, but with the input of a chain: {"state": …, "questions": {…}} instead of a list of
+    prompts.
+    """
+    return run.kind == "llm" and isinstance(run.input, Mapping)
 
 
 def _generation(output: Any) -> Any:
@@ -60,6 +71,11 @@ def _response_metadata(output: Any) -> Any:
     return getattr(_message(output), "response_metadata", None)
 
 
+def _usage_metadata(output: Any) -> Any:
+    """Return the tokens of a chat model in LangChain's form."""
+    return getattr(_message(output), "usage_metadata", None)
+
+
 def _llm_output(output: Any) -> Any:
     """Return what a text model's provider reported, for example {"token_usage": {…}, "model_name": "…"}."""
     return getattr(output, "llm_output", None)
@@ -75,7 +91,7 @@ def generated_text(output: Any) -> str:
     """Return the text that a model wrote."""
     message = _message(output)
     if message is not None:
-        return content_text(message.content)
+        return message_text(message)
     text: str | None = getattr(_generation(output), "text", None)
     return text or ""
 
@@ -96,6 +112,8 @@ def citations_of(output: Any) -> Sequence[dict[str, Any]]:
 
 def prompt_of(run: Run) -> tuple[Message, ...]:
     """Return the prompt of a model's run."""
+    if classifies(run):
+        return (Message(role="user", content=as_text(run.input)),)
     prompt = _first_prompt(run)
     if isinstance(prompt, str):
         return (Message(role="user", content=prompt),)
@@ -120,7 +138,7 @@ def prompt_messages(run: Run) -> list[Any]:
 def _prompt_message(message: BaseMessage | MessageSnapshot) -> Message:
     # An agent's request for tools has no text: {"content": "", "tool_calls": [{"name": "search", "args": {…}}]}.
     calls = getattr(message, "tool_calls", None)
-    text = content_text(message.content)
+    text = message_text(message)
     if not text and calls:
         text = as_json(calls)
     return Message(
@@ -174,7 +192,7 @@ def _id_from_provider(message_id: Any) -> str | None:
 @or_else(None)
 def usage_of(run: Run) -> Usage | None:
     """Return the tokens that the provider counted for a model's run."""
-    reported = getattr(_message(run.output), "usage_metadata", None)
+    reported = getattr(run.output, "usage", None) if classifies(run) else _usage_metadata(run.output)
     return _usage_of_chat_model(reported) if reported else _usage_of_text_model(run.output)
 
 

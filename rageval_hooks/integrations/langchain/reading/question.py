@@ -10,7 +10,7 @@ from langchain_core.prompt_values import PromptValue
 
 from rageval_hooks.integrations.capture.fields.keys import question_keys_in
 from rageval_hooks.integrations.capture.host_values import is_a, or_else
-from rageval_hooks.integrations.langchain.payloads import content_text, fields_by_name
+from rageval_hooks.integrations.langchain.payloads import fields_by_name, message_text
 
 __all__ = ["MESSAGE_KEYS", "as_messages", "last_human_text", "query_of", "strings_in"]
 
@@ -37,7 +37,7 @@ def query_of(value: Any, depth: int = _DEPTH) -> str:
     if isinstance(value, PromptValue):
         value = value.to_messages()
     if isinstance(value, BaseMessage):
-        return content_text(value.content)
+        return message_text(value)
     if isinstance(value, (list, tuple)):
         return _query_in_list(value, depth)
     if not depth:
@@ -125,7 +125,7 @@ def last_human_text(messages: Sequence[Any]) -> str:
     for message in reversed(messages):
         human = _as_human(message)
         if human is not None:
-            return content_text(human.content)
+            return message_text(human)
     return ""
 
 

@@ -13,7 +13,7 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage, conver
 
 from rageval_hooks.integrations.capture.authorship import carries
 from rageval_hooks.integrations.capture.host_values import is_a, or_else
-from rageval_hooks.integrations.langchain.payloads import content_text, role_of
+from rageval_hooks.integrations.langchain.payloads import message_text, role_of
 from rageval_hooks.integrations.langchain.reading.question import as_messages, last_human_text, query_of
 
 __all__ = ["new_reply"]
@@ -70,7 +70,7 @@ def _is_cut(said: Sequence[Any], told: Sequence[Any]) -> bool:
 def _position_of_question(messages: Sequence[Any], humans: Sequence[int], questions: Collection[str]) -> int | None:
     """Return the position of the last human message with the text of the question."""
     for position in reversed(humans):
-        text = content_text(messages[position].content)
+        text = message_text(messages[position])
         if text and text in questions:
             return position
     return None
@@ -85,7 +85,7 @@ def _positions(messages: Sequence[Any], of: type) -> list[int]:
 def _said(messages: Sequence[Any]) -> Sequence[tuple[str, str]]:
     """Return who said what."""
     converted = convert_to_messages(messages)
-    return [(role_of(message.type), content_text(message.content)) for message in converted]
+    return [(role_of(message.type), message_text(message)) for message in converted]
 
 
 def _reply_in(messages: Sequence[Any], written: Sequence[str]) -> str:
@@ -114,23 +114,23 @@ def _directly_returned(messages: Sequence[Any], result: ToolMessage) -> str:
     """Return the answer of an agent that ends with a tool: the text next to the tool call, else the tool's text."""
     calls = _positions(messages, AIMessage)
     if not calls:
-        return content_text(result.content)
+        return message_text(result)
     last_call = messages[calls[-1]]
-    return content_text(last_call.content) or content_text(result.content)
+    return message_text(last_call) or message_text(result)
 
 
 def _last_model_text(messages: Sequence[Any]) -> str:
     """Return the text of the last message of a model that requests no tools."""
     for message in reversed(messages):
         if is_a(message, AIMessage) and not message.tool_calls:
-            return content_text(message.content)
+            return message_text(message)
     return ""
 
 
 def _human_texts(messages: Sequence[Any]) -> list[str]:
     """Return the texts of the human messages, the last one first."""
     positions = _positions(messages, HumanMessage)
-    return [content_text(messages[position].content) for position in reversed(positions)]
+    return [message_text(messages[position]) for position in reversed(positions)]
 
 
 def _human_text(messages: Sequence[Any], written: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.langchain.payloads import as_json, as_text, passages_of, tool_text
 from rageval_hooks.integrations.langchain.reading.context import Context
 from rageval_hooks.integrations.langchain.reading.model_calls import (
+    classifies,
     finish_reason_of,
     generated_text,
     model_of,
@@ -95,7 +96,7 @@ def _model_fields(call: Run, runs: Sequence[Run]) -> dict[str, Any]:
         "parameters": parameters_of(call),
         "tool_calls": tuple(map(tool_call, tool_calls_of(call.output))),
         "finish_reason": finish_reason_of(call),
-        "output": generated_text(call.output) or _partial_output(call),
+        "output": as_text(call.output) if classifies(call) else generated_text(call.output) or _partial_output(call),
         "model": model_of(call),
         "request_model": request_model_of(call),
         "response_id": response_id_of(call),

@@ -19,7 +19,13 @@ from rageval_hooks.integrations.capture.run_facts import (
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.capture.step_times import busy_seconds_of
 from rageval_hooks.integrations.langchain.reading.context import context_of
-from rageval_hooks.integrations.langchain.reading.model_calls import citations_of, generated_text, model_of, prompt_of
+from rageval_hooks.integrations.langchain.reading.model_calls import (
+    citations_of,
+    classifies,
+    generated_text,
+    model_of,
+    prompt_of,
+)
 from rageval_hooks.integrations.langchain.reading.question import query_of
 from rageval_hooks.integrations.langchain.reading.response import answering_call, response_of, returned_answer
 from rageval_hooks.integrations.langchain.reading.status import is_complete, outcome_of
@@ -56,7 +62,7 @@ def turn_from_runs(
     root = runs[0]
     ended_at = end_of(root, root.started_at)
     # A model inside a retriever rewrites the query or compresses documents: it does not answer.
-    models = outside(of_kind(runs, "llm"), "retriever")
+    models = [run for run in outside(of_kind(runs, "llm"), "retriever") if not classifies(run)]
     returned = returned_answer(root, models)
     answering = answering_call(models, returned)
     status, error = outcome_of(runs, answering)

@@ -25,6 +25,7 @@ __all__ = [
     "message_text",
     "messages_of",
     "model_of",
+    "refusal_of",
     "requested_model_in",
     "response_id_of",
     "role_of",
@@ -131,6 +132,14 @@ def model_of(response: Any) -> str | None:
     """Return the model's name as the provider reported it in ``raw``, an object or a mapping."""
     name = _reported(response, _MODEL_KEYS)
     return None if name == "unknown" else name
+
+
+@or_else("")
+def refusal_of(response: Any) -> str:
+    """Return the words in which a model refused, for which OpenAI has a separate field; empty if it did not."""
+    choice = next(iter(items_or_empty(entry_or_attribute(getattr(response, "raw", None), "choices"))), None)
+    places = (entry_or_attribute(choice, "message"), getattr(response, "additional_kwargs", None))
+    return first_text(entry_or_attribute(place, "refusal") for place in places) or ""
 
 
 @or_else(None)

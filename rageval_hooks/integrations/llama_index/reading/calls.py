@@ -14,6 +14,7 @@ from rageval_hooks.integrations.llama_index.payloads import (
     messages_of,
     method_of,
     model_of,
+    refusal_of,
     requested_model_in,
     tool_calls_of,
     usage_of,
@@ -108,14 +109,14 @@ def _final_call(agent: Run, calls: Sequence[Run]) -> list[Run]:
 
 
 def generated_text(call: Run) -> str:
-    """Return the text that a model wrote or has streamed so far, else the tool calls that it asked for."""
+    """Return the text that a model wrote or has streamed so far, else its tool calls, else its refusal."""
     text: str = answer_of(call.output)
     if text:
         return text
     if call.tokens:
         return "".join(call.tokens)
     tool_calls = tool_calls_of(call.output)
-    return as_json(tool_calls) if tool_calls else ""
+    return as_json(tool_calls) if tool_calls else refusal_of(call.output)
 
 
 def model_name(call: Run) -> str | None:
