@@ -95,18 +95,17 @@ def _is_needed(run: Run, every_step: bool) -> bool:
 
 def _snapshot_run(run: Run, seen: dict[int, Any]) -> None:
     is_root = run.parent is None
-    has_prompts = run.kind == "llm" and not is_root
+    # A decision model has the input of a chain.
+    has_prompts = run.kind == "llm" and not is_root and isinstance(run.input, (list, tuple))
     run.input = _prompts(run.input) if has_prompts else copy_value(run.input, DEPTH, seen)
     run.output = copy_value(run.output, DEPTH, seen)
     if is_root:
         run.output = _structured(run.output)
 
 
-def _prompts(prompts: Any) -> Any:
+def _prompts(prompts: Sequence[Any]) -> list[Any]:
     """Copy the prompts that a model was given: texts, or lists of messages."""
     # ["When was …"] of a text model, [[SystemMessage("…"), HumanMessage("When was …")]] of a chat model.
-    if not isinstance(prompts, (list, tuple)):
-        return prompts
     return list(map(_prompt_copy, prompts))
 
 

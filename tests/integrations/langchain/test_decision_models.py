@@ -71,3 +71,13 @@ def test_a_chain_that_returns_an_object_of_its_own(captured: Captured) -> None:
     (lcel() | RunnableLambda(lambda answer: (ask(answer), Opaque())[1])).invoke(QUESTION)
 
     assert captured.turn.response == "It was opened in 2019."
+
+
+def test_the_question_is_captured_as_it_was_asked(captured: Captured) -> None:
+    """An application may change its state after the turn, before the turn is built in the background."""
+    state = [{"role": "user", "content": QUESTION}]
+    RunnableLambda(lambda question: (ask(state), lcel().invoke(question))[1]).invoke(QUESTION)
+    state[0]["content"] = "changed"
+
+    [before, _] = [step for step in captured.turn.steps if step.kind == "llm"]
+    assert json.loads(before.messages[0].content)["state"] == [{"role": "user", "content": QUESTION}]
