@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from tests.interpreter import run_script
@@ -63,15 +65,19 @@ threading.Thread(target=go_on).start()
 """
 
 
+IN_TIME = "the process ended before it was loaded" if (3, 12) <= sys.version_info < (3, 12, 3) else "loaded"
+"""Python 3.12.0 to 3.12.2 start no thread once the main thread has ended: the load fails, and says what to do."""
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({}, "loaded"),
+        ({}, IN_TIME),
         ({"timeout": 0.1}, "the process ended before it was loaded"),
         # Nothing needs the model.
         ({"pending": False, "seconds": 50}, "model is still loading"),
         # The main thread has ended, and another has not.
-        ({"pending": False, "more": GOES_ON}, "loaded"),
+        ({"pending": False, "more": GOES_ON}, IN_TIME),
     ],
     ids=["pending", "too slow", "nothing pending", "another thread"],
 )

@@ -137,8 +137,9 @@ class BackgroundValue(Generic[T]):
 
 
 def _why_failed(error: BaseException) -> str:
-    # Whatever the error is: it may be one of a thread pool that takes no more work.
-    if is_abandoned():
+    # Whatever the error is: it may be one of a thread pool that takes no more work. Python 3.12.0 to 3.12.2 start no
+    # thread once the main thread has ended (python/cpython#113964).
+    if is_abandoned() or "at interpreter shutdown" in str(error):
         return "the process ended before it was loaded: call flush(), or raise drain_timeout"
     if isinstance(error, ModelUnavailableError):
         return error.reason
