@@ -445,6 +445,13 @@ def test_an_object_that_the_application_changes_afterwards() -> None:
     assert [evaluation.turn.response for evaluation in exporter.evaluations] == [ANSWER]
 
 
+def test_an_object_whose_fields_have_values_of_other_types(captured: Captured) -> None:
+    """The turn has it as it is, and the application sees no warning of pydantic's."""
+    (retriever() | RunnableLambda(lambda _: Opening.model_construct(year="2019", what="pier"))).invoke(QUESTION)
+
+    assert captured.turn.response == '{"year": "2019", "what": "pier"}'
+
+
 def test_an_agent_with_a_structured_response(captured: Captured) -> None:
     """The answer is next to the messages; the last message is not meant for readers."""
 

@@ -95,6 +95,8 @@ def test_the_question(value: Any, query: str) -> None:
         (StopEvent(result=Response("2019.")), "2019."),
         (StopEvent(result={"answer": "2019.", "sources": ["a"]}), "2019."),
         (StopEvent(result=Fact(year=2019, place="Quern")), '{"year": 2019, "place": "Quern"}'),
+        # Without a warning that a field has a value of another type.
+        (StopEvent(result=Fact.model_construct(year="2019", place="Quern")), '{"year": "2019", "place": "Quern"}'),
         (Answered(text="2019."), "2019."),
         (
             StopEvent(

@@ -89,5 +89,6 @@ def _jsonable(value: Any) -> Any:
     if isinstance(value, (Document, DocumentSnapshot)):
         return {"id": value.id, "page_content": value.page_content, "metadata": value.metadata}
     if is_structured_answer(value):
-        return value.model_dump(mode="json")
+        # No warnings: the fields of an object made by `model_construct` may have values of other types.
+        return value.model_dump(mode="json", warnings=False)
     return str(value)

@@ -150,7 +150,7 @@ def _answer_in_object(value: Any) -> str:
     known = _known_field(dict(value))
     if known is not None:
         return known
-    return as_json(value.model_dump(mode="json"))
+    return as_json(value)
 
 
 def _known_field(fields: Mapping[Any, Any]) -> str | None:

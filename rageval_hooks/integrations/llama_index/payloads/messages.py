@@ -173,7 +173,7 @@ def _jsonable(value: Any) -> Any:
     dump = getattr(value, "model_dump", None)
     if callable(dump) and not isinstance(value, type):
         try:
-            return dump(mode="json")
+            return dump(mode="json", warnings=False)
         except Exception:
             pass  # a field of the model has no JSON form: its text has to do
     return str(value)
