@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import unquote
+from weakref import WeakKeyDictionary
 
 from opentelemetry.sdk.resources import OTELResourceDetector
+from opentelemetry.sdk.trace import TracerProvider
 
 from rageval_hooks.runtime.tracing import sdk_provider
 
@@ -18,7 +21,7 @@ _logger = logging.getLogger(__name__)
 
 # How the SDK, phoenix.otel, Logfire and Langfuse nest processors and exporters.
 _NESTED = ("span_exporter", "_exporter", "exporter", "wrapped_exporter", "processor", "_batch_processor")
-_DEEPEST = 6
+_MOST_SEARCHED = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,26 +82,43 @@ def header_variable(text: str, *, warn_as: str | None = None) -> dict[str, str]:
     return headers
 
 
-def _of_provider(provider: object) -> Iterator[OtlpPlace]:
-    """Yield where the exporters of a provider send spans. The SDK has no public way to ask for it."""
-    active = getattr(sdk_provider(provider), "_active_span_processor", None)
-    for processor in getattr(active, "_span_processors", ()):
-        place = _place_in(processor)
-        if place is not None:
-            yield place
+# By provider: its processors when they were looked at, and where they send spans.
+_known: WeakKeyDictionary[TracerProvider, tuple[object, tuple[OtlpPlace, ...]]] = WeakKeyDictionary()
 
 
-def _place_in(thing: object, depth: int = 0) -> OtlpPlace | None:
-    url = getattr(thing, "_endpoint", None)
-    if isinstance(url, str):
-        return OtlpPlace(url=url, headers=_headers_of(thing))
-    if depth >= _DEEPEST:
-        return None
-    for name in _NESTED:
-        found = _place_in(getattr(thing, name, None), depth + 1)
-        if found is not None:
-            return found
-    return None
+def _of_provider(provider: object) -> tuple[OtlpPlace, ...]:
+    """Return where the exporters of a provider send spans. The SDK has no public way to ask for it.
+
+    Several exporters ask with every turn, so a provider is searched again only when a processor was added to it.
+    """
+    sdk = sdk_provider(provider)
+    if sdk is None:
+        return ()
+    # A tuple, which the SDK replaces when a processor is added.
+    processors = getattr(getattr(sdk, "_active_span_processor", None), "_span_processors", ())
+    seen_processors, places = _known.get(sdk, (None, ()))
+    if seen_processors is not processors:
+        places = tuple(_places_in(processors))
+        _known[sdk] = (processors, places)
+    return places
+
+
+def _places_in(processors: Iterable[object]) -> Iterator[OtlpPlace]:
+    """Yield the endpoints of the exporters that processors hold, perhaps several wrappers deep."""
+    waiting = deque(processors)
+    searched: dict[int, object] = {}  # the objects too, so that no id is used again
+    # Bounded, because a mock has every attribute.
+    while waiting and len(searched) < _MOST_SEARCHED:
+        thing = waiting.popleft()
+        if id(thing) in searched:
+            continue
+        searched[id(thing)] = thing
+        url = getattr(thing, "_endpoint", None)
+        if isinstance(url, str):
+            yield OtlpPlace(url=url, headers=_headers_of(thing))
+            continue
+        waiting += [inner for name in _NESTED if (inner := getattr(thing, name, None)) is not None]
+        waiting += getattr(thing, "_span_processors", ())
 
 
 def _headers_of(exporter: object) -> dict[str, str]:
