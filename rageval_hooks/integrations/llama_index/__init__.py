@@ -1,8 +1,8 @@
 """LlamaIndex and its workflows: two handlers on its instrumentation dispatcher, and the pure ``turn_from_events``.
 
-Read ``handler`` (spans and events become runs), then ``turn_end`` (when a turn is over), then ``reading.turn`` (runs
-become a turn) with ``reading.retrieval`` (which passages) and ``reading.calls`` (which model call wrote the answer).
-``payloads`` reads single values: questions, answers, messages and nodes.
+Read ``handler`` (spans and events become runs), then ``streams`` (when a turn is over), then ``turn_building`` (runs
+become a turn) with ``passages`` (which passages) and ``model_calls`` (which call wrote the answer). ``values``,
+``messages`` and ``nodes`` read single values by attribute names.
 
 The outermost span is the turn: a query, a chat message, the run of an agent or a workflow, or a decorated function of
 the application. The turn ends with that span. If the answer is streamed, it ends when the last piece is read, or when
@@ -22,6 +22,6 @@ except ImportError as error:
     raise MissingDependencyError("llama-index-core>=0.14", "llama-index", "the LlamaIndex integration") from error
 
 from rageval_hooks.integrations.llama_index.handler import attach, detach
-from rageval_hooks.integrations.llama_index.reading import turn_from_events
+from rageval_hooks.integrations.llama_index.turn_building import turn_from_events
 
 __all__ = ["attach", "detach", "turn_from_events"]

@@ -9,7 +9,8 @@ from llama_index_instrumentation.span import active_span_id
 
 from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.capture.runs import Framework, Run
-from rageval_hooks.integrations.llama_index.reading import EarlierTools, turn_from_events
+from rageval_hooks.integrations.llama_index.passages import EarlierTools
+from rageval_hooks.integrations.llama_index.turn_building import turn_from_events
 from rageval_hooks.turn import Turn
 
 __all__ = ["FRAMEWORK"]

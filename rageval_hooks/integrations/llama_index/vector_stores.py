@@ -21,7 +21,7 @@ from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.capture.runs import Recording
 from rageval_hooks.integrations.capture.wrapped_methods import WrappedMethods
 from rageval_hooks.integrations.llama_index.framework import FRAMEWORK
-from rageval_hooks.integrations.llama_index.payloads import nodes_in
+from rageval_hooks.integrations.llama_index.nodes import nodes_in
 from rageval_hooks.runtime.suppression import is_suppressed
 
 __all__ = ["VECTOR_STORES"]

@@ -87,8 +87,8 @@ def test_a_cancelled_task(captured: Captured) -> None:
 PLACES = {
     "the start of a span": "rageval_hooks.integrations.llama_index.handler.kind_of",
     "the end of a span": "rageval_hooks.integrations.llama_index.handler.streamed_in",
-    "an event": "rageval_hooks.integrations.llama_index.model_events.hasattr",
-    "the turn": "rageval_hooks.integrations.llama_index.turn_end.turn_of",
+    "an event": "rageval_hooks.integrations.llama_index.handler.hasattr",
+    "the turn": "rageval_hooks.integrations.llama_index.streams.turn_of",
 }
 
 

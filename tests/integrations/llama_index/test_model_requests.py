@@ -14,15 +14,14 @@ from llama_index.core.base.llms.types import ChatMessage, MessageRole
 from llama_index.core.llms.llm import ToolSelection
 from llama_index.core.tools import QueryEngineTool
 
-from rageval_hooks.integrations.llama_index.payloads import (
-    collection_of,
+from rageval_hooks.integrations.llama_index.messages import (
     finish_reason_of,
     messages_of,
     parameters_of,
     refusal_of,
     tool_call,
-    top_k_of,
 )
+from rageval_hooks.integrations.llama_index.nodes import collection_of, top_k_of
 from rageval_hooks.messages import ToolCall
 from rageval_hooks.turn import Turn
 from tests.integrations.llama_index.fakes import ScriptedLLM, llm, nodes

@@ -24,7 +24,9 @@ from llama_index.core.tools import ToolOutput
 from llama_index.core.workflow import StartEvent, StopEvent
 from pydantic import BaseModel
 
-from rageval_hooks.integrations.llama_index import payloads
+from rageval_hooks.integrations.llama_index import messages as reading_messages
+from rageval_hooks.integrations.llama_index import nodes as reading_nodes
+from rageval_hooks.integrations.llama_index import values
 from rageval_hooks.turn import Message, Passage
 
 
@@ -76,7 +78,7 @@ USER = ChatMessage(role=MessageRole.USER, content="When?")
 )
 def test_the_question(value: Any, query: str) -> None:
     """The question is found in the input of a component."""
-    assert payloads.query_of(value) == query
+    assert values.query_of(value) == query
 
 
 @pytest.mark.parametrize(
@@ -111,14 +113,14 @@ def test_the_question(value: Any, query: str) -> None:
         ({"place": "Quern", "year": "2019"}, ""),
         ([NodeWithScore(node=TextNode(text="x"))], ""),
         ([0.1, 0.2], ""),
-        (payloads.Streamed(1), ""),
+        (values.Streamed(1), ""),
         (None, ""),
         (object(), ""),
     ],
 )
 def test_the_answer(value: Any, answer: str) -> None:
     """The answer is found in the output of a component."""
-    assert payloads.answer_of(value) == answer
+    assert values.answer_of(value) == answer
 
 
 @pytest.mark.parametrize(
@@ -138,7 +140,7 @@ def test_the_answer(value: Any, answer: str) -> None:
 )
 def test_the_prompt(prompt: Any, messages: list[tuple[str, str]] | None) -> None:
     """Messages have the usual role names; tool calls become JSON, and images are skipped."""
-    found = payloads.messages_of(prompt)
+    found = reading_messages.messages_of(prompt)
     if messages is not None:
         assert found == tuple(Message(role=role, content=content) for role, content in messages)
     else:
@@ -156,7 +158,7 @@ def test_nodes() -> None:
         "not a node",
     ]
 
-    assert payloads.passages_of(payloads.snapshot(nodes)) == [
+    assert reading_nodes.passages_of(reading_nodes.snapshot(nodes)) == [
         Passage(text="one", id="a", score=0.5, metadata={"page": 3}),
         Passage(text="two", id="b"),
         Passage(text="three", id="c"),
@@ -167,11 +169,11 @@ def test_nodes() -> None:
 def test_a_snapshot_stays_as_it_was() -> None:
     """Rerankers change scores and texts of nodes in place."""
     node = NodeWithScore(node=TextNode(id_="a", text="before"), score=0.5)
-    taken = payloads.snapshot([node])
+    taken = reading_nodes.snapshot([node])
     node.score = 9.0
     node.node.set_content("after")
 
-    [passage] = payloads.passages_of(taken)
+    [passage] = reading_nodes.passages_of(taken)
     assert (passage.text, passage.score) == ("before", 0.5)
 
 
@@ -189,8 +191,8 @@ def test_a_snapshot_stays_as_it_was() -> None:
 )
 def test_the_models_name(raw: Any, asked: dict[str, Any], name: str | None) -> None:
     """The provider's name comes first, then the requested one. LlamaIndex's default is not a name."""
-    reported = payloads.model_of(SimpleNamespace(raw=raw))
-    assert (reported or payloads.requested_model_in(asked)) == name
+    reported = reading_messages.model_of(SimpleNamespace(raw=raw))
+    assert (reported or reading_messages.requested_model_in(asked)) == name
 
 
 @pytest.mark.parametrize(
@@ -206,7 +208,7 @@ def test_the_models_name(raw: Any, asked: dict[str, Any], name: str | None) -> N
 )
 def test_a_tools_input(arguments: dict[str, Any], text: str) -> None:
     """A single text is unchanged; anything else becomes JSON."""
-    assert payloads.tool_input(arguments) == text
+    assert values.tool_input(arguments) == text
 
 
 def test_what_has_no_json() -> None:
@@ -216,10 +218,10 @@ def test_what_has_no_json() -> None:
         model_config = {"arbitrary_types_allowed": True}
         thing: Any
 
-    assert payloads.as_json({"type": Odd, "fact": Fact(year=1, place="x")}) == (
+    assert reading_messages.as_json({"type": Odd, "fact": Fact(year=1, place="x")}) == (
         f'{{"type": "{Odd}", "fact": {{"year": 1, "place": "x"}}}}'
     )
-    assert "object object" in payloads.as_json(Odd(thing=object()))
+    assert "object object" in reading_messages.as_json(Odd(thing=object()))
 
 
 def test_names_and_kinds_of_spans() -> None:
@@ -228,15 +230,15 @@ def test_names_and_kinds_of_spans() -> None:
 
     def local() -> None: ...
 
-    assert payloads.name_of(f"{local.__qualname__}{uuid}", None) == "local"
-    assert payloads.name_of(f"ingest{uuid}", None) == "ingest"
-    assert payloads.kind_of(f"ingest{uuid}", None) == "chain"
-    assert payloads.method_of(f"Engine.query{uuid}") == "query"
+    assert values.name_of(f"{local.__qualname__}{uuid}", None) == "local"
+    assert values.name_of(f"ingest{uuid}", None) == "ingest"
+    assert values.kind_of(f"ingest{uuid}", None) == "chain"
+    assert values.method_of(f"Engine.query{uuid}") == "query"
 
 
 def test_who_serves_a_model() -> None:
     """The provider is read from the package of the model's class."""
     served = type("Claude", (), {"__module__": "llama_index.llms.anthropic.base"})()
 
-    assert payloads.provider_of(served) == "anthropic"
-    assert payloads.provider_of(object()) is None
+    assert values.provider_of(served) == "anthropic"
+    assert values.provider_of(object()) is None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rageval_hooks.integrations.llama_index.payloads import usage_of
+from rageval_hooks.integrations.llama_index.messages import usage_of
 
 
 def response(raw: Any = None, **additional: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Model calls: which count, which one wrote the answer, and whose prompts the answer was written from."""
+"""The model calls of a turn: which count, which one wrote the answer, and whose prompts it was written from."""
 
 from __future__ import annotations
 
@@ -6,18 +6,26 @@ from collections.abc import Sequence
 from itertools import product
 
 from rageval_hooks.integrations.capture.authorship import last_without_tools, prompt_text, writer_of
-from rageval_hooks.integrations.capture.run_facts import detail_of, end_of, is_inside, of_kind, outside
+from rageval_hooks.integrations.capture.run_facts import (
+    detail_of,
+    end_of,
+    is_inside,
+    of_kind,
+    outside,
+)
 from rageval_hooks.integrations.capture.runs import Run
-from rageval_hooks.integrations.llama_index.payloads import (
-    answer_of,
+from rageval_hooks.integrations.llama_index.messages import (
     as_json,
     messages_of,
-    method_of,
     model_of,
     refusal_of,
     requested_model_in,
     tool_calls_of,
     usage_of,
+)
+from rageval_hooks.integrations.llama_index.values import (
+    answer_of,
+    method_of,
 )
 from rageval_hooks.runtime.selecting import not_none
 from rageval_hooks.turn import Usage

@@ -10,11 +10,12 @@ from itertools import repeat
 from typing import Any
 
 from rageval_hooks.integrations.capture.host_values import attribute_text, finite, first_string, or_else
-from rageval_hooks.integrations.llama_index.payloads.fields import fields_of
+from rageval_hooks.integrations.llama_index.values import fields_of
 from rageval_hooks.runtime.narrowing import text_or_empty
 from rageval_hooks.turn import Passage
 
-__all__ = ["Made", "Snapshot", "node_ids", "nodes_in", "passages_of", "snapshot"]
+__all__ = ["Made", "Snapshot", "collection_of", "node_ids", "nodes_in", "passages_of", "snapshot", "top_k_of"]
+
 
 NodeState = tuple[Any, Any, str]
 """A node with its score and text at one moment: (node, score, text)."""
@@ -157,3 +158,48 @@ def _is_data(value: Any) -> bool:
         return True
     names = {base.__name__ for base in type(value).__mro__}
     return not names.isdisjoint(_DATA_CLASSES)
+
+
+# --------------------------------------------------------------------------- what a retriever asks its store for
+
+
+_TOP_K = ("_similarity_top_k", "similarity_top_k", "top_n", "_top_k")
+_STORES = ("_vector_store", "vector_store", "_store")
+_COLLECTIONS = ("collection_name", "index_name", "table_name", "_collection_name", "_index_name", "_table_name")
+
+
+@or_else(None)
+def top_k_of(retriever: Any) -> int | None:
+    """Return how many passages a retriever or reranker is to return; None if it has no such field."""
+    for fields in _all_fields(retriever):
+        for name in _TOP_K:
+            # Not isinstance: a boolean is an int too.
+            if type(fields.get(name)) is int:
+                found: int = fields[name]
+                return found
+    return None
+
+
+@or_else(None)
+def collection_of(retriever: Any) -> str | None:
+    """Return the collection that a retriever searches, else the class of its store; None without a store."""
+    for fields in _all_fields(retriever):
+        for name in _STORES:
+            store = fields.get(name)
+            # The class at least tells a Chroma from a test's store in memory.
+            if store is not None:
+                return _collection_name(store) or type(store).__name__
+    return None
+
+
+def _collection_name(store: Any) -> str | None:
+    return next((name for fields in _all_fields(store) if (name := first_string(fields, _COLLECTIONS))), None)
+
+
+def _all_fields(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield the fields of an object, then its private ones: a pydantic object keeps these elsewhere.
+
+    Only fields: a property may ask the store's server.
+    """
+    yield getattr(value, "__dict__", None) or {}
+    yield getattr(value, "__pydantic_private__", None) or {}

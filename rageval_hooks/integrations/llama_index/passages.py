@@ -1,0 +1,364 @@
+"""The passages of a turn: the nodes that the answer was written from, and those that were retrieved and dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+
+from rageval_hooks.integrations.capture.passages import (
+    EarlierPassages,
+    mark_dropped,
+    mark_seen,
+    passage_key,
+    unique_passages,
+)
+from rageval_hooks.integrations.capture.run_facts import detail_of, of_kind, outside
+from rageval_hooks.integrations.capture.runs import Run
+from rageval_hooks.integrations.llama_index.messages import arguments_of, messages_of
+from rageval_hooks.integrations.llama_index.model_calls import prompts_of_answer
+from rageval_hooks.integrations.llama_index.nodes import Made, Snapshot, node_ids, nodes_in, passages_of
+from rageval_hooks.integrations.llama_index.values import answer_of
+from rageval_hooks.runtime.selecting import without
+from rageval_hooks.turn import Passage
+
+__all__ = [
+    "EarlierTools",
+    "Marks",
+    "context_of",
+    "nodes_after",
+    "nodes_before",
+    "passages_found",
+    "passages_in_turn",
+    "repetitions",
+    "retrievals_of",
+    "with_mark",
+]
+
+
+Marks = dict[tuple[str | None, str], Passage]
+"""Passages by id and text, marked with how much of each was in the prompt."""
+
+_STEPS = ("chain", "tool", "workflow", "agent")
+"""Kinds that are an application's own code: workflow steps, functions and tools, and what receives its arguments."""
+
+_FINDERS = ("retriever", "reranker")
+
+
+def retrievals_of(runs: Iterable[Run]) -> list[Run]:
+    """Return the outermost retrievers and rerankers."""
+    return outside(of_kind(runs, *_FINDERS), *_FINDERS)
+
+
+def passages_found(run: Run, made: Made | None = None) -> list[Passage]:
+    """Return what a retriever or a reranker returned.
+
+    Args:
+        run: its run.
+        made: the passages that were made of nodes already.
+    """
+    return passages_of(nodes_after(run) or (), made)
+
+
+def passages_in_turn(
+    runs: Sequence[Run], calls: Sequence[Run], answering: Run | None, made: Made
+) -> tuple[tuple[Passage, ...], Marks]:
+    """Return the passages of a turn, those of the answer's prompt first, and the marks of all that was retrieved.
+
+    Args:
+        runs: the runs by start time.
+        calls: the model calls outside of retrievers.
+        answering: the call that wrote the answer.
+        made: the passages that were made of nodes already.
+    """
+    context_nodes, rebuilt_ids = context_of(runs)
+    context = passages_of(context_nodes, made)
+    retrieved = [passage for run in retrievals_of(runs) for passage in passages_found(run, made)]
+    passed = passages_of(_nodes_passed_by_steps(runs), made)
+    prompt = prompts_of_answer(runs, calls, answering)
+    candidates = unique_passages([*context, *retrieved, *passed])
+    marks = {passage_key(passage): passage for passage in mark_seen(candidates, prompt)}
+
+    passages = [with_mark(passage, marks) for passage in unique_passages(context)]
+    _add_dropped(passages, _found_by_retrievers(runs, made), marks, rebuilt_ids)
+    _add_passed(passages, passed, marks)
+    return tuple(passages), marks
+
+
+def _add_dropped(
+    passages: list[Passage], retrieved: Iterable[Passage], marks: Marks, rebuilt_ids: frozenset[str]
+) -> None:
+    """Add what was retrieved and did not reach the prompt."""
+    for passage in retrieved:
+        marked = with_mark(passage, marks)
+        # A node that was cut into citations is in the prompt as these.
+        is_rebuilt = passage.id in rebuilt_ids and bool(marked.prompt_share)
+        if is_rebuilt or _is_among(marked, passages):
+            continue
+        # Without a mark no model was called: a reranker or the engine dropped the passage before.
+        if marked.in_prompt is None:
+            marked = mark_dropped(marked)
+        passages.append(marked)
+
+
+def _add_passed(passages: list[Passage], passed: Iterable[Passage], marks: Marks) -> None:
+    """Add what steps passed on and the prompt contains.
+
+    Steps pass many nodes around, whole documents too. Only the prompt tells which of them were used.
+    """
+    for passage in passed:
+        marked = with_mark(passage, marks)
+        if marked.in_prompt and not _is_among(marked, passages):
+            passages.append(marked)
+
+
+def _found_by_retrievers(runs: Sequence[Run], made: Made) -> list[Passage]:
+    """Return what the outermost retrievers found, with the scores that they gave."""
+    repeated = repetitions(runs)
+    retrievers = of_kind(retrievals_of(runs), "retriever")
+    originals = [run for run in retrievers if id(run) not in repeated]
+    return [passage for run in originals for passage in passages_found(run, made)]
+
+
+def _is_among(passage: Passage, others: Iterable[Passage]) -> bool:
+    """Return True if one of some passages is this one, or was made from it: cut, extended or rewritten in place."""
+    text = passage.text.strip()
+    if not text:
+        return True  # an empty passage has nothing to add
+    return any(_has_same_id(passage, other) or _overlap(text, other.text) for other in others)
+
+
+def _has_same_id(passage: Passage, other: Passage) -> bool:
+    return passage.id is not None and passage.id == other.id
+
+
+def _overlap(text: str, other: str) -> bool:
+    return text in other or other.strip() in text
+
+
+def _nodes_passed_by_steps(runs: Sequence[Run]) -> Snapshot:
+    """Return nodes in the arguments and results of workflow steps, tools and functions.
+
+    An application may call a vector store itself, search the web, or receive documents from its caller.
+    """
+    found: list[tuple[object, object, str]] = []
+    # LlamaIndex's engines pass nodes with model output around, for example the answers to sub-questions.
+    for run in outside(of_kind(runs, *_STEPS), "query", "chat"):
+        found.extend(nodes_in(arguments_of(run.input)))
+        found.extend(nodes_in(run.output))
+    return tuple(found)
+
+
+def with_mark(passage: Passage, marks: Marks) -> Passage:
+    """Add how much of a passage was in the prompt. The score of its stage stays."""
+    mark = marks.get(passage_key(passage))
+    if mark is None:
+        return passage
+    if mark.score == passage.score and mark.metadata == passage.metadata:
+        return mark
+    return passage.model_copy(update={"in_prompt": mark.in_prompt, "prompt_share": mark.prompt_share})
+
+
+# --------------------------------------------------------------------------- stages: retriever, reranker, synthesizer
+
+
+def nodes_before(run: Run) -> Snapshot:
+    """Return the nodes that a reranker or a synthesizer was given."""
+    return detail_of(run, "nodes_before") or ()
+
+
+def nodes_after(run: Run) -> Snapshot | None:
+    """Return the nodes that a retriever or a reranker returned; None if it failed."""
+    nodes: Snapshot | None = detail_of(run, "nodes_after")
+    return nodes
+
+
+def context_of(runs: Sequence[Run]) -> tuple[Snapshot, frozenset[str]]:
+    """Return the nodes that the answer was written from, in the order in which they were retrieved.
+
+    The output of a reranker replaces its input. So do the nodes that a synthesizer was given: they may be fewer, cut
+    into citations, or have new scores. A synthesizer over the answers to sub-questions was given nodes that no
+    retriever found; they count only if nothing was retrieved.
+
+    Returns:
+        The nodes, and the ids of retrieved nodes from which an engine made nodes with new ids: citations.
+    """
+    way = _WayOfNodes()
+    repeated = repetitions(runs)
+    for run in _in_order(runs):
+        if id(run) in repeated:
+            way.repeat(run)
+        elif run.kind == "synthesizer":
+            way.synthesize(run)
+        else:
+            way.retrieve(run)
+    return way.nodes, way.rebuilt_ids
+
+
+@dataclass
+class _Stage:
+    """Nodes on their way from the retriever to the prompt."""
+
+    nodes: Snapshot
+    parent: Run | None
+    used: bool = False
+    ids: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.ids = node_ids(self.nodes)
+
+
+class _WayOfNodes:
+    """The latest stage of all nodes of a turn.
+
+    Attributes:
+        rebuilt_ids: the ids of retrieved nodes from which an engine made nodes with new ids.
+    """
+
+    def __init__(self) -> None:
+        self.rebuilt_ids: frozenset[str] = frozenset()
+        self._stages: list[_Stage] = []
+        self._given: list[_Stage] = []
+        self._retrieved_ids: set[str] = set()
+        self._repeated_ids: set[str] = set()
+
+    @property
+    def nodes(self) -> Snapshot:
+        """The nodes of all stages; those that no retriever found only if nothing was retrieved."""
+        stages = self._stages or self._given
+        return tuple(chain.from_iterable(stage.nodes for stage in stages))
+
+    def repeat(self, run: Run) -> None:
+        """Note a retriever that found known texts under new ids."""
+        self._repeated_ids |= node_ids(nodes_after(run) or ())
+
+    def retrieve(self, run: Run) -> None:
+        """Take over what a retriever found, or what a reranker left of its input."""
+        stage = _Stage(nodes_after(run) or (), run.parent)
+        # A reranker was given nodes of earlier stages, a retriever none.
+        self._replace(self._sharing(node_ids(nodes_before(run))), stage)
+        self._retrieved_ids |= stage.ids
+
+    def synthesize(self, run: Run) -> None:
+        """Take over what a synthesizer was given."""
+        stage = _Stage(nodes_before(run), run.parent, used=True)
+        # The evaluator's own query engine has a synthesizer too.
+        if stage.ids <= self._repeated_ids:
+            return
+        replaced = self._sharing(stage.ids)
+        if replaced or stage.ids & self._retrieved_ids:
+            self._replace(replaced, stage)
+            return
+
+        # No retriever found these ids. A citation engine makes such nodes from what its retriever found: the node "d1"
+        # becomes "Source 1: …" and "Source 2: …" with new ids.
+        originals = self._unused_of_engine(run.parent)
+        if not originals:
+            self._given.append(stage)
+            return
+        self.rebuilt_ids = self.rebuilt_ids.union(*(original.ids for original in originals))
+        self._replace(originals, stage)
+
+    def _replace(self, replaced: Sequence[_Stage], stage: _Stage) -> None:
+        self._stages = [*without(self._stages, replaced), stage]
+
+    def _sharing(self, ids: frozenset[str]) -> list[_Stage]:
+        """Return the stages whose nodes go into the next one, and have not been in a prompt yet."""
+        return [stage for stage in self._unused() if stage.ids & ids]
+
+    def _unused_of_engine(self, engine: Run | None) -> list[_Stage]:
+        """Return what an engine's retriever found and no prompt has used.
+
+        A citation engine cuts nodes into numbered sources, each with a new id.
+        """
+        return [stage for stage in self._unused() if stage.ids and stage.parent is engine]
+
+    def _unused(self) -> list[_Stage]:
+        return [stage for stage in self._stages if not stage.used]
+
+
+def repetitions(runs: Sequence[Run]) -> set[int]:
+    """Return the identities of retrievals that found the texts of earlier ones under new ids.
+
+    An evaluator works this way when a query engine asks it whether to retry: it makes an index of the answer's
+    passages and queries that with another prompt.
+    """
+    texts: set[str] = set()
+    ids: set[str] = set()
+    found = set()
+    for run in of_kind(_in_order(runs), "retriever"):
+        nodes = nodes_after(run) or ()
+        new_texts = {text for _, _, text in nodes}
+        new_ids = node_ids(nodes)
+        if nodes and new_texts <= texts and ids.isdisjoint(new_ids):
+            found.add(id(run))
+        else:
+            texts |= new_texts
+            ids |= new_ids
+    return found
+
+
+def _in_order(runs: Sequence[Run]) -> list[Run]:
+    """Return retrievers, rerankers and synthesizers in the order of their effect."""
+    outermost = outside(filter(_has_effect, runs), *_FINDERS)
+    return sorted(outermost, key=_time_of_effect)
+
+
+def _has_effect(run: Run) -> bool:
+    if run.kind == "synthesizer":
+        return bool(nodes_before(run))
+    return run.kind in _FINDERS and nodes_after(run) is not None
+
+
+def _time_of_effect(run: Run) -> int:
+    """Return when a run took or returned its nodes: a synthesizer uses its nodes at its start."""
+    if run.kind == "synthesizer" or run.ended_at is None:
+        return run.started_at
+    return run.ended_at
+
+
+# --------------------------------------------------------------------------- earlier turns
+
+
+class EarlierTools(EarlierPassages):
+    """The passages that tools found, by the text that the tool returned.
+
+    The span of a tool does not have the id of the call, so the text of the tool message is what leads to the passages.
+    """
+
+    def remember(self, runs: Sequence[Run]) -> None:
+        """Remember what the tools of a turn found."""
+        for run in retrievals_of(runs):
+            for tool in of_kind(run.ancestors(), "tool"):
+                self.add(answer_of(tool.output), passages_found(run))
+        # A tool may search without a retriever, and return the nodes.
+        for tool in of_kind(runs, "tool"):
+            self.add(answer_of(tool.output), passages_of(nodes_in(tool.output)))
+
+    def passages_in(self, answering: Run | None, runs: Sequence[Run]) -> list[Passage]:
+        """Return the passages of earlier tool messages in the prompt of the answer.
+
+        Args:
+            answering: the call that wrote the answer.
+            runs: the runs of the turn. Its own tools are not earlier ones.
+        """
+        if answering is None or not self:
+            return []
+        own = {answer_of(tool.output) for tool in of_kind(runs, "tool")}
+        found: list[Passage] = []
+        for message in messages_of(answering.input):
+            if message.role == "tool" and message.content not in own:
+                found.extend(self._shown_in(message.content))
+        return found
+
+    def _shown_in(self, output: str) -> list[Passage]:
+        """Return the passages behind the output of an earlier tool; none if the output is unknown.
+
+        The output itself counts as the passage if it has none of the passages that the tool found: the tool may have
+        returned a summary.
+        """
+        passages = self.get(output)
+        if not passages:
+            return []
+        shown = [passage for passage in mark_seen(passages, output) if passage.in_prompt]
+        return shown or [Passage(text=output, in_prompt=True, prompt_share=1.0)]

@@ -1,0 +1,356 @@
+"""Reading LlamaIndex's values: fields by name, the kinds of spans, questions, answers and streamed answers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Generator, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+from rageval_hooks.integrations.capture.fields.keys import answer_keys_in, is_beside_answer, question_keys_in
+from rageval_hooks.integrations.capture.host_values import is_a, or_else
+from rageval_hooks.integrations.llama_index.messages import arguments_of, as_json, is_message, message_text, role_of
+from rageval_hooks.runtime.narrowing import mapping_or_empty, text_or_none
+
+__all__ = [
+    "Streamed",
+    "answer_of",
+    "fields_of",
+    "is_generator",
+    "is_mapping",
+    "kind_of",
+    "method_of",
+    "name_of",
+    "only_string",
+    "private_attributes",
+    "provider_of",
+    "query_of",
+    "streamed_in",
+    "text_under",
+    "tool_input",
+]
+
+
+def fields_of(value: Any) -> dict[str, Any]:
+    """Return the fields of a mapping, a dataclass, a pydantic model or a workflow event, by name."""
+    if isinstance(value, Mapping):
+        return {str(key): item for key, item in value.items()}
+    found = dict(getattr(value, "__dict__", {}))
+    private = private_attributes(value)
+    # Event(topic="piers") keeps {"topic": "piers"} in _data.
+    found.update(private.get("_data") or {})
+    # StopEvent(result="In 1869.") keeps "In 1869." in _result.
+    if "_result" in private:
+        found["result"] = private["_result"]
+    return found
+
+
+def private_attributes(value: Any) -> Mapping[str, Any]:
+    """Return the private attributes of a pydantic model: a workflow's event keeps its own fields there."""
+    return mapping_or_empty(getattr(value, "__pydantic_private__", None))
+
+
+def is_mapping(value: Any) -> bool:
+    """Return True for a mapping, and for a workflow's event, which may have any fields."""
+    return isinstance(value, Mapping) or "_data" in private_attributes(value)
+
+
+def only_string(fields: Mapping[str, Any]) -> str:
+    """Return the string among some fields if there is exactly one that is not empty; else an empty string."""
+    strings = [item for item in fields.values() if is_a(item, str)]
+    texts = list(filter(None, strings))
+    return texts[0] if len(texts) == 1 else ""
+
+
+def text_under(fields: Mapping[str, Any], keys: Iterable[str], read: Callable[[Any], str]) -> str | None:
+    """Return the first text that is found under some keys; empty if they have no text, None without such a key.
+
+    Args:
+        fields: the fields.
+        keys: the keys, the preferred one first.
+        read: returns the text in a value.
+    """
+    known = [fields[key] for key in keys if key in fields]
+    if not known:
+        return None
+    return next(filter(None, map(read, known)), "")
+
+
+# --------------------------------------------------------------------------- kinds of spans
+
+
+_UUID_LENGTH = 37
+"""A span's id is ``Class.method-uuid``; this is the length of ``-uuid``."""
+
+_PACKAGES = ("llama_index.core.", "workflows.")
+"""Packages with the base classes. A class of an application may have the same name."""
+
+_MODELS = "llama_index.llms."
+"""The package that holds one package per provider of models."""
+
+_BASES = {
+    "BaseQueryEngine": "query",
+    "BaseChatEngine": "chat",
+    "StreamingAgentChatResponse": "writer",
+    "BaseRetriever": "retriever",
+    "BaseNodePostprocessor": "reranker",
+    "BaseSynthesizer": "synthesizer",
+    "BaseTool": "tool",
+    "BaseEmbedding": "embedding",
+    "BaseSparseEmbedding": "embedding",
+    "TransformComponent": "ingestion",
+    "IngestionPipeline": "ingestion",
+    "BaseLLM": "model",
+    "MultiModalLLM": "model",
+    "BaseWorkflowAgent": "agent",
+    "AgentWorkflow": "agent",
+    "Workflow": "workflow",
+}
+"""Base class → kind of the spans of its public methods. A model's span becomes an ``llm`` with the model's event."""
+
+_METHODS = {
+    "query": frozenset({"query", "aquery"}),
+    "chat": frozenset({"chat", "achat", "stream_chat", "astream_chat"}),
+    "retriever": frozenset({"retrieve", "aretrieve"}),
+    "tool": frozenset({"__call__", "call", "acall"}),
+    "agent": frozenset({"run"}),
+    "workflow": frozenset({"run"}),
+}
+"""Kind → the methods that are the operation itself. Other methods of the class are parts of it. Not listed: all are."""
+
+
+def kind_of(span_id: str, instance: Any) -> str:
+    """Return the kind of a span: one of the values of ``_BASES``, or ``chain`` for anything else.
+
+    Args:
+        span_id: LlamaIndex's id of the span.
+        instance: the object whose method it is; None for a function.
+    """
+    component: type = type(instance)
+    kind = _kind_of_class(component)
+    method = method_of(span_id)
+    if kind == "embedding" and method.startswith("_"):
+        return "chain"  # the public method around it is the operation
+    operations = _METHODS.get(kind)
+    return kind if operations is None or method in operations else "chain"
+
+
+@lru_cache(maxsize=1024)
+def _kind_of_class(component: type) -> str:
+    for base in component.__mro__:
+        if base.__name__ in _BASES and f"{base.__module__}.".startswith(_PACKAGES):
+            return _BASES[base.__name__]
+    return "chain"
+
+
+def method_of(span_id: Hashable) -> str:
+    """Return the name of the method or function whose span it is."""
+    return str(span_id)[:-_UUID_LENGTH].rpartition(".")[2]
+
+
+def name_of(span_id: str, instance: Any) -> str:
+    """Return a component's name: a tool's own name, else the name of the class, else of the function."""
+    if instance is None:
+        # The qualified name of a nested function: "outer.<locals>.inner".
+        return span_id[:-_UUID_LENGTH].rpartition("<locals>.")[2] or span_id
+    component: type = type(instance)
+    own = _own_name(instance) if _kind_of_class(component) == "tool" else None
+    return own or component.__name__
+
+
+@or_else(None)
+def _own_name(tool: Any) -> str | None:
+    return text_or_none(tool.metadata.name)
+
+
+def provider_of(instance: Any) -> str | None:
+    """Return the provider of a model, from the package of its class: ``llama_index.llms.openai`` is ``openai``."""
+    module = type(instance).__module__
+    if not module.startswith(_MODELS):
+        return None
+    return module.removeprefix(_MODELS).partition(".")[0]
+
+
+# --------------------------------------------------------------------------- inputs
+
+
+_QUERY_KEYS = (
+    "str_or_query_bundle",
+    "query_bundle",
+    "query",
+    "query_str",
+    "question",
+    "user_msg",
+    "message",
+    "input",
+    "prompt",
+    "text",
+    "messages",
+    "chat_history",
+    "start_event",
+    "prompt_args",
+    "kwargs",
+    "args",
+)
+"""Names of arguments and fields that hold a question, the most specific first."""
+
+_DEPTH = 5
+"""Values within values that are searched, for example {"kwargs": {"start_event": StartEvent(input="…")}} of a workflow,
+and StopEvent(result=AgentOutput(response=ChatMessage(…)))."""
+
+
+@or_else("")
+def query_of(value: Any, depth: int = 0) -> str:
+    """Return the user's question from the input of a component; empty if it has none.
+
+    Args:
+        value: the input, or a value inside of it.
+        depth: how deep inside of the input the value is.
+    """
+    if isinstance(value, str):
+        return value
+    if value is None or depth > _DEPTH:
+        return ""
+    # QueryBundle(query_str="When was the pier opened?", embedding=None)
+    query = getattr(value, "query_str", None)
+    if isinstance(query, str):
+        return query
+    if is_message(value):
+        return message_text(value)
+    if isinstance(value, (list, tuple)):
+        return _query_in_list(value, depth)
+    return _query_in_fields(value, depth)
+
+
+def _query_in_list(values: Sequence[Any], depth: int) -> str:
+    messages = filter(is_message, values)
+    user_messages = [message for message in messages if role_of(message) == "user"]
+    if user_messages:
+        return message_text(user_messages[-1])
+    # The positional arguments of a function: ("When was the pier opened?",).
+    if len(values) == 1:
+        return query_of(values[0], depth + 1)
+    return ""
+
+
+def _query_in_fields(value: Any, depth: int) -> str:
+    fields = fields_of(value)
+    found = text_under(fields, _QUERY_KEYS, partial(query_of, depth=depth + 1))
+    if found:
+        return found
+    # The arguments of the root and the fields of an event may have any name.
+    is_root = depth == 0
+    has_own_names = found is None and is_mapping(value)
+    if not (is_root or has_own_names):
+        return ""
+    return only_string(fields) or _named_question(fields)
+
+
+def _named_question(fields: Mapping[str, Any]) -> str:
+    """Return the one of several strings whose name says that it is the question; empty if none or several say so."""
+    named = [key for key, item in fields.items() if item and is_a(item, str)]
+    keys = question_keys_in(named)
+    return fields[keys[0]] if len(keys) == 1 else ""
+
+
+def tool_input(bound: Any) -> str:
+    """Return a tool's arguments as text: a single text unchanged, anything else as JSON."""
+    # A tool's method is called with {"args": ("pier",), "kwargs": {"limit": 3}}, or by the names of its parameters.
+    named = dict(arguments_of(bound))
+    positional = named.pop("args", None) or ()
+    named.update(named.pop("kwargs", None) or {})
+
+    values = [*positional, *named.values()]
+    if len(values) == 1 and is_a(values[0], str):
+        return str.__str__(values[0])
+    return as_json(named or values)
+
+
+# --------------------------------------------------------------------------- outputs
+
+
+_ANSWER_KEYS = ("result", "response", "response_txt", "answer", "output", "message", "text", "content")
+"""Names of fields that hold an answer, for example ``result`` of a StopEvent or ``response`` of a Response."""
+
+_NO_ANSWER = (list, tuple, bool, int, float, type(None))
+"""Classes whose values are no answers, for example the nodes that a retriever returns."""
+
+
+@or_else("")
+def answer_of(value: Any, depth: int = 0) -> str:
+    """Return the answer from the output of a component; empty if it has none.
+
+    Args:
+        value: the output, or a value inside of it.
+        depth: how deep inside of the output the value is.
+    """
+    if isinstance(value, str):
+        return value
+    if depth > _DEPTH or isinstance(value, _NO_ANSWER):
+        return ""
+    is_tool_output = isinstance(getattr(value, "content", None), str)
+    if is_message(value) or is_tool_output:
+        return message_text(value)
+    return _answer_in_fields(value, depth)
+
+
+def _answer_in_fields(value: Any, depth: int) -> str:
+    fields = fields_of(value)
+    found = text_under(fields, answer_keys_in(fields, _ANSWER_KEYS), partial(answer_of, depth=depth + 1))
+    if found is not None:
+        return found
+    # PydanticResponse(response=Invoice(total=12)): an object of the application is a structured answer.
+    if depth > 0 and hasattr(value, "model_dump"):
+        return as_json(value)
+    return _answer_under_other_key(fields, depth) if is_mapping(value) else ""
+
+
+def _answer_under_other_key(fields: Mapping[str, Any], depth: int) -> str:
+    # {"text_out": "In 1869.", "title": "The pier"}: a title is the answer only if nothing else is.
+    likely = {key: item for key, item in fields.items() if not is_beside_answer(key)}
+    if text := only_string(likely):
+        return text
+    # {"status": "success", "data": {"answer": "In 1869."}}
+    within = [answer_of(item, depth + 1) for item in likely.values() if isinstance(item, Mapping)]
+    return next(filter(None, within), "") or only_string(fields)
+
+
+# --------------------------------------------------------------------------- streamed answers
+
+
+@or_else(False)
+def is_generator(value: Any) -> bool:
+    """Return True for a generator, synchronous or asynchronous."""
+    return isinstance(value, (Generator, AsyncGenerator))
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """The place of a streamed answer in a record.
+
+    The record must not keep the answer alive: a stream that its reader drops is to end.
+
+    Attributes:
+        of: the ``id`` of the response or of the generator.
+    """
+
+    of: int
+
+
+@or_else(())
+def streamed_in(result: Any) -> Sequence[Any]:
+    """Return the generators in the result of a span, and the responses whose text comes from a generator.
+
+    A workflow's result is inside its last event. The streamed answer of a chat engine is not included: a thread or
+    task of the engine reads it.
+    """
+    inner = private_attributes(result).get("_result")
+    return list(filter(_is_streamed, (result, inner)))
+
+
+def _is_streamed(value: Any) -> bool:
+    # StreamingResponse(response_gen=<generator>) of a query engine. The answer of a chat engine has a property of this
+    # name, which is not in its __dict__.
+    fields = getattr(value, "__dict__", None)
+    has_generator = fields is not None and fields.get("response_gen") is not None
+    return has_generator or is_generator(value)
