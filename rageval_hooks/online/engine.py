@@ -11,6 +11,7 @@ from copy import copy
 from enum import IntEnum
 from operator import itemgetter
 from typing import Final, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary
 
 from rageval_hooks.budgets import BudgetSpentError
 from rageval_hooks.errors import ConfigurationError, ModelNotReadyError, OverBudgetError
@@ -90,6 +91,8 @@ class Engine:
             for metric in self.metrics
         }
         self._created: dict[str, Metric] = {}
+        # The analyses of the same turns with redacted texts.
+        self._redacted: WeakKeyDictionary[TurnAnalysis, TurnAnalysis] = WeakKeyDictionary()
         self._costs: dict[int, _Cost] = {}
 
     def with_judge(self, judge: Judge | None) -> Engine:
@@ -299,10 +302,25 @@ class Engine:
         if not analysis.wait and any(self.models.state(role) in ("idle", "loading") for role in metric.models):
             return None
         try:
-            found = compute(metric, analysis)
+            found = self._without_secrets(compute(metric, analysis), metric, analysis)
         except (ModelNotReadyError, OverBudgetError):
             return None
         return [self._finish(result, spec, metric) for result in found]
+
+    def _without_secrets(self, found: Sequence[Result], metric: Metric, analysis: TurnAnalysis) -> Sequence[Result]:
+        """Return results whose texts are those that the metric gives for the redacted turn, if anything is redacted.
+
+        An explanation that was made from the original lists a card number in pieces, which no redactor recognises.
+        """
+        if not self._privacy.redacts or all(isinstance(result, Skipped) for result in found):
+            return found
+        redacted = self._redacted.get(analysis)
+        if redacted is None:
+            redacted = self._redacted[analysis] = self.analyze(self._privacy.with_redacted_texts(analysis.turn))
+        if redacted.turn is analysis.turn:
+            return found
+        redacted.deadline, redacted.wait = analysis.deadline, analysis.wait
+        return self._privacy.results(found, compute(metric, redacted))
 
     async def _run_local(
         self, job: Job, analysis: TurnAnalysis, stage: Stage, executor: Executor | None, on_part: OnPart | None

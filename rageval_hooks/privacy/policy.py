@@ -7,6 +7,7 @@ import hmac
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
@@ -16,8 +17,7 @@ from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.messages import Message, ToolCall
 from rageval_hooks.privacy.redactor import PatternRedactor
 from rageval_hooks.runtime.logs import LOG_REDACTION
-from rageval_hooks.runtime.selecting import entries_except
-from rageval_hooks.score import Failed, Score, Skipped, Target
+from rageval_hooks.score import Failed, Result, Score, Skipped, Target
 from rageval_hooks.settings import Settings
 from rageval_hooks.turn import ErrorInfo, Passage, SpanReference, Step, Timing, Turn, Usage
 
@@ -37,17 +37,22 @@ _HASH_DIGITS = 32
 # Smaller integers are counts, pages and years.
 _LEAST_LONG_INTEGER = 10**9
 _CITATIONS = "citations"
+# Passages come several times: in steps, in prompts, in the turn for the judge and in that for the trace.
+_REMEMBERED_TEXTS = 512
+
+_FROM_REDACTED = " (from the redacted texts)"
+_NOT_SHOWN = "not shown: it may quote redacted texts"
 
 # Fields that are not texts of the application. Every other field is redacted, also one that is added later.
 _NOT_TEXTS: Mapping[type[BaseModel], frozenset[str]] = {
     Turn: frozenset({"id", "name", "framework", "model", "status"}),
     Step: frozenset(
-        {"id", "parent_id", "kind", "name", "finish_reason", "call_id", "model", "request_model", "response_id"}
+        {"id", "parent_id", "kind", "name", "finish_reason", "model", "request_model", "response_id"}
         | {"provider", "span_id", "data_source"}
     ),
     SpanReference: frozenset({"trace_id", "span_id", "parent_span_id", "trace_state"}),
-    Message: frozenset({"role", "tool_call_id", "name"}),
-    ToolCall: frozenset({"id", "name"}),
+    Message: frozenset({"role", "name"}),
+    ToolCall: frozenset({"name"}),
     ErrorInfo: frozenset({"type"}),
     Usage: frozenset(Usage.model_fields),
     Timing: frozenset(Timing.model_fields),
@@ -86,6 +91,7 @@ class PrivacyPolicy:
         self._denied = [name.casefold() for name in metadata_deny]
         self._salt = id_salt
         self._warned = False
+        self._redacted = lru_cache(_REMEMBERED_TEXTS)(self._redact_text)
         self._made: WeakValueDictionary[int, Turn] = WeakValueDictionary()
         if self._redact is not None:
             LOG_REDACTION.add(self)
@@ -105,10 +111,17 @@ class PrivacyPolicy:
         """True if anything is changed."""
         return bool(self._redact or self._denied or self._allowed is not None or self._salt is not None)
 
+    @property
+    def redacts(self) -> bool:
+        """True if texts are redacted."""
+        return self._redact is not None
+
     def text(self, text: str) -> str:
         """Return a text without what must not leave."""
-        if self._redact is None or not text:
-            return text
+        return text if self._redact is None or not text else self._redacted(text)
+
+    def _redact_text(self, text: str) -> str:
+        assert self._redact is not None  # noqa: S101 - only called then
         try:
             found = self._redact(text)
         except Exception as error:
@@ -138,24 +151,46 @@ class PrivacyPolicy:
         if not self.active or self._made.get(id(turn)) is turn:
             return turn
         keep = _CITATIONS if for_judge else None
-        found = _Walk(self, self._hashes(turn), keep=keep).model(turn)
+        found = _Walk(self.text, self._hashes(turn), lambda name: name == keep or self.keeps(name), self.denies).model(
+            turn
+        )
         self._made[id(found)] = found
         return found
+
+    def with_redacted_texts(self, turn: Turn) -> Turn:
+        """Return a turn with redacted texts, and with all its metadata and ids; the same one if nothing is redacted."""
+        return turn if self._redact is None or self._made.get(id(turn)) is turn else _Walk(self.text).model(turn)
 
     def without_citations(self, turn: Turn) -> Turn:
         """Return a turn that was prepared for a judge, without citations that must not go anywhere else."""
         if _CITATIONS not in turn.metadata or self.keeps(_CITATIONS):
             return turn
-        metadata = entries_except(turn.metadata, _CITATIONS)
+        metadata = {name: value for name, value in turn.metadata.items() if name != _CITATIONS}
         return turn.model_copy(update={"metadata": metadata})
 
     def result(self, result: M) -> M:
         """Return a result as it may leave. The value of a score stays."""
-        return result if self._redact is None else _Walk(self, {}, keep=None).model(result)
+        return result if self._redact is None else _Walk(self.text).model(result)
+
+    def results(self, results: Iterable[Result], from_redacted: Iterable[Result] = ()) -> tuple[Result, ...]:
+        """Return the results of a turn that has something to redact, as they may leave. Values stay.
+
+        Explanations, messages and details hold facts one by one and quotations that are cut, in which no redactor
+        recognises a secret. So these texts are not taken from the results themselves.
+
+        Args:
+            results: the results, of the original texts.
+            from_redacted: what the same metrics say of the redacted texts. Where it is missing, texts are hidden.
+        """
+        others = {(type(other), other.name, _target(other)): other for other in from_redacted}
+        return tuple(
+            self.result(_with_texts_of(result, others.get((type(result), result.name, _target(result)))))
+            for result in results
+        )
 
     def data(self, value: Any) -> Any:
         """Return plain data, such as a row of a file, as it may leave."""
-        return value if self._redact is None else _Walk(self, {}, keep=None).entry(value)
+        return value if self._redact is None else _Walk(self.text).entry(value)
 
     def keeps(self, name: str) -> bool:
         """Return True if metadata of this name may leave."""
@@ -175,19 +210,26 @@ class PrivacyPolicy:
 
 
 class _Walk:
-    """Copies one turn or result. Equal texts, such as passages in steps and prompts, are redacted once.
+    """Copies one turn or result.
 
     Args:
-        policy: the policy.
+        redact: redacts a text.
         ids: id → its hash. Metadata and baggage repeat the ids of users and sessions.
-        keep: a name of metadata that is kept in any case.
+        keeps: returns True if metadata of the turn or a passage is kept, by name.
+        denies: returns True if metadata is removed, at any depth.
     """
 
-    def __init__(self, policy: PrivacyPolicy, ids: Mapping[str, str], *, keep: str | None) -> None:
-        self._policy = policy
-        self._ids = ids
-        self._keep = keep
-        self._known: dict[str, str] = {}
+    def __init__(
+        self,
+        redact: Redact,
+        ids: Mapping[str, str] | None = None,
+        keeps: Callable[[str], bool] = lambda _: True,
+        denies: Callable[[str], bool] = lambda _: False,
+    ) -> None:
+        self._redact = redact
+        self._ids = ids or {}
+        self._keeps = keeps
+        self._denies = denies
 
     def model(self, model: M) -> M:
         skipped = _NOT_TEXTS.get(type(model), frozenset())
@@ -195,19 +237,24 @@ class _Walk:
         for name in type(model).model_fields:
             if name in skipped:
                 continue
-            new = self._field(model, name)
-            if new is not getattr(model, name):
+            value = getattr(model, name)
+            # Only the metadata of a turn and its passages are the application's.
+            if name == "metadata" and isinstance(model, Turn | Passage):
+                kept = {entry: item for entry, item in value.items() if self._keeps(entry)}
+                new = self._value(self._without_denied(kept))
+            else:
+                new = self._value(value)
+            if new is not value and new != value:
                 changes[name] = new
-        if not changes:
-            return model
-        return model.model_copy(update=changes)
+        return model.model_copy(update=changes) if changes else model
 
-    def _field(self, model: BaseModel, name: str) -> Any:
-        value = getattr(model, name)
-        # Only the metadata of a turn and its passages are the application's.
-        if name == "metadata" and isinstance(model, Turn | Passage):
-            return self._metadata(value)
-        return self._value(value)
+    def entry(self, value: Any) -> Any:
+        """Return a value of a mapping or a list; a number may be a phone or card number, also as 4111111111111111.0."""
+        is_long = isinstance(value, int | float) and abs(value) >= _LEAST_LONG_INTEGER and value % 1 == 0
+        if not is_long:
+            return self._value(value)
+        text = self._text(str(int(value)))
+        return value if text == str(int(value)) else text
 
     def _value(self, value: Any) -> Any:
         if isinstance(value, str):
@@ -220,38 +267,37 @@ class _Walk:
             return type(value)([self.entry(item) for item in value])
         return value
 
-    def entry(self, value: Any) -> Any:
-        """Return a value of a mapping or a list; an integer may be a phone or card number."""
-        if isinstance(value, int) and abs(value) >= _LEAST_LONG_INTEGER:
-            text = self._text(str(value))
-            return value if text == str(value) else text
-        return self._value(value)
-
-    def _metadata(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
-        kept = {name: value for name, value in metadata.items() if self._keeps(name)}
-        found: dict[str, Any] = self._value(self._without_denied(kept))
-        return found
-
-    def _keeps(self, name: str) -> bool:
-        return name == self._keep or self._policy.keeps(name)
-
     def _without_denied(self, value: Any) -> Any:
         if isinstance(value, Mapping):
-            found = {}
-            for name, item in value.items():
-                if not self._policy.denies(name):
-                    found[name] = self._without_denied(item)
-            return found
+            return {name: self._without_denied(item) for name, item in value.items() if not self._denies(name)}
         if isinstance(value, list):
             return [self._without_denied(item) for item in value]
         return value
 
     def _text(self, text: str) -> str:
-        if text in self._ids:
-            return self._ids[text]
-        if text not in self._known:
-            self._known[text] = self._policy.text(text)
-        return self._known[text]
+        return self._ids[text] if text in self._ids else self._redact(text)
+
+
+def _target(result: Result) -> tuple[str, int | None]:
+    target = result.target if isinstance(result, Score) else Target()
+    return target.kind, target.index
+
+
+def _with_texts_of(result: Result, other: Result | None) -> Result:
+    """Return a result with the texts of another one of the same class and name, or with hidden ones."""
+    if isinstance(result, Skipped):  # reasons quote nothing
+        return result
+    details = {"judge": result.metadata["judge"]} if "judge" in result.metadata else {}
+    metadata = details if other is None or isinstance(other, Skipped) else other.metadata
+    if isinstance(result, Failed):
+        message = other.message if isinstance(other, Failed) else _NOT_SHOWN
+        return result.model_copy(update={"message": message if result.message else "", "metadata": metadata})
+    if not result.explanation:
+        return result.model_copy(update={"metadata": metadata})
+    explanation = _NOT_SHOWN
+    if isinstance(other, Score) and other.explanation:
+        explanation = other.explanation + (_FROM_REDACTED if other.value != result.value else "")
+    return result.model_copy(update={"explanation": explanation, "metadata": metadata})
 
 
 def _function(redact: object) -> Callable[[str], object] | None:

@@ -13,6 +13,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from rageval_hooks import ConfigurationError, Evaluation, Passage, Turn, evaluate, metric
+from rageval_hooks.messages import ToolCall
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.runtime.logs import RateLimitedLogger
@@ -180,12 +181,25 @@ def test_a_function_that_fails_hides_the_text(redact: Any, caplog: pytest.LogCap
 
 
 def test_numbers_in_metadata() -> None:
-    """A card number may be an integer."""
-    assert PrivacyPolicy(True).turn(TURN).passages[0].metadata == {
+    """A card number may be an integer, or a float from a table with gaps."""
+    metadata = {"author": MAIL, "page": 3, "year": 2019.0, "card": CARD, "cards": [float(CARD), 0.5]}
+    assert PrivacyPolicy(True).turn(Turn(metadata=metadata)).metadata == {
         "author": "<EMAIL_ADDRESS>",
         "page": 3,
+        "year": 2019.0,
         "card": "<CREDIT_CARD>",
+        "cards": ["<CREDIT_CARD>", 0.5],
     }
+
+
+def test_ids_of_tool_calls_are_texts_of_the_application() -> None:
+    """Call and result keep the same id."""
+    call = Message(role="assistant", content="", tool_calls=(ToolCall(id=MAIL, name="search", arguments="{}"),))
+    result = Message(role="tool", content="none", tool_call_id=MAIL)
+    step = Step(id="1", kind="tool", name="search", started_at=1, ended_at=2, call_id=MAIL)
+    found = PrivacyPolicy(True).turn(Turn(prompt=(call, result), steps=(step,)))
+    ids = {found.prompt[0].tool_calls[0].id, found.prompt[1].tool_call_id, found.steps[0].call_id}
+    assert ids == {"<EMAIL_ADDRESS>"}
 
 
 def test_wrong_settings() -> None:

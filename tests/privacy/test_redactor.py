@@ -20,6 +20,8 @@ REDACT = PatternRedactor(presidio=False)
         ("01 23 45 67 89 or 0171/12345678", "<PHONE_NUMBER> or <PHONE_NUMBER>"),
         ("Card 4111 1111 1111 1111, exp. 12/27", "Card <CREDIT_CARD>, exp. 12/27"),
         ("378282246310005 and 5555-5555-5555-4444", "<CREDIT_CARD> and <CREDIT_CARD>"),
+        ("12,4111111111111111,1227 4111 1111 1111 1111 123", "12,<CREDIT_CARD>,1227 <CREDIT_CARD> 123"),
+        ("4111\u00a01111\u00a01111\u00a01111, 4111111111111111.0", "<CREDIT_CARD>, <CREDIT_CARD>.0"),
         ("DE89 3704 0044 0532 0130 00 is the account", "<IBAN_CODE> is the account"),
         ("GB29NWBK60161331926819.", "<IBAN_CODE>."),
         ("10.0.0.7, [2001:db8::8a2e:370:7334], fe80::1%eth0", "<IP_ADDRESS>, [<IP_ADDRESS>], <IP_ADDRESS>"),
@@ -45,6 +47,8 @@ def test_what_is_replaced(text: str, expected: str) -> None:
     [
         "The pier was opened on 05-12-2019 at 12:30:45, for 1,234,567.89 USD.",
         "ISBN 978-3-16, 2019-05-12, 1999-2019, pages 123-4567.",
+        "1999 2000 2001 2002 2003 2004 2005 2006, hf_hub_download, 0.4111111111111111",
+        'key-value-store-2019-edition, monkey: "Bob"',
         "4111 1111 1111 1112 and DE88370400440532013000 have wrong check digits.",
         "std::vector, a :: b, version 1.2.3.4.5 and 300.1.1.1",
         "The bearer of this letter; a basic question. A key: value store",

@@ -75,13 +75,16 @@ class ScoreJournal(JournalFile):
 
     def done(self, index: int, record: Record, spent: Spent) -> None:
         """Note a record with all its results."""
-        self._write(index, record.redacted(self._privacy).to_json(), spent)
+        # The engine has made the texts of the results from the redacted turn.
+        record = record.redacted(self._privacy).model_copy(update={"results": record.results})
+        self._write(index, record.to_json(), spent)
 
     def done_as_json(self, index: int, record: str, spent: Spent) -> None:
         """Note a record that is a line of JSON already."""
         if self._privacy.active:
-            record = Record.model_validate_json(record).redacted(self._privacy).to_json()
-        self._write(index, record, spent)
+            self.done(index, Record.model_validate_json(record), spent)
+        else:
+            self._write(index, record, spent)
 
     def _write(self, index: int, record: str, spent: Spent) -> None:
         self._place(index, self._note(f'"index":{index},"record":{record}', spent))

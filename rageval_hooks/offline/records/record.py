@@ -72,13 +72,17 @@ class Record(Data):
         return (*first, *self.more_targets)
 
     def redacted(self, privacy: PrivacyPolicy) -> Record:
-        """Return the record as it may be written to a file; ids and names stay."""
+        """Return the record as it may be written to a file; ids and names stay.
+
+        Texts of results are hidden if the turn has something to redact: they were made from the original texts.
+        """
         if not privacy.active:
             return self
+        is_original = privacy.with_redacted_texts(self.turn) is not self.turn
         return self.model_copy(
             update={
                 "turn": privacy.turn(self.turn),
-                "results": tuple(map(privacy.result, self.results)),
+                "results": privacy.results(self.results) if is_original else tuple(map(privacy.result, self.results)),
                 "target_text": privacy.data(self.target_text),
                 "more_targets": tuple(
                     target.model_copy(update={"text": privacy.data(target.text)}) for target in self.more_targets

@@ -117,7 +117,7 @@ def score_file(
         for record in journal.records():
             scored.counts.add(record.results)
         with bad_rows as bad:
-            records = _reused(_usable(read(), bad), reusable, journal, scored, privacy)
+            records = _reused(_usable(read(), bad, privacy), reusable, journal, scored, privacy)
             run = ScoringRun(
                 pipeline,
                 journal,
@@ -194,7 +194,7 @@ def _reusable(
     return found
 
 
-def _usable(items: Iterable[tuple[int, Item]], errors: BadRows) -> Iterator[tuple[int, Record]]:
+def _usable(items: Iterable[tuple[int, Item]], errors: BadRows, privacy: PrivacyPolicy) -> Iterator[tuple[int, Record]]:
     """Yield the usable records with their positions; the other rows go to the file for bad rows."""
     # Bad rows have no position, so that outputs have no gaps.
     index = 0
@@ -202,7 +202,8 @@ def _usable(items: Iterable[tuple[int, Item]], errors: BadRows) -> Iterator[tupl
         if isinstance(item, BadRow):
             errors.add(item)
         else:
-            yield index, item
+            # Results of an earlier run may have texts that were not redacted.
+            yield index, item.model_copy(update={"results": item.redacted(privacy).results}) if item.results else item
             index += 1
 
 
