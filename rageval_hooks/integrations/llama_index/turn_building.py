@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from rageval_hooks.integrations.capture.host_values import first_string, last_of, or_else
+from rageval_hooks.integrations.capture.host_values import first_string, last_of
 from rageval_hooks.integrations.capture.passages import unique_passages
 from rageval_hooks.integrations.capture.run_facts import (
     CANCELS,
@@ -55,6 +55,7 @@ from rageval_hooks.integrations.llama_index.passages import (
 from rageval_hooks.integrations.llama_index.values import (
     Streamed,
     answer_of,
+    leaves_answer_open,
     provider_of,
     query_of,
     tool_input,
@@ -190,16 +191,8 @@ def _response(root: Run, answering: Run | None, returned: str) -> str:
     """Return the answer: what the root returned, else what the model wrote."""
     if returned or answering is None or root.kind == "retriever":
         return returned
-    if root.output is None or _is_streamed(root.output):
-        return generated_text(answering)
-    # The output is no answer, for example a list of nodes: the model wrote something else.
-    return ""
-
-
-@or_else(False)
-def _is_streamed(output: Any) -> bool:
-    """Return True for a streamed answer, and for StreamingAgentChatResponse(chat_stream=…) of a chat engine."""
-    return type(output) is Streamed or hasattr(output, "chat_stream")
+    # Otherwise the output is no answer, for example a list of nodes: the model wrote something else.
+    return generated_text(answering) if leaves_answer_open(root.output) else ""
 
 
 # --------------------------------------------------------------------------- outcome

@@ -19,6 +19,7 @@ __all__ = [
     "is_generator",
     "is_mapping",
     "kind_of",
+    "leaves_answer_open",
     "method_of",
     "name_of",
     "only_string",
@@ -313,6 +314,23 @@ def _answer_under_other_key(fields: Mapping[str, Any], depth: int) -> str:
     # {"status": "success", "data": {"answer": "In 1869."}}
     within = [answer_of(item, depth + 1) for item in likely.values() if isinstance(item, Mapping)]
     return next(filter(None, within), "") or only_string(fields)
+
+
+@or_else(False)
+def leaves_answer_open(output: Any) -> bool:
+    """Return True if an output without an answer does not say that there is none: the answer was streamed.
+
+    For example None, a generator, ``StreamingAgentChatResponse(chat_stream=…)`` of a chat engine, or ``StopEvent()``,
+    ``StopEvent(result="")`` and ``StopEvent(result={"answer": ""})`` of a workflow that writes its answer to the event
+    stream.
+    """
+    if output is None or type(output) is Streamed or hasattr(output, "chat_stream"):
+        return True
+    is_event = hasattr(output, "__pydantic_private__")
+    result = fields_of(output).get("result") if is_event and "_result" in private_attributes(output) else output
+    if isinstance(result, Mapping):
+        return bool(answer_keys_in(result, _ANSWER_KEYS)) or not any(result.values())
+    return result is None or result is True or result == ""
 
 
 # --------------------------------------------------------------------------- streamed answers

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from llama_index.core.workflow import StartEvent, StopEvent, Workflow, step
+from llama_index.core.workflow import Context, Event, StartEvent, StopEvent, Workflow, step
 
 from tests.integrations.langchain.conftest import Captured
 from tests.integrations.llama_index.fakes import index, llm
@@ -43,3 +43,28 @@ def test_question_and_answer_of_a_workflow_next_to_other_texts(captured: Capture
     turn = captured.turn
     assert (turn.query, turn.response) == (QUESTION, ANSWER)
     assert [passage.in_prompt for passage in turn.passages] == [True]
+
+
+@pytest.mark.parametrize("result", [None, "", {}, {"answer": ""}, {"status": "done", "answer": ""}, True])
+def test_a_workflow_that_streams_its_answer_and_returns_none(captured: Captured, result: Any) -> None:
+    """The answer went to the reader piece by piece, as events; what the model wrote is the answer."""
+
+    class Piece(Event):
+        text: str
+
+    class Streaming(Workflow):
+        @step
+        async def respond(self, context: Context, event: StartEvent) -> StopEvent:
+            [found] = await index().as_retriever(similarity_top_k=1).aretrieve(event.question)
+            async for piece in await llm(ANSWER).astream_complete(f"{found.text}\n{event.question}"):
+                context.write_event_to_stream(Piece(text=piece.delta))
+            return StopEvent(result=result)
+
+    async def run() -> str:
+        handler = Streaming().run(question=QUESTION)
+        text = "".join([event.text async for event in handler.stream_events() if isinstance(event, Piece)])
+        assert await handler == result
+        return text
+
+    assert asyncio.run(run()) == ANSWER
+    assert (captured.turn.query, captured.turn.response) == (QUESTION, ANSWER)
