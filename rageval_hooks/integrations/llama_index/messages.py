@@ -20,7 +20,6 @@ from rageval_hooks.runtime.narrowing import (
     mapping_or_empty,
     text_or_none,
 )
-from rageval_hooks.runtime.selecting import entries_of
 from rageval_hooks.turn import Usage
 
 __all__ = [
@@ -216,7 +215,7 @@ def parameters_of(description: Mapping[str, Any] | None, options: Mapping[str, A
         description: the model, as the event of the call's start describes it: {"model": "gpt-4.1", "temperature": 0.1}.
         options: the further arguments of the call: {"tool_choice": "auto"}.
     """
-    atoms = entries_of(description or {}, *_ATOMS)
+    atoms = {name: value for name, value in (description or {}).items() if isinstance(value, _ATOMS)}
     return public_parameters({**atoms, **(options or {})}, without=_NO_PARAMETERS)
 
 
@@ -302,39 +301,26 @@ def usage_of(response: Any) -> Usage | None:
 
 @or_else(None)
 def _counted(place: Any) -> Usage | None:
-    if place is None:
-        return None
-    read, written = _first(place, _INPUT), _first(place, _OUTPUT)
-    if read is None or written is None:
-        return None
+    read, written = _first_count(place, _INPUT), _first_count(place, _OUTPUT)
     # Some providers report zeros in place of nothing.
-    if read + written == 0:
+    if read is None or written is None or read + written == 0:
         return None
-    thoughts = _first(place, ("thoughts_token_count",)) or 0  # Gemini counts these separately
-    extra = _first(place, _CACHED_EXTRA)
-    if extra is None:
-        return Usage(input_tokens=read, output_tokens=written + thoughts, cache_read_tokens=_cached(place))
-    put_into_cache = _first(place, _WRITTEN_EXTRA) or 0
-    read += extra + put_into_cache
-    return Usage(input_tokens=read, output_tokens=written + thoughts, cache_read_tokens=extra)
+    written += _first_count(place, ("thoughts_token_count",)) or 0  # Gemini counts these separately
+    cached = _first_count(place, _CACHED_EXTRA)
+    if cached is not None:
+        read += cached + (_first_count(place, _WRITTEN_EXTRA) or 0)
+    else:
+        # {"prompt_tokens": 12, "prompt_tokens_details": {"cached_tokens": 8}}
+        details = [entry_or_attribute(place, name) for name in _DETAILS]
+        counts = [_first_count(detail, _CACHED) for detail in (*details, place)]
+        cached = next((count for count in counts if count is not None), None)
+    return Usage(input_tokens=read, output_tokens=written, cache_read_tokens=cached)
 
 
-def _cached(place: Any) -> int | None:
-    # {"prompt_tokens": 12, "prompt_tokens_details": {"cached_tokens": 8}}
-    for name in _DETAILS:
-        found = _first(entry_or_attribute(place, name), _CACHED)
-        if found is not None:
-            return found
-    return _first(place, _CACHED)
-
-
-def _first(place: Any, names: Iterable[str]) -> int | None:
+def _first_count(place: Any, names: Iterable[str]) -> int | None:
+    """Return the first non-negative integer under some names of a mapping or an object."""
     for name in names:
-        count: int = entry_or_attribute(place, name)
-        if _is_count(count):
+        count: object = entry_or_attribute(place, name)
+        if is_integer(count) and count >= 0:
             return count
     return None
-
-
-def _is_count(value: Any) -> bool:
-    return is_integer(value) and value >= 0

@@ -27,7 +27,6 @@ from rageval_hooks.integrations.llama_index.values import (
     answer_of,
     method_of,
 )
-from rageval_hooks.runtime.selecting import not_none
 from rageval_hooks.turn import Usage
 
 __all__ = [
@@ -101,16 +100,12 @@ def prompts_of_answer(runs: Sequence[Run], calls: Sequence[Run], answering: Run 
     """
     chosen = [call for call in calls if call is answering or _is_writing(call)]
     for agent in of_kind(runs[1:], "agent", "chat", "workflow"):
-        chosen.extend(_final_call(agent, calls))
+        inside_agent = [call for call in calls if agent in call.ancestors()]
+        final = answering_call(agent, inside_agent, answer_of(agent.output))
+        if final is not None:
+            chosen.append(final)
     prompts = [prompt_text(messages_of(call.input)) for call in chosen]
     return "\n".join(prompts) if prompts else None
-
-
-def _final_call(agent: Run, calls: Sequence[Run]) -> list[Run]:
-    """Return the call that wrote the answer of an agent inside of the turn, if it made one."""
-    inside_agent = [call for call in calls if agent in call.ancestors()]
-    call = answering_call(agent, inside_agent, answer_of(agent.output))
-    return not_none([call])
 
 
 # --------------------------------------------------------------------------- what a call has
@@ -139,18 +134,12 @@ def requested_model(call: Run) -> str | None:
 
 def tokens_used(call: Run, runs: Sequence[Run]) -> Usage | None:
     """Return the tokens that the provider counted for a call, else for the calls that it is made of."""
-    own = _reported_usage(call)
+    # A provider's count in the middle of a broken stream is not the count of the call.
+    is_whole = call.error is None and call.ended_at is not None
+    own = usage_of(call.output) if is_whole else None
     if own is not None:
         return own
-    parts = [run for run in runs if _is_part(run, call)]
-    return Usage.sum(tokens_used(part, runs) for part in parts)
-
-
-def _reported_usage(call: Run) -> Usage | None:
-    # A provider's count in the middle of a broken stream is not the count of the call.
-    if call.error is not None or call.ended_at is None:
-        return None
-    return usage_of(call.output)
+    return Usage.sum(tokens_used(part, runs) for part in runs if _is_part(part, call))
 
 
 def _is_part(run: Run, call: Run) -> bool:

@@ -6,7 +6,6 @@ All three add a handler to LlamaIndex's dispatcher, which keeps an object for ea
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Any
 
 from llama_index_instrumentation import get_dispatcher
@@ -23,28 +22,22 @@ _logger = logging.getLogger(__name__)
 _recorder = shared_recorder()
 
 
-def _openinference(kept: Any) -> Span | None:
-    span: Span | None = kept._otel_span
+def _span_kept(module: str, kept: Any) -> Span | None:
+    """Return the span in what another tracer's handler keeps for an open span of LlamaIndex.
+
+    Private names, tested with openinference-instrumentation-llama-index 4.3, opentelemetry-instrumentation-llamaindex
+    0.62 and opentelemetry-instrumentation-genai-llama-index 1.3b0. In a version without them, the scores go on spans
+    of our own.
+    """
+    span: Span | None = None
+    if module.startswith("openinference.instrumentation.llama_index."):
+        span = kept._otel_span
+    elif module.startswith("opentelemetry.instrumentation.llamaindex."):
+        span = kept.otel_span
+    elif module.startswith("opentelemetry.instrumentation.genai.llama_index."):
+        # An invocation without its own span refers to the application's current span.
+        span = kept._invocation.span if getattr(kept._invocation, "_start_span", True) else None
     return span
-
-
-def _openllmetry(kept: Any) -> Span | None:
-    span: Span | None = kept.otel_span
-    return span
-
-
-def _genai(kept: Any) -> Span | None:
-    invocation = kept._invocation
-    # An invocation without its own span refers to the application's current span.
-    return invocation.span if getattr(invocation, "_start_span", True) else None
-
-
-_READERS: dict[str, Callable[[Any], Span | None]] = {
-    "openinference.instrumentation.llama_index.": _openinference,
-    "opentelemetry.instrumentation.llamaindex.": _openllmetry,
-    "opentelemetry.instrumentation.genai.llama_index.": _genai,
-}
-"""How to read the span of what a handler keeps, by the beginning of its module's name."""
 
 
 def note_other_span(run: Run) -> None:
@@ -74,23 +67,13 @@ def find_span(run: Run, _: Recording) -> Span | None:
 def _open_span(span_id: str) -> Span | None:
     """Return the span of another tracer for a run of LlamaIndex; None if it has not made one."""
     for handler in get_dispatcher().span_handlers:
-        read = _reader_of(type(handler).__module__)
-        if read is None:
-            continue
         try:
             # OpenLLMetry moves spans whose answer is being streamed.
             for table in (handler.open_spans, getattr(handler, "waiting_for_streaming_spans", {})):
                 kept = table.get(span_id)
-                span = None if kept is None else read(kept)
+                span = None if kept is None else _span_kept(f"{type(handler).__module__}.", kept)
                 if span is not None:
                     return span
         except Exception:  # another version of that tracer, which keeps its spans elsewhere
             _logger.debug("rageval-hooks: %r could not be read", handler, exc_info=True)
-    return None
-
-
-def _reader_of(module: str) -> Callable[[Any], Span | None] | None:
-    for prefix, read in _READERS.items():
-        if f"{module}.".startswith(prefix):
-            return read
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from operator import itemgetter
 
 from rageval_hooks.integrations.capture.passages import (
     EarlierPassages,
@@ -19,7 +20,6 @@ from rageval_hooks.integrations.llama_index.messages import arguments_of, messag
 from rageval_hooks.integrations.llama_index.model_calls import prompts_of_answer
 from rageval_hooks.integrations.llama_index.nodes import Made, Snapshot, node_ids, nodes_in, passages_of
 from rageval_hooks.integrations.llama_index.values import answer_of
-from rageval_hooks.runtime.selecting import without
 from rageval_hooks.turn import Passage
 
 __all__ = [
@@ -73,51 +73,42 @@ def passages_in_turn(
     """
     context_nodes, rebuilt_ids = context_of(runs)
     context = passages_of(context_nodes, made)
-    retrieved = [passage for run in retrievals_of(runs) for passage in passages_found(run, made)]
-    passed = passages_of(_nodes_passed_by_steps(runs), made)
+    retrievals = retrievals_of(runs)
+    # An application's steps, tools and functions may call a vector store themselves, search the web, or receive
+    # documents from their caller. LlamaIndex's engines pass nodes with model output around, for example the answers
+    # to sub-questions, so what is inside of them does not count.
+    steps = outside(of_kind(runs, *_STEPS), "query", "chat")
+    passed = passages_of([node for run in steps for node in _nodes_of_step(run)], made)
+    candidates = unique_passages(
+        [*context, *(passage for run in retrievals for passage in passages_found(run, made)), *passed]
+    )
     prompt = prompts_of_answer(runs, calls, answering)
-    candidates = unique_passages([*context, *retrieved, *passed])
     marks = {passage_key(passage): passage for passage in mark_seen(candidates, prompt)}
-
     passages = [with_mark(passage, marks) for passage in unique_passages(context)]
-    _add_dropped(passages, _found_by_retrievers(runs, made), marks, rebuilt_ids)
-    _add_passed(passages, passed, marks)
-    return tuple(passages), marks
 
-
-def _add_dropped(
-    passages: list[Passage], retrieved: Iterable[Passage], marks: Marks, rebuilt_ids: frozenset[str]
-) -> None:
-    """Add what was retrieved and did not reach the prompt."""
-    for passage in retrieved:
-        marked = with_mark(passage, marks)
-        # A node that was cut into citations is in the prompt as these.
-        is_rebuilt = passage.id in rebuilt_ids and bool(marked.prompt_share)
-        if is_rebuilt or _is_among(marked, passages):
+    # What the outermost retrievers found, with the scores that they gave, and what did not reach the prompt.
+    repeated = repetitions(runs)
+    for run in retrievals:
+        if run.kind != "retriever" or id(run) in repeated:
             continue
-        # Without a mark no model was called: a reranker or the engine dropped the passage before.
-        if marked.in_prompt is None:
-            marked = mark_dropped(marked)
-        passages.append(marked)
+        for found in passages_found(run, made):
+            marked = with_mark(found, marks)
+            # A node that was cut into citations is in the prompt as these.
+            is_rebuilt = found.id in rebuilt_ids and bool(marked.prompt_share)
+            if not is_rebuilt and not _is_among(marked, passages):
+                # Without a mark no model was called: a reranker or the engine dropped the passage before.
+                passages.append(mark_dropped(marked) if marked.in_prompt is None else marked)
 
-
-def _add_passed(passages: list[Passage], passed: Iterable[Passage], marks: Marks) -> None:
-    """Add what steps passed on and the prompt contains.
-
-    Steps pass many nodes around, whole documents too. Only the prompt tells which of them were used.
-    """
+    # Steps pass many nodes around, whole documents too. Only the prompt tells which of them were used.
     for passage in passed:
         marked = with_mark(passage, marks)
         if marked.in_prompt and not _is_among(marked, passages):
             passages.append(marked)
+    return tuple(passages), marks
 
 
-def _found_by_retrievers(runs: Sequence[Run], made: Made) -> list[Passage]:
-    """Return what the outermost retrievers found, with the scores that they gave."""
-    repeated = repetitions(runs)
-    retrievers = of_kind(retrievals_of(runs), "retriever")
-    originals = [run for run in retrievers if id(run) not in repeated]
-    return [passage for run in originals for passage in passages_found(run, made)]
+def _nodes_of_step(run: Run) -> Snapshot:
+    return (*nodes_in(arguments_of(run.input)), *nodes_in(run.output))
 
 
 def _is_among(passage: Passage, others: Iterable[Passage]) -> bool:
@@ -125,28 +116,12 @@ def _is_among(passage: Passage, others: Iterable[Passage]) -> bool:
     text = passage.text.strip()
     if not text:
         return True  # an empty passage has nothing to add
-    return any(_has_same_id(passage, other) or _overlap(text, other.text) for other in others)
-
-
-def _has_same_id(passage: Passage, other: Passage) -> bool:
-    return passage.id is not None and passage.id == other.id
-
-
-def _overlap(text: str, other: str) -> bool:
-    return text in other or other.strip() in text
-
-
-def _nodes_passed_by_steps(runs: Sequence[Run]) -> Snapshot:
-    """Return nodes in the arguments and results of workflow steps, tools and functions.
-
-    An application may call a vector store itself, search the web, or receive documents from its caller.
-    """
-    found: list[tuple[object, object, str]] = []
-    # LlamaIndex's engines pass nodes with model output around, for example the answers to sub-questions.
-    for run in outside(of_kind(runs, *_STEPS), "query", "chat"):
-        found.extend(nodes_in(arguments_of(run.input)))
-        found.extend(nodes_in(run.output))
-    return tuple(found)
+    for other in others:
+        if passage.id is not None and passage.id == other.id:
+            return True
+        if text in other.text or other.text.strip() in text:
+            return True
+    return False
 
 
 def with_mark(passage: Passage, marks: Marks) -> Passage:
@@ -252,7 +227,7 @@ class _WayOfNodes:
 
         # No retriever found these ids. A citation engine makes such nodes from what its retriever found: the node "d1"
         # becomes "Source 1: …" and "Source 2: …" with new ids.
-        originals = self._unused_of_engine(run.parent)
+        originals = [known for known in self._unused() if known.ids and known.parent is run.parent]
         if not originals:
             self._given.append(stage)
             return
@@ -260,18 +235,11 @@ class _WayOfNodes:
         self._replace(originals, stage)
 
     def _replace(self, replaced: Sequence[_Stage], stage: _Stage) -> None:
-        self._stages = [*without(self._stages, replaced), stage]
+        self._stages = [*(known for known in self._stages if known not in replaced), stage]
 
     def _sharing(self, ids: frozenset[str]) -> list[_Stage]:
         """Return the stages whose nodes go into the next one, and have not been in a prompt yet."""
         return [stage for stage in self._unused() if stage.ids & ids]
-
-    def _unused_of_engine(self, engine: Run | None) -> list[_Stage]:
-        """Return what an engine's retriever found and no prompt has used.
-
-        A citation engine cuts nodes into numbered sources, each with a new id.
-        """
-        return [stage for stage in self._unused() if stage.ids and stage.parent is engine]
 
     def _unused(self) -> list[_Stage]:
         return [stage for stage in self._stages if not stage.used]
@@ -299,22 +267,14 @@ def repetitions(runs: Sequence[Run]) -> set[int]:
 
 
 def _in_order(runs: Sequence[Run]) -> list[Run]:
-    """Return retrievers, rerankers and synthesizers in the order of their effect."""
-    outermost = outside(filter(_has_effect, runs), *_FINDERS)
-    return sorted(outermost, key=_time_of_effect)
-
-
-def _has_effect(run: Run) -> bool:
-    if run.kind == "synthesizer":
-        return bool(nodes_before(run))
-    return run.kind in _FINDERS and nodes_after(run) is not None
-
-
-def _time_of_effect(run: Run) -> int:
-    """Return when a run took or returned its nodes: a synthesizer uses its nodes at its start."""
-    if run.kind == "synthesizer" or run.ended_at is None:
-        return run.started_at
-    return run.ended_at
+    """Return retrievers, rerankers and synthesizers in the order in which they took or returned nodes."""
+    timed = []
+    for run in outside(runs, *_FINDERS):
+        if run.kind == "synthesizer" and nodes_before(run):
+            timed.append((run.started_at, run))  # it uses its nodes at its start
+        elif run.kind in _FINDERS and nodes_after(run) is not None:
+            timed.append((run.ended_at or run.started_at, run))
+    return [run for _, run in sorted(timed, key=itemgetter(0))]
 
 
 # --------------------------------------------------------------------------- earlier turns
@@ -347,18 +307,11 @@ class EarlierTools(EarlierPassages):
         own = {answer_of(tool.output) for tool in of_kind(runs, "tool")}
         found: list[Passage] = []
         for message in messages_of(answering.input):
-            if message.role == "tool" and message.content not in own:
-                found.extend(self._shown_in(message.content))
+            if message.role != "tool" or message.content in own:
+                continue
+            passages = self.get(message.content)
+            if passages:
+                shown = [passage for passage in mark_seen(passages, message.content) if passage.in_prompt]
+                # The tool may have returned a summary of what it found: then the summary is the passage.
+                found.extend(shown or [Passage(text=message.content, in_prompt=True, prompt_share=1.0)])
         return found
-
-    def _shown_in(self, output: str) -> list[Passage]:
-        """Return the passages behind the output of an earlier tool; none if the output is unknown.
-
-        The output itself counts as the passage if it has none of the passages that the tool found: the tool may have
-        returned a summary.
-        """
-        passages = self.get(output)
-        if not passages:
-            return []
-        shown = [passage for passage in mark_seen(passages, output) if passage.in_prompt]
-        return shown or [Passage(text=output, in_prompt=True, prompt_share=1.0)]

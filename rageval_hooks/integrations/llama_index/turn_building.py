@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from rageval_hooks.integrations.capture.host_values import first_string, last_of
+from rageval_hooks.integrations.capture.host_values import first_string
 from rageval_hooks.integrations.capture.passages import unique_passages
 from rageval_hooks.integrations.capture.run_facts import (
     CANCELS,
@@ -102,7 +102,11 @@ def turn_from_events(
     if earlier is not None:
         passages = unique_passages((*passages, *earlier.passages_in(answering, runs)))
     steps = _steps_of(runs, calls, ended_at, marks, every_step, made)
-    query = query_of(arguments_of(root.input)) or _first_question(calls)
+    query = query_of(arguments_of(root.input))
+    if not query and calls:
+        # A resumed workflow has no question in its arguments: what the user said in the first prompt.
+        said = [message.content for message in messages_of(calls[0].input) if message.role == "user"]
+        query = said[-1] if said else ""
     response = _response(root, answering, returned)
     status, error = _outcome(root, runs)
     tags = _tags(root)
@@ -146,15 +150,6 @@ def _tags(root: Run) -> dict[str, Any]:
 
 
 # --------------------------------------------------------------------------- questions
-
-
-def _first_question(calls: Sequence[Run]) -> str:
-    """Return what the user said in the first prompt. A resumed workflow has no question in its arguments."""
-    if not calls:
-        return ""
-    said = [message for message in messages_of(calls[0].input) if message.role == "user"]
-    last = last_of(said)
-    return "" if last is None else last.content
 
 
 def _rewritten_queries(runs: Sequence[Run], answers: Sequence[Run], query: str) -> tuple[str, ...]:
@@ -252,50 +247,37 @@ def _steps_of(
         every_step: keep every span, not only retrievers, rerankers, model calls and tools.
         made: the passages that were made of nodes already.
     """
-    kept = _kept_runs(runs, calls, every_step)
+    counted = set(map(id, calls))
+    # The root is the turn itself. It is a step too if it is a model call or a search of its own.
+    kept = [run for run in runs if _is_step(run, counted, every_step and run is not runs[0])]
     ids = set(map(id, kept))
-    steps = []
-    for run in kept:
-        was_stopped = type(run.error).__name__ in _NO_ERRORS
-        step = Step(
+    return tuple(
+        Step(
             kind=_KINDS.get(run.kind, "chain"),
             span_id=detail_of(run, "span_id"),
-            **step_frame(run, ids, ended_at, was_stopped),
+            **step_frame(run, ids, ended_at, stopped=type(run.error).__name__ in _NO_ERRORS),
             **_fields(run, runs, marks, made),
         )
-        steps.append(step)
-    return tuple(steps)
+        for run in kept
+    )
 
 
-def _kept_runs(runs: Sequence[Run], calls: Sequence[Run], every_step: bool) -> list[Run]:
-    counted = set(map(id, calls))
-    root, *others = runs
-    kept = [run for run in others if _is_kept(run, counted, every_step)]
-    return [root, *kept] if _is_kept(root, counted, every_step=False) else kept
-
-
-def _is_kept(run: Run, counted: Collection[int], every_step: bool) -> bool:
+def _is_step(run: Run, counted: Collection[int], every_step: bool) -> bool:
     if run.kind == "llm":
         return id(run) in counted
-    if run.kind in _ALWAYS:
-        return not _repeats(run)
-    return every_step
-
-
-def _repeats(run: Run) -> bool:
-    """Return True if another method of the same component is around a run: a tool's ``call`` inside ``__call__``."""
-    return any(_same_component(ancestor, run) for ancestor in of_kind(run.ancestors(), run.kind))
-
-
-def _same_component(one: Run, other: Run) -> bool:
-    if detail_of(one, "instance") is detail_of(other, "instance"):
-        return True
-    return one.kind == "tool" and one.name == other.name  # an adapter around a tool has its name
+    if run.kind not in _ALWAYS:
+        return every_step
+    # Another method of the same component may be around it: a tool's "call" inside "__call__", or an adapter.
+    for outer in of_kind(run.ancestors(), run.kind):
+        is_same_tool = run.kind == "tool" and outer.name == run.name
+        if is_same_tool or detail_of(outer, "instance") is detail_of(run, "instance"):
+            return False
+    return True
 
 
 def _fields(run: Run, runs: Sequence[Run], marks: Marks, made: Made) -> dict[str, Any]:
     if run.kind == "llm":
-        return _model_fields(run, runs)
+        return _fields_of_model_call(run, runs)
     if run.kind == "tool":
         described = tool_fields(detail_of(run, "instance"))
         return {"input": tool_input(run.input), "output": answer_of(run.output), **described}
@@ -311,7 +293,7 @@ def _fields(run: Run, runs: Sequence[Run], marks: Marks, made: Made) -> dict[str
     return {"input": query or None, "output": answer_of(run.output) or None}
 
 
-def _model_fields(call: Run, runs: Sequence[Run]) -> dict[str, Any]:
+def _fields_of_model_call(call: Run, runs: Sequence[Run]) -> dict[str, Any]:
     options = detail_of(call, "options")
     return {
         "messages": messages_of(call.input),
