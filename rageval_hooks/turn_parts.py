@@ -247,6 +247,7 @@ class Step(Data):
         error: the exception that ended it.
         complete: False if the turn ended before this step did.
         span_id: 16 hex digits: the span that another tracer created for this step.
+        span_tracer: the instrumentation scope of that tracer, for example ``openinference.instrumentation.langchain``.
     """
 
     id: Text
@@ -278,6 +279,7 @@ class Step(Data):
     error: ErrorInfo | None = None
     complete: bool = True
     span_id: str | None = Field(default=None, pattern=r"^[0-9a-f]{16}$")
+    span_tracer: Text | None = None
 
     @property
     def size(self) -> int:

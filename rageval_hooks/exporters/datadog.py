@@ -17,10 +17,11 @@ from rageval_hooks.exporters.delivery import (
     Item,
     ScoreApiExporter,
     as_secret,
+    evaluated_at,
     reveal,
+    score_details,
     variable,
 )
-from rageval_hooks.exporters.delivery.placing import evaluated_at, score_details
 from rageval_hooks.exporters.otlp_places import OtlpPlace, otlp_places, resource_attributes
 from rageval_hooks.score import Evaluation
 from rageval_hooks.turn import SpanReference

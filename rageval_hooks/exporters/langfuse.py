@@ -14,19 +14,22 @@ from rageval_hooks.exporters.delivery import (
     HttpApi,
     HttpDestination,
     Item,
+    PostError,
     RejectedError,
     ScoreApiExporter,
     as_secret,
     basic_auth,
+    evaluated_at,
+    iso_time,
     post_each,
     reveal,
+    score_details,
+    score_id,
     variable,
 )
-from rageval_hooks.exporters.delivery.placing import PlacedScore, evaluated_at, iso_time, score_details
 from rageval_hooks.exporters.otlp_places import OtlpPlace, otlp_places, resource_attributes
-from rageval_hooks.exporters.score_ids import score_id
 from rageval_hooks.runtime.urls import safe_url
-from rageval_hooks.score import Evaluation
+from rageval_hooks.score import Evaluation, Score
 from rageval_hooks.turn import SpanReference
 
 __all__ = ["LangfuseAutoExporter", "LangfuseExporter"]
@@ -83,8 +86,8 @@ class LangfuseExporter(ScoreApiExporter):
         """Yield the scores of a stage."""
         timestamp = iso_time(evaluated_at(evaluation.turn))
         environment = environment_of_spans(self.provider)
-        for placed in self.placed_scores(evaluation, span):
-            body = _body(placed, span)
+        for score, span_id in self.placed_scores(evaluation, span):
+            body = _body(score, span_id, span)
             # Langfuse replaces a score that comes with the same id and time, so a repeat must keep both.
             body["timestamp"] = timestamp
             if environment is not None:
@@ -137,7 +140,9 @@ class LangfuseApi(HttpDestination):
         super().__init__(HttpApi(url, backend="Langfuse", credentials=_KEYS, extra="langfuse", headers=headers))
         self._takes_lists = True
 
-    def post(self, route: str, bodies: Sequence[Mapping[str, Any]], *, confirmed: bool) -> None:
+    def post(
+        self, route: str, bodies: Sequence[Mapping[str, Any]], *, confirmed: bool
+    ) -> list[PostError | None] | None:
         """Send scores. They may come before their traces; one with a known id replaces the first.
 
         Raises:
@@ -145,8 +150,7 @@ class LangfuseApi(HttpDestination):
             UnavailableError: the server cannot be reached, does not work, or wants another key.
         """
         if not self._takes_lists:
-            post_each(bodies, lambda body: self._send(route, body))
-            return
+            return post_each(bodies, lambda body: self._send(route, body))
         try:
             self._send(route, list(bodies))
         except RejectedError:
@@ -156,6 +160,7 @@ class LangfuseApi(HttpDestination):
             # Older servers take one score per request, without a list around it.
             self._send(route, bodies[0])
             self._takes_lists = False
+        return None
 
     def has(self, item: Item) -> bool:
         """Return True if the server lists a score."""
@@ -197,8 +202,7 @@ def environment_of_spans(provider: object) -> str | None:
     return name if _ENVIRONMENT.fullmatch(name) else None
 
 
-def _body(placed: PlacedScore, span: SpanReference) -> dict[str, Any]:
-    score = placed.score
+def _body(score: Score, span_id: str, span: SpanReference) -> dict[str, Any]:
     body: dict[str, Any] = {
         "id": str(score_id(span, score)),
         "traceId": span.trace_id,
@@ -207,9 +211,9 @@ def _body(placed: PlacedScore, span: SpanReference) -> dict[str, Any]:
         "dataType": "NUMERIC",
         "metadata": score_details(score),
     }
-    is_of_trace = placed.span_id == span.span_id and span.parent_span_id is None
+    is_of_trace = span_id == span.span_id and span.parent_span_id is None
     if not is_of_trace:
-        body["observationId"] = placed.span_id
+        body["observationId"] = span_id
     if score.explanation is not None:
         body["comment"] = score.explanation
     return body

@@ -17,23 +17,20 @@ from rageval_hooks.exporters.delivery import (
     HttpApi,
     HttpDestination,
     Item,
+    PostError,
     ScoreApiExporter,
     TargetsMissingError,
     as_secret,
-    reveal,
-    variable,
-)
-from rageval_hooks.exporters.delivery.parallel import ParallelPosts
-from rageval_hooks.exporters.delivery.placing import (
-    PlacedResult,
     evaluated_at,
     iso_time,
-    place_results,
+    post_each,
+    reveal,
     score_details,
+    score_id,
+    variable,
 )
 from rageval_hooks.exporters.otlp_places import OtlpPlace, otlp_places
-from rageval_hooks.exporters.score_ids import score_id
-from rageval_hooks.score import Evaluation, Score
+from rageval_hooks.score import Evaluation, Failed, Score
 from rageval_hooks.turn import SpanReference, Turn
 
 __all__ = ["LangsmithAutoExporter", "LangsmithExporter", "RunSelection"]
@@ -95,17 +92,14 @@ class LangsmithExporter(ScoreApiExporter):
         """Yield the feedback of a stage."""
         in_langchain = self._langchain_run(evaluation.turn)
         time = iso_time(evaluated_at(evaluation.turn))
-        for placed in place_results(evaluation, span, self.spans, self.scores):
-            if placed.span_id is None:
-                self.queue.count("unplaced", 1)
-                continue
-            run = {"run_id": in_langchain} if in_langchain else _otlp_run(span, placed.span_id)
+        for result, span_id in self.placed_results(evaluation, span):
+            run = {"run_id": in_langchain} if in_langchain else _otlp_run(span, span_id)
             body = {
-                "id": str(score_id(span, placed.result)),
+                "id": str(score_id(span, result)),
                 "created_at": time,
                 "modified_at": time,
                 **run,
-                **_feedback(placed),
+                **_feedback(result),
                 "extend_trace_retention": False,
             }
             yield Item(route=_ROUTE, target=run["run_id"], body=body)
@@ -186,20 +180,17 @@ class LangsmithApi(HttpDestination):
         self._project = project
         self._project_id: str | None = None
         self._may_read_projects = True
-        self._posts = ParallelPosts(self._send)
 
-    def post(self, route: str, bodies: Sequence[Mapping[str, Any]], *, confirmed: bool) -> None:
+    def post(self, route: str, bodies: Sequence[Mapping[str, Any]], *, confirmed: bool) -> list[PostError | None]:
         """Send feedback; what LangSmith has already is not stored twice.
 
         Raises:
-            TargetsMissingError: runs have not arrived yet.
-            RejectedError: a score is not accepted.
             UnavailableError: the server cannot be reached, does not work, or wants another key.
         """
         self._find_project()
         if self._project_id is not None:
             bodies = [{**body, "session_id": self._project_id} for body in bodies]
-        self._posts.post_all(bodies)
+        return post_each(bodies, self._send)
 
     def has(self, item: Item) -> bool:
         """Return True if the server shows a feedback."""
@@ -260,9 +251,8 @@ def _otlp_run(span: SpanReference, span_id: str) -> dict[str, str]:
     return {"run_id": str(UUID(hex=span_id.zfill(32))), "trace_id": str(UUID(hex=span.trace_id))}
 
 
-def _feedback(placed: PlacedResult) -> dict[str, Any]:
+def _feedback(result: Score | Failed) -> dict[str, Any]:
     """Return the part of the feedback that says how good the answer is."""
-    result = placed.result
     if not isinstance(result, Score):
         source = {"type": _source(result.annotator), "metadata": {"annotator": result.annotator, **result.metadata}}
         comment = result.reason

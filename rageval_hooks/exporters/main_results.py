@@ -1,56 +1,93 @@
-"""Which results matter most: a person who opens a trace sees a few, and what failed among them."""
+"""Which results matter most. A person who opens a trace sees a few, the same ones for every turn of an application."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Literal
 
-from rageval_hooks.runtime.selecting import instances
-from rageval_hooks.score import Failed, Result, Score
+from rageval_hooks.score import Failed, Result, Score, is_about_turn, metric_of
 
-__all__ = ["ScoreSelection", "main_results", "main_scores", "select_results"]
+__all__ = ["MAIN_SCORES", "ScoreSelection", "main_results", "quality_results"]
 
 ScoreSelection = Literal["main", "all"]
 """Which results a score API gets."""
 
-_MOST_MAIN = 5
-"""Main results per stage. Backends list a few scores and a count: a failing one must not hide among twenty."""
+MAIN_SCORES = ("verdict", "faithfulness", "unsupported_facts", "trace.adherence")
+"""The scores that come first everywhere, most important first.
+
+The choice must not depend on a turn's values or on the load of the machine: a mean of what was annotated only when it
+failed, or only when it came late, would be wrong. The judge's verdict is there if a judge is.
+"""
+
+_MAIN_METRICS = frozenset(name.partition(".")[0] for name in MAIN_SCORES)
+
+_OTHER_METRICS = frozenset(
+    (
+        "answer_relevance",
+        "citation",
+        "concept_completeness",
+        "context_relevance",
+        "cost",
+        "entity_consistency",
+        "factual_accuracy",
+        "groundedness",
+        "hallucination",
+        "hhem",
+        "latency",
+        "no_answer",
+        "nuggets",
+        "ranking",
+        "reference",
+        "semantic_grounding",
+        "tokens",
+        "trace",
+        "umbrela",
+    )
+)
+"""The package's other metrics. A metric of the user is not among them: its scores are main scores, too."""
 
 _USAGE_UNITS = frozenset({"s", "ms", "tokens", "USD"})
 """Latency, tokens and cost: every backend shows its own, and their scale would flatten a chart of shares."""
 
 
-def main_results(results: Iterable[Result]) -> list[Result]:
-    """Return the results about the whole turn that matter most, in the order of their importance.
+def main_results(results: Iterable[Result], named: Collection[str] = ()) -> list[Result]:
+    """Return the few results about the whole turn that a person should see first, in the order of importance.
 
-    A failing label comes first, then metrics that failed, then scores with other labels, the judge's scores, and the
-    remaining scores of quality. Skipped metrics, usage, and scores of passages and sentences are not among them.
+    These are the scores of :data:`MAIN_SCORES` and those of the user's own metrics, and the ones of these that failed.
+
+    Args:
+        results: the results of a stage.
+        named: the metrics that the user has named. If none of them gives a main score, all of them do.
     """
-    # Sorting is stable: within a rank, the order of the metrics stays.
-    return sorted(filter(_is_main, results), key=_rank)
+    only_others = bool(named) and _MAIN_METRICS.isdisjoint(named)
+    return [
+        result
+        for result in quality_results(results)
+        if _rank(result) < len(MAIN_SCORES)
+        or metric_of(result) not in _OTHER_METRICS
+        or (only_others and metric_of(result) in named)
+    ]
 
 
-def select_results(results: Iterable[Result], selection: ScoreSelection) -> list[Result]:
-    """Return the results for a score API: up to five main results about the turn, or all of them."""
-    return list(results) if selection == "all" else main_results(results)[:_MOST_MAIN]
+def quality_results(results: Iterable[Result]) -> list[Result]:
+    """Return the results of quality about the whole turn, main scores first, then in the order of the metrics.
+
+    Skipped metrics, usage, and scores of passages and sentences are not among them. Metrics that failed are.
+    """
+    return sorted((result for result in results if is_about_quality(result)), key=_rank)
 
 
-def main_scores(results: Iterable[Result]) -> list[Score]:
-    """Return the main results that are scores."""
-    return instances(main_results(results), Score)
-
-
-def _is_main(result: Result) -> bool:
+def is_about_quality(result: Result) -> bool:
+    """Return True for a score of quality of the whole turn, and for a metric that failed."""
     if isinstance(result, Score):
-        return result.target.kind == "turn" and result.unit not in _USAGE_UNITS
+        return is_about_turn(result) and result.unit not in _USAGE_UNITS
     return isinstance(result, Failed)
 
 
 def _rank(result: Result) -> int:
-    """Return the place of a main result in the order of importance, from 0."""
-    if not isinstance(result, Score):
-        return 1
-    if result.label is not None:
-        return 0 if result.label == "fail" else 2
-    # Judges see what word overlap and embeddings miss.
-    return 3 if result.annotator == "LLM" else 4
+    """Return the place of a result in the order of importance, from 0."""
+    for place, name in enumerate(MAIN_SCORES):
+        # A metric with several scores fails as a whole: "trace" for "trace.adherence".
+        if result.name == name or (isinstance(result, Failed) and metric_of(result) == name.partition(".")[0]):
+            return place
+    return len(MAIN_SCORES)

@@ -18,10 +18,13 @@ class PassagePlace(NamedTuple):
     Attributes:
         span_id: the span of the retriever or reranker that found it, 16 hex digits.
         position: the passage's position among that span's documents, from 0.
+        in_documents: True if that span lists its documents under OpenInference's names, as ours do. Spans of other
+            conventions have them as JSON, or not at all.
     """
 
     span_id: str
     position: int
+    in_documents: bool = True
 
 
 def has_span(step: Step, spans: SpanSelection) -> bool:
@@ -51,4 +54,6 @@ def passage_place(turn: Turn, index: int | None, spans: SpanSelection) -> Passag
     span_id = turn.step_span_id(step)
     if span_id is None:
         return None
-    return PassagePlace(span_id, position)
+    ours = step.span_id is None
+    by_openinference = (step.span_tracer or "").startswith("openinference.") and step.kind in ("retriever", "reranker")
+    return PassagePlace(span_id, position, ours or by_openinference)

@@ -16,17 +16,18 @@ from rageval_hooks.exporters.delivery import (
     HttpApi,
     HttpDestination,
     Item,
+    PostError,
     ScoreApiExporter,
     UnavailableError,
     as_secret,
     basic_auth,
+    post_each,
     reveal,
+    score_details,
+    score_id,
     variable,
 )
-from rageval_hooks.exporters.delivery.parallel import ParallelPosts
-from rageval_hooks.exporters.delivery.placing import score_details
 from rageval_hooks.exporters.otlp_places import OtlpPlace, otlp_places, resource_attributes
-from rageval_hooks.exporters.score_ids import score_id
 from rageval_hooks.score import Evaluation, Score
 from rageval_hooks.turn import SpanReference
 
@@ -155,17 +156,11 @@ class WeaveApi(HttpDestination):
     def __init__(self, url: str, login: str) -> None:
         headers = {"authorization": login}
         super().__init__(HttpApi(url, backend="Weave", credentials=_KEY, extra="weave", headers=headers))
-        self._posts = ParallelPosts(self._send)
         self._uncertain: set[str] = set()
 
-    def post(self, route: str, bodies: Sequence[Mapping[str, Any]], *, confirmed: bool) -> None:
-        """Send feedback. It may come before its call.
-
-        Raises:
-            RejectedError: a score is not accepted.
-            UnavailableError: the server cannot be reached, does not work, or wants another key.
-        """
-        self._posts.post_all(bodies)
+    def post(self, route: str, bodies: Sequence[Mapping[str, Any]], *, confirmed: bool) -> list[PostError | None]:
+        """Send feedback, and return the error of each. It may come before its call."""
+        return post_each(bodies, self._send)
 
     def _send(self, body: Mapping[str, Any]) -> None:
         own_id = body["id"]

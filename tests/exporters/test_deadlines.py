@@ -18,7 +18,7 @@ import rageval_hooks
 from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.exporters.otel.exporter import OtelExporter
 from rageval_hooks.exporters.otel.own_providers.spans import own_tracer_provider
-from rageval_hooks.exporters.phoenix.exporter import PhoenixExporter
+from rageval_hooks.exporters.phoenix import PhoenixExporter
 from rageval_hooks.score import Evaluation, Score
 from rageval_hooks.turn import SpanReference, Turn
 from tests.exporters.collector import Collector, http_collector, silent_server
@@ -34,7 +34,7 @@ TURN = Turn(
     response="In 2019.",
     span=SpanReference(trace_id="0" * 31 + "1", span_id="1234567890abcdef"),
 )
-EVALUATION = Evaluation(turn=TURN, results=(Score(name="groundedness", value=0.9),))
+EVALUATION = Evaluation(turn=TURN, results=(Score(name="faithfulness", value=0.9),))
 
 
 @pytest.fixture

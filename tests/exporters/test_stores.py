@@ -17,7 +17,7 @@ from rageval_hooks.exporters.phoenix import PhoenixExporter
 from tests.exporters.recording import Recorded, Reply, recording_server
 from tests.exporters.scored_turns import RESULTS, evaluation
 
-EVALUATION = evaluation(RESULTS[0])
+EVALUATION = evaluation(RESULTS[1])
 ID = "rageval.id"
 
 

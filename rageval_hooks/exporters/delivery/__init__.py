@@ -1,19 +1,28 @@
 """Shared by exporters to score APIs: a base class, HTTP, and a queue with batching, retries and counted losses."""
 
-from rageval_hooks.exporters.delivery.destination import (
+from rageval_hooks.exporters.delivery.exporter import (
+    DeliveryOptions,
+    PlacedResult,
+    ScoreApiExporter,
+    as_secret,
+    evaluated_at,
+    iso_time,
+    reveal,
+    score_details,
+    score_id,
+    variable,
+)
+from rageval_hooks.exporters.delivery.http import Answer, HttpApi, HttpDestination, basic_auth, post_each
+from rageval_hooks.exporters.delivery.queue import (
+    DeliveryQueue,
     Destination,
     DestinationAbsentError,
+    Item,
     PostError,
     RejectedError,
     TargetsMissingError,
     UnavailableError,
-    post_each,
 )
-from rageval_hooks.exporters.delivery.exporter import ScoreApiExporter
-from rageval_hooks.exporters.delivery.http import Answer, HttpApi, HttpDestination, basic_auth
-from rageval_hooks.exporters.delivery.item import Item
-from rageval_hooks.exporters.delivery.options import DeliveryOptions, as_secret, reveal, variable
-from rageval_hooks.exporters.delivery.queue import DeliveryQueue
 
 __all__ = [
     "Answer",
@@ -24,6 +33,7 @@ __all__ = [
     "HttpApi",
     "HttpDestination",
     "Item",
+    "PlacedResult",
     "PostError",
     "RejectedError",
     "ScoreApiExporter",
@@ -31,7 +41,11 @@ __all__ = [
     "UnavailableError",
     "as_secret",
     "basic_auth",
+    "evaluated_at",
+    "iso_time",
     "post_each",
     "reveal",
+    "score_details",
+    "score_id",
     "variable",
 ]

@@ -2,32 +2,70 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
+import time
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from typing import ClassVar, Self
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import Any, ClassVar, NamedTuple, Self, TypedDict
+from uuid import UUID
 
 from opentelemetry import trace
 from opentelemetry.trace import TracerProvider
+from pydantic import SecretStr
 
 from rageval_hooks.errors import ConfigurationError, MissingDependencyError
 from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.exporters.content import ContentPolicy
-from rageval_hooks.exporters.delivery.destination import Destination, DestinationAbsentError, Searchable
 from rageval_hooks.exporters.delivery.http import require_httpx
-from rageval_hooks.exporters.delivery.item import Item
-from rageval_hooks.exporters.delivery.placing import PlacedScore, place_results
-from rageval_hooks.exporters.delivery.queue import DeliveryQueue
-from rageval_hooks.exporters.main_results import ScoreSelection
+from rageval_hooks.exporters.delivery.queue import (
+    DeliveryQueue,
+    Destination,
+    DestinationAbsentError,
+    Item,
+    Searchable,
+)
+from rageval_hooks.exporters.main_results import ScoreSelection, quality_results
 from rageval_hooks.exporters.masking import hide_result
 from rageval_hooks.exporters.otlp_places import OtlpPlace
-from rageval_hooks.score import Evaluation, Score
+from rageval_hooks.exporters.span_places import passage_place
+from rageval_hooks.score import Evaluation, Failed, Result, Score
 from rageval_hooks.settings import Settings, SpanSelection
-from rageval_hooks.turn import SpanReference
+from rageval_hooks.turn import SpanReference, Turn
 
-__all__ = ["ScoreApiExporter"]
+__all__ = [
+    "DeliveryOptions",
+    "PlacedResult",
+    "ScoreApiExporter",
+    "as_secret",
+    "evaluated_at",
+    "iso_time",
+    "reveal",
+    "score_details",
+    "score_id",
+    "variable",
+]
 
 _logger = logging.getLogger(__name__)
+
+
+class DeliveryOptions(TypedDict, total=False):
+    """The options of :class:`ScoreApiExporter`, which its subclasses pass on."""
+
+    capture_content: bool | None
+    spans: SpanSelection
+    scores: ScoreSelection
+    tracer_provider: TracerProvider | None
+
+
+class PlacedResult(NamedTuple):
+    """A result and the span that it belongs to: the turn's, or for a passage's score that of its retriever."""
+
+    result: Score | Failed
+    span_id: str
 
 
 class ScoreApiExporter(Exporter):
@@ -74,12 +112,8 @@ class ScoreApiExporter(Exporter):
     def from_settings(cls, settings: Settings, tracer_provider: TracerProvider | None) -> Self:
         """Make the exporter from the plain settings. Credentials come from the variables of the backend's own SDK."""
         made = cls(capture_content=settings.capture_content, spans=settings.spans, tracer_provider=tracer_provider)
-        return made.bounded(settings)
-
-    def bounded(self, settings: Settings) -> Self:
-        """Return the exporter, whose queue has the size of the settings."""
-        self.queue.max_bytes = settings.queue_max_mb * 2**20
-        return self
+        made.queue.max_bytes = settings.queue_max_mb * 2**20
+        return made
 
     @abstractmethod
     def items(self, evaluation: Evaluation, span: SpanReference) -> Iterable[Item]:
@@ -87,23 +121,35 @@ class ScoreApiExporter(Exporter):
 
         Args:
             evaluation: the stage. Its results have no text that may not be shown; the turn does, so that only its ids
-                and places may be sent. :func:`rageval_hooks.exporters.main_results.select_results` chooses by
-                :attr:`scores`, :func:`rageval_hooks.exporters.score_ids.score_id` gives a repeat the same id.
+                and places may be sent. :meth:`placed_results` and :meth:`placed_scores` choose by :attr:`scores`;
+                :func:`score_id` gives a repeat the same id.
             span: the turn's span. It is sampled.
         """
 
-    def placed_scores(self, evaluation: Evaluation, span: SpanReference) -> Iterator[PlacedScore]:
-        """Yield the scores of a stage, each with its span, and count those without a known span as unplaced.
+    def placed_results(self, evaluation: Evaluation, span: SpanReference) -> Iterator[PlacedResult]:
+        """Yield the scores and failed metrics of a stage that the backend gets, main scores first.
 
-        For a backend whose scores are always values: metrics that failed or were skipped are not among them.
+        All results of quality about the turn, unless all results are wanted: backends draw a chart of each score.
+        Results without a known span are counted as unplaced.
         """
-        for result, span_id in place_results(evaluation, span, self.spans, self.scores):
-            if not isinstance(result, Score):
+        results: Iterable[Result] = evaluation.results if self.scores == "all" else quality_results(evaluation.results)
+        for result in results:
+            if not isinstance(result, (Score, Failed)):
                 continue
+            span_id: str | None = span.span_id
+            if isinstance(result, Score) and result.target.kind == "passage":
+                place = passage_place(evaluation.turn, result.target.index, self.spans)
+                span_id = None if place is None else place.span_id
             if span_id is None:
                 self.queue.count("unplaced", 1)
             else:
-                yield PlacedScore(result, span_id)
+                yield PlacedResult(result, span_id)
+
+    def placed_scores(self, evaluation: Evaluation, span: SpanReference) -> Iterator[tuple[Score, str]]:
+        """Yield the scores of a stage with their spans, for a backend that takes no failed metrics."""
+        for result, span_id in self.placed_results(evaluation, span):
+            if isinstance(result, Score):
+                yield result, span_id
 
     @abstractmethod
     def connect(self) -> Destination:
@@ -189,3 +235,74 @@ class ScoreApiExporter(Exporter):
                 "rageval-hooks: spans go to %s, but its scores cannot: %s [RAGEVAL-507]", self.backend, error
             )
             raise DestinationAbsentError from None
+
+
+# --------------------------------------------------------------------------- the parts of payloads
+
+
+def score_id(span: SpanReference, result: Result) -> UUID:
+    """Return the id of a result: one per turn, score, target and version of the metric, the same in every process.
+
+    A score that is sent twice can then be told from two scores.
+
+    Args:
+        span: the turn's span.
+        result: the result.
+    """
+    target: list[str | int | None] = []
+    if isinstance(result, Score):
+        target = [result.target.kind, result.target.index, result.version]
+    key = json.dumps([span.trace_id, span.span_id, result.name, *target])
+    # Version 4 by its form: some APIs accept no other.
+    return UUID(bytes=blake2b(key.encode(), digest_size=16).digest(), version=4)
+
+
+def score_details(score: Score) -> dict[str, Any]:
+    """Return the other fields of a score, besides its value and explanation, as JSON-able data."""
+    details = dict(score.metadata)
+    details.update(annotator=score.annotator, version=score.version, probability=score.probability)
+    if score.label is not None:
+        details["label"] = score.label
+    if score.model is not None:
+        details["model"] = score.model
+    if score.target.kind != "turn":
+        details[score.target.kind] = score.target.index
+    return details
+
+
+def evaluated_at(turn: Turn) -> int:
+    """Return the time of a turn's scores, in nanoseconds since the epoch: the turn's end.
+
+    A late score then is in the chart where its trace is, and a repeat from another process has the same time.
+    """
+    return time.time_ns() if turn.timing is None else turn.timing.ended_at
+
+
+def iso_time(nanoseconds: int) -> str:
+    """Return a time as text, for example ``2026-11-22T16:00:00.123000+00:00``."""
+    return datetime.fromtimestamp(nanoseconds // 1000 / 1e6, UTC).isoformat(timespec="microseconds")
+
+
+# --------------------------------------------------------------------------- credentials
+
+
+def variable(*names: str) -> str:
+    """Return the first environment variable that is set and not blank, without surrounding spaces; else empty."""
+    values = (os.environ.get(name, "").strip() for name in names)
+    return next(filter(None, values), "")
+
+
+def as_secret(given: str | SecretStr | None, *names: str) -> SecretStr:
+    """Return a key or a URL with a password so that no message and no traceback shows it.
+
+    Args:
+        given: the user's value.
+        names: the environment variables for its default.
+    """
+    text = reveal(given) if isinstance(given, SecretStr) else given
+    return SecretStr(text or variable(*names))
+
+
+def reveal(secret: SecretStr | None) -> str:
+    """Return the text of a secret; empty for None."""
+    return "" if secret is None else secret.get_secret_value()

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from base64 import b64encode
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, ClassVar
-from urllib.parse import unquote, urlsplit, urlunsplit
 
 from rageval_hooks.errors import ConfigurationError, requires
-from rageval_hooks.exporters.delivery.destination import RejectedError, UnavailableError
+from rageval_hooks.exporters.delivery.queue import PostError, RejectedError, UnavailableError
 from rageval_hooks.runtime.urls import safe_url
 
 if TYPE_CHECKING:
@@ -22,12 +24,16 @@ if TYPE_CHECKING:
 
     import httpx
 
-__all__ = ["Answer", "HttpApi", "HttpDestination", "basic_auth", "require_httpx"]
+__all__ = ["Answer", "HttpApi", "HttpDestination", "basic_auth", "post_each", "require_httpx"]
 
 _MOST_READ = 1 << 20
 _LONGEST_REASON = 200
 _BUSY = frozenset({408, 425, 429})
 _FAULTY_DATA = frozenset({400, 409, 413, 415, 422})
+_MOST_FAILURES = 2
+"""Failures beyond the successes after which the rest of a batch is not tried: the server is down."""
+
+Body = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,11 +105,11 @@ class HttpApi:
         self._httpx = require_httpx(extra)
         self._credentials = credentials
         self._timeout = timeout
-        # httpx logs the URL of each request, so credentials must not be in it.
-        base, login = _without_login(url)
+        base = self._httpx.URL(url)
+        login = {"authorization": basic_auth(base.username, base.password)} if base.userinfo else {}
         try:
             self._client: httpx.Client = self._httpx.Client(
-                base_url=base,
+                base_url=base.copy_with(userinfo=b""),  # httpx logs the URL of each request
                 headers={**login, **(headers or {})},
                 verify=verify,
                 timeout=timeout,
@@ -133,7 +139,13 @@ class HttpApi:
         httpx = self._httpx
         try:
             with self._client.stream(method, path, json=body, params=params) as response:
-                content = _beginning(response.iter_bytes(), self._timeout)
+                # A server that sends without end must hold neither memory nor the thread.
+                end = time.monotonic() + self._timeout
+                content = b""
+                for chunk in response.iter_bytes():
+                    content += chunk
+                    if len(content) >= _MOST_READ or time.monotonic() > end:
+                        break
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             # Only a connection error's own message: others may quote a header.
             why = f": {error}" if isinstance(error, httpx.ConnectError) else ""
@@ -142,7 +154,7 @@ class HttpApi:
             raise RejectedError(f"cannot be sent ({type(error).__name__})") from None
         return Answer(
             status=response.status_code,
-            content=content,
+            content=content[:_MOST_READ],
             content_type=response.headers.get("content-type", ""),
             retry_after=_seconds(response.headers.get("retry-after")),
         )
@@ -185,6 +197,59 @@ class HttpDestination:
         self._http.close()
 
 
+def post_each(bodies: Sequence[Body], post: Callable[[Body], None], *, workers: int = 8) -> list[PostError | None]:
+    """Post items with one request each, several at a time, and return the error of each.
+
+    One by one, at 100 ms each, the ten scores of a turn would take a second. Once the server seems to be down, the
+    remaining items get the last error without a request, each of which might wait for a timeout.
+
+    Args:
+        bodies: the items.
+        post: sends one item, and raises a PostError if the server does not take it.
+        workers: requests at a time.
+    """
+    errors: list[PostError | None] = [None] * len(bodies)
+    waiting = deque(range(len(bodies)))
+    failures: list[UnavailableError] = []
+    faults: list[Exception] = []
+    successes: list[int] = []
+
+    def work() -> None:
+        while not faults:
+            try:
+                number = waiting.popleft()
+            except IndexError:
+                return
+            if failures and (failures[-1].retry_after or len(failures) > len(successes) + _MOST_FAILURES):
+                errors[number] = failures[-1]
+                continue
+            try:
+                post(bodies[number])
+                successes.append(number)
+            except PostError as error:
+                errors[number] = error
+                if isinstance(error, UnavailableError):
+                    failures.append(error)
+            except Exception as error:  # a fault of ours; raised below, on the queue's thread
+                faults.append(error)
+
+    helpers = []
+    for _ in range(min(workers, len(bodies)) - 1):
+        # With this thread's context, so that the requests are not traced.
+        helper = threading.Thread(target=copy_context().run, args=(work,), name="rageval-post", daemon=True)
+        try:
+            helper.start()
+        except RuntimeError:  # the interpreter is exiting: this thread does all of it
+            break
+        helpers.append(helper)
+    work()
+    for helper in helpers:
+        helper.join()
+    if faults:
+        raise faults[0]
+    return errors
+
+
 def require_httpx(extra: str) -> ModuleType:
     """Return the module ``httpx``.
 
@@ -202,28 +267,6 @@ def require_httpx(extra: str) -> ModuleType:
 def basic_auth(user: str, password: str) -> str:
     """Return the value of the header ``Authorization`` for a user name and a password."""
     return "Basic " + b64encode(f"{user}:{password}".encode()).decode()
-
-
-def _without_login(url: str) -> tuple[str, dict[str, str]]:
-    """Return a URL without user name and password, and the header that has them."""
-    parts = urlsplit(url)
-    login, at, host = parts.netloc.rpartition("@")
-    if not at:
-        return url, {}
-    user, _, password = login.partition(":")
-    headers = {"authorization": basic_auth(unquote(user), unquote(password))}
-    return urlunsplit((parts.scheme, host, parts.path, parts.query, "")), headers
-
-
-def _beginning(chunks: Iterable[bytes], seconds: float) -> bytes:
-    """Return the first part of an answer: a server that sends without end must hold neither memory nor the thread."""
-    end = time.monotonic() + seconds
-    content = b""
-    for chunk in chunks:
-        content += chunk
-        if len(content) >= _MOST_READ or time.monotonic() > end:
-            break
-    return content[:_MOST_READ]
 
 
 def _seconds(header: str | None) -> float | None:

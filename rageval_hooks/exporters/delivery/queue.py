@@ -1,44 +1,44 @@
-"""A bounded queue and a daemon thread that deliver items to a score API."""
+"""A bounded queue and a daemon thread that deliver items to a score API, with batches, retries and counted losses.
+
+* ExportError
+    * DestinationAbsentError   forget the queue; ask again later or never
+    * PostError
+        * TargetsMissingError  wait: spans are still on their way
+        * RejectedError        never send this again
+        * UnavailableError     send this again after a pause
+"""
 
 from __future__ import annotations
 
 import logging
 import math
 import os
+import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from rageval_hooks.errors import RagevalError
-from rageval_hooks.exporters.delivery.batches import (
-    BATCH,
-    Parcel,
-    all_bodies,
-    batches,
-    by_age,
-    by_target,
-    count_bytes,
-    count_items,
-    halves,
-    pack,
-    without_first,
-)
-from rageval_hooks.exporters.delivery.destination import (
-    Destination,
-    DestinationAbsentError,
-    PostError,
-    TargetsMissingError,
-    UnavailableError,
-)
-from rageval_hooks.exporters.delivery.item import Item
+from rageval_hooks.errors import ExportError, RagevalError
 from rageval_hooks.runtime.fork import reset_in_child
 from rageval_hooks.runtime.logs import RateLimitedLogger
 from rageval_hooks.runtime.process_totals import PROCESS_TOTALS
+from rageval_hooks.runtime.sizes import size_of
 from rageval_hooks.runtime.suppression import quiet_context
-from rageval_hooks.runtime.tracing.random_ids import RANDOM
 
-__all__ = ["DeliveryQueue"]
+__all__ = [
+    "DeliveryQueue",
+    "Destination",
+    "DestinationAbsentError",
+    "Item",
+    "PostError",
+    "RejectedError",
+    "Searchable",
+    "TargetsMissingError",
+    "UnavailableError",
+]
 
 _logger = logging.getLogger(__name__)
 
@@ -47,23 +47,160 @@ _CAPACITY = 20_000
 
 _MAX_BYTES = 128 * 2**20
 
+_BATCH = 200
+"""Items in a request. A Phoenix server stores about 500 a second and should not be blocked for longer than that."""
+
+_TICK = 0.5
+"""Seconds. Items that arrive within one tick go in one request."""
+
 _KEPT = 600.0
 """Seconds that items are kept for a server that cannot be reached."""
 
 _PATIENCE = 20.0
 """Seconds that a span may take to arrive, in addition to the delay of the batch span processor."""
 
+_FLUSH_PATIENCE = 10.0
+"""The same during a flush, which has sent the spans before."""
+
+_LONGEST_WAIT = 5.0
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 60.0
 _HURRIED_WAIT = 0.1
 _HURRIED_PAUSE = 1.0
 _CLOSING_PAUSES = (0.1, 0.2, 0.3)
 
+# Not the module's own functions: an application that has seeded them gets the same numbers as without us.
+_JITTER = random.SystemRandom()
+
 _NAME_FIELDS = ("name", "key", "label")
 """Where score APIs have a score's name."""
 
 _COUNTERS = ("delivered", "handed_over", "rejected", "dropped", "dropped_by_size", "lost", "unplaced", "errors")
-_UNDELIVERED = ("rejected", "dropped", "lost")
+_UNDELIVERED = ("handed_over", "rejected", "dropped", "lost")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Item:
+    """One score on its way to an API.
+
+    Attributes:
+        route: the kind of request that takes it; a request has items of one route.
+        target: the id of the span or trace that it is about.
+        body: as the API expects it. Sent twice, it must not become two scores: it has an id, or the API replaces what
+            has the same target and name.
+    """
+
+    route: str
+    target: str
+    body: Mapping[str, Any]
+
+
+class DestinationAbsentError(ExportError):
+    """There is no such server.
+
+    Attributes:
+        ask_again: seconds after which it may be worth asking again.
+    """
+
+    def __init__(self, ask_again: float = math.inf) -> None:
+        super().__init__("there is no such server")
+        self.ask_again = ask_again
+
+
+class PostError(ExportError):
+    """A post failed, and none of its items was stored."""
+
+
+class TargetsMissingError(PostError):
+    """Targets have not arrived at the server yet.
+
+    Attributes:
+        targets: their ids.
+    """
+
+    def __init__(self, targets: frozenset[str]) -> None:
+        super().__init__(f"{len(targets)} targets are missing")
+        self.targets = targets
+
+
+class RejectedError(PostError):
+    """The server does not accept what was sent, and never will."""
+
+
+class UnavailableError(PostError):
+    """The server cannot be reached, does not work, or wants another key. A later attempt may succeed.
+
+    Attributes:
+        retry_after: seconds for which the server wants to be left alone; None if it does not say.
+    """
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class Destination(Protocol):
+    """A score API. Its ``repr`` names the server without any key: log lines show it.
+
+    Attributes:
+        own_queue: True if the server itself keeps scores whose targets have not arrived.
+    """
+
+    own_queue: ClassVar[bool]
+
+    def post(
+        self, route: str, bodies: Sequence[Mapping[str, Any]], *, confirmed: bool
+    ) -> Sequence[PostError | None] | None:
+        """Send items of one route.
+
+        Args:
+            route: the kind of request.
+            bodies: the items.
+            confirmed: True to learn whether they were stored, which needs their targets to be there. False for the last
+                attempt: leave them to the server's own queue if it has one, else try once more. What still misses its
+                target is then lost.
+
+        Returns:
+            None if all are stored. An API that takes one score per request returns the error of each item, or None.
+
+        Raises:
+            TargetsMissingError: targets have not arrived yet.
+            RejectedError: the server does not accept the request as a whole: the queue sends its halves.
+            UnavailableError: the server cannot be reached, is overloaded, or wants another key.
+        """
+
+    def close(self) -> None:
+        """Close the connections."""
+
+
+@runtime_checkable
+class Searchable(Protocol):
+    """A score API that can be asked for what it has."""
+
+    def has(self, item: Item) -> bool:
+        """Return True if the server shows an item that was posted.
+
+        Raises:
+            UnavailableError: the server cannot be asked.
+        """
+
+
+class _Waiting:
+    """An item in the queue. Times are on the monotonic clock."""
+
+    __slots__ = ("attempts", "due", "item", "queued_at", "size", "tried_at")
+
+    def __init__(self, item: Item, now: float) -> None:
+        self.item = item
+        self.size = size_of(item.body)
+        self.queued_at = now
+        self.due = _next_tick(now + _TICK)
+        self.tried_at = -math.inf
+        self.attempts = 0  # how often its target was missing
+
+
+Batch = list[_Waiting]
+"""Items of one route, for one request."""
 
 
 class DeliveryQueue:
@@ -99,7 +236,7 @@ class DeliveryQueue:
     def reset_after_fork(self) -> None:
         """Start empty. What was queued before a fork is the parent's, and so are its connections."""
         self._changed = threading.Condition()
-        self._waiting: list[Parcel] = []
+        self._waiting: Batch = []
         self._queued = 0
         self._queued_bytes = 0
         self._counts: Counter[str] = Counter()
@@ -107,9 +244,10 @@ class DeliveryQueue:
         self._destination: Destination | None = None
         self._absent_until = -math.inf
         self._paused_until = -math.inf
-        self._failed_at = -math.inf
+        self._hurried_until = -math.inf
         self._failures = 0
         self._flushes = 0
+        self._flush_began = -math.inf
         self._undelivered = 0
         self._closed = False
         self._limited_log = RateLimitedLogger(_logger)
@@ -124,33 +262,29 @@ class DeliveryQueue:
     def put(self, items: Iterable[Item]) -> None:
         """Queue items. Never waits for the network."""
         now = time.monotonic()
-        parcels = pack(items, now)
-        amount, size = count_items(parcels), count_bytes(parcels)
+        new = [_Waiting(item, now) for item in items]
+        size = sum(entry.size for entry in new)
         with self._changed:
             # Without a server nothing is kept: the queue would fill for nothing.
-            if not amount or now < self._absent_until:
+            if not new or now < self._absent_until:
                 return
             # The newest are dropped, since the oldest are closest to delivery.
-            is_too_large = self._queued > 0 and self._queued_bytes + size > self.max_bytes
-            if self._closed or is_too_large or self._queued + amount > self.capacity:
-                self._drop(amount, by_size=is_too_large)
+            too_large = self._queued > 0 and self._queued_bytes + size > self.max_bytes
+            if self._closed or too_large or self._queued + len(new) > self.capacity:
+                self._counts["dropped"] += len(new)
+                self._counts["dropped_by_size"] += len(new) if too_large else 0
+                PROCESS_TOTALS.add_dropped(self.name, len(new))
+                waiting = f"{self._queued} are waiting, {self._queued_bytes / 2**20:.1f} MiB"
+                why = "it was shut down" if self._closed else waiting
+                self._limited_log.warn("dropped", "scores for %s are dropped: %s [RAGEVAL-505]", self.name, why)
                 return
-            self._queued += amount
+            self._queued += len(new)
             self._queued_bytes += size
-            self._waiting += parcels
+            self._waiting += new
             # From the first item on: metrics do not list the queues of backends that are not in use.
             PROCESS_TOTALS.watch(self)
             self._start()
             self._changed.notify_all()
-
-    def _drop(self, amount: int, *, by_size: bool) -> None:
-        """Count items that are not taken; under the lock."""
-        self._counts["dropped"] += amount
-        self._counts["dropped_by_size"] += amount if by_size else 0
-        PROCESS_TOTALS.add_dropped(self.name, amount)
-        waiting = f"{self._queued} are waiting, {self._queued_bytes / 2**20:.1f} MiB"
-        why = "it was shut down" if self._closed else waiting
-        self._limited_log.warn("dropped", "scores for %s are dropped: %s [RAGEVAL-505]", self.name, why)
 
     def count(self, name: str, amount: int) -> None:
         """Add to a counter."""
@@ -167,11 +301,13 @@ class DeliveryQueue:
         """Deliver what is queued, with shorter pauses between attempts.
 
         Returns:
-            True if everything since the last flush was delivered or handed over within the timeout.
+            True if everything since the last flush was delivered within the timeout. What was left to the server's own
+            queue is not known to be delivered.
         """
         with self._changed:
             # Counted and not a flag: several threads may flush at the same time.
             self._flushes += 1
+            self._flush_began = time.monotonic()
             self._changed.notify_all()
             try:
                 empty = self._changed.wait_for(lambda: self._queued == 0, timeout)
@@ -204,7 +340,7 @@ class DeliveryQueue:
         return complete
 
     def _nothing_undelivered(self) -> bool:
-        """Return True if nothing was rejected, dropped or lost since this was asked last; under the lock."""
+        """Return True if everything since this was asked last was delivered; under the lock."""
         undelivered = sum(self._counts[name] for name in _UNDELIVERED)
         new, self._undelivered = undelivered - self._undelivered, undelivered
         return new == 0
@@ -236,104 +372,123 @@ class DeliveryQueue:
             self._deliver(batch)
         self._finish()
 
-    def _take(self) -> list[Parcel]:
-        """Return the parcels of the next request; under the lock."""
+    def _take(self) -> Batch:
+        """Return the items of the next request; under the lock."""
         now = time.monotonic()
         if now < self._pause_end():
             return []
-        due = [parcel for parcel in self._waiting if self._due(parcel) <= now]
-        batch = next(batches(due), [])
+        due = [entry for entry in self._waiting if self._due(entry) <= now]
+        batch = _first_batch(due)
         taken = set(map(id, batch))
-        self._waiting = [parcel for parcel in self._waiting if id(parcel) not in taken]
+        self._waiting = [entry for entry in self._waiting if id(entry) not in taken]
         return batch
 
     def _until_next(self) -> float | None:
+        """Return the seconds until an item is due; None without any."""
         if not self._waiting:
             return None
         due = max(self._pause_end(), min(map(self._due, self._waiting)))
         return max(0.0, due - time.monotonic())
 
-    def _due(self, parcel: Parcel) -> float:
-        return min(parcel.due, parcel.tried_at + _HURRIED_WAIT) if self._flushes else parcel.due
+    def _due(self, entry: _Waiting) -> float:
+        return min(entry.due, entry.tried_at + _HURRIED_WAIT) if self._flushes else entry.due
 
     def _pause_end(self) -> float:
-        return min(self._paused_until, self._failed_at + _HURRIED_PAUSE) if self._flushes else self._paused_until
+        return self._hurried_until if self._flushes else self._paused_until
 
-    def _deliver(self, parcels: list[Parcel], *, confirmed: bool = True) -> None:
-        """Post parcels of one route. Whatever happens, each of them is settled or waits again."""
+    def _deliver(self, batch: Batch, *, confirmed: bool = True) -> None:
+        """Post a batch. Whatever happens, each of its items is settled or waits again."""
         try:
             if self._destination is None:
                 self._destination = self._connect()
-            self._post(self._destination, parcels, confirmed=confirmed)
+            self._post(self._destination, batch, confirmed=confirmed)
         except DestinationAbsentError as absence:
-            self._forget_everything(absence.ask_again)
+            with self._changed:
+                self._absent_until = time.monotonic() + absence.ask_again
+                self._waiting.clear()
+                self._queued = self._queued_bytes = 0
+                self._changed.notify_all()
         except Exception as error:
             # Only our own messages are known to hold no key.
             why = error if isinstance(error, RagevalError) else type(error).__name__
             self._limited_log.warn("internal", "scores could not be posted to %s: %s [RAGEVAL-506]", self.name, why)
-            self._settle("lost", parcels)
+            self._settle("lost", batch)
 
-    def _forget_everything(self, ask_again: float) -> None:
-        with self._changed:
-            self._absent_until = time.monotonic() + ask_again
-            self._waiting.clear()
-            self._queued = self._queued_bytes = 0
-            self._changed.notify_all()
-
-    def _post(self, destination: Destination, parcels: list[Parcel], *, confirmed: bool) -> None:
-        outcome = "handed_over" if destination.own_queue and not confirmed else "delivered"
+    def _post(self, destination: Destination, batch: Batch, *, confirmed: bool) -> None:
+        bodies = [entry.item.body for entry in batch]
         try:
-            destination.post(parcels[0].route, all_bodies(parcels), confirmed=confirmed)
-        except PostError as error:
-            if error.taken:
-                self._failures = 0
-                size = count_bytes(parcels)
-                parcels = without_first(parcels, error.taken)
-                self._count_settled(outcome, error.taken, size - count_bytes(parcels))
-            self._handle(destination, parcels, error, confirmed=confirmed)
-        else:
+            errors = destination.post(batch[0].item.route, bodies, confirmed=confirmed)
+        except RejectedError as error:
+            if len(batch) == 1:
+                self._reject(batch, error)
+                return
+            # Perhaps one item is to blame: the halves are posted again, down to single items.
             self._failures = 0
-            self._settle(outcome, parcels)
-
-    def _handle(self, destination: Destination, parcels: list[Parcel], error: PostError, *, confirmed: bool) -> None:
-        """Settle items that were not posted, or let them wait."""
-        if isinstance(error, UnavailableError):
-            self._pause(destination, parcels, error)
+            self._post(destination, batch[: len(batch) // 2], confirmed=confirmed)
+            self._post(destination, batch[len(batch) // 2 :], confirmed=confirmed)
             return
-        self._failures = 0
-        if isinstance(error, TargetsMissingError):
-            missing, present = by_target(parcels, error.targets)
+        except TargetsMissingError as error:
+            missing = [entry for entry in batch if entry.item.target in error.targets]
+            present = [entry for entry in batch if entry.item.target not in error.targets]
+            self._wait_for_targets(destination, missing, confirmed=confirmed)
             if present:
                 self._post(destination, present, confirmed=confirmed)
-            if confirmed:
-                self._wait_for_targets(destination, missing)
-            else:
-                self._give_up(missing)
             return
-        self._reject(destination, parcels, error, confirmed=confirmed)
+        except UnavailableError as error:
+            self._pause(destination, batch, error)
+            return
+        self._sort_out(destination, batch, errors or [None] * len(batch), confirmed=confirmed)
 
-    def _reject(self, destination: Destination, parcels: list[Parcel], error: PostError, *, confirmed: bool) -> None:
-        """Count a rejected item. Of several items, perhaps one is to blame: the halves are posted again."""
-        if count_items(parcels) > 1:
-            for part in halves(parcels):
-                self._post(destination, part, confirmed=confirmed)
-            return
-        body = parcels[0].bodies[0]
+    def _sort_out(
+        self, destination: Destination, batch: Batch, errors: Sequence[PostError | None], *, confirmed: bool
+    ) -> None:
+        """Settle the items of a post by the error of each."""
+        results = list(zip(batch, errors, strict=True))
+        stored = [entry for entry, error in results if error is None]
+        if stored:
+            self._failures = 0
+        self._settle("handed_over" if destination.own_queue and not confirmed else "delivered", stored)
+        for entry, error in results:
+            if isinstance(error, RejectedError):
+                self._reject([entry], error)
+        missing = [entry for entry, error in results if isinstance(error, TargetsMissingError)]
+        self._wait_for_targets(destination, missing, confirmed=confirmed)
+        unavailable = [error for error in errors if isinstance(error, UnavailableError)]
+        if unavailable:
+            failed = [entry for entry, error in results if isinstance(error, UnavailableError)]
+            # The longest pause that the server asked for.
+            self._pause(destination, failed, max(unavailable, key=lambda error: error.retry_after or 0.0))
+
+    def _reject(self, batch: Batch, error: RejectedError) -> None:
+        """Count an item that the server does not accept."""
+        self._failures = 0
+        body = batch[0].item.body
         name = next((body[field] for field in _NAME_FIELDS if field in body), None)
         self._limited_log.warn(
             "rejected", "%s does not accept the score %s: it %s [RAGEVAL-501]", self.name, name, error
         )
-        self._settle("rejected", parcels)
+        self._settle("rejected", batch)
 
-    def _wait_for_targets(self, destination: Destination, parcels: list[Parcel]) -> None:
+    def _wait_for_targets(self, destination: Destination, batch: Batch, *, confirmed: bool) -> None:
+        """Put items back until their spans arrive. Those that have waited for too long get a last attempt."""
+        if not batch:
+            return
+        self._failures = 0
+        if not confirmed:  # that was the last attempt
+            self._limited_log.warn(
+                "missing", "%d scores are lost: %s does not have their spans [RAGEVAL-503]", len(batch), self.name
+            )
+            self._settle("lost", batch)
+            return
         now = time.monotonic()
-        # While the queue closes, all of them wait for the last attempts of `_finish`.
-        patience = math.inf if self._closed else self._patience
-        late, early = by_age(parcels, now, patience)
+        late = [entry for entry in batch if self._is_late(entry, now)]
         with self._changed:
-            for parcel in early:
-                parcel.postpone(now)
-            self._waiting += early
+            for entry in batch:
+                entry.tried_at = now
+                # After half a second at first, after five seconds in the end.
+                entry.due = _next_tick(now + min(_LONGEST_WAIT, _TICK * 2**entry.attempts))
+                entry.attempts += 1
+            self._waiting += [entry for entry in batch if entry not in late]
         if not late:
             return
         self._limited_log.warn(
@@ -342,49 +497,45 @@ class DeliveryQueue:
             "on their way? [RAGEVAL-502]",
             now - late[0].queued_at,
             self.name,
-            count_items(late),
+            len(late),
         )
         self._post(destination, late, confirmed=False)
 
-    def _give_up(self, parcels: list[Parcel]) -> None:
-        """Count items whose targets did not arrive; the server has no queue for them."""
-        amount = count_items(parcels)
-        self._limited_log.warn(
-            "missing", "%d scores are lost: %s does not have their spans [RAGEVAL-503]", amount, self.name
-        )
-        self._settle("lost", parcels)
+    def _is_late(self, entry: _Waiting, now: float) -> bool:
+        """Return True if the span of an item should have arrived."""
+        # While the queue closes, all of them wait for the last attempts of `_finish`.
+        if self._closed:
+            return False
+        if self._flushes and now - max(entry.queued_at, self._flush_began) > _FLUSH_PATIENCE:
+            return True
+        return now - entry.queued_at > self._patience
 
-    def _pause(self, destination: Destination, parcels: list[Parcel], error: UnavailableError) -> None:
-        """Put parcels back until the server is better. Those that have waited for too long are lost."""
+    def _pause(self, destination: Destination, batch: Batch, error: UnavailableError) -> None:
+        """Put items back until the server is better. Those that have waited for too long are lost."""
         now = time.monotonic()
-        old, young = by_age(parcels, now, _KEPT)
         # Single errors are common behind a load balancer, so the first pause is short; after six it is the longest.
         backoff = min(_LONGEST_PAUSE, _FIRST_PAUSE * 3.0 ** min(self._failures, 6))
-        backoff *= RANDOM.uniform(0.8, 1.2)  # many processes share one server
+        backoff *= _JITTER.uniform(0.8, 1.2)  # many processes share one server
         asked = min(_LONGEST_PAUSE, error.retry_after or 0.0)
         with self._changed:
             self._paused_until = now + max(backoff, asked)
             # A flush shortens our own backoff, but not the pause that the server asked for.
-            self._failed_at = now + max(0.0, asked - _HURRIED_PAUSE)
+            self._hurried_until = now + max(min(backoff, _HURRIED_PAUSE), asked)
             self._failures += 1
             self._counts["errors"] += 1
-            self._waiting += young
+            self._waiting += [entry for entry in batch if now - entry.queued_at <= _KEPT]
         self._limited_log.warn(
             "server", "%r %s. Scores wait; the spans have them too [RAGEVAL-504]", destination, error
         )
-        if old:
-            self._settle("lost", old)
+        self._settle("lost", [entry for entry in batch if now - entry.queued_at > _KEPT])
 
-    def _settle(self, outcome: str, parcels: list[Parcel]) -> None:
-        """Count what became of parcels."""
-        self._count_settled(outcome, count_items(parcels), count_bytes(parcels))
-
-    def _count_settled(self, outcome: str, amount: int, size: int) -> None:
+    def _settle(self, outcome: str, batch: Batch) -> None:
+        """Count what became of items."""
         with self._changed:
             # After `close` an answer may still come for items that were counted as lost.
-            amount = min(self._queued, amount)
+            amount = min(self._queued, len(batch))
             self._queued -= amount
-            self._queued_bytes = max(0, self._queued_bytes - size)
+            self._queued_bytes = max(0, self._queued_bytes - sum(entry.size for entry in batch))
             self._counts[outcome] += amount
             if self._queued == 0:
                 self._changed.notify_all()
@@ -392,7 +543,7 @@ class DeliveryQueue:
     def _finish(self) -> None:
         """Post everything once more, then leave to the server what has no target yet or would take too long."""
         for pause in _CLOSING_PAUSES:
-            if not self._waiting or self._failures or count_items(self._waiting) > 2 * BATCH:
+            if not self._waiting or self._failures or len(self._waiting) > 2 * _BATCH:
                 break
             self._deliver_all(confirmed=True)
             time.sleep(pause if self._waiting else 0)  # a server stores new spans within a moment
@@ -403,13 +554,30 @@ class DeliveryQueue:
 
     def _deliver_all(self, *, confirmed: bool) -> None:
         with self._changed:
-            parcels, self._waiting = self._waiting, []
+            left, self._waiting = self._waiting, []
         failures = self._failures
-        for batch in batches(parcels):
-            if self._failures > failures:  # the server failed just now: the rest would fail too
-                self._waiting += batch
-            else:
-                self._deliver(batch, confirmed=confirmed)
+        while left:
+            # If the server fails, the rest would fail too.
+            if self._failures > failures:
+                self._waiting += left
+                return
+            batch = _first_batch(left)
+            taken = set(map(id, batch))
+            left = [entry for entry in left if id(entry) not in taken]
+            self._deliver(batch, confirmed=confirmed)
+
+
+def _first_batch(entries: Batch) -> Batch:
+    """Return the items of one request: of the route of the oldest item, oldest first, because these expire first."""
+    if not entries:
+        return []
+    ordered = sorted(entries, key=lambda entry: entry.queued_at)
+    route = ordered[0].item.route
+    return [entry for entry in ordered if entry.item.route == route][:_BATCH]
+
+
+def _next_tick(moment: float) -> float:
+    return math.ceil(moment / _TICK) * _TICK
 
 
 def _schedule_delay() -> float:

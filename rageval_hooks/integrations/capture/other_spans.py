@@ -67,7 +67,8 @@ def _look_for_step(run: Run, recording: Recording, find: Find) -> None:
     if found is None:
         return
     context = found.get_span_context()
-    run.details = {**(run.details or {}), "span_id": f"{context.span_id:016x}"}
+    span_id, span_tracer = f"{context.span_id:016x}", _scope_of(found)
+    run.details = {**(run.details or {}), "span_id": span_id, "span_tracer": span_tracer}
     recording.other_context = recording.other_context or context
     _name_once(found)
 
@@ -78,7 +79,12 @@ def _valid(span: Span | None) -> Span | None:
 
 def _name_once(span: Span) -> None:
     """Say in the log which tracer makes the spans, so that a missing span of ours is no riddle."""
-    scope = getattr(getattr(span, "instrumentation_scope", None), "name", None)
+    scope = _scope_of(span)
     if scope and scope not in _named:
         _named.add(scope)
         _logger.info("rageval-hooks: %s makes spans, so the scores are added to those [RAGEVAL-107]", scope)
+
+
+def _scope_of(span: Span) -> str | None:
+    """Return the name of the tracer that made a span; None if the span does not say."""
+    return getattr(getattr(span, "instrumentation_scope", None), "name", None)

@@ -149,6 +149,7 @@ def _release(before: Recording) -> None:
         # Another tracer's spans are in the trace of the first half.
         if run.details:
             run.details.pop("span_id", None)
+            run.details.pop("span_tracer", None)
 
 
 # --------------------------------------------------------------------------- the first half

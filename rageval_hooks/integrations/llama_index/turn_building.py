@@ -255,6 +255,7 @@ def _steps_of(
         Step(
             kind=_KINDS.get(run.kind, "chain"),
             span_id=detail_of(run, "span_id"),
+            span_tracer=detail_of(run, "span_tracer"),
             **step_frame(run, ids, ended_at, stopped=type(run.error).__name__ in _NO_ERRORS),
             **_fields(run, runs, marks, made),
         )

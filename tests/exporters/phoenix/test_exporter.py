@@ -17,8 +17,7 @@ import pytest
 
 import rageval_hooks
 from rageval_hooks import ConfigurationError, Evaluation, Failed, Passage, Score, Skipped, Step, Target, Turn
-from rageval_hooks.exporters.phoenix.discovery import phoenix_places, project_of
-from rageval_hooks.exporters.phoenix.exporter import PhoenixAutoExporter, PhoenixExporter
+from rageval_hooks.exporters.phoenix import PhoenixAutoExporter, PhoenixExporter
 from rageval_hooks.settings import Settings
 from rageval_hooks.turn import SpanReference
 from tests.integrations.langchain.fakes import lcel
@@ -37,7 +36,9 @@ class Server:
         posts: what came: path, query, headers, annotations.
         stored: the annotations of spans and documents that it took.
         traces: the annotations of traces that it took.
+        sessions: the annotations of sessions that it took.
         configs: the annotation configs that it took.
+        unlisted: positions of documents that a span does not list, by its id.
     """
 
     def __init__(self) -> None:
@@ -48,7 +49,9 @@ class Server:
         self.posts: list[tuple[str, str, dict[str, str], list[dict[str, Any]]]] = []
         self.stored: list[dict[str, Any]] = []
         self.traces: list[dict[str, Any]] = []
+        self.sessions: list[dict[str, Any]] = []
         self.configs: list[dict[str, Any]] = []
+        self.unlisted: dict[str | None, set[int]] = {}
 
     def get(self) -> tuple[int, str]:
         return (200, self.version) if self.version else (404, "no such page")
@@ -61,12 +64,15 @@ class Server:
         self.posts.append((path, query, headers, annotations))
         if self.answers:
             return self.answers.pop(0)
+        if any(item.get("document_position", 0) in self.unlisted.get(item.get("span_id"), ()) for item in annotations):
+            return 422, "Document position 0 is out of bounds"
         absent = {item["span_id"] for item in annotations if "span_id" in item} & self.missing
         if absent and "sync=true" in query:
             return 404, f"Spans with IDs {', '.join(sorted(absent))} do not exist."
         stored = [{"path": path, **item} for item in annotations if item.get("span_id") not in absent]
         self.stored += [item for item in stored if "span_id" in item]
         self.traces += [item for item in stored if "trace_id" in item]
+        self.sessions += [item for item in stored if "session_id" in item]
         return 200, "{}"
 
 
@@ -128,7 +134,7 @@ def turn(span_id: str = SPAN, **fields: Any) -> Turn:
 
 
 def evaluation(*results: Any, **fields: Any) -> Evaluation:
-    return Evaluation(turn=turn(**fields), results=results or (Score(name="groundedness", value=0.9),))
+    return Evaluation(turn=turn(**fields), results=results or (Score(name="faithfulness", value=0.9),))
 
 
 def test_what_is_posted(server: Server, exporter: PhoenixExporter) -> None:
@@ -136,7 +142,7 @@ def test_what_is_posted(server: Server, exporter: PhoenixExporter) -> None:
     passage = Target(kind="passage", index=1, id="d2")
     exporter.export(
         evaluation(
-            Score(name="groundedness", value=0.9, label="pass", explanation="well supported", model="m", version="3"),
+            Score(name="faithfulness", value=0.9, label="pass", explanation="well supported", model="m", version="3"),
             Score(name="context_relevance", value=0.25, target=passage, annotator="LLM"),
             Skipped(name="entity_consistency", reason="the response names nothing"),
             Failed(name="trace", error_type="rate_limited", message="too many requests", annotator="LLM"),
@@ -146,10 +152,11 @@ def test_what_is_posted(server: Server, exporter: PhoenixExporter) -> None:
     assert exporter.flush(10)
 
     stored = {item["name"]: item for item in server.stored}
-    assert stored["groundedness"] == {
+    assert stored["faithfulness"] == {
         "path": "/v1/span_annotations",
-        "name": "groundedness",
+        "name": "faithfulness",
         "span_id": SPAN,
+        "identifier": "rageval-hooks",  # phoenix.evals has a score with this name and no identifier
         "annotator_kind": "CODE",
         "result": {"score": 0.9, "label": "pass", "explanation": "well supported"},
         "metadata": {"model": "m", "version": "3", "probability": 1.0},
@@ -158,25 +165,75 @@ def test_what_is_posted(server: Server, exporter: PhoenixExporter) -> None:
     assert (document["path"], document["document_position"]) == ("/v1/document_annotations", 1)
     assert document["span_id"] == turn().step_span_id(turn().steps[0])
     assert stored["trace"]["result"] == {"label": "failed", "explanation": "rate_limited: too many requests"}
-    assert set(stored) == {"groundedness", "context_relevance", "trace"}
+    assert set(stored) == {"faithfulness", "context_relevance", "trace"}
 
 
-def test_the_trace_has_the_main_scores_too(server: Server, exporter: PhoenixExporter) -> None:
-    """For its header and its chart; told apart by the turn's span, as a trace may have several turns."""
-    exporter.export(evaluation(Score(name="groundedness", value=0.9)))
+def test_the_trace_and_the_session_have_the_main_scores_too(server: Server, exporter: PhoenixExporter) -> None:
+    """For their headers and charts; told apart by the turn's span, as both may have several turns."""
+    exporter.export(evaluation(Score(name="faithfulness", value=0.9), session_id="monday"))
     assert exporter.flush(10)
 
-    [found] = server.traces
-    assert (found["trace_id"], found["name"], found["identifier"]) == ("0" * 31 + "1", "groundedness", SPAN)
+    [of_trace], [of_session] = server.traces, server.sessions
+    assert (of_trace["trace_id"], of_trace["name"]) == ("0" * 31 + "1", "faithfulness")
+    assert (of_session["session_id"], of_session["name"]) == ("monday", "faithfulness")
+    assert of_trace["identifier"] == of_session["identifier"] == f"rageval-hooks {SPAN}"
 
 
-def test_what_failed_is_among_few(server: Server, exporter: PhoenixExporter) -> None:
-    """Five per stage, the failing one first."""
-    passing = [Score(name=f"score{number}", value=0.9, label="pass") for number in range(20)]
-    exporter.export(evaluation(*passing, Score(name="last", value=0.1, label="fail")))
+LOCAL = [Score(name=name, value=0.9, label="pass") for name in ("groundedness", "faithfulness", "unsupported_facts")]
+LATE = [Score(name=name, value=0.1, label="fail") for name in ("answer_relevance", "hallucination", "factual_accuracy")]
+
+
+@pytest.mark.parametrize("late", [[], LATE, [*LOCAL[1:], *LATE]], ids=["fast", "slow", "slower"])
+def test_the_choice_of_scores_does_not_depend_on_load_or_values(
+    server: Server, exporter: PhoenixExporter, late: list[Score]
+) -> None:
+    """A mean of what was annotated only in slow turns, or only when it failed, would be wrong."""
+    inline = [score for score in (*LOCAL, *LATE) if score not in late]
+    exporter.export(evaluation(*inline))
+    exporter.export(evaluation(*late).model_copy(update={"stage": "background", "results": tuple(late)}))
     assert exporter.flush(10)
 
-    assert [item["name"] for item in server.stored] == ["last", "score0", "score1", "score2", "score3"]
+    assert sorted(item["name"] for item in server.stored) == ["faithfulness", "unsupported_facts"]
+
+
+def test_scores_of_the_users_own_metrics_are_annotated(server: Server, exporter: PhoenixExporter) -> None:
+    """The most important ones come first."""
+    exporter.export(evaluation(Score(name="tone", value=0.3), *LATE, *LOCAL))
+    assert exporter.flush(10)
+
+    assert [item["name"] for item in server.stored] == ["faithfulness", "unsupported_facts", "tone"]
+
+
+def test_metrics_that_the_user_has_named_are_annotated_if_no_main_one_is_named(server: Server) -> None:
+    """Else an application that runs only these would have no annotation."""
+    settings = Settings.build(phoenix_endpoint=server.url, metrics="answer_relevance,latency")
+    exporter = PhoenixExporter.from_settings(settings, None)
+    exporter.export(evaluation(*LATE[:1], Score(name="latency", value=3.0, unit="s", high=None)))
+    assert exporter.flush(10)
+    exporter.shutdown(5)
+
+    assert [item["name"] for item in server.stored] == ["answer_relevance"]
+
+
+@pytest.mark.parametrize(
+    ("tracer", "posted"),
+    [("openinference.instrumentation.langchain", 1), ("opentelemetry.instrumentation.langchain", 0)],
+)
+def test_passage_scores_are_posted_where_the_retrievers_span_lists_documents(
+    server: Server, exporter: PhoenixExporter, tracer: str, posted: int
+) -> None:
+    """Phoenix refuses the others: spans of GenAI's conventions and of OpenLLMetry have no list that it reads."""
+    other = "00000000000000aa"
+    server.unlisted = {} if posted else {other: {0, 1}}
+    found = turn()
+    step = found.steps[0].model_copy(update={"span_id": other, "span_tracer": tracer})
+    score = Score(name="context_relevance", value=0.25, target=Target(kind="passage", index=1))
+    exporter.export(Evaluation(turn=found.model_copy(update={"steps": (step,)}), results=(score,)))
+    assert exporter.flush(10)
+
+    assert [item["span_id"] for item in server.stored] == [other] * posted
+    assert exporter.stats()["rejected"] == exporter.stats()["errors"] == 0
+    assert exporter.stats()["unplaced"] == 1 - posted
 
 
 def test_all_results_if_asked(server: Server) -> None:
@@ -316,7 +373,7 @@ def test_hidden_content_is_not_posted(server: Server) -> None:
     exporter = PhoenixExporter(server.url, capture_content=False)
     exporter.export(
         evaluation(
-            Score(name="groundedness", value=0.5, explanation="no passage has: pier", metadata={"sentence": "pier"}),
+            Score(name="faithfulness", value=0.5, explanation="no passage has: pier", metadata={"sentence": "pier"}),
             Failed(name="odd", error_type="ValueError", message="pier"),
         )
     )
@@ -324,7 +381,7 @@ def test_hidden_content_is_not_posted(server: Server) -> None:
     exporter.shutdown(5)
 
     assert "pier" not in json.dumps(server.stored)
-    assert {item["name"] for item in server.stored} == {"groundedness", "odd"}
+    assert {item["name"] for item in server.stored} == {"faithfulness", "odd"}
 
 
 class TestOnItsOwn:
@@ -362,26 +419,28 @@ class TestOnItsOwn:
 @pytest.mark.parametrize(
     ("environment", "places"),
     [
-        ({}, []),
-        ({"PHOENIX_COLLECTOR_ENDPOINT": "http://p:6006"}, ["http://p:6006"]),
-        ({"PHOENIX_COLLECTOR_ENDPOINT": "http://p:6006/v1/traces"}, ["http://p:6006"]),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://p:4317"}, ["http://p:6006"]),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://p:4317", "PHOENIX_PORT": "7007"}, ["http://p:7007"]),
-        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "https://p/s/mine/v1/traces"}, ["https://p/s/mine"]),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "unix:///tmp/x"}, []),
-        (
-            {"PHOENIX_ENDPOINT": "http://a:1", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://b:2"},
-            ["http://a:1", "http://b:2"],
-        ),
+        ({}, ""),
+        ({"PHOENIX_COLLECTOR_ENDPOINT": "http://p:6006"}, "http://p:6006"),
+        ({"PHOENIX_COLLECTOR_ENDPOINT": "http://p:6006/v1/traces"}, "http://p:6006"),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://p:4317"}, "http://p:6006"),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://p:4317", "PHOENIX_PORT": "7007"}, "http://p:7007"),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "https://p/s/mine/v1/traces"}, "https://p/s/mine"),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "unix:///tmp/x"}, ""),
+        ({"PHOENIX_ENDPOINT": "http://a:1", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://b:2"}, "http://a:1, http://b:2"),
     ],
 )
-def test_where_a_phoenix_may_be(environment: dict[str, str], places: list[str]) -> None:
+def test_where_a_phoenix_may_be(environment: dict[str, str], places: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the variables of Phoenix and of OTLP; REST has the port of its pages."""
-    assert phoenix_places(None, None, environment) == places
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    exporter = PhoenixAutoExporter()
+
+    assert repr(exporter) == f"PhoenixAutoExporter({places})"
+    assert exporter.applies() == bool(places)
 
 
-def test_an_endpoint_that_was_given_in_code_is_found() -> None:
-    """In the exporters of the provider's processors, with whatever is around them."""
+def test_an_endpoint_that_was_given_in_code_is_found(server: Server) -> None:
+    """In the exporters of the provider's processors. Annotation configs go to the project of its resource."""
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
@@ -389,11 +448,15 @@ def test_an_endpoint_that_was_given_in_code_is_found() -> None:
 
     resource = Resource({"openinference.project.name": "harbour"})
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter("http://phoenix:6006/v1/traces")))
-
-    assert phoenix_places(None, provider, {}) == ["http://phoenix:6006"]
-    assert project_of(provider) == "harbour"
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(f"{server.url}/v1/traces")))
+    exporter = PhoenixAutoExporter(tracer_provider=provider)
+    exporter.export(evaluation())
+    assert exporter.flush(10)
+    exporter.shutdown(5)
     provider.shutdown()
+
+    assert [item["name"] for item in server.stored] == ["faithfulness"]
+    assert server.configs[-1]["path"] == "/v1/projects/harbour/annotation_configs/faithfulness"
 
 
 def test_secrets_are_in_no_repr(caplog: pytest.LogCaptureFixture) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rageval_hooks.exporters import semconv
 from rageval_hooks.exporters.content import ContentPolicy
-from rageval_hooks.exporters.main_results import main_scores
+from rageval_hooks.exporters.main_results import quality_results
 from rageval_hooks.exporters.otel.attributes.braintrust import braintrust_attributes
 from rageval_hooks.exporters.otel.attributes.events import evaluated_response_id, result_attributes
 from rageval_hooks.exporters.otel.attributes.ordering import Attributes, Value, indexed, json_string
@@ -57,7 +57,7 @@ def evaluation_attributes(evaluation: Evaluation, policy: ContentPolicy, *, for_
     attributes[semconv.DURATION] = sum(evaluation.durations.values()) or evaluation.duration
     attributes[semconv.EVALUATED_AT] = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
     # Readers of a single result per span get the one that matters most. Langfuse drops spans without any of these.
-    leading = [*main_scores(results), *about_turn, *results][0]
+    leading = [*quality_results(scores), *about_turn, *results][0]
     attributes.update(result_attributes(leading, policy, evaluated_response_id(evaluation.turn)))
     _add_single_metric(attributes, results, scores)
     if for_braintrust:

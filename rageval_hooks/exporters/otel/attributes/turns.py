@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from rageval_hooks.exporters import semconv
 from rageval_hooks.exporters.content import ContentPolicy
-from rageval_hooks.exporters.main_results import main_results
+from rageval_hooks.exporters.main_results import quality_results
 from rageval_hooks.exporters.otel.attributes.messages import add_input_messages, add_output_message
 from rageval_hooks.exporters.otel.attributes.ordering import Attributes, json_string
 from rageval_hooks.exporters.otel.attributes.results import score_attributes
@@ -73,7 +73,7 @@ def _add_content(attributes: Attributes, turn: Turn, policy: ContentPolicy) -> N
 def add_main_scores(attributes: Attributes, results: list[Result], policy: ContentPolicy) -> None:
     """Add the results that matter most: the main scores, and what failed."""
     free = MOST_SCORE_ATTRIBUTES
-    for result in main_results(results):
+    for result in quality_results(results):
         new = score_attributes(result, policy)
         # A value without its label would mislead, so a result goes in whole or not at all.
         if len(new) <= free:

@@ -61,6 +61,7 @@ def steps_of(runs: Sequence[Run], ended_at: int, every_step: bool, context: Cont
         step = Step(
             kind=cast("StepKind", kind),
             span_id=detail_of(run, "span_id"),
+            span_tracer=detail_of(run, "span_tracer"),
             **step_frame(run, ids, ended_at, is_cancelled(run.error)),
             **_fields(run, runs, kind, context, marked),
         )

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from rageval_hooks.cli.operations.doctor.base import Check, Finding, note, ok, problem, warning
 from rageval_hooks.cli.operations.doctor.setup import Setup
 from rageval_hooks.exporters.otlp_places import otlp_places
-from rageval_hooks.exporters.phoenix.discovery import phoenix_places
+from rageval_hooks.exporters.phoenix import phoenix_places
 
 __all__ = ["ClockCheck"]
 

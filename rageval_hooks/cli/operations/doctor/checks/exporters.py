@@ -11,8 +11,7 @@ from rageval_hooks.cli.operations.doctor.recording_log import RecordedLog, recor
 from rageval_hooks.cli.operations.doctor.setup import Setup
 from rageval_hooks.errors import ConfigurationError, MissingDependencyError
 from rageval_hooks.exporters.base import AUTOMATIC, REGISTRY, Exporter, automatic_exporters
-from rageval_hooks.exporters.delivery import DestinationAbsentError, ScoreApiExporter
-from rageval_hooks.exporters.delivery.destination import PostError
+from rageval_hooks.exporters.delivery import DestinationAbsentError, PostError, ScoreApiExporter
 from rageval_hooks.exporters.otlp_places import otlp_places
 from rageval_hooks.runtime.time_limit import remaining, within
 from rageval_hooks.runtime.tracing.random_ids import RandomIds

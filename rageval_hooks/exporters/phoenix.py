@@ -1,0 +1,401 @@
+"""Scores as Phoenix's annotations: of the turn's span, its trace and its session, and of the documents retrieved.
+
+``httpx`` and not the package ``arize-phoenix-client``: in an environment that has the server's package too, importing
+the client imports the server (8 seconds and 350 MiB, measured with arize-phoenix 20.26), which no application should
+have to bear for two POST requests. The key and the headers come from the same variables.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from http.client import HTTPException
+from typing import Any, ClassVar, Self, Unpack
+from urllib.error import HTTPError
+from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.request import urlopen
+
+from opentelemetry.trace import TracerProvider
+from pydantic import SecretStr
+
+from rageval_hooks.exporters.delivery import (
+    DeliveryOptions,
+    DestinationAbsentError,
+    HttpApi,
+    HttpDestination,
+    Item,
+    ScoreApiExporter,
+    TargetsMissingError,
+    as_secret,
+    reveal,
+    variable,
+)
+from rageval_hooks.exporters.main_results import main_results
+from rageval_hooks.exporters.otlp_places import OtlpPlace, header_variable, otlp_places, resource_attributes
+from rageval_hooks.exporters.span_places import passage_place
+from rageval_hooks.runtime.urls import safe_url
+from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped
+from rageval_hooks.settings import Settings
+from rageval_hooks.turn import SpanReference
+
+__all__ = ["PhoenixAutoExporter", "PhoenixExporter", "login_headers", "phoenix_places"]
+
+_logger = logging.getLogger(__name__)
+
+_IDENTIFIER = "rageval-hooks"
+"""Phoenix keeps one annotation per target, name and identifier: without it, phoenix.evals' ``faithfulness`` and ours
+would overwrite each other."""
+
+_ASK_AGAIN = 60.0
+_MOST_CONFIGS = 200
+"""Names of scores. A metric that makes up a name per turn must not fill the server's list of configs."""
+
+_DEFAULT_PORT = "6006"
+_DEFAULT_PLACE = f"http://localhost:{_DEFAULT_PORT}"
+_PLACE_VARIABLES = ("PHOENIX_ENDPOINT", "PHOENIX_COLLECTOR_ENDPOINT")
+_PROJECT = "openinference.project.name"
+_GRPC_PORT = 4317
+_VERSION_PATH = "/arize_phoenix_version"
+_VERSION = re.compile(rb"\d{1,9}\.\d{1,9}\.\d{1,9}\S{0,64}\s{0,64}")  # for example b"20.26.1"
+
+# For example "Spans with IDs 1234567890abcdef, fedcba0987654321 do not exist."
+_MISSING = re.compile(r"with IDs (.+) do not exist")
+
+
+class PhoenixExporter(ScoreApiExporter):
+    """Posts scores to a Phoenix server, which draws annotations where it shows attributes only on request.
+
+    The main scores become annotations of the turn's span, of its trace and of its session; scores of passages become
+    annotations of their retriever's documents.
+
+    Args:
+        endpoint: the server's base URL. By default what ``PHOENIX_ENDPOINT``, ``PHOENIX_COLLECTOR_ENDPOINT`` or the
+            variables of OTLP name, or where the provider's exporters send their spans; else http://localhost:6006.
+        api_key: by default ``PHOENIX_API_KEY``. ``PHOENIX_CLIENT_HEADERS`` is read too.
+        options: see :class:`rageval_hooks.exporters.delivery.ScoreApiExporter`. ``scores="main"`` stands for the same
+            few scores of every turn: :data:`rageval_hooks.exporters.main_results.MAIN_SCORES` and those of your own
+            metrics. ``scores="all"`` annotates the turn's span with every result.
+
+    Raises:
+        MissingDependencyError: httpx is not installed.
+    """
+
+    name: ClassVar[str] = "phoenix"
+    backend: ClassVar[str] = "Phoenix"
+    extra: ClassVar[str] = "phoenix"
+
+    def __init__(
+        self,
+        endpoint: str | SecretStr | None = None,
+        *,
+        api_key: str | SecretStr | None = None,
+        **options: Unpack[DeliveryOptions],
+    ) -> None:
+        super().__init__(**options)
+        self._endpoint = as_secret(endpoint)
+        self._api_key = SecretStr(api_key) if isinstance(api_key, str) else api_key
+        self._named_metrics: tuple[str, ...] = ()
+        self._configs: dict[str, Mapping[str, Any]] = {}
+
+    @classmethod
+    def from_settings(cls, settings: Settings, tracer_provider: TracerProvider | None) -> Self:
+        """Make the exporter from the plain settings."""
+        made = super().from_settings(settings, tracer_provider)
+        made._endpoint = as_secret(settings.phoenix_endpoint)
+        made._named_metrics = settings.metrics or ()
+        return made
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(map(safe_url, self._places()))})"
+
+    def items(self, evaluation: Evaluation, span: SpanReference) -> Iterator[Item]:
+        """Yield the annotations of a stage."""
+        main = main_results(evaluation.results, self._named_metrics)
+        chosen: Sequence[Result] = evaluation.results if self.scores == "all" else main
+        for result in chosen:
+            if isinstance(result, Score) and result.target.kind == "passage":
+                continue
+            identifier = _IDENTIFIER
+            if isinstance(result, Score) and result.target.kind == "sentence":
+                identifier = f"{_IDENTIFIER} sentence {result.target.index}"
+            yield _annotation("span", span.span_id, result, identifier)
+        # The trace's header, the chart of trace scores and the session read annotations of their own. A trace and a
+        # session may have several turns, each with the same scores.
+        for result in main:
+            yield _annotation("trace", span.trace_id, result, f"{_IDENTIFIER} {span.span_id}")
+            if evaluation.turn.session_id:
+                yield _annotation("session", evaluation.turn.session_id, result, f"{_IDENTIFIER} {span.span_id}")
+        for score in evaluation.scores:
+            if len(self._configs) < _MOST_CONFIGS:
+                self._configs.setdefault(score.name, _config(score))
+            if score.target.kind != "passage":
+                continue
+            place = passage_place(evaluation.turn, score.target.index, self.spans)
+            # Phoenix refuses an annotation of a document that the span does not list.
+            if place is None or not place.in_documents:
+                self.queue.count("unplaced", 1)
+            else:
+                yield _annotation("document", place.span_id, score, _IDENTIFIER, document_position=place.position)
+
+    def connect(self) -> PhoenixServer:
+        """Return the server where the spans go."""
+        places = self._places()
+        if not places:
+            _logger.warning(
+                "rageval-hooks: it is not known where the Phoenix server is; scores go to %s. Set "
+                "RAGEVAL_PHOENIX_ENDPOINT to its address [RAGEVAL-109]",
+                _DEFAULT_PLACE,
+            )
+        return self._server((places or [_DEFAULT_PLACE])[0])
+
+    def otlp_place(self, project: str) -> OtlpPlace:
+        """Return where the server takes spans; the project is an attribute of their resource."""
+        base = (self._places() or [_DEFAULT_PLACE])[0]
+        page = f"{safe_url(base)}/redirects/projects/{quote(project, safe='')}"
+        return OtlpPlace(url=f"{base}/v1/traces", headers=login_headers(self._api_key), page=page)
+
+    def _places(self) -> list[str]:
+        return phoenix_places(reveal(self._endpoint), self.provider)
+
+    def _server(self, place: str) -> PhoenixServer:
+        project = str(resource_attributes(self.provider).get(_PROJECT) or _project_variable() or "default")
+        return PhoenixServer(place, self._api_key, project=project, configs=self._configs)
+
+
+class PhoenixAutoExporter(PhoenixExporter):
+    """Does the same where the spans go to a Phoenix, and nothing elsewhere.
+
+    The server is asked once, in the background, with the first turn. If it does not answer, it is asked again with a
+    turn a minute later.
+    """
+
+    name: ClassVar[str] = "phoenix-auto"
+    automatic: ClassVar[bool] = True
+
+    _told = False
+
+    def applies(self) -> bool:
+        """Return True if it is known where spans go."""
+        if self._places():
+            return True
+        # Once: an application without Phoenix should not read it with every turn.
+        if not self._told:
+            self._told = True
+            _logger.info(
+                "rageval-hooks: it is not known where the spans go. If it is a Phoenix, set RAGEVAL_PHOENIX_ENDPOINT "
+                "to its address: scores are then annotations, too [RAGEVAL-111]"
+            )
+        return False
+
+    def connect(self) -> PhoenixServer:
+        """Return the first server that is a Phoenix."""
+        answers = []
+        for place in self._places():
+            # None means no answer: the server may still be starting.
+            answers.append(_is_phoenix(place))
+            if answers[-1]:
+                server = self._server(place)
+                _logger.info(
+                    "rageval-hooks: scores go to the Phoenix at %s as annotations, too [RAGEVAL-112]", safe_url(place)
+                )
+                return server
+        raise DestinationAbsentError(_ASK_AGAIN if None in answers else math.inf)
+
+
+def _annotation(kind: str, target: str, result: Result, identifier: str, **more: Any) -> Item:
+    """Return a result as an annotation.
+
+    Args:
+        kind: ``span``, ``trace``, ``session`` or ``document``.
+        target: the id of the span, trace or session.
+        result: the result.
+        identifier: tells the annotation from others with the same name and target.
+        more: further fields.
+    """
+    body: dict[str, Any] = {
+        "session_id" if kind == "session" else "trace_id" if kind == "trace" else "span_id": target,
+        "name": result.name,
+        "annotator_kind": "CODE" if isinstance(result, Skipped) else result.annotator,
+        "identifier": identifier,
+        **more,
+    }
+    if isinstance(result, Score):
+        body["result"] = {"score": result.value, "label": result.label, "explanation": result.explanation}
+        body["metadata"] = {**result.metadata, "version": result.version, "probability": result.probability}
+        if result.model is not None:
+            body["metadata"]["model"] = result.model
+    else:
+        # Phoenix takes an annotation without a score: it shows the label and does not count it in means.
+        body["result"] = {"label": result.status, "explanation": result.reason}
+    if isinstance(result, Failed):
+        body["metadata"] = result.metadata
+    return Item(route=f"{kind}_annotations", target=target, body=body)
+
+
+def _config(score: Score) -> dict[str, Any]:
+    """Return the annotation config: with direction and bounds, Phoenix colours a score and scales its chart."""
+    return {
+        "name": score.name,
+        "type": "CONTINUOUS",
+        "optimization_direction": "MAXIMIZE" if score.direction == "higher" else "MINIMIZE",
+        "lower_bound": score.low,
+        "upper_bound": score.high,
+    }
+
+
+class PhoenixServer(HttpDestination):
+    """A server's REST API, as far as annotations need it.
+
+    Args:
+        url: its base URL.
+        api_key: for the header ``Authorization``; ``PHOENIX_API_KEY`` by default.
+        project: the project that the spans are in.
+        configs: the annotation configs of scores, by name; they are registered with the project as scores arrive.
+
+    Raises:
+        MissingDependencyError: httpx is not installed.
+        ConfigurationError: the key or a header cannot be sent.
+    """
+
+    own_queue: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        url: str,
+        api_key: SecretStr | None = None,
+        *,
+        project: str = "default",
+        configs: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        credentials = "PHOENIX_API_KEY (or PHOENIX_CLIENT_HEADERS)"
+        headers = login_headers(api_key)
+        super().__init__(HttpApi(url, backend="Phoenix", extra="phoenix", credentials=credentials, headers=headers))
+        self._project = quote(project, safe="")
+        self._configs = {} if configs is None else configs
+        self._configured: set[str] = set()
+
+    def post(self, route: str, bodies: Sequence[Mapping[str, Any]], *, confirmed: bool) -> None:
+        """Send annotations. The server keeps one per target, name and identifier: a repeat replaces the first.
+
+        Args:
+            route: ``span_annotations``, ``trace_annotations``, ``session_annotations`` or ``document_annotations``.
+            bodies: as the API expects them.
+            confirmed: True to have them stored before the server answers, which needs their spans to be there. False
+                to leave them to the server's queue: it looks for a missing span every 10 seconds, 60 times, and drops
+                without notice what does not fit.
+
+        Raises:
+            TargetsMissingError: spans have not arrived yet (only with ``confirmed``).
+            RejectedError: the server does not accept what was sent.
+            UnavailableError: the server cannot be reached, does not work, or wants another key.
+        """
+        params = {"sync": "true"} if confirmed else None
+        answer = self._http.request("POST", f"v1/{route}", body={"data": list(bodies)}, params=params)
+        if answer.status == 200:
+            self._register(str(body["name"]) for body in bodies)
+            return
+        missing = _MISSING.search(answer.text)
+        # A 404 without any ids is that of a server without this API.
+        if answer.status == 404 and missing:
+            raise TargetsMissingError(frozenset(missing[1].split(", ")))
+        raise self._http.refusal(answer)
+
+    def has(self, item: Item) -> bool:
+        """Return True if the server shows an annotation of a span."""
+        params = {"span_ids": str(item.body["span_id"]), "limit": "100"}
+        answer = self._http.request("GET", f"v1/projects/{self._project}/span_annotations", params=params)
+        # 404: the project is made when its first span arrives.
+        if answer.status == 404:
+            return False
+        if not answer.ok:
+            raise self._http.refusal(answer)
+        found = answer.json() or {}
+        return any(annotation.get("name") == item.body["name"] for annotation in found.get("data", ()))
+
+    def _register(self, names: Iterable[str]) -> None:
+        """Register the configs of new scores. They only add colours, so a failure is not worth a warning."""
+        # Only after a post succeeded, so that the project exists.
+        for name in names:
+            if name in self._configured or name not in self._configs:
+                continue
+            self._configured.add(name)
+            try:
+                # 409 if the name exists: the user's own stays.
+                self._http.request("POST", "v1/annotation_configs", body=self._configs[name])
+                path = f"v1/projects/{self._project}/annotation_configs/{quote(name, safe='')}"
+                self._http.request("PUT", path)
+            except Exception as error:
+                _logger.debug("rageval-hooks: no annotation config for %s: %s", name, type(error).__name__)
+
+
+def login_headers(api_key: SecretStr | None = None) -> dict[str, str]:
+    """Return the headers as Phoenix's own client has them: ``PHOENIX_CLIENT_HEADERS``, then ``PHOENIX_API_KEY``."""
+    headers = header_variable(os.environ.get("PHOENIX_CLIENT_HEADERS", ""), warn_as="PHOENIX_CLIENT_HEADERS")
+    if api_key is not None:
+        headers["authorization"] = f"Bearer {api_key.get_secret_value().strip()}"
+    elif key := os.environ.get("PHOENIX_API_KEY", "").strip():
+        headers.setdefault("authorization", f"Bearer {key}")
+    return headers
+
+
+def _project_variable() -> str:
+    """Return the project that Phoenix's own packages read from the environment."""
+    return variable("PHOENIX_PROJECT", "PHOENIX_PROJECT_NAME")
+
+
+def phoenix_places(setting: str | None, provider: object = None) -> list[str]:
+    """Return base URLs where spans go, most specific first; a Phoenix would have its REST API there.
+
+    Args:
+        setting: the user's own setting; then it alone counts.
+        provider: the tracer provider; the endpoints of its exporters are read.
+    """
+    addresses = [setting] if setting else [os.environ.get(name, "").strip() for name in _PLACE_VARIABLES]
+    if not setting:
+        addresses += [place.url for place in otlp_places(provider)]
+    bases = [_base_url(address) for address in addresses if address]
+    # Several variables often name the same server; a dictionary keeps the order.
+    return list(dict.fromkeys(filter(None, bases)))
+
+
+def _base_url(address: str) -> str | None:
+    """Return the base URL of an address; None if it is not one of HTTP.
+
+    Example:
+        ``"phoenix:4317"`` becomes ``"http://phoenix:6006"``, ``"https://host/v1/traces"`` becomes ``"https://host"``.
+    """
+    # gRPC exporters have addresses without a scheme.
+    url = address if "://" in address else f"http://{address}"
+    try:
+        parts = urlsplit(url)
+        parts_port = parts.port
+    except ValueError:  # for example a port that is not a number
+        return None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return None
+    netloc = parts.netloc
+    if parts_port == _GRPC_PORT:  # REST is on the other port
+        port = os.environ.get("PHOENIX_PORT", "").strip()
+        netloc = f"{netloc.rpartition(':')[0]}:{port if port.isdecimal() else _DEFAULT_PORT}"
+    path = parts.path.rstrip("/").removesuffix("/v1/traces").rstrip("/")
+    return urlunsplit((parts.scheme, netloc, path, "", ""))
+
+
+def _is_phoenix(url: str, timeout: float = 3.0) -> bool | None:
+    """Ask a server whether it is a Phoenix; None if there is no answer.
+
+    The request carries neither a key nor a header: the server may be anybody's. It uses the standard library, because
+    most processes that come here have no Phoenix and need no HTTP client for it.
+    """
+    try:
+        with urlopen(url + _VERSION_PATH, timeout=timeout) as response:  # noqa: S310 - http or https, see _base_url
+            # Phoenix answers other paths with its start page: what counts is that this is a version and nothing else.
+            return _VERSION.fullmatch(response.read(64)) is not None
+    except HTTPError as error:
+        error.close()
+        return None if error.code >= 500 else False
+    except (OSError, HTTPException, ValueError):
+        return None
