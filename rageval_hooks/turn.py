@@ -52,7 +52,8 @@ class Turn(Data):
     Attributes:
         id: unique; the framework's own run id where there is one.
         query: the user's question.
-        passages: the retrieved passages, in the order of the prompt or of the retriever.
+        passages: the retrieved passages, in the order of the prompt or of the retriever. Those of earlier turns that
+            are in the prompt again come last, marked with ``from_turn``.
         response: the answer; empty without one.
         retrieval_queries: queries of retrievers that differ from the user's question, for example rewritten ones.
         reference: a known good answer, for offline evaluation.
@@ -105,9 +106,14 @@ class Turn(Data):
         return tuple(passage for passage in self.passages if passage.seen_by_model)
 
     @property
+    def retrieved(self) -> tuple[Passage, ...]:
+        """The passages of this turn, without those of earlier turns, which come after them."""
+        return tuple(passage for passage in self.passages if passage.from_turn is None)
+
+    @property
     def has_retrieval(self) -> bool:
-        """True if a retriever ran, with or without a result."""
-        return bool(self.passages) or any(step.kind in _RETRIEVAL_KINDS for step in self.steps)
+        """True if this turn has passages of its own, or a retriever ran without a result."""
+        return bool(self.retrieved) or any(step.kind in _RETRIEVAL_KINDS for step in self.steps)
 
     @property
     def is_rag(self) -> bool:

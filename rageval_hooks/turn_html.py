@@ -110,6 +110,8 @@ def _passage(number: int, passage: Passage) -> str:
     # None says that no prompt was captured.
     if passage.in_prompt is False:
         name += ", not in the prompt"
+    if passage.from_turn is not None:
+        name += ", of an earlier turn"
     return f'<div style="{_TEXT}"><b>{escape(name)}</b> {escape(_cut(passage.text))}</div>'
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from functools import reduce
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -24,6 +25,10 @@ Seconds = Annotated[float, Field(allow_inf_nan=False)]
 
 _SEEN_SHARE = 0.5
 """A cut passage with at least this share in the prompt counts as seen by the model."""
+
+
+# The beginning of an image: a data URL, or base64 of JPEG, PNG, GIF or WebP, for example "/9j/4AAQSkZJRgABAQ…".
+_IMAGE = re.compile(r"\s*(data:image/|(/9j/|iVBORw0KGgo|R0lGOD|UklGR)[A-Za-z0-9+/]{40})")
 
 
 class _LiveContext:
@@ -194,6 +199,9 @@ class Passage(Data):
         metadata: the document's metadata, as JSON-able data.
         in_prompt: True if the final prompt has the whole text, None if no prompt was captured.
         prompt_share: share of the text that the prompt has, 0..1: 0 for a dropped passage, less than 1 for a cut one.
+        from_turn: None for a passage of this turn. The id of an earlier turn of the conversation that retrieved the
+            passage, which is in the prompt again; ``"earlier"`` if that turn is not known. Such a passage supports the
+            answer, but is not a result of this turn's retrieval.
     """
 
     text: Text
@@ -202,6 +210,7 @@ class Passage(Data):
     metadata: Metadata = Field(default_factory=dict)
     in_prompt: bool | None = None
     prompt_share: float | None = Field(default=None, ge=0, le=1)
+    from_turn: Text | None = None
 
     @property
     def seen_by_model(self) -> bool:
@@ -212,6 +221,11 @@ class Passage(Data):
         # The model did read the rest of a cut passage; without it, a correct answer would look unsupported.
         mostly_shown = (self.prompt_share or 0.0) >= _SEEN_SHARE
         return self.in_prompt is not False or mostly_shown
+
+    @property
+    def is_image(self) -> bool:
+        """True if the text is an image in base64 or as a data URL, which metrics of texts cannot read."""
+        return _IMAGE.match(self.text) is not None
 
 
 class Step(Data):

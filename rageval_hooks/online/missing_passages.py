@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 
 from rageval_hooks.online.counters import Counters
 from rageval_hooks.runtime.logs import RateLimitedLogger
@@ -14,11 +15,21 @@ _logger = logging.getLogger(__name__)
 
 _PAGE = 'docs/troubleshooting.md, "Answers without passages"'
 
+_MOST_SESSIONS = 1000
+"""Conversations with passages that are remembered. Beyond that number all are forgotten."""
+
+_BEGINNING, _LEAST_BEGINNING = 100, 24
+"""So many characters of a passage are looked for in prompts. Shorter passages are found there by chance."""
+
+_MOST_PASSAGES, _MOST_BEGINNINGS = 5, 200
+"""Passages of a search, and of all searches, that are looked for."""
+
 _REASONS = {
     "no_retriever": "no retriever was called that a captured framework reports",
     "text_only_tool": "a tool returned its results as text only",
     "nothing_found": "the retriever returned nothing",
     "not_in_prompt": "the retrieved documents are not in the model's prompt",
+    "separate_calls": "retriever and model are called one after the other: put both into `with start_turn(question):`",
 }
 """Name of a reason in ``stats()`` → the reason as text."""
 
@@ -62,11 +73,21 @@ class MissingPassages:
     def __init__(self, counters: Counters) -> None:
         self._counters = counters
         self._log = RateLimitedLogger(_logger)
+        self._sessions: set[str] = set()
+        self._beginnings: deque[str] = deque(maxlen=_MOST_BEGINNINGS)
 
     def note(self, turn: Turn) -> None:
         """Count the turn if it is an answer without passages."""
-        reason = reason_without_passages(turn)
-        if reason is None:
+        if turn.retrieved and not turn.is_rag:
+            self._note_search(turn)
+            return
+        if turn.retrieved and turn.session_id:
+            if len(self._sessions) >= _MOST_SESSIONS:
+                self._sessions.clear()
+            self._sessions.add(turn.session_id)
+        reason = "separate_calls" if self._was_searched_for(turn) else reason_without_passages(turn)
+        # In a conversation in which searches are captured, "Thank you" needs none.
+        if reason is None or (reason == "no_retriever" and turn.session_id in self._sessions):
             return
         self._counters.add(f"without_passages.{reason}")
         counts = self.by_reason()
@@ -79,6 +100,21 @@ class MissingPassages:
             _REASONS[likely],
             _PAGE,
         )
+
+    def _note_search(self, turn: Turn) -> None:
+        """Keep the beginnings of what a search of its own found: a model may be called with it next."""
+        self._beginnings.extend(
+            beginning
+            for passage in turn.retrieved[:_MOST_PASSAGES]
+            if len(beginning := passage.text.strip()[:_BEGINNING]) >= _LEAST_BEGINNING
+        )
+
+    def _was_searched_for(self, turn: Turn) -> bool:
+        """Return True if the prompt of an answer without passages has what a separate search found."""
+        if turn.passages or not turn.response or not self._beginnings:
+            return False
+        prompt = "\n".join(message.content for message in turn.prompt)
+        return any(beginning in prompt for beginning in list(self._beginnings))
 
     def by_reason(self) -> dict[str, int]:
         """Return how many answers had no passages, by reason."""

@@ -79,6 +79,35 @@ def test_reasons(
     assert "docs/troubleshooting.md" in line
 
 
+def test_a_retriever_and_a_model_that_are_called_one_after_the_other(
+    handle: rageval_hooks.Instrumentation, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Plain Python without a turn around both: two roots, and the log says what to add."""
+    for _ in range(2):
+        found = fakes.retriever([PIER]).invoke(QUESTION)
+        assert handle.flush(10)
+        fakes.model().invoke(f"{found[0].page_content} {QUESTION}")
+        assert handle.flush(10)
+
+    counts = handle.stats()["without_passages_by_reason"]
+    assert counts == {name: 2 if name == "separate_calls" else 0 for name in counts}
+    [line] = warnings_in(caplog)
+    assert "put both into `with start_turn(question):`" in line
+
+
+def test_thanks_in_a_conversation_with_searches(
+    handle: rageval_hooks.Instrumentation, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An answer that needs no search is not counted where searches are captured."""
+    config: Any = {"metadata": {"session_id": "s"}}
+    fakes.lcel().invoke(QUESTION, config)
+    assert handle.flush(10)
+    RunnableLambda(without_search).invoke("Thank you", config)
+    assert handle.flush(10)
+
+    assert not any(handle.stats()["without_passages_by_reason"].values())
+
+
 def test_one_line_for_many_answers(handle: rageval_hooks.Instrumentation, caplog: pytest.LogCaptureFixture) -> None:
     """The log is not flooded; the counts go on."""
     for _ in range(5):

@@ -29,7 +29,7 @@ class HeldTurn:
         recording: its runs. They hold copies of what the application may change.
         thread: the id of the conversation.
         places: where in the graph it waits.
-        since: when it began to wait, in nanoseconds since the epoch.
+        since: when it began to wait, in nanoseconds of a clock that never jumps.
         size: about how many bytes it keeps in memory.
     """
 
@@ -52,11 +52,11 @@ class HeldTurns:
         max_turns: first halves that are held; beyond that number, or beyond the size ``queue_max_mb`` of the settings,
             the oldest are submitted.
         max_age: seconds for which a first half is held. It is submitted when the next turn ends after that.
-        clock: nanoseconds since the epoch.
+        clock: nanoseconds, by a clock that never jumps.
     """
 
     def __init__(
-        self, *, max_turns: int = 1000, max_age: float = 3600.0, clock: Callable[[], int] = time.time_ns
+        self, *, max_turns: int = 1000, max_age: float = 3600.0, clock: Callable[[], int] = time.monotonic_ns
     ) -> None:
         self.max_turns = max_turns
         self.max_age_ns = int(max_age * 1e9)

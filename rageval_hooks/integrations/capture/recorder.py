@@ -1,41 +1,62 @@
-"""The recorder of runs, shared by all integrations of the process: where a run that starts belongs."""
+"""The recorder of runs, shared by all integrations: where a run belongs, which runs are in progress, and how they end.
+
+``EndedRuns`` remembers which runs have ended, so that what they start afterwards is recognized.
+"""
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Literal
 from weakref import WeakSet
 
 from opentelemetry import context as otel_context
 from opentelemetry.context import Context
 
-from rageval_hooks.integrations.capture.run_table import RunTable
 from rageval_hooks.integrations.capture.runs import Entry, Framework, Recording, Run
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.online.turn_context import TurnContext
+from rageval_hooks.runtime.fork import reset_in_child
+from rageval_hooks.runtime.logs import RateLimitedLogger
 
 __all__ = ["Recorder", "shared_recorder"]
+
+_logger = logging.getLogger(__name__)
 
 _PARTS = frozenset(
     {"llm", "retriever", "reranker", "tool", "embedding", "prompt", "parser", "synthesizer", "model", "writer"}
 )
 """Kinds of runs that are usually part of a turn. One that starts late is not a new turn."""
 
+_FINDERS = frozenset({"retriever", "reranker"})
+"""Kinds of runs whose output is passages."""
+
 _SAMPLED_OUT = TurnContext(Context(), 0, 0, 0, 0, False, 0.0)
 
+_UNKNOWN = (None, None)
+"""Stands for the entry of a run that is not in the table."""
 
-class Recorder(RunTable):
-    """Adds the runs that integrations report to the table, each below the run that encloses it.
+
+class Recorder:
+    """The runs in progress by id. Safe to use from any thread, and from finalizers: it takes no locks.
+
+    A run is in the table from its start until its root ends. Then all runs of that root are removed, whether they have
+    ended or not, because cancelled runs never report an end. Runs of sampled-out turns are in the table without a
+    record, so that whatever happens inside such a turn is recognized as part of it.
 
     Args:
         max_runs: runs recorded under one root; later ones are dropped.
         max_open: open roots; beyond that number the oldest is abandoned.
         max_age: seconds after which a root that has not ended is abandoned.
-        clock: nanoseconds since the epoch.
-        age_clock: nanoseconds, by a clock that never jumps.
+        clock: nanoseconds, by a clock that never jumps. All times of a turn come from it, moved to the time at which
+            the turn began.
+        wall_clock: nanoseconds since the epoch.
 
     Attributes:
+        knows: returns True if the run with this id is in the table. It is the dictionary's own method, for speed.
+        ended: the runs that have ended recently.
+        given_up: number of abandoned roots.
         guards: the guards of the process. While there is one, the runs of sampled-out turns are recorded too: they are
             not evaluated, but the guard needs their passages.
     """
@@ -46,18 +67,59 @@ class Recorder(RunTable):
         max_runs: int = 10_000,
         max_open: int = 10_000,
         max_age: float = 3600.0,
-        clock: Callable[[], int] = time.time_ns,
-        age_clock: Callable[[], int] = time.monotonic_ns,
+        clock: Callable[[], int] = time.monotonic_ns,
+        wall_clock: Callable[[], int] = time.time_ns,
     ) -> None:
-        super().__init__(max_open=max_open, max_age=max_age, clock=clock, age_clock=age_clock)
         self.max_runs = max_runs
+        self.max_open = max_open
+        self.max_age_ns = int(max_age * 1e9)
+        self.clock = clock
+        self.wall_clock = wall_clock
         self.guards: WeakSet[object] = WeakSet()
         self.frameworks: list[Framework] = []
+        self.ended = EndedRuns(clock)
+        self.given_up = 0
+        self._limited_log = RateLimitedLogger(_logger)
+        self._table: dict[Hashable, Entry] = {}
+        self._open: dict[Hashable, Recording] = {}
+        self._held: dict[Hashable, int] = {}
+        self.knows = self._table.__contains__
+        reset_in_child(self)
+
+    def reset_after_fork(self) -> None:
+        """Forget all runs: they go on in the parent process."""
+        self._table.clear()
+        self._open.clear()
+        self._held.clear()
+        self.ended.clear()
+
+    def __len__(self) -> int:
+        """Return the number of runs in the table."""
+        return len(self._table)
 
     def join(self, framework: Framework) -> None:
         """Register a framework, so that runs of other frameworks inside its runs belong to the same turn."""
         if framework not in self.frameworks:
             self.frameworks.append(framework)
+
+    def get(self, run_id: Hashable) -> Run | None:
+        """Return the record of a run in progress; None if it is unknown or not recorded."""
+        return self._table.get(run_id, _UNKNOWN)[1]
+
+    def recording(self, run_id: Hashable) -> Recording | None:
+        """Return the recording of a run in progress; None if it is unknown or not recorded."""
+        recording, run = self._table.get(run_id, _UNKNOWN)
+        return None if run is None else recording
+
+    def surrounding(self, framework: Framework | None) -> Entry | None:
+        """Return the run of another framework that the calling code is in."""
+        for other in self.frameworks:
+            around = None if other is framework else self._table.get(other.ambient())
+            if around is not None:
+                return around
+        return None
+
+    # --------------------------------------------------------------------------- starts
 
     def start(
         self,
@@ -102,18 +164,19 @@ class Recorder(RunTable):
             if placed is None:
                 return None
             if placed == "root":
-                root = Run(run_id, None, framework, kind, name, input, self.clock())
+                root = Run(run_id, None, framework, kind, name, input, self.wall_clock())
                 root.details = details
                 if selection is None:
-                    may_be_turn = explicit or not self._continues_unsampled(framework)
-                    selection = _select(owner, context, is_turn=standalone and may_be_turn)
+                    may_be_turn = standalone and (explicit or not self._continues_unsampled(framework))
+                    context = otel_context.get_current() if context is None else context
+                    selection = owner.begin(context) if may_be_turn else _SAMPLED_OUT
                 return self._start_root(owner, root, selection)
             around = placed
 
         recording, parent = around
         run = None
         if parent is not None and len(recording.runs) < self.max_runs:
-            run = Run(run_id, parent, framework, kind, name, input, self.clock())
+            run = Run(run_id, parent, framework, kind, name, input, self.clock() + recording.clock_offset)
             run.details = details
             recording.runs.append(run)
         elif recording.selection.selected:
@@ -149,42 +212,34 @@ class Recorder(RunTable):
         Returns:
             The enclosing run's entry, ``"root"`` if no run encloses it, or None if the run is not to be recorded.
         """
-        # A turn that another pipeline has sampled out may still be a turn of the explicit handler.
-        may_open_turn = _sampled_out_by_another if explicit else _never
+
+        def may_open_turn(entry: Entry) -> bool:
+            """Return True if another pipeline has sampled out a turn that may still be one of the explicit handler."""
+            recording, _ = entry
+            return explicit and not recording.selection.selected and recording.owner is not owner
+
         seen = self._table.get(run_id)
-        if seen is not None and not may_open_turn(seen, owner):
+        if seen is not None and not may_open_turn(seen):
             # Two handlers report the same run. The turn belongs to the explicit one.
-            self._claim(seen, owner, explicit)
+            if explicit:
+                seen[0].owner = owner
             return None
 
         around = self._table.get(parent_id)
-        if around is None and self._is_late(parent_id, part):
+        is_late = self.ended.goes_on(parent_id) or (part and parent_id in self.ended)
+        if around is None and is_late:
             self.ended.add([run_id])  # for the runs that it starts in turn
             return None
 
-        around = self._nearest(around, framework)
-        if around is None or may_open_turn(around, owner):
-            return "root"
-        self._claim(around, owner, explicit)
-        return around
-
-    def _claim(self, entry: Entry, owner: Pipeline, explicit: bool) -> None:
-        """Give the turn of an entry to the pipeline of an explicit handler."""
-        if explicit:
-            entry[0].owner = owner
-
-    def _nearest(self, around: Entry | None, framework: Framework | None) -> Entry | None:
-        """Return the nearest enclosing run: that of the framework itself, or one of another framework inside of it."""
+        # A run of another framework may be inside the one that this framework sees around it.
         foreign = self.surrounding(framework)
-        if around is None:
-            return foreign
-        return foreign if foreign is not None and _lies_within(foreign, around) else around
-
-    def _is_late(self, parent_id: Hashable | None, part: bool) -> bool:
-        """Return True if a run with this parent belongs to a turn that has already ended."""
-        if part and parent_id in self.ended:
-            return True
-        return self.ended.goes_on(parent_id)
+        if around is None or (foreign is not None and _lies_within(foreign, around)):
+            around = foreign
+        if around is None or may_open_turn(around):
+            return "root"
+        if explicit:
+            around[0].owner = owner
+        return around
 
     def _continues_unsampled(self, framework: Framework | None) -> bool:
         """Return True if the calling code is inside a sampled-out turn of another framework."""
@@ -192,7 +247,8 @@ class Recorder(RunTable):
 
     def _start_root(self, owner: Pipeline, run: Run, selection: TurnContext) -> Run | None:
         recording = Recording(run, owner, selection)
-        recording.opened_at = self.age_clock()
+        recording.opened_at = self.clock()
+        recording.clock_offset = run.started_at - recording.opened_at
         self._give_up_the_oldest(recording.opened_at)
         self._open[run.id] = recording
         recorded = run if selection.selected or self.guards else None
@@ -208,21 +264,134 @@ class Recorder(RunTable):
                 self.max_runs,
             )
 
-    def surrounding(self, framework: Framework | None) -> Entry | None:
-        """Return the run of another framework that the calling code is in."""
-        others = [other for other in self.frameworks if other is not framework]
-        for other in others:
-            around = self._table.get(other.ambient())
-            if around is not None:
-                return around
-        return None
+    # --------------------------------------------------------------------------- tokens and ends
+
+    def token(self, run_id: Hashable, text: str) -> None:
+        """Record a streamed piece of text."""
+        recording, run = self._table.get(run_id, _UNKNOWN)
+        if recording is None or run is None or not text:
+            return
+        # A list is appended to, because joining the text for each piece would take quadratic time.
+        if run.tokens is not None:
+            run.tokens.append(text)
+        else:
+            run.tokens = [text]
+            run.first_token_at = self.clock() + recording.clock_offset
+
+    def end(self, run_id: Hashable, output: Any, error: BaseException | None = None) -> Recording | None:
+        """Record that a run has ended.
+
+        Returns:
+            The recording, if this was its root and the turn was sampled. It is returned once, and is out of the table.
+        """
+        recording, run = self._table.get(run_id, _UNKNOWN)
+        if recording is None:
+            return None
+        root = recording.root
+        if run is None and run_id == root.id:
+            root.error = error
+            root.ended_at = self.clock() + recording.clock_offset
+            return self._close(recording)
+        if run is None:  # only its id was kept
+            # Removed at once, so that an endless turn does not fill the table.
+            self.ended.add([run_id])
+            if error is None and not recording.streamed:
+                self.ended.add_completed(run_id)
+            recording.ids.pop(run_id, None)
+            self._table.pop(run_id, None)
+            return None
+
+        # The first of several handlers that report the end is as good as the others.
+        if run.ended_at is None:
+            run.output = output
+            run.error = error
+            run.ended_at = self.clock() + recording.clock_offset
+            if run.kind in _FINDERS and error is None and run is not root:
+                _prepare(recording, run)
+                # Its reader may leave a stream open for long, and with it the passages.
+                if recording.streamed:
+                    self._hold(recording, run.size)
+        return self._close(recording) if run is root else None
+
+    def hold(self, root: Run) -> None:
+        """Note that a root's call has ended, and that its turn waits for the end of a stream."""
+        recording = self._open.get(root.id)
+        if recording is not None:
+            self._hold(recording, recording.size)
+
+    def _hold(self, recording: Recording, size: int) -> None:
+        """Count what a turn keeps in memory while its answer is streamed. The oldest are abandoned if it is too much.
+
+        Args:
+            recording: the turn.
+            size: further bytes.
+        """
+        self._held[recording.root.id] = self._held.get(recording.root.id, 0) + size
+        most = recording.owner.settings.queue_max_mb * 2**20
+        # Copies: other threads change the dictionary.
+        while len(held := dict(self._held)) > 1 and sum(held.values()) > most:
+            oldest = self._open.get(next(iter(held)))
+            self._held.pop(next(iter(held)), None)
+            if oldest is not None:
+                self._give_up(oldest, f"{len(held)} turns wait for their streams, with more than {most / 2**20:g} MiB")
+        if recording.closed:  # another thread has just ended the root
+            self._held.pop(recording.root.id, None)
+
+    def forget(self, owner: Pipeline) -> None:
+        """Remove all runs whose turns a pipeline would receive: it accepts no more."""
+        for recording in list(self._open.values()):
+            if recording.owner is owner:
+                self._close(recording)
+
+    def _close(self, recording: Recording) -> Recording | None:
+        if self._open.pop(recording.root.id, None) is None:
+            return None  # another handler has closed it
+        self._held.pop(recording.root.id, None)
+        # Before the ids are copied: a run that another thread adds now removes itself again.
+        recording.closed = True
+        ids = list(recording.ids)
+        self.ended.add(ids)
+        if not recording.streamed:  # the reader of a stream may have left early, while branches of the chain still run
+            for run in recording.runs:
+                if run.ended_at is not None and run.error is None:
+                    self.ended.add_completed(run.id)
+        for run_id in ids:
+            self._table.pop(run_id, None)
+        return recording if recording.selection.selected else None
+
+    def _give_up_the_oldest(self, now: int) -> None:
+        """Abandon roots that are too old, or too many: a cancelled call may never report its end."""
+        while self._open:
+            try:
+                oldest = next(iter(self._open.values()))
+            except (RuntimeError, StopIteration):  # another thread has changed the table
+                return
+            if len(self._open) < self.max_open and now - oldest.opened_at <= self.max_age_ns:
+                return
+            age = (now - oldest.opened_at) // 1_000_000_000
+            self._give_up(oldest, f"{len(self._open)} open runs, {age} s old")
+
+    def _give_up(self, recording: Recording, why: str) -> None:
+        """Abandon a root that has not ended."""
+        if self._close(recording) is None:
+            return
+        self.given_up += 1
+        recording.owner.drop("not_ended")
+        self._limited_log.warn(
+            "given up", "the run %r never ended and is abandoned (%s) [RAGEVAL-211]", recording.root.name, why
+        )
 
 
-def _select(owner: Pipeline, context: Context | None, is_turn: bool) -> TurnContext:
-    """Ask a pipeline whether a root is sampled. A root that is not a turn counts as sampled out."""
-    if not is_turn:
-        return _SAMPLED_OUT
-    return owner.begin(otel_context.get_current() if context is None else context)
+def _prepare(recording: Recording, run: Run) -> None:
+    """Have the passages analysed in the background while the turn continues."""
+    # A sampled-out turn may be recorded for a guard.
+    if run.framework is None or not recording.selection.selected:
+        return
+    try:
+        texts = run.framework.texts_of(run.output)
+    except Exception:
+        return  # preparation is optional, and the builder of the turn reads the same output with more care
+    recording.owner.prepare(recording.selection, run.input if isinstance(run.input, str) else "", texts)
 
 
 def _lies_within(inner: Entry, outer: Entry) -> bool:
@@ -231,14 +400,62 @@ def _lies_within(inner: Entry, outer: Entry) -> bool:
     return run is not None and any(ancestor is around for ancestor in run.ancestors())
 
 
-def _never(_entry: Entry, _owner: Pipeline) -> bool:
-    return False
+# --------------------------------------------------------------------------- runs that have ended
+
+_REMEMBERED = 8192
+"""Ids of ended runs that are kept, twice at most: see :meth:`EndedRuns.add`."""
+
+_STRAGGLING_NS = 120 * 1_000_000_000
+"""For this long after a turn has ended, runs started by its unfinished runs still count as part of it."""
+
+_COMPLETED = 0
+"""Recorded in place of the end time for runs that completed. Whatever starts under them later is a new turn."""
 
 
-def _sampled_out_by_another(entry: Entry, owner: Pipeline) -> bool:
-    """Return True if a run belongs to a turn that another pipeline has sampled out."""
-    recording, _ = entry
-    return not recording.selection.selected and recording.owner is not owner
+class EndedRuns:
+    """The ids of runs that have ended, or whose turn has, with the time of the end. Takes no locks.
+
+    A run that starts under one of them soon afterwards is not a new turn: a branch that continues after another has
+    failed, or a stream that its reader has left. But a run that starts after its parent has completed is not part of
+    the old turn. It may come from a worker of the application, which keeps the context it was started in.
+
+    The ids are kept in two halves, and the older half is dropped as a whole. Dropping ids one by one would be slow,
+    because a dictionary scans the slots of deleted entries to find its first one.
+
+    Args:
+        clock: nanoseconds, by a clock that never jumps.
+    """
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self._clock = clock
+        self._recent: dict[Hashable, int] = {}
+        self._older: dict[Hashable, int] = {}
+
+    def add(self, ids: Iterable[Hashable]) -> None:
+        """Keep the ids of runs that have just ended, or whose turn has."""
+        # Two threads may do this at the same time. Then ids are forgotten early, which only matters for stragglers.
+        if len(self._recent) >= _REMEMBERED:
+            self._older, self._recent = self._recent, {}
+        self._recent.update(dict.fromkeys(ids, self._clock()))
+
+    def add_completed(self, run_id: Hashable) -> None:
+        """Keep the id of a run that came to its end without an exception."""
+        self._recent[run_id] = _COMPLETED
+
+    def __contains__(self, run_id: Hashable) -> bool:
+        """Return True if a run belongs to a turn that ended recently."""
+        return run_id in self._recent or run_id in self._older
+
+    def goes_on(self, run_id: Hashable) -> bool:
+        """Return True if a run belongs to a turn that ended recently, and may itself still be running."""
+        # An id that is unknown counts as completed: whatever starts under it is a new turn.
+        ended_at = self._recent.get(run_id) or self._older.get(run_id) or _COMPLETED
+        return ended_at != _COMPLETED and self._clock() - ended_at < _STRAGGLING_NS
+
+    def clear(self) -> None:
+        """Forget all ids."""
+        self._recent.clear()
+        self._older.clear()
 
 
 _SHARED = Recorder()

@@ -56,9 +56,8 @@ def end_of(run: Run, otherwise: int) -> int:
         run: the run.
         otherwise: the end of a run that has not ended, for example the end of its turn.
     """
-    ended_at = otherwise if run.ended_at is None else run.ended_at
-    # The clock of the host may be set back between start and end. No interval is negative.
-    return max(run.started_at, ended_at)
+    # A run may start while another thread ends the turn. No interval is negative.
+    return max(run.started_at, otherwise) if run.ended_at is None else run.ended_at
 
 
 def is_inside(run: Run, *kinds: str) -> bool:
@@ -110,8 +109,7 @@ def seconds_to_first_token(run: Run | None, since: int) -> float | None:
     """Return the seconds from a time in nanoseconds to a call's first token; None if it was not streamed."""
     if run is None or run.first_token_at is None:
         return None
-    # The clock of the host may be set back. No time is negative.
-    return max(0, run.first_token_at - since) / 1e9
+    return (run.first_token_at - since) / 1e9
 
 
 def rewritten(queries: Iterable[str], question: str) -> tuple[str, ...]:

@@ -127,9 +127,11 @@ class Recording:
         closed: True once the recording is leaving the table.
         dropped: runs that were not recorded because there were too many.
         opened_at: when it began, in nanoseconds of a clock that never jumps.
+        clock_offset: nanoseconds from the times of that clock to times since the epoch, when the recording began.
     """
 
     __slots__ = (
+        "clock_offset",
         "closed",
         "dropped",
         "ids",
@@ -150,6 +152,7 @@ class Recording:
         self.ids: dict[Hashable, None] = {root.id: None}
         self.dropped = 0
         self.opened_at = 0
+        self.clock_offset = 0
         self.closed = False
         self.other_span: Span | None = None
         self.other_context: SpanContext | None = None

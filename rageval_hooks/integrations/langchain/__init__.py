@@ -1,7 +1,7 @@
 """LangChain and LangGraph: a thin callback handler, and the pure ``turn_from_runs``.
 
-Read ``handler`` (callbacks become runs; when the root ends, its turn is submitted), then ``reading.turn`` (runs become
-a turn) with ``reading.context`` (which passages) and ``reading.answer`` (which of the root's values is the answer).
+Read ``handler`` (callbacks become runs; when the root ends, its turn is submitted), then ``turn_building.turn`` (runs
+become a turn) with ``passages`` and ``answer`` next to it (which of the root's values is the answer).
 ``payloads`` reads single values: states, messages and documents. ``hook`` attaches the handler to every chain of the
 process.
 """
@@ -15,6 +15,6 @@ except ImportError as error:
 
 from rageval_hooks.integrations.langchain.handler import CallbackHandler
 from rageval_hooks.integrations.langchain.hook import attach, detach
-from rageval_hooks.integrations.langchain.reading import turn_from_runs
+from rageval_hooks.integrations.langchain.turn_building import turn_from_runs
 
 __all__ = ["CallbackHandler", "attach", "detach", "turn_from_runs"]

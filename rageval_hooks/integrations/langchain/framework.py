@@ -13,7 +13,7 @@ from langchain_core.tracers.context import register_configure_hook
 
 from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.capture.runs import Framework, Run
-from rageval_hooks.integrations.langchain.reading import IDENTITY_KEYS, EarlierSearches, turn_from_runs
+from rageval_hooks.integrations.langchain.turn_building import IDENTITY_KEYS, EarlierSearches, turn_from_runs
 from rageval_hooks.runtime.selecting import entries_under
 from rageval_hooks.turn import Turn
 
@@ -131,7 +131,7 @@ _earlier = EarlierSearches()
 
 
 def _turn_of(runs: Sequence[Run], **options: Any) -> Turn:
-    turn = turn_from_runs(runs, earlier=_earlier, **options)
+    turn = turn_from_runs(runs, earlier=_earlier, question_key=_earlier.question_key(runs), **options)
     _earlier.remember(runs, turn)
     return turn
 

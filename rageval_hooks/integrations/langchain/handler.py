@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -201,8 +201,8 @@ class TurnHandler(BaseCallbackHandler):
         given = input_str if inputs is None else inputs
         name = name or class_name(serialized)
         pipeline = self.pipeline
-        if pipeline is not None and name in pipeline.settings.search_tools:
-            kwargs["returns_search_results"] = True
+        if pipeline is not None:
+            kwargs["is_search"] = _is_search(name, pipeline.settings.search_tools)
         if serialized:
             kwargs["description"] = serialized.get("description")
         self._start(run_id, parent_run_id, "tool", name, given, kwargs)
@@ -278,6 +278,14 @@ class TurnHandler(BaseCallbackHandler):
 
 
 # --------------------------------------------------------------------------- what events say about a run
+
+
+def _is_search(tool: str | None, search_tools: Collection[str]) -> bool | None:
+    """Return whether a tool searches, according to the setting ``search_tools``; None if the setting does not say."""
+    if tool in search_tools or f"!{tool}" in search_tools:
+        return tool in search_tools
+    # A list that names some tools names all that search.
+    return False if any(not name.startswith("!") for name in search_tools) else None
 
 
 def _note_streamed_input(run_id: UUID, inputs: Any) -> None:

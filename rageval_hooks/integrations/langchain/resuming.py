@@ -10,8 +10,9 @@ from rageval_hooks.integrations.capture.held_turns import HeldTurn, held_turns
 from rageval_hooks.integrations.capture.host_values import first_string, or_else
 from rageval_hooks.integrations.capture.run_facts import detail_of, details_of, metadata_of, of_kind
 from rageval_hooks.integrations.capture.runs import Recording, Run
-from rageval_hooks.integrations.langchain.reading import is_control_flow, is_waiting, query_of
+from rageval_hooks.integrations.langchain.payloads import fields_by_name
 from rageval_hooks.integrations.langchain.snapshots import snapshot_runs
+from rageval_hooks.integrations.langchain.turn_building import is_control_flow, is_waiting
 from rageval_hooks.runtime.at_exit import is_multiprocessing_child
 from rageval_hooks.runtime.narrowing import mapping_or_empty
 from rageval_hooks.runtime.selecting import not_none
@@ -113,22 +114,18 @@ def _start_from_state(root: Run, runs: Sequence[Run]) -> None:
 
 
 def _state_after(resumed: Run, runs: Sequence[Run]) -> Any:
-    """Return the state that the first node of a resumed graph received; None if it has no question."""
+    """Return the state that the first node of a resumed graph received; None if it has none."""
     for node in of_kind(runs, "chain"):
-        if node.parent is not resumed:
-            continue
-        # A call of a tool by an agent is a mapping that has the state under this key.
-        inner = mapping_or_empty(node.input).get("state")
-        for state in (inner, node.input):
-            if query_of(state):
-                return state
+        if node.parent is resumed and fields_by_name(node.input):
+            # A call of a tool by an agent is a mapping that has the state under this key.
+            return mapping_or_empty(node.input).get("state") or node.input
     return None
 
 
 def _put_in_front(first: HeldTurn, recording: Recording) -> None:
     before, root = first.recording, recording.root
     _release(before)
-    waited_since = before.root.ended_at or first.since
+    waited_since = before.root.ended_at or before.root.started_at
     earlier_waits = detail_of(before.root, "waits") or ()
     details_of(root)["waits"] = [*earlier_waits, (waited_since, root.started_at)]
     root.input = before.root.input

@@ -20,7 +20,7 @@ __all__ = ["class_name", "details_of", "parent_key", "selection_of_first_half"]
 
 _recorder = shared_recorder()
 
-_TOOL_DETAILS = ("description", "returns_search_results", "tool_call_id")
+_TOOL_DETAILS = ("description", "is_search", "tool_call_id")
 
 
 def class_name(serialized: dict[str, Any] | None) -> Any:

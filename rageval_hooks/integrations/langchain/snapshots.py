@@ -12,6 +12,7 @@ from typing import Any
 from langchain_core.documents import Document
 from langchain_core.messages import BaseMessage
 
+from rageval_hooks.integrations.capture.fields.keys import names_search, names_search_results
 from rageval_hooks.integrations.capture.host_values import is_a, or_else
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.langchain.payloads import (
@@ -20,7 +21,9 @@ from rageval_hooks.integrations.langchain.payloads import (
     DocumentSnapshot,
     MessageSnapshot,
     copy_value,
+    fields_by_name,
     fields_of,
+    is_command,
     is_message,
     is_structured_answer,
     plain,
@@ -90,7 +93,18 @@ def _without_frames(error: BaseException) -> Exception:
 def _is_needed(run: Run, every_step: bool) -> bool:
     if every_step or run.parent is None:
         return True
-    return run.kind in _STEP_KINDS or _handles_documents(run)
+    return run.kind in _STEP_KINDS or _handles_documents(run) or _may_hold_text_results(run)
+
+
+@or_else(False)
+def _may_hold_text_results(run: Run) -> bool:
+    """Return True if a function or a graph node returned a text whose name says that it is a search result."""
+    if type(run.output) in (str, list, tuple):
+        return names_search(run.name)
+    state = run.output.update if is_command(run.output) else run.output
+    return any(
+        type(item) in (str, list, tuple) and names_search_results(key) for key, item in fields_by_name(state).items()
+    )
 
 
 def _snapshot_run(run: Run, seen: dict[int, Any]) -> None:

@@ -104,7 +104,11 @@ def _start(store: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashabl
     around = surrounding_run()
     recording = None if around is None else _recorder.recording(around)
     if recording is None:
-        return None
+        # A block of start_turn, or a run of another framework.
+        outer = _recorder.surrounding(FRAMEWORK)
+        if outer is None or outer[1] is None:
+            return None
+        recording = outer[0]
     try:
         query = args[0] if args else kwargs.get("query", "")
         key = uuid4().int

@@ -290,10 +290,10 @@ class EarlierTools(EarlierPassages):
         """Remember what the tools of a turn found."""
         for run in retrievals_of(runs):
             for tool in of_kind(run.ancestors(), "tool"):
-                self.add(answer_of(tool.output), passages_found(run))
+                self.add(answer_of(tool.output), passages_found(run), runs[0].text_id)
         # A tool may search without a retriever, and return the nodes.
         for tool in of_kind(runs, "tool"):
-            self.add(answer_of(tool.output), passages_of(nodes_in(tool.output)))
+            self.add(answer_of(tool.output), passages_of(nodes_in(tool.output)), runs[0].text_id)
 
     def passages_in(self, answering: Run | None, runs: Sequence[Run]) -> list[Passage]:
         """Return the passages of earlier tool messages in the prompt of the answer.
@@ -313,5 +313,8 @@ class EarlierTools(EarlierPassages):
             if passages:
                 shown = [passage for passage in mark_seen(passages, message.content) if passage.in_prompt]
                 # The tool may have returned a summary of what it found: then the summary is the passage.
-                found.extend(shown or [Passage(text=message.content, in_prompt=True, prompt_share=1.0)])
+                summary = Passage(
+                    text=message.content, in_prompt=True, prompt_share=1.0, from_turn=passages[0].from_turn
+                )
+                found.extend(shown or [summary])
         return found

@@ -120,7 +120,7 @@ def _record(store: Any, query: Any, result: Any, started_at: int) -> None:
         )
         if run is None:
             return
-        run.started_at = started_at
+        run.started_at = started_at + recording.clock_offset
         run.details = {"instance": store, "nodes_after": nodes_in(result)}
         _recorder.end(run.id, result)
     except Exception as error:

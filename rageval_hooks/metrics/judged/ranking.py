@@ -86,7 +86,7 @@ class Ranking(JudgeMetric):
         calls = paid_grading(case, answers, self.name)
         if answers.missing and not answers.judgements:
             return [self._without_grades(answers, calls, score.name) for score in self.scores]
-        count = len(case.turn.passages)
+        count = len(case.turn.retrieved)
         relevance = [self._relevance(answers, position) for position in range(count)]
         grades = [answers.values.get(position) for position in range(count)]
         turn = _GradedTurn(self, answers, _judgement(answers, calls), {"grades": grades, "relevant": self.relevant})

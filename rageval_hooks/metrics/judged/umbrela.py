@@ -22,6 +22,7 @@ from rageval_hooks.metrics.support.spending import AnyJudgement, combined
 from rageval_hooks.metrics.support.unseen import passage_name
 from rageval_hooks.score import Failed, Result, Score, Target
 from rageval_hooks.text.passages import has_words
+from rageval_hooks.turn import Passage
 
 __all__ = ["PARAMETERS", "PassageGrade", "PassageGrades", "Umbrela", "graded", "paid_grading", "planned_grading"]
 
@@ -34,6 +35,10 @@ _SHARED_BY: Final = ("umbrela", "ranking", "nuggets")
 
 PARAMETERS: Final = {"temperature": 0, "top_p": 1, "seed": 42, "presence_penalty": 0.5, "frequency_penalty": 0}
 """Sampling parameters of these calls; the judge leaves out what a model does not take."""
+
+
+def _has_words(passage: Passage) -> bool:
+    return has_words(passage.text) and not passage.is_image
 
 
 def _integer_or_none(value: object) -> int | None:
@@ -115,7 +120,7 @@ class Umbrela(JudgeMetric):
         answers = await graded(case)
         results: list[Result] = [self._mean(case, answers)] if answers.judgements or answers.missing else []
         results += self._grades(case, answers)
-        empty = [position for position, passage in enumerate(case.turn.passages) if not has_words(passage.text)]
+        empty = [position for position, passage in enumerate(case.turn.retrieved) if not _has_words(passage)]
         if empty:
             results.append(self.skip(f"there is no text in {_named(case, empty)}"))
         if answers.missing:
@@ -124,14 +129,14 @@ class Umbrela(JudgeMetric):
 
     async def grade(self, case: JudgedTurn) -> BatchAnswers[int, int]:
         """Ask for the grades; use :func:`graded`, which asks once per turn."""
-        passages = case.turn.passages
+        passages = case.turn.retrieved
 
         async def ask(part: Sequence[int]) -> Judgement[PassageGrades]:
             task = _TASK.format(which=_which(part, len(passages)))
             return await case.ask(task, PassageGrades, about_retrieval=True, parameters=PARAMETERS)
 
         # A passage without words would be graded 0, which says nothing about the retriever's ranking.
-        positions = [position for position, passage in enumerate(passages) if has_words(passage.text)]
+        positions = [position for position, passage in enumerate(passages) if _has_words(passage)]
         return await ask_in_batches(positions, self.batch, ask, _read, min)
 
     def _missing(self, case: JudgedTurn, answers: BatchAnswers[int, int]) -> Failed:
@@ -147,7 +152,7 @@ class Umbrela(JudgeMetric):
             return answers.failure(lambda error: self.fail(error, "umbrela.mean"))
         grades = list(values.values())
         counts = ", ".join(f"{grades.count(grade)} x {grade}" for grade in reversed(_GRADES))
-        total = len(case.turn.passages)
+        total = len(case.turn.retrieved)
         lacking = total - len(values)
         return self.judged(
             sum(grades) / len(grades),

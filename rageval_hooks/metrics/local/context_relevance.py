@@ -13,6 +13,7 @@ from rageval_hooks.models import Role
 from rageval_hooks.score import Result, Score, Target
 from rageval_hooks.settings import LEXICAL, MINILM
 from rageval_hooks.text.passages import has_words
+from rageval_hooks.turn import Passage
 
 __all__ = ["ContextRelevance"]
 
@@ -54,8 +55,9 @@ class ContextRelevance(LocalMetric):
             return [self.skip("the query has no words that could be compared")]
         values = {
             position: min(1.0, max(0.0, passage.best_cosine(query)))  # type: ignore[arg-type]  # both of one model
-            for position, passage in enumerate(analysis.passage_embeddings)
-            if has_words(turn.passages[position].text)
+            # Passages of earlier turns come last.
+            for position, passage in enumerate(analysis.passage_embeddings[: len(turn.retrieved)])
+            if _has_words(turn.passages[position])
         }
         if not values:
             return [self.skip("the passages have no words that could be compared")]
@@ -72,10 +74,15 @@ class ContextRelevance(LocalMetric):
         explanation = f"best passage: {passage_name(turn, best)} ({values[best]:.2f})"
         if len(values) > 1:
             explanation += f"; {len(values)} passages, from {min(values.values()):.2f} to {max(values.values()):.2f}"
-        empty = len(turn.passages) - len(values)
+        count = len(turn.retrieved)
+        empty = count - len(values)
         if empty:
             explanation += f"; not counted, without words: {empty}"
-        positions = range(len(turn.passages))
+        positions = range(count)
         rounded = [round(values[position], 4) if position in values else None for position in positions]
         mean = math.fsum(values.values()) / len(values)
         return self.score(mean, model=model, explanation=explanation, metadata={"passages": rounded})
+
+
+def _has_words(passage: Passage) -> bool:
+    return has_words(passage.text) and not passage.is_image

@@ -90,7 +90,9 @@ class JudgedTurn:
         """The sentences of every passage, by its position."""
         # All passages are keyed together, so that a key does not depend on which of them are shown.
         found: dict[int, list[KeyedSentence]] = {position: [] for position in range(len(self.turn.passages))}
-        for sentence in key_passages(passage.text for passage in self.turn.passages):
+        # An image in base64 would be thousands of tokens that say nothing.
+        texts = ("" if passage.is_image else passage.text for passage in self.turn.passages)
+        for sentence in key_passages(texts):
             found[cast("int", sentence.passage)].append(sentence)
         return found
 

@@ -105,7 +105,7 @@ class TurnInputs:
 
     def passages(self, scope: PassageScope) -> Sequence[Passage]:
         """Return the passages in the prompt, or all that were retrieved."""
-        return self.prompt_passages if scope == "prompt" else self._turn.passages
+        return self.prompt_passages if scope == "prompt" else self._turn.retrieved
 
     @cached_property
     def prompt_passages(self) -> Sequence[Passage]:
@@ -124,11 +124,21 @@ class TurnInputs:
     @cached_property
     def _no_prompt_text(self) -> str | None:
         # The turn has passages: none of them was in the prompt.
-        return _without_text(self.prompt_passages) if self.prompt_passages else "no passage was in the prompt"
+        if not self.prompt_passages:
+            return "no passage was in the prompt"
+        images = sum(passage.is_image for passage in self.prompt_passages)
+        if images:  # what the answer says may be in an image
+            return f"{images} of {len(self.prompt_passages)} passages are images, which have no text to compare with"
+        return _without_text(self.prompt_passages)
 
     @cached_property
     def _no_text(self) -> str | None:
-        return _without_text(self._turn.passages)
+        retrieved = self._turn.retrieved
+        if not retrieved:
+            return f"nothing was retrieved in this turn: its passages ({len(self._turn.passages)}) are of earlier turns"
+        if all(passage.is_image for passage in retrieved):
+            return "the passages are images, which have no text to compare with"
+        return _without_text(retrieved)
 
 
 def _without_text(passages: Sequence[Passage]) -> str | None:

@@ -31,7 +31,7 @@ _INNER = ("document", "doc", "node", "chunk", "payload", "kwargs", "fields", "_s
 
 _IDS = ("id", "passage_id", "chunk_id", "doc_id", "document_id", "docid", "node_id", "id_", "_id")
 _SCORES = ("score", "similarity", "relevance_score", "similarity_score")
-_KNOWN = frozenset({"metadata", "in_prompt", "prompt_share"})
+_KNOWN = frozenset({"metadata", "in_prompt", "prompt_share", "from_turn"})
 _NAMES_IN_MESSAGE = 8
 
 
@@ -146,6 +146,7 @@ def _passage_of_object(item: Mapping[str, Any], number: int) -> Passage:
         metadata={**metadata, **metadata_in(item.get("metadata"))},
         in_prompt=item.get("in_prompt"),
         prompt_share=item.get("prompt_share"),
+        from_turn=item.get("from_turn"),
     )
 
 

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
+import time
 from typing import Any
 
 import pytest
+from langchain_core.output_parsers import StrOutputParser
+from langchain_core.runnables import RunnablePassthrough
 
+from rageval_hooks.integrations.capture.recorder import shared_recorder
 from tests.integrations.langchain.conftest import Captured
-from tests.integrations.langchain.fakes import PROMPT, lcel, model, retriever
+from tests.integrations.langchain.fakes import FACTS, PROMPT, ScriptedRetriever, join, lcel, model, retriever
 
 QUESTION = "When was the pier opened?"
+ANSWER = "It was opened in 2019."
 
 
 class OutOfOrderError(Exception):
@@ -57,6 +63,55 @@ def test_a_stream_that_is_only_dropped_ends_too(captured: Captured) -> None:
     del stream
 
     assert captured.turn.status == "cancelled"
+
+
+class LateParser(StrOutputParser):
+    """A parser whose stream is in a younger generation of the garbage collector than the stream of its chain."""
+
+    def transform(self, *args: Any, **kwargs: Any) -> Any:
+        gc.collect(0)
+        yield from super().transform(*args, **kwargs)
+
+
+def test_a_stream_in_a_cycle_that_is_garbage_collected_is_incomplete(captured: Captured) -> None:
+    """An abandoned ``StreamingResponse``: the collector closes the parser's stream before that of the chain.
+
+    The parser then reads the rest of the model's text, so that the chain ends after the model, with one piece of it.
+    """
+    gc.collect()
+    stream = (PROMPT | model(ANSWER) | LateParser()).stream({"context": "", "question": QUESTION})
+    assert (next(stream), next(stream)) == ("It ", "was ")
+    cycle: list[Any] = [stream]
+    cycle.append(cycle)
+    del stream, cycle
+    gc.collect()
+
+    turn = captured.turn
+    assert (turn.status, turn.response, turn.complete) == ("cancelled", "It ", False)
+
+
+def test_a_clock_that_jumps_does_not_change_how_long_things_took(
+    captured: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wall clock is set forward by an hour while the retriever runs."""
+    recorder = shared_recorder()
+    wall_clock = recorder.wall_clock
+
+    def search(query: str) -> Any:
+        monkeypatch.setattr(recorder, "wall_clock", lambda: wall_clock() + 3600 * 10**9)
+        return FACTS
+
+    before = time.time_ns()
+    ({"context": ScriptedRetriever(find=search) | join, "question": RunnablePassthrough()} | PROMPT | model()).invoke(
+        QUESTION
+    )
+    after = time.time_ns()
+
+    turn = captured.turn
+    assert turn.timing is not None
+    assert before <= turn.timing.started_at <= turn.timing.ended_at <= after
+    for step in turn.steps:
+        assert turn.timing.started_at <= step.started_at <= step.ended_at <= turn.timing.ended_at
 
 
 def test_a_cancelled_task_is_cancelled(captured: Captured) -> None:

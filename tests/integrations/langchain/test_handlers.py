@@ -177,7 +177,7 @@ class TestTheTable:
     def test_a_root_that_never_ends_is_given_up_by_age(self) -> None:
         """It is removed when another root starts more than an hour later."""
         now = [0]
-        recorder = Recorder(max_age=3600, age_clock=lambda: now[0])
+        recorder = Recorder(max_age=3600, clock=lambda: now[0])
         pipeline = self.pipeline()
         recorder.start(pipeline, "old", None, "chain", "old", "x")
         recorder.start(pipeline, "child", "old", "llm", "model", "x")

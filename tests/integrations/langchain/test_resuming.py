@@ -13,7 +13,7 @@ import pytest
 from langchain_core.documents import Document
 from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import START, StateGraph
+from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.message import add_messages
 from langgraph.types import Command, interrupt
 from opentelemetry.sdk.trace import TracerProvider
@@ -343,6 +343,41 @@ def test_a_graph_that_stops_before_a_node_and_goes_on(captured: Captured) -> Non
     first, second = captured.turns
     assert (first.query, first.response) == (QUESTION, "")
     assert (second.query, second.response, ids(second)) == (QUESTION, ANSWER, ["d1", "d2"])
+
+
+class Ticket(TypedDict, total=False):
+    ticket: str
+    messages: Annotated[list[Any], add_messages]
+    draft: str
+    answer: str
+
+
+def test_the_question_of_a_graph_whose_state_was_edited_while_it_was_stopped(captured: Captured) -> None:
+    """The key is that of the first half's input. The messages are those of a sub-graph inside."""
+
+    def think(state: Any) -> Any:
+        return {"messages": [model("Let me draft a reply.").invoke(state["messages"])]}
+
+    inner: Any = StateGraph(MessagesState).add_node("think", think).add_edge(START, "think").compile()
+
+    def draft(state: Ticket) -> Any:
+        messages = inner.invoke({"messages": [("human", "Write a draft, in the style of the harbour.")]})["messages"]
+        return {"messages": messages, "draft": messages[-1].text}
+
+    def reply(state: Ticket) -> Any:
+        return {
+            "answer": model(ANSWER).invoke(PROMPT.invoke({"context": join(FACTS), "question": state["ticket"]})).text
+        }
+
+    builder: Any = StateGraph(Ticket).add_sequence([draft, reply]).add_edge(START, "draft")
+    app = builder.compile(checkpointer=InMemorySaver(), interrupt_before=["reply"])
+    app.invoke({"ticket": "When was the pier built?"}, thread("ticket"))
+    app.update_state(thread("ticket"), {"ticket": QUESTION})
+    app.invoke(None, thread("ticket"))
+
+    first, second = captured.turns
+    assert first.query == "When was the pier built?"
+    assert (second.query, second.response, second.first_half_missing) == (QUESTION, ANSWER, True)
 
 
 def test_what_waits_is_delivered_when_the_process_ends() -> None:

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 from langchain_core.documents import Document
+from langchain_core.embeddings import DeterministicFakeEmbedding
 from langchain_core.runnables import RunnableLambda
+from langchain_core.vectorstores import InMemoryVectorStore
 from llama_index.core import get_response_synthesizer
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import NodeWithScore, TextNode
@@ -43,6 +45,19 @@ def test_a_chain(captured: Captured) -> None:
     assert turn.prompt
     assert turn.framework == "langchain"
     assert turn.retrieval_queries == ()
+
+
+def test_a_vector_store_that_is_searched_directly(captured: Captured) -> None:
+    """Without a retriever or a chain around it, in plain Python."""
+    store = InMemoryVectorStore(DeterministicFakeEmbedding(size=8))
+    store.add_documents(langchain.FACTS)
+    with rageval_hooks.start_turn(QUESTION):
+        ask_model(langchain.model(), store.similarity_search("pier", k=2))
+
+    turn = captured.turn
+    assert {passage.text: passage.in_prompt for passage in turn.passages} == {PIER: True, FERRY: True}
+    assert [(step.kind, step.name, step.top_k) for step in turn.steps[:1]] == [("retriever", "InMemoryVectorStore", 2)]
+    assert (turn.response, turn.retrieval_queries, turn.is_rag) == (ANSWER, ("pier",), True)
 
 
 def test_an_async_chain(captured: Captured) -> None:

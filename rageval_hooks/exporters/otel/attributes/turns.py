@@ -95,7 +95,9 @@ def _add_identity(attributes: Attributes, turn: Turn) -> None:
 
 def _add_figures(attributes: Attributes, turn: Turn) -> None:
     if turn.has_retrieval:
-        attributes[semconv.PASSAGES] = len(turn.passages)
+        attributes[semconv.PASSAGES] = len(turn.retrieved)
+    if len(turn.passages) > len(turn.retrieved):
+        attributes[semconv.PASSAGES_OF_EARLIER_TURNS] = len(turn.passages) - len(turn.retrieved)
     seen = Counter(passage.in_prompt for passage in turn.passages)
     # None stands for passages of which no prompt is known. A count of those would say that the model saw none of them.
     if seen.keys() - {None}:

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from rageval_hooks.runtime.selecting import common
 
-__all__ = ["answer_keys_in", "is_answer_object_key", "is_beside_answer", "question_keys_in"]
+__all__ = [
+    "answer_keys_in",
+    "is_answer_object_key",
+    "is_beside_answer",
+    "names_search",
+    "names_search_results",
+    "question_keys_in",
+]
 
 _USUAL = ("answer", "output", "result", "response", "output_text", "text", "generation", "content")
 """Keys of the usual outputs, for example {"answer": "…", "context": […]} of a retrieval chain, or {"output": "…"}."""
@@ -22,6 +30,14 @@ _BESIDE = frozenset(
     "check critique evaluation feedback followup followups grade grader guard intent label plan queries query question "
     "questions rationale reason reasoning review route router score status suggestion suggestions summary title topic "
     "verdict".split()
+)
+
+_SEARCH_RESULTS = frozenset(
+    "background chunk chunks content contents context contexts doc docs document documents evidence facts knowledge "
+    "passage passages references results retrieval retrieved search snippet snippets source sources web".split()
+)
+_SEARCHES = frozenset(
+    "context docs documents fetch find knowledge lookup passages rag retrieval retrieve search".split()
 )
 
 _USERS = frozenset({"client", "customer", "human", "user"})
@@ -57,6 +73,18 @@ def is_beside_answer(key: Any) -> bool:
     """Return True if a key names something that is made next to the answer, for example ``follow_up_questions``."""
     words = _words(str(key))
     return not _BESIDE.isdisjoint(words) or words[:1] == ["follow"]
+
+
+@lru_cache(maxsize=1000)  # asked in the request, for the keys of every state
+def names_search_results(key: Any) -> bool:
+    """Return True for the key of a text that may be a search result, for example ``context`` or ``web_results``."""
+    return not _SEARCH_RESULTS.isdisjoint(_words(str(key)))
+
+
+@lru_cache(maxsize=1000)
+def names_search(function: str) -> bool:
+    """Return True for the name of a function that searches, for example ``search_web`` or ``get_context``."""
+    return not _SEARCHES.isdisjoint(_words(function))
 
 
 def _is_final(key: str) -> bool:

@@ -26,7 +26,12 @@ from rageval_hooks.integrations.langchain.payloads.rendering import (
     role_of,
     tool_text,
 )
-from rageval_hooks.integrations.langchain.payloads.states import fields_by_name, fields_of, is_structured_answer
+from rageval_hooks.integrations.langchain.payloads.states import (
+    fields_by_name,
+    fields_of,
+    is_command,
+    is_structured_answer,
+)
 
 __all__ = [
     "ATOMS",
@@ -42,6 +47,7 @@ __all__ = [
     "document_lists",
     "fields_by_name",
     "fields_of",
+    "is_command",
     "is_content",
     "is_message",
     "is_structured_answer",

@@ -78,6 +78,7 @@ class MessageSnapshot:
         "id",
         "name",
         "response_metadata",
+        "status",
         "tool_call_id",
         "tool_calls",
         "type",
@@ -96,6 +97,7 @@ class MessageSnapshot:
         self.id = fields.get("id")
         self.name = fields.get("name")
         self.tool_call_id = fields.get("tool_call_id")
+        self.status = fields.get("status")
         artifact = fields.get("artifact")
         self.artifact = None if artifact is None else copy_value(artifact, DEPTH, {})
 

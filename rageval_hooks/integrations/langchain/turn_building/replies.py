@@ -14,7 +14,7 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage, conver
 from rageval_hooks.integrations.capture.authorship import carries
 from rageval_hooks.integrations.capture.host_values import is_a, or_else
 from rageval_hooks.integrations.langchain.payloads import message_text, role_of
-from rageval_hooks.integrations.langchain.reading.question import as_messages, last_human_text, query_of
+from rageval_hooks.integrations.langchain.turn_building.question import as_messages, last_human_text, query_of
 
 __all__ = ["new_reply"]
 

@@ -12,8 +12,8 @@ from rageval_hooks.integrations.capture.host_values import is_a, last_of
 from rageval_hooks.integrations.capture.run_facts import detail_of, of_kind
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.langchain.payloads import document_lists
-from rageval_hooks.integrations.langchain.reading.answer import answer_of, is_stream_event
-from rageval_hooks.integrations.langchain.reading.model_calls import generated_text, tool_calls_of, written_by
+from rageval_hooks.integrations.langchain.turn_building.answer import answer_of, is_stream_event
+from rageval_hooks.integrations.langchain.turn_building.model_calls import generated_text, tool_calls_of, written_by
 from rageval_hooks.turn import TurnStatus
 
 __all__ = ["answering_call", "response_of", "returned_answer"]

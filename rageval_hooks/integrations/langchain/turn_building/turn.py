@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rageval_hooks.integrations.capture.host_values import first_string
+from rageval_hooks.integrations.capture.fields.keys import is_beside_answer
+from rageval_hooks.integrations.capture.host_values import first_string, is_a
 from rageval_hooks.integrations.capture.run_facts import (
     application_fields,
     detail_of,
@@ -18,18 +19,19 @@ from rageval_hooks.integrations.capture.run_facts import (
 )
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.capture.step_times import busy_seconds_of
-from rageval_hooks.integrations.langchain.reading.context import context_of
-from rageval_hooks.integrations.langchain.reading.model_calls import (
+from rageval_hooks.integrations.langchain.payloads import fields_by_name
+from rageval_hooks.integrations.langchain.turn_building.model_calls import (
     citations_of,
     classifies,
     generated_text,
     model_of,
     prompt_of,
 )
-from rageval_hooks.integrations.langchain.reading.question import query_of
-from rageval_hooks.integrations.langchain.reading.response import answering_call, response_of, returned_answer
-from rageval_hooks.integrations.langchain.reading.status import is_complete, outcome_of
-from rageval_hooks.integrations.langchain.reading.steps import steps_of
+from rageval_hooks.integrations.langchain.turn_building.passages import passages_of_turn
+from rageval_hooks.integrations.langchain.turn_building.question import query_of
+from rageval_hooks.integrations.langchain.turn_building.response import answering_call, response_of, returned_answer
+from rageval_hooks.integrations.langchain.turn_building.status import is_complete, outcome_of
+from rageval_hooks.integrations.langchain.turn_building.steps import steps_of
 from rageval_hooks.turn import Passage, SpanReference, Timing, Turn, Usage
 
 __all__ = ["IDENTITY_KEYS", "turn_from_runs"]
@@ -47,6 +49,7 @@ def turn_from_runs(
     *,
     every_step: bool = False,
     earlier: Mapping[str, Sequence[Passage]] | None = None,
+    question_key: str | None = None,
     span: SpanReference | None = None,
     attributes: Mapping[str, Any] | None = None,
 ) -> Turn:
@@ -55,7 +58,8 @@ def turn_from_runs(
     Args:
         runs: the records by start time, the root first.
         every_step: keep chains, prompts and parsers as steps too, not only retrievers, model calls and tools.
-        earlier: what tools found in earlier turns, by the id of the tool call.
+        earlier: what was found in earlier turns: see :class:`EarlierSearches`.
+        question_key: the key that the question had in the input of the conversation's turn before.
         span: the turn's position in its trace.
         attributes: what the application put into its OpenTelemetry context: ``session.id``, ``user.id``, ``metadata``.
     """
@@ -65,11 +69,11 @@ def turn_from_runs(
     models = [run for run in outside(of_kind(runs, "llm"), "retriever") if not classifies(run)]
     returned = returned_answer(root, models)
     answering = answering_call(models, returned)
-    status, error = outcome_of(runs, answering)
+    status, error = outcome_of(runs, answering, returned)
     response = response_of(runs, models, answering, returned, status)
-    context = context_of(runs, models=models, answering=answering, response=response, earlier=earlier or {})
+    context = passages_of_turn(runs, models=models, answering=answering, response=response, earlier=earlier or {})
     # What was searched for first is the best guess if the input of the root has no question.
-    query = query_of(root.input) or next(iter(context.queries), "")
+    query = _query(root, question_key) or next(iter(context.queries), "")
     steps = steps_of(runs, ended_at, every_step, context)
     identity = _identity(runs)
     return Turn(
@@ -93,7 +97,7 @@ def turn_from_runs(
         steps=steps,
         status=status,
         first_half_missing=bool(detail_of(root, "first_half_missing")),
-        complete=not response or is_complete(status, answering),
+        complete=not response or is_complete(status, answering, response),
         error=error,
         **_model_fields(answering),
         **application_fields(
@@ -103,6 +107,18 @@ def turn_from_runs(
             attributes,
         ),
     )
+
+
+def _query(root: Run, question_key: str | None) -> str:
+    """Return the user's question in the input of the root; empty if it has no question."""
+    if not detail_of(root, "first_half_missing"):
+        return query_of(root.input)
+    # The state of a graph that goes on. Its messages may be those of an agent inside it.
+    state: Mapping[Any, Any] = fields_by_name(root.input)
+    if question_key in state and (question := query_of(state[question_key])):
+        return question
+    texts = [item for key, item in state.items() if is_a(item, str) and item and not is_beside_answer(key)]
+    return query_of(root.input) or next(iter(texts), "")
 
 
 def _model_fields(answering: Run | None) -> dict[str, Any]:
@@ -130,7 +146,7 @@ def _waits_of(root: Run) -> Sequence[tuple[int, int]]:
 
 def _seconds_waited(root: Run, until: int) -> float:
     """Return how long a graph had waited for a person by a time in nanoseconds since the epoch."""
-    # The clock of the host may be set back while the graph waits. No wait is negative.
+    # The halves have times of their own, and the clock may be set back in between. No wait is negative.
     waits = [max(0, end - start) for start, end in _waits_of(root) if end <= until]
     return sum(waits) / 1e9
 

@@ -27,8 +27,8 @@ from rageval_hooks.integrations.langchain.payloads import (
     is_structured_answer,
     message_text,
 )
-from rageval_hooks.integrations.langchain.reading.question import MESSAGE_KEYS, query_of, strings_in
-from rageval_hooks.integrations.langchain.reading.replies import new_reply
+from rageval_hooks.integrations.langchain.turn_building.question import MESSAGE_KEYS, query_of, strings_in
+from rageval_hooks.integrations.langchain.turn_building.replies import new_reply
 
 __all__ = ["answer_of", "is_interrupted", "is_stream_event"]
 

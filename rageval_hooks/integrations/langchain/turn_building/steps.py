@@ -10,8 +10,7 @@ from rageval_hooks.integrations.capture.passages import passage_key
 from rageval_hooks.integrations.capture.run_facts import detail_of, seconds_to_first_token, step_frame
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.langchain.payloads import as_json, as_text, passages_of, tool_text
-from rageval_hooks.integrations.langchain.reading.context import Context
-from rageval_hooks.integrations.langchain.reading.model_calls import (
+from rageval_hooks.integrations.langchain.turn_building.model_calls import (
     classifies,
     finish_reason_of,
     generated_text,
@@ -22,14 +21,15 @@ from rageval_hooks.integrations.langchain.reading.model_calls import (
     tool_calls_of,
     usage_of,
 )
-from rageval_hooks.integrations.langchain.reading.model_requests import (
+from rageval_hooks.integrations.langchain.turn_building.model_requests import (
     parameters_of,
     template_of,
     tool_call,
     tools_of,
 )
-from rageval_hooks.integrations.langchain.reading.question import query_of
-from rageval_hooks.integrations.langchain.reading.status import is_cancelled
+from rageval_hooks.integrations.langchain.turn_building.passages import TurnPassages
+from rageval_hooks.integrations.langchain.turn_building.question import query_of
+from rageval_hooks.integrations.langchain.turn_building.status import is_cancelled
 from rageval_hooks.turn import Passage, Step, StepKind
 
 __all__ = ["steps_of"]
@@ -40,7 +40,7 @@ Marked: TypeAlias = Mapping[tuple[str | None, str], Passage]
 """Passages by id and text, marked with how much of each was in the prompt."""
 
 
-def steps_of(runs: Sequence[Run], ended_at: int, every_step: bool, context: Context) -> tuple[Step, ...]:
+def steps_of(runs: Sequence[Run], ended_at: int, every_step: bool, context: TurnPassages) -> tuple[Step, ...]:
     """Build the steps of a turn.
 
     Args:
@@ -75,7 +75,7 @@ def _is_step(run: Run, searches: set[int], every_step: bool) -> bool:
     return every_step and run.parent is not None
 
 
-def _fields(run: Run, runs: Sequence[Run], kind: str, context: Context, marked: Marked) -> dict[str, Any]:
+def _fields(run: Run, runs: Sequence[Run], kind: str, context: TurnPassages, marked: Marked) -> dict[str, Any]:
     """Return the fields that depend on the kind of a step."""
     if kind == "llm":
         return _model_fields(run, runs)

@@ -19,7 +19,7 @@ from rageval_hooks.integrations.langchain.payloads import (
     message_text,
     role_of,
 )
-from rageval_hooks.integrations.langchain.reading.model_requests import finish_reason_in, tool_call
+from rageval_hooks.integrations.langchain.turn_building.model_requests import finish_reason_in, tool_call
 from rageval_hooks.text.citations.annotations import annotations_from_blocks
 from rageval_hooks.turn import Message, Usage
 

@@ -1,0 +1,323 @@
+"""Passages of all integrations: how values become passages, which ones the model saw, what earlier turns found.
+
+Documents of LangChain and nodes of LlamaIndex are read by attribute names: no framework is imported.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+from xml.sax.saxutils import escape
+
+from rageval_hooks.integrations.capture.host_values import attribute_text, finite, first_string, is_a, or_else
+from rageval_hooks.runtime.narrowing import mapping_or_empty
+from rageval_hooks.turn import Passage
+
+__all__ = [
+    "EARLIER",
+    "LEAST_PART",
+    "SCORE_KEYS",
+    "TEXT_KEYS",
+    "DocumentLike",
+    "EarlierPassages",
+    "NodeLike",
+    "PassageLike",
+    "PromptText",
+    "is_passage",
+    "mark_dropped",
+    "mark_seen",
+    "passage_key",
+    "passage_of",
+    "unique_passages",
+]
+
+SCORE_KEYS = ("relevance_score", "score", "_score", "similarity_score", "similarity", "rerank_score", "@search.score")
+"""Where stores and rerankers put their score in a document's metadata, the most specific first."""
+
+TEXT_KEYS = ("text", "content", "message", "page_content")
+"""Keys of a mapping that hold the text, in order."""
+
+_ID_KEYS = ("id", "_id", "node_id", "doc_id")
+"""Keys of a mapping, or of a document's metadata, that hold the id, in order."""
+
+_OWN_FIELDS = frozenset({*TEXT_KEYS, "id", "metadata"})
+"""Keys of a mapping that become fields of the passage. The others become metadata."""
+
+
+class DocumentLike(Protocol):
+    """A document of LangChain: ``Document``."""
+
+    page_content: str
+
+
+class NodeLike(Protocol):
+    """A node of LlamaIndex, with or without a score: ``TextNode``, ``NodeWithScore``, ``Document``."""
+
+    def get_content(self) -> str:
+        """Return the text."""
+        ...
+
+
+PassageLike = str | Passage | Mapping[str, Any] | DocumentLike | NodeLike | tuple[DocumentLike | NodeLike, float]
+"""One passage: a text, a mapping with ``text`` and optionally ``id`` and ``score``, a document, or a node.
+
+A document may have its score next to it, as LangChain's ``similarity_search_with_score`` returns it.
+"""
+
+
+def is_passage(value: object) -> bool:
+    """Return True if a value is one passage, and not several or something else."""
+    return passage_of(value) is not None
+
+
+@or_else(None)
+def passage_of(value: object) -> Passage | None:
+    """Return a value as a passage; None if it is not a passage or has no text."""
+    if isinstance(value, Passage):
+        return value
+    if isinstance(value, str):
+        return Passage(text=value)
+    if isinstance(value, Mapping):
+        return _from_mapping(value)
+    if isinstance(value, tuple):
+        return _from_pair(value)
+    return _from_object(value)
+
+
+def _from_mapping(value: Mapping[str, Any]) -> Passage | None:
+    text = _text_in(value)
+    if text is None:
+        return None
+    # {"text": "…", "id": "7", "source": "pier.md", "metadata": {"page": 3}}: whatever is left over is metadata too.
+    rest = {key: item for key, item in value.items() if key not in _OWN_FIELDS}
+    rest = {**mapping_or_empty(value.get("metadata")), **rest}
+    return Passage(text=text, id=first_string(value, _ID_KEYS), score=_score_in(rest), metadata=rest)
+
+
+def _text_in(value: Mapping[str, Any]) -> str | None:
+    for key in TEXT_KEYS:
+        text = value.get(key)
+        if isinstance(text, str):
+            return text
+    return None
+
+
+def _from_pair(value: tuple[object, ...]) -> Passage | None:
+    # (Document(page_content="…"), 0.83)
+    if len(value) != 2 or not is_a(value[1], (int, float)):
+        return None
+    passage = passage_of(value[0])
+    if passage is None:
+        return None
+    return passage.model_copy(update={"score": finite(value[1])})
+
+
+def _from_object(value: Any) -> Passage | None:
+    # LlamaIndex's NodeWithScore(node=TextNode(…), score=0.83), or a document or node itself.
+    node = getattr(value, "node", value)
+    text = _text_of(node)
+    if text is None:
+        return None
+    metadata = getattr(node, "metadata", None)
+    known = mapping_or_empty(metadata)
+    ids = {"id": getattr(node, "id", None), "node_id": getattr(node, "node_id", None)}
+    score = finite(getattr(value, "score", None))
+    return Passage(
+        text=text,
+        id=first_string(ids, ids) or first_string(known, _ID_KEYS),
+        score=_score_in(known) if score is None else score,
+        metadata=dict(known),
+    )
+
+
+def _text_of(node: Any) -> str | None:
+    """Return the text of a document of LangChain (``page_content``) or of a node of LlamaIndex (``get_content()``)."""
+    text = attribute_text(node, "page_content")
+    if text is not None or not callable(getattr(node, "get_content", None)):
+        return text
+    content = node.get_content()
+    return content if isinstance(content, str) else None
+
+
+def _score_in(mapping: Mapping[Any, Any]) -> float | None:
+    for key in SCORE_KEYS:
+        score = mapping.get(key)
+        if isinstance(score, (int, float)):
+            return finite(score)
+    return None
+
+
+# --------------------------------------------------------------------------- which passages the model saw
+
+LEAST_PART = 24
+"""Shorter parts of a text are found elsewhere by chance. In characters."""
+
+_MOST_WORK = 50_000_000
+"""Characters of the prompt times passages; beyond it nothing is looked for."""
+
+# Runs of white space, also as JSON and Python write it: "\n", "  \t" or the two characters backslash and n.
+_SPACE = re.compile(r"(?:\s|\\[nrt])+")
+
+
+class PromptText:
+    """The text of a prompt, in which other texts are looked for.
+
+    Runs of white space count as one space. A text is also found as Python's ``repr``, JSON and XML write it, because
+    applications format whole documents into their prompts.
+
+    Args:
+        text: all text of the prompt.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._flat: str | None = None
+
+    @property
+    def flat(self) -> str:
+        """The text with single spaces."""
+        if self._flat is None:
+            self._flat = _flatten(self.text)
+        return self._flat
+
+    def contains(self, text: str) -> bool:
+        """Return True if the whole text is in the prompt."""
+        stripped = text.strip()
+        # The usual case first: the application has put the text into the prompt unchanged.
+        if stripped in self.text:
+            return True
+        return any(form in self.flat for form in _forms(stripped))
+
+    def share_of(self, text: str) -> float:
+        """Return the share of a text that is in the prompt: 1 for all of it, else its longest beginning or ending."""
+        if self.contains(text):
+            return 1.0
+        return max((self._share_of_form(form) for form in _forms(text.strip())), default=0.0)
+
+    def _share_of_form(self, text: str) -> float:
+        size = len(text)
+        if not size:
+            return 0.0
+        beginning = _longest(size, lambda length: text[:length] in self.flat)
+        ending = _longest(size, lambda length: text[size - length :] in self.flat)
+        return max(beginning, ending) / size
+
+
+def _flatten(text: str) -> str:
+    return _SPACE.sub(" ", text).strip()
+
+
+def _forms(text: str) -> Iterator[str]:
+    """Yield the ways in which a text may be written in a prompt, each once."""
+    seen = set()
+    for form in (
+        text,
+        repr(text)[1:-1],
+        json.dumps(text, ensure_ascii=False)[1:-1],
+        json.dumps(text)[1:-1],
+        escape(text),
+    ):
+        flat = _flatten(form)
+        if flat not in seen:
+            seen.add(flat)
+            yield flat
+
+
+def _longest(size: int, is_there: Callable[[int], bool]) -> int:
+    """Return the greatest length that is there, by bisection: if one length is there, every shorter one is too."""
+    # Looking for every length would take quadratic time: passages may have thousands of characters.
+    low = min(LEAST_PART, size)
+    if not is_there(low):
+        return 0
+    high = size
+    while low < high:
+        middle = (low + high + 1) // 2
+        if is_there(middle):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def mark_seen(passages: Sequence[Passage], prompt: str | None) -> tuple[Passage, ...]:
+    """Mark which passages are in the prompt that the model received.
+
+    Args:
+        passages: the passages.
+        prompt: all text of the prompt; None if there was no prompt: then the passages stay unmarked.
+    """
+    if prompt is None or len(prompt) * len(passages) > _MOST_WORK:
+        return tuple(passages)
+    text = PromptText(prompt)
+    return tuple(_marked(passage, text) for passage in passages)
+
+
+def _marked(passage: Passage, prompt: PromptText) -> Passage:
+    if not passage.text.strip():
+        return passage  # every prompt contains an empty text
+    share = prompt.share_of(passage.text)
+    return passage.model_copy(update={"in_prompt": share == 1.0, "prompt_share": share})
+
+
+def mark_dropped(passage: Passage) -> Passage:
+    """Mark a passage that did not reach the prompt."""
+    return passage.model_copy(update={"in_prompt": False, "prompt_share": 0.0})
+
+
+def passage_key(passage: Passage) -> tuple[str | None, str]:
+    """Return what two copies of a passage have in common: the id and the text."""
+    return passage.id, passage.text
+
+
+def unique_passages(passages: Iterable[Passage]) -> tuple[Passage, ...]:
+    """Drop repetitions of a passage with the same id and text: an agent may retrieve it several times."""
+    seen: dict[tuple[str | None, str], Passage] = {}
+    for passage in passages:
+        seen.setdefault(passage_key(passage), passage)
+    return tuple(seen.values())
+
+
+# --------------------------------------------------------------------------- earlier turns
+
+EARLIER = "earlier"
+"""Stands for the id of an earlier turn that is not known: it ran in another process, or long ago."""
+
+_MOST_KEYS = 2000
+"""Calls or outputs of tools that are remembered."""
+
+
+class EarlierPassages(Mapping[str, Sequence[Passage]]):
+    """The passages that tools found, by what leads to them from a later prompt. The oldest are forgotten.
+
+    Safe to use from any thread: each operation on the dictionary is atomic.
+    """
+
+    def __init__(self) -> None:
+        self._passages: dict[str, tuple[Passage, ...]] = {}
+
+    def __getitem__(self, key: str) -> Sequence[Passage]:
+        """Return what a tool found."""
+        return self._passages[key]
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the keys."""
+        return iter(list(self._passages))
+
+    def __len__(self) -> int:
+        """Return the number of keys."""
+        return len(self._passages)
+
+    def add(self, key: str, passages: Sequence[Passage], turn_id: str) -> None:
+        """Remember passages of a turn, in addition to those that are known for a key."""
+        if not key or not passages:
+            return
+        known = self._passages.pop(key, ())
+        # Marks belong to the turn in which the tool ran.
+        of_later_turns = {"in_prompt": None, "prompt_share": None, "from_turn": turn_id}
+        copies = [passage.model_copy(update=of_later_turns) for passage in passages]
+        self._passages[key] = (*known, *(copy for copy in copies if copy not in known))
+        # Another thread may remove the same key, which does not matter.
+        while len(self._passages) > _MOST_KEYS:
+            self._passages.pop(next(iter(self)), None)
