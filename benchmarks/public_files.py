@@ -20,7 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from rageval_hooks.errors import RagevalError
-from rageval_hooks.offline.records.mapping import ColumnMap
+from rageval_hooks.offline.records.columns import ColumnMap
 from rageval_hooks.offline.records.reading import read_items
 from rageval_hooks.offline.records.record import Record
 

@@ -66,7 +66,7 @@ def agreement(
     """
     from rageval_hooks.offline.agreement import labelled_rows, measure, to_json, to_markdown, to_text
     from rageval_hooks.offline.agreement.measure import unusable
-    from rageval_hooks.offline.records.mapping import ColumnMap
+    from rageval_hooks.offline.records.columns import ColumnMap
 
     rows, bad = labelled_rows(file, label, group, mapping=ColumnMap.parse(mapping or ()), encoding=encoding)
     for line in unusable(bad):

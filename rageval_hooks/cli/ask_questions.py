@@ -36,11 +36,10 @@ from rageval_hooks.offline.jobs import (
     mark_finished,
     progress_bar,
 )
-from rageval_hooks.offline.records.files import read_records, write_records
-from rageval_hooks.offline.records.mapping import ColumnMap
+from rageval_hooks.offline.records.columns import ColumnMap
+from rageval_hooks.offline.records.files import check_output, read_records, write_records
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.rows import BadRow
-from rageval_hooks.offline.records.writers import check_output
 from rageval_hooks.offline.testsets import GoldenQuestion, read_questions
 from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.runtime.selecting import without

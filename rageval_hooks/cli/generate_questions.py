@@ -18,7 +18,7 @@ from rageval_hooks.offline.jobs.journal import journal_path
 from rageval_hooks.offline.jobs.judging import with_concurrency
 from rageval_hooks.offline.jobs.keyed_journal import KeyedJournal
 from rageval_hooks.offline.jobs.progress import progress_bar
-from rageval_hooks.offline.records.writers import check_output
+from rageval_hooks.offline.records.files import check_output
 from rageval_hooks.offline.testsets import (
     Chunk,
     ChunkIndex,

@@ -14,8 +14,8 @@ from rageval_hooks.cli.output import load_encoder, resumable
 from rageval_hooks.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from rageval_hooks.offline.records.open_rag_eval import Closeness
     from rageval_hooks.offline.records.record import Record
-    from rageval_hooks.offline.records.tables import Closeness
     from rageval_hooks.offline.report import BertScore
     from rageval_hooks.offline.scoring import Scored
 
@@ -144,7 +144,7 @@ def score(
     """
     from rageval_hooks.offline.jobs.collection import rare_collection
     from rageval_hooks.offline.jobs.progress import progress_bar
-    from rageval_hooks.offline.records.mapping import ColumnMap
+    from rageval_hooks.offline.records.columns import ColumnMap
     from rageval_hooks.offline.records.source import count_rows
     from rageval_hooks.offline.scoring import build_pipeline, estimate, required_fields, score_file
 
@@ -218,8 +218,8 @@ def _records(
     file: Path, context: Path | None, required: tuple[str, ...], mapping: list[str] | None, encoding: str | None
 ) -> Iterator[Record]:
     """Yield the usable records of the input."""
+    from rageval_hooks.offline.records.columns import ColumnMap
     from rageval_hooks.offline.records.conversations import read_conversation
-    from rageval_hooks.offline.records.mapping import ColumnMap
     from rageval_hooks.offline.records.reading import Item, read_items
     from rageval_hooks.offline.records.record import Record
     from rageval_hooks.offline.records.rows import check_file
@@ -240,7 +240,7 @@ def _status(scored: Scored) -> int:
 
 
 def _without_column(scored: Scored) -> list[str]:
-    from rageval_hooks.offline.records.tables.open_rag_eval_scores import has_place
+    from rageval_hooks.offline.records.open_rag_eval import has_place
 
     return sorted(name for name in scored.names if not has_place(name))
 

@@ -20,7 +20,7 @@ from rageval_hooks.offline.agreement.statistics import (
     kappa,
     kappa_interval,
 )
-from rageval_hooks.offline.records.mapping import ColumnMap
+from rageval_hooks.offline.records.columns import ColumnMap
 from rageval_hooks.offline.records.reading import read_items
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.rows import BadRow

@@ -9,7 +9,7 @@ from typing import Any
 
 from rageval_hooks.errors import RagevalError
 from rageval_hooks.integrations.offline_support import installed_support
-from rageval_hooks.offline.records.cells import field_of, first_present, is_number, is_text
+from rageval_hooks.offline.records.values import field_of, first_present, is_number
 from rageval_hooks.runtime.narrowing import mapping_or_empty, text_or_empty
 from rageval_hooks.text.wording import with_article
 from rageval_hooks.turn import Passage, Turn
@@ -154,7 +154,7 @@ def _passage(item: Any, number: int) -> Passage:
 
 def _document(item: Any, score: Any, number: int) -> Passage:
     texts = [field_of(item, name) for name in _TEXT_KEYS]
-    text = next(filter(is_text, texts), None)
+    text = next((text for text in texts if isinstance(text, str)), None)
     if text is None:
         raise UnreadableAnswerError(f"the application's passage {number} is {_kind(item)} without a text")
     identifier = first_present(item, _ID_KEYS)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rageval_hooks.errors import ConfigurationError, RagevalError
-from rageval_hooks.offline.records.cells import chat_text
+from rageval_hooks.offline.records.values import chat_text
 
 __all__ = ["HttpApp", "is_url"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -13,12 +13,10 @@ from pydantic import ValidationError
 
 from rageval_hooks.errors import TurnError, requires
 from rageval_hooks.offline.dataset.arrow import frame_of_arrow
-from rageval_hooks.offline.records.columns import missing_column, take_fields
-from rageval_hooks.offline.records.from_columns import explain, record_from_row
-from rageval_hooks.offline.records.mapping import ColumnMap
-from rageval_hooks.offline.records.reading import read_items
+from rageval_hooks.offline.records.columns import ColumnMap, missing_column, suggest, take_fields
+from rageval_hooks.offline.records.from_row import explain, record_from_row
+from rageval_hooks.offline.records.reading import hint_for, read_items
 from rageval_hooks.offline.records.record import Record, holds_turn
-from rageval_hooks.offline.records.suggestions import suggest_columns
 from rageval_hooks.runtime.selecting import without
 from rageval_hooks.score import Evaluation
 from rageval_hooks.text.formatting import shorten
@@ -139,15 +137,7 @@ def _check_columns(rows: Sequence[object], required: Sequence[str], columns: Col
     missing = without(required, present)
     if missing:
         given = list(dict.fromkeys(chain.from_iterable(sample)))
-        raise missing_column(missing[0], given, _mapping_hint(missing, sample, used))
-
-
-def _mapping_hint(missing: Sequence[str], sample: Sequence[Mapping[str, Any]], used: Collection[str]) -> str:
-    """Return the end of the message for missing columns: a mapping that would do, or how to write one."""
-    suggestion = suggest_columns(missing, sample, used)
-    if suggestion:
-        return f". Try mapping={suggestion}"
-    return f". mapping={{{missing[0]!r}: COLUMN}} names one"
+        raise missing_column(missing[0], given, hint_for(suggest(missing, sample, used), "mapping={}".format))
 
 
 def _is_ours(row: Mapping[str, Any]) -> bool:

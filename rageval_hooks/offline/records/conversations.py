@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rageval_hooks.errors import ConfigurationError, TurnError
+from rageval_hooks.errors import TurnError
 from rageval_hooks.integrations.conversation import turns_from_conversation
+from rageval_hooks.offline.records.formats import SourceFile
+from rageval_hooks.offline.records.formats.json import read_document
 from rageval_hooks.offline.records.record import Record
-from rageval_hooks.runtime.narrowing import mapping_or_empty
 
 __all__ = ["read_conversation"]
 
@@ -36,14 +36,8 @@ def read_conversation(messages: Path, contexts: Path) -> Iterator[tuple[int, Rec
 
 
 def _array(path: Path, names: tuple[str, ...]) -> list[Any]:
-    try:
-        # Editors on Windows begin files with a byte order mark, which "utf-8-sig" drops.
-        document = json.loads(path.read_text("utf-8-sig"))
-    except OSError as error:
-        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise TurnError(f"{path} is not JSON: {error}") from None
-    found = _search(document, names)
+    with SourceFile(path) as file, file.reading():
+        found = _search(read_document(file), names)
     if found is None:
         raise TurnError(f"{path} has no array under one of {', '.join(names)}")
     return found
@@ -52,7 +46,8 @@ def _array(path: Path, names: tuple[str, ...]) -> list[Any]:
 def _search(document: Any, names: tuple[str, ...]) -> list[Any] | None:
     if isinstance(document, list):
         return document
+    if not isinstance(document, dict):
+        return None
     # Exports nest the array in objects: `{"data": {"messages": [...]}}`.
-    fields = mapping_or_empty(document)
-    inner = (_search(fields[name], names) for name in (*names, "data") if name in fields)
+    inner = (_search(document[name], names) for name in (*names, "data") if name in document)
     return next((found for found in inner if found is not None), None)

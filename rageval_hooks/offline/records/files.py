@@ -4,19 +4,34 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Self
+from typing import IO
 
-from rageval_hooks.errors import TurnError
-from rageval_hooks.offline.records.mapping import ColumnMap
+from rageval_hooks.errors import ConfigurationError, TurnError, UnknownNameError
+from rageval_hooks.offline.records.columns import ColumnMap
+from rageval_hooks.offline.records.formats import FileFormat, writable_format, writable_suffixes
+from rageval_hooks.offline.records.formats.jsonl import JsonLines
+from rageval_hooks.offline.records.open_rag_eval import Closeness, open_rag_eval_table
 from rageval_hooks.offline.records.reading import read_items
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.rows import BadRow
+from rageval_hooks.offline.records.tables import Records, our_table
 
-__all__ = ["BadRow", "RecordWriter", "atomic_file", "read_records", "write_records"]
+__all__ = [
+    "LAYOUTS",
+    "BadRow",
+    "atomic_file",
+    "check_output",
+    "check_outputs",
+    "read_records",
+    "write_output",
+    "write_records",
+]
+
+LAYOUTS = ("native", "open-rag-eval")
+"""The layouts in which records are written as a table."""
 
 
 def read_records(
@@ -39,7 +54,8 @@ def read_records(
         required: fields that rows with columns must have.
         scores: columns of a table of ours that are scores if they hold only numbers.
         on_bad: called with each row that cannot be used; without it such a row is an error.
-        mapping: field → column, for columns with other names: ``{"passages": "contexts[].text"}``.
+        mapping: field → column, for columns with other names: ``{"passages": "contexts[].text"}``; an empty name for
+            a field that the file does not have.
         encoding: of a text file; None to detect it.
 
     Raises:
@@ -54,6 +70,20 @@ def read_records(
             on_bad(item)
         else:
             raise TurnError(f"{path}, line {item.line}: {item.reason}")
+
+
+def write_records(path: str | os.PathLike[str], records: Iterable[Record]) -> int:
+    """Write records as JSON Lines, as a whole or not at all, and return their number.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    count = 0
+    with atomic_file(path) as file:
+        for record in records:
+            file.write(record.to_json().encode() + b"\n")
+            count += 1
+    return count
 
 
 @contextmanager
@@ -80,66 +110,68 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
-    _sync_folder(target.parent)
 
 
-class RecordWriter:
-    """Writes records as JSON Lines. The file exists, complete, once the block ends without an exception.
+def check_output(path: Path) -> FileFormat:
+    """Return the format of an output, and check that it can be written.
+
+    Raises:
+        ConfigurationError: the format is not known, the path is a folder, or its folder does not exist.
+    """
+    found = writable_format(path)
+    if found is None:
+        raise ConfigurationError(f"the output {path} should end in {' or '.join(writable_suffixes())}")
+    if path.is_dir():
+        raise ConfigurationError(f"the output {path} is a folder: give the name of a file")
+    if not path.absolute().parent.is_dir():
+        raise ConfigurationError(f"the output {path} cannot be written: there is no folder {path.parent}")
+    return found
+
+
+def check_outputs(outputs: Sequence[Path], columns: str = "native") -> None:
+    """Check that outputs can be written, before any work is done.
 
     Args:
-        path: the file.
+        outputs: the files.
+        columns: layout of tables, one of :data:`LAYOUTS`.
 
-    Example:
-        >>> with RecordWriter("scores.jsonl") as writer:  # doctest: +SKIP
-        ...     writer.write(record)
+    Raises:
+        ConfigurationError: the format is not known, or there is no such folder; the message says what is valid.
     """
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._opening = atomic_file(path)
-        self._file: IO[bytes] | None = None
-
-    def __enter__(self) -> Self:
-        """Open the file."""
-        self._file = self._opening.__enter__()
-        return self
-
-    def write(self, record: Record) -> None:
-        """Append a record."""
-        if self._file is None:
-            raise RuntimeError("a RecordWriter writes only inside its with block")
-        self._file.write(record.model_dump_json().encode() + b"\n")
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Put the file in place, or remove it after an exception."""
-        self._file = None
-        self._opening.__exit__(kind, error, traceback)
+    if columns not in LAYOUTS:
+        raise UnknownNameError("kind of columns", columns, LAYOUTS)
+    formats = [check_output(path) for path in outputs]
+    # JSON Lines has the whole records, so that the layout would have no effect.
+    if columns != "native" and not any(found.has_columns for found in formats):
+        raise ConfigurationError(f"--columns {columns} is a layout of tables: an output should end in .csv")
 
 
-def write_records(path: str | os.PathLike[str], records: Iterable[Record]) -> int:
-    """Write records as JSON Lines, as a whole or not at all, and return their number.
+def write_output(
+    path: Path,
+    records: Records,
+    columns: str = "native",
+    *,
+    lines: Callable[[], Iterable[bytes]] | None = None,
+    closeness: Closeness | None = None,
+) -> None:
+    """Write records to a file, as a whole or not at all.
+
+    Args:
+        path: the file; its suffix says the format.
+        records: returns the records.
+        columns: layout of a table, one of :data:`LAYOUTS`.
+        lines: returns the records as JSON, if they are at hand in that form, for JSON Lines.
+        closeness: compares repeated answers, for a layout with a column for that.
 
     Raises:
         OSError: the file cannot be written.
     """
-    count = 0
-    with RecordWriter(path) as writer:
-        for record in records:
-            writer.write(record)
-            count += 1
-    return count
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename durable, on systems where folders can be opened."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(descriptor)
-    except OSError:
-        pass
-    finally:
-        os.close(descriptor)
+    output_format = check_output(path)
+    with atomic_file(path) as file:
+        if lines is not None and isinstance(output_format, JsonLines):
+            file.writelines(line + b"\n" for line in lines())
+        elif output_format.has_columns:
+            header, rows = our_table(records) if columns == "native" else open_rag_eval_table(records, closeness)
+            output_format.write(file, rows, header)
+        else:
+            output_format.write(file, records(), ())

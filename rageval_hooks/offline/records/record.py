@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -30,6 +30,8 @@ class Record(Data):
     ``rageval-hooks run`` writes records without results, ``score`` adds the results, ``report`` and ``plot`` read them.
 
     Attributes:
+        rageval_record: version of the format. A line of JSON that has it is a record, and is read without a look at
+            its other columns.
         id: id of the question; the same in every run that is compared.
         run: number of the repetition of this question, from 1.
         turn: question, passages, answer and reference answer. If the system failed, status and error say so.
@@ -43,6 +45,7 @@ class Record(Data):
         answerable: False if the documents do not answer the question, so that a refusal is the right answer.
     """
 
+    rageval_record: Literal[1] = 1
     id: Text
     run: int = Field(default=1, ge=1)
     turn: Turn
@@ -124,5 +127,5 @@ def _result_json(result: Result) -> str:
 
 
 def holds_turn(row: Mapping[str, Any]) -> bool:
-    """Return True if a row is a record of this package, and not one with a column named ``turn``."""
+    """Return True if a row is a record or an evaluation of this package, and not one with a column named ``turn``."""
     return isinstance(row.get("turn"), Mapping)

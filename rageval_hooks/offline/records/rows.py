@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -12,7 +12,7 @@ from typing import Any
 
 from rageval_hooks.errors import ConfigurationError
 
-__all__ = ["BadRow", "Group", "Row", "check_file", "split_rows"]
+__all__ = ["BadRow", "Row", "check_file"]
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,6 @@ class Row:
     data: Mapping[str, Any]
     number: int
 
-    @property
-    def raw(self) -> Mapping[str, Any]:
-        """The row as it was in the file, for the file of bad rows."""
-        return self.data
-
 
 @dataclass(frozen=True)
 class BadRow:
@@ -48,40 +43,6 @@ class BadRow:
     line: int
     reason: str
     raw: Any = field(default=None, repr=False)
-
-
-@dataclass(frozen=True)
-class Group:
-    """Rows with the same key, wherever they are in the file.
-
-    Attributes:
-        line: where the first of them begins.
-        key: the key.
-        rows: the rows.
-    """
-
-    line: int
-    key: str
-    rows: list[Mapping[str, Any]]
-
-
-def split_rows(
-    rows: Iterable[Row | BadRow], split: Callable[[Mapping[str, Any]], Iterable[Mapping[str, Any]]]
-) -> Iterator[Row | BadRow]:
-    """Yield several rows for each row, numbered from 1. Rows that cannot be used stay as they are.
-
-    Args:
-        rows: the rows.
-        split: returns the data of the new rows for that of a row.
-    """
-    number = 0
-    for row in rows:
-        if isinstance(row, BadRow):
-            yield row
-            continue
-        for data in split(row.data):
-            number += 1
-            yield Row(row.line, data, number)
 
 
 def check_file(path: Path) -> None:
@@ -106,7 +67,6 @@ def _guess(path: Path) -> str:
     """Return the end of the message for a file that does not exist: one with a similar name, or where it would be."""
     if not path.parent.is_dir():
         return f": there is no folder {path.parent}"
-    # Most names are short, and differ in their suffix or a letter.
     close = get_close_matches(path.name, os.listdir(path.parent), n=1)
     if close:
         return f". Did you mean {str(path.parent / close[0])!r}?"

@@ -5,25 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pydantic import ValidationError
-
 from rageval_hooks.errors import TurnError
-from rageval_hooks.offline.records.cells import is_missing, unpacked
-from rageval_hooks.offline.records.record import Record, Target
-from rageval_hooks.runtime.narrowing import text_or_empty
+from rageval_hooks.offline.records.record import Record
+from rageval_hooks.offline.records.values import is_missing, unpacked
 from rageval_hooks.text.words import fold
 from rageval_hooks.turn import Passage
 
-__all__ = [
-    "TargetIds",
-    "have_texts",
-    "more_targets_in",
-    "place_target",
-    "rank_in",
-    "rank_of_all",
-    "target_rank",
-    "target_text_in",
-]
+__all__ = ["TargetIds", "have_texts", "place_target", "rank_in", "rank_of_all", "target_rank", "target_text_in"]
 
 # Names of the id in the metadata of vector stores and of test sets.
 _METADATA_IDS = ("chunk_id", "id", "_id", "node_id", "passage_id", "doc_id")
@@ -46,7 +34,7 @@ class TargetIds:
     """
 
     def __init__(self, targets: Iterable[str | None] = ()) -> None:
-        self._targets = set(filter(None, targets))
+        self._targets = {target for target in targets if target}
         self._passages: set[str] = set()
         self.comparable = False
 
@@ -56,7 +44,7 @@ class TargetIds:
             return
         if target is not None:
             self._targets.add(target)
-        self._passages.update(*map(ids_of, passages))
+        self._passages.update(*map(_ids_of, passages))
         self.comparable = not self._targets.isdisjoint(self._passages)
 
 
@@ -66,19 +54,14 @@ def place_target(record: Record, ids: TargetIds) -> Record:
     A rank that the record has already is kept. Without passages, and if neither the text of the target nor a comparable
     id is known, both stay unknown.
     """
-    if record.rank is not None or record.missed:
-        return record
     # Without passages it is not known what the retriever found.
-    if not record.has_target or not record.turn.passages:
+    if record.rank is not None or record.missed or not record.has_target or not record.turn.passages:
         return record
     rank = rank_of_all(record)
     if rank is not None:
         return record.model_copy(update={"rank": rank})
     # Text can always be compared. An id that no store knows says nothing.
-    can_be_found = ids.comparable or have_texts(record)
-    if not can_be_found:
-        return record
-    return record.model_copy(update={"missed": True})
+    return record.model_copy(update={"missed": True}) if ids.comparable or have_texts(record) else record
 
 
 def rank_of_all(record: Record) -> int | None:
@@ -98,21 +81,6 @@ def have_texts(record: Record) -> bool:
     return record.has_target and all(target.text is not None for target in record.targets)
 
 
-def more_targets_in(value: Any) -> tuple[Target, ...]:
-    """Return the further targets of a multi-hop question, from the column ``more_chunks`` of a test set.
-
-    Raises:
-        TurnError: the value is not a list of objects with ``id``, ``text`` or both.
-    """
-    value = unpacked(value)
-    if is_missing(value):
-        return ()
-    try:
-        return tuple(Target.model_validate(item) for item in value)
-    except (TypeError, ValidationError):
-        raise TurnError("more_chunks must be a list of objects with id, text and document") from None
-
-
 def target_rank(target: str | None, text: str | None, passages: Sequence[Passage]) -> int | None:
     """Return the rank of the first passage that is the target.
 
@@ -127,26 +95,19 @@ def target_rank(target: str | None, text: str | None, passages: Sequence[Passage
     Returns:
         The rank from 1; None if no passage is the target.
     """
-    parts = (text or "").split(_BETWEEN_TEXTS)
-    wanted = list(filter(None, map(_flat, parts)))
+    wanted = [part for part in map(_flat, (text or "").split(_BETWEEN_TEXTS)) if part]
     for rank, passage in enumerate(passages, 1):
-        if target is not None and target in ids_of(passage):
+        if target is not None and target in _ids_of(passage):
             return rank
-        found = _flat(passage.text)
-        if any(_holds(found, part) for part in wanted):
-            return rank
+        found = _flat(passage.text) if wanted else ""
+        for part in wanted:
+            # Stores cut texts into other chunks. Most of the target is enough, a shared heading is not.
+            if part in found or (len(found) >= _LEAST_SHARE * len(part) and found in part):
+                return rank
     return None
 
 
-def _holds(passage: str, target: str) -> bool:
-    if target in passage:
-        return True
-    # Stores cut texts into other chunks. Most of the target is enough, a shared heading is not.
-    is_most = len(passage) >= _LEAST_SHARE * len(target)
-    return is_most and passage in target
-
-
-def ids_of(passage: Passage) -> set[str]:
+def _ids_of(passage: Passage) -> set[str]:
     """Return the ids that a passage has, its own and those in its metadata."""
     ids = [passage.id, *map(passage.metadata.get, _METADATA_IDS)]
     return {str(value) for value in ids if isinstance(value, (str, int, float))}
@@ -168,7 +129,9 @@ def rank_in(value: Any) -> tuple[int | None, bool]:
     """
     value = unpacked(value)
     if isinstance(value, list):
-        return _first_rank(value)
+        # A list of misses says that the target was missed, an empty one says nothing.
+        ranks = [rank for rank, _ in map(rank_in, value) if rank is not None]
+        return (min(ranks), False) if ranks else (None, bool(value))
     if is_missing(value):
         return None, False
     if str(value).strip().lower() in _MISSED:
@@ -180,25 +143,9 @@ def rank_in(value: Any) -> tuple[int | None, bool]:
     return (rank, False) if rank >= 1 else (None, True)
 
 
-def _first_rank(values: Sequence[Any]) -> tuple[int | None, bool]:
-    """Return the first rank of ``[3, 7]``. A list of misses says that the target was missed, an empty one nothing."""
-    found = [rank_in(value)[0] for value in values]
-    ranks = [rank for rank in found if rank is not None]
-    if ranks:
-        return min(ranks), False
-    return None, bool(values)
-
-
 def target_text_in(value: Any) -> str | None:
-    """Return the text of the target; of several texts, all, separated by blank lines."""
+    """Return the text of the target; of several texts, ``["..."]`` or ``[{"text": "..."}]``, all, by blank lines."""
     value = unpacked(value)
-    if isinstance(value, (list, tuple)):
-        texts = filter(str.strip, map(_text_of, value))
-        return _BETWEEN_TEXTS.join(texts) or None
-    text = text_or_empty(value)
-    return text if text.strip() else None
-
-
-def _text_of(item: Any) -> str:
-    """Return an item of ``["..."]`` or ``[{"text": "..."}]``."""
-    return text_or_empty(item.get("text") if isinstance(item, dict) else item)
+    items = value if isinstance(value, (list, tuple)) else [value]
+    texts = [item.get("text") if isinstance(item, dict) else item for item in items]
+    return _BETWEEN_TEXTS.join(text for text in texts if isinstance(text, str) and text.strip()) or None

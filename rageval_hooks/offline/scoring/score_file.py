@@ -15,14 +15,13 @@ from rageval_hooks.offline.jobs.finished import EarlierResult, earlier_result, m
 from rageval_hooks.offline.jobs.journal import file_hash, journal_path
 from rageval_hooks.offline.jobs.progress import Advance
 from rageval_hooks.offline.jobs.score_journal import ScoreJournal
+from rageval_hooks.offline.records.columns import ColumnMap
 from rageval_hooks.offline.records.conversations import read_conversation
-from rageval_hooks.offline.records.files import read_records
-from rageval_hooks.offline.records.mapping import ColumnMap
+from rageval_hooks.offline.records.files import check_outputs, read_records, write_output
+from rageval_hooks.offline.records.open_rag_eval import Closeness
 from rageval_hooks.offline.records.reading import Item, read_items
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.rows import BadRow, check_file
-from rageval_hooks.offline.records.tables import Closeness
-from rageval_hooks.offline.records.writers import check_outputs, write_output
 from rageval_hooks.offline.scoring.detail import Details
 from rageval_hooks.offline.scoring.reuse import count_missing, reusable_results, turn_key
 from rageval_hooks.offline.scoring.run import ScoringRun

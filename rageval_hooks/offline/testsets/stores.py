@@ -8,7 +8,7 @@ from typing import Any
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.integrations.offline_support import StoredItem, installed_support
 from rageval_hooks.offline.import_object import import_named, is_factory
-from rageval_hooks.offline.records.cells import field_of, first_present
+from rageval_hooks.offline.records.values import field_of, first_present
 from rageval_hooks.offline.testsets.chunks import Chunk, chunk_id
 from rageval_hooks.runtime.narrowing import mapping_or_empty, text_or_empty
 from rageval_hooks.text.wording import with_article

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
@@ -13,23 +13,18 @@ from pydantic import ValidationError
 
 from rageval_hooks.errors import ConfigurationError, TurnError
 from rageval_hooks.offline.distinct import distinct
-from rageval_hooks.offline.records.cells import answerable_in, is_missing, query_in, reference_in, run_in, text_in
-from rageval_hooks.offline.records.column_check import check_mapping
-from rageval_hooks.offline.records.columns import Fields, canonical, missing_column, take_fields
-from rageval_hooks.offline.records.files import atomic_file
-from rageval_hooks.offline.records.from_columns import explain
-from rageval_hooks.offline.records.mapping import ColumnMap
-from rageval_hooks.offline.records.nesting import unnested
+from rageval_hooks.offline.records.columns import ColumnMap, Fields, canonical, missing_column, suggest, take_fields
+from rageval_hooks.offline.records.files import atomic_file, check_output
+from rageval_hooks.offline.records.formats.json import questions_in
+from rageval_hooks.offline.records.from_row import answerable_in, explain, query_in, reference_in, run_in, text_in
 from rageval_hooks.offline.records.passages import passages_in
+from rageval_hooks.offline.records.reading import as_options, check_mapping, hint_for, split_rows
 from rageval_hooks.offline.records.record import Record, Target, holds_turn
-from rageval_hooks.offline.records.rows import BadRow, Row
+from rageval_hooks.offline.records.rows import BadRow
 from rageval_hooks.offline.records.source import RowSource
-from rageval_hooks.offline.records.suggestions import suggest_map
-from rageval_hooks.offline.records.targets import more_targets_in, target_text_in
-from rageval_hooks.offline.records.writers import check_output
+from rageval_hooks.offline.records.targets import target_text_in
+from rageval_hooks.offline.records.values import is_missing, unpacked
 from rageval_hooks.runtime.jsonable import Data, Text
-from rageval_hooks.runtime.narrowing import text_or_none
-from rageval_hooks.runtime.selecting import entries_not_none
 
 __all__ = ["COLUMNS", "GoldenQuestion", "question_id", "read_questions", "write_questions"]
 
@@ -85,7 +80,7 @@ class GoldenQuestion(Data):
             "more_chunks": [chunk.model_dump(exclude_none=True) for chunk in self.more_chunks] or None,
             "second_look": self.second_look,
         }
-        return entries_not_none(fields)
+        return {name: value for name, value in fields.items() if value is not None}
 
 
 def question_id(question: str, chunk_id: str | None) -> str:
@@ -111,9 +106,25 @@ def read_questions(
         ConfigurationError: there is no such file, its format is not known, or there is no question in it.
         TurnError: the column with the question is missing, or the file cannot be read.
     """
+    questions: list[GoldenQuestion] = []
+    bad: list[BadRow] = []
+    runs: dict[tuple[str, str], set[int]] = {}
     with RowSource(path, encoding) as source:
         _check(source, mapping)
-        questions, bad = _questions(unnested(source), source.format.has_text_cells, mapping)
+        for row in split_rows(source, questions_in):
+            if isinstance(row, BadRow):
+                bad.append(row)
+                continue
+            try:
+                question, run = _of_row(row.data, source.format.has_text_cells, mapping)
+            except (ValidationError, TurnError) as error:
+                bad.append(BadRow(row.line, explain(error), dict(row.data)))
+                continue
+            before = runs.setdefault((question.id, question.question), set())
+            # Another run of the same question adds nothing; the same run again is another question with the same id.
+            if not before or run in before:
+                questions.append(question)
+            before.add(run)
     if not questions:
         why = f": line {bad[0].line}: {bad[0].reason}" if bad else ": it is empty"
         raise ConfigurationError(f"there is no question in {path}{why}")
@@ -129,45 +140,15 @@ def _check(source: RowSource, mapping: ColumnMap | None) -> None:
         TurnError: a column is missing.
     """
     # Only the first rows are checked: a later row without a question is a bad row.
-    rows = [row.data for row in unnested(source.sample) if isinstance(row, Row)]
+    rows = list(chain.from_iterable(map(questions_in, source.good_sample)))
     if not rows:
         return  # a file without rows has its own error
-    columns = list(dict.fromkeys(chain.from_iterable(rows)))
     if mapping is not None:
-        check_mapping(source, columns, rows, mapping)
-    if any(_has_question(row, mapping) for row in rows):
+        check_mapping(source, rows, mapping)
+    if any(holds_turn(row) or "query" in take_fields(row, mapping).values for row in rows):
         return
-    suggestion = suggest_map(["query"], rows)
-    hint = f". Try {suggestion}" if suggestion else ". --map query=COLUMN names one"
-    raise TurnError(f"{source.path}: {missing_column('query', columns, hint)}")
-
-
-def _has_question(row: Mapping[str, Any], mapping: ColumnMap | None) -> bool:
-    """Return True for a row with a column of questions, and for a turn of this package."""
-    return holds_turn(row) or "query" in take_fields(row, mapping).values
-
-
-def _questions(
-    rows: Iterator[Row | BadRow], table: bool, mapping: ColumnMap | None
-) -> tuple[list[GoldenQuestion], list[BadRow]]:
-    questions: list[GoldenQuestion] = []
-    bad: list[BadRow] = []
-    runs: dict[tuple[str, str], set[int]] = {}
-    for row in rows:
-        if isinstance(row, BadRow):
-            bad.append(row)
-            continue
-        try:
-            question, run = _of_row(row.data, table, mapping)
-        except (ValidationError, TurnError) as error:
-            bad.append(BadRow(row.line, explain(error), dict(row.data)))
-            continue
-        before = runs.setdefault((question.id, question.question), set())
-        # Another run of the same question adds nothing; the same run again is another question with the same id.
-        if not before or run in before:
-            questions.append(question)
-        before.add(run)
-    return questions, bad
+    hint = hint_for(suggest(["query"], rows, ()), as_options)
+    raise TurnError(f"{source.path}: {missing_column('query', list(dict.fromkeys(chain.from_iterable(rows))), hint)}")
 
 
 def _of_row(row: Mapping[str, Any], table: bool, mapping: ColumnMap | None) -> tuple[GoldenQuestion, int]:
@@ -176,22 +157,22 @@ def _of_row(row: Mapping[str, Any], table: bool, mapping: ColumnMap | None) -> t
         record = Record.model_validate(row)
         return _of_record(record), record.run
     fields = take_fields(row, mapping)
-    query = query_in(fields.get("query")).strip()
-    if not query:
+    query = query_in(fields.get("query"))
+    if not query.strip():
         raise TurnError("the question is empty")
     chunk_id = text_in(fields.get("target"), "target") or None
-    named = not is_missing(fields.get("id"))
+    is_named = not is_missing(fields.get("id"))
     question = GoldenQuestion(
-        id=str(fields.get("id")).strip() if named else question_id(query, chunk_id),
-        question=query_in(fields.get("query")),
+        id=str(fields.get("id")).strip() if is_named else question_id(query.strip(), chunk_id),
+        question=query,
         reference=_reference(fields, table),
         chunk_id=chunk_id,
         document=text_in(fields.get("document"), "document") or None,
-        style=text_or_none(fields.rest.get("style")),
-        second_look=text_or_none(fields.rest.get("second_look")),
+        style=_text(fields.rest.get("style")),
+        second_look=_text(fields.rest.get("second_look")),
         chunk=target_text_in(fields.get("target_text")) or _only_passage(fields, table),
-        more_chunks=more_targets_in(fields.rest.get("more_chunks")),
-        answerable=answerable_in(fields.get("answerable"), fields.columns.get("answerable", "")),
+        more_chunks=_more_chunks(fields.rest.get("more_chunks")),
+        answerable=answerable_in(fields),
     )
     return question, run_in(fields.get("run"))
 
@@ -206,12 +187,16 @@ def _of_record(record: Record) -> GoldenQuestion:
         reference=turn.reference,
         chunk_id=record.target,
         document=record.document,
-        style=text_or_none(turn.metadata.get("style")),
-        second_look=text_or_none(turn.metadata.get("second_look")),
+        style=_text(turn.metadata.get("style")),
+        second_look=_text(turn.metadata.get("second_look")),
         chunk=record.target_text,
         more_chunks=record.more_targets,
         answerable=record.answerable,
     )
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
 
 
 def _reference(fields: Fields, table: bool) -> str | None:
@@ -237,6 +222,21 @@ def _only_passage(fields: Fields, table: bool) -> str | None:
         return None
     # With several passages it is not known which one holds the answer.
     return passages[0].text if len(passages) == 1 else None
+
+
+def _more_chunks(value: Any) -> tuple[Target, ...]:
+    """Return the further chunks of a multi-hop question.
+
+    Raises:
+        TurnError: the value is not a list of objects with ``id``, ``text`` or both.
+    """
+    value = unpacked(value)
+    if is_missing(value):
+        return ()
+    try:
+        return tuple(Target.model_validate(item) for item in value)
+    except (TypeError, ValidationError):
+        raise TurnError("more_chunks must be a list of objects with id, text and document") from None
 
 
 def write_questions(path: Path, questions: Iterable[GoldenQuestion]) -> None:

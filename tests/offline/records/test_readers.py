@@ -23,10 +23,7 @@ from hypothesis import strategies as st
 from rageval_hooks import ConfigurationError, Evaluation, Passage, Score, Skipped, Turn
 from rageval_hooks.errors import TurnError
 from rageval_hooks.exporters.jsonl import JsonlExporter
-from rageval_hooks.offline.records import read_items
-from rageval_hooks.offline.records.files import BadRow, read_records
-from rageval_hooks.offline.records.record import Record
-from rageval_hooks.offline.records.source import RowSource
+from rageval_hooks.offline.records import BadRow, Record, read_items, read_records, write_records
 from rageval_hooks.score import Failed
 from tests.strategies import turns
 
@@ -336,16 +333,45 @@ class TestWhatIsWrong:
         assert (bad.line, bad.reason, bad.raw) == (4, "has 2 cells, the header has 3", ["q", "r"])
 
     def test_what_is_not_utf8_is_a_bad_row(self, tmp_path: Path) -> None:
-        """In tables and in JSON Lines; a byte order mark does no harm."""
+        """In tables and in JSON Lines, with the encoding that reads it; a byte order mark does no harm."""
         table, lines = tmp_path / "a.csv", tmp_path / "a.jsonl"
-        table.write_bytes(b"\xef\xbb\xbfquery,response,passages\nq,caf\xe9,p\nq,r,p\n")
+        table.write_bytes(b"\xef\xbb\xbfquery,response,passages\nq,a caf\xe9,p\nq,r,p\n")
         lines.write_bytes(b'\xef\xbb\xbf{"query":"q","response":"r","passages":[]}\n{"query":"caf\xe9"}\n')
 
         for path, line in ((table, 2), (lines, 2)):
             records, [bad] = read(path)
             assert len(records) == 1
             assert bad.line == line
-            assert "not UTF-8" in bad.reason
+            assert bad.reason == "not UTF-8: --encoding cp1252 reads it"
+
+    @pytest.mark.parametrize("suffix", ["csv", "jsonl", "json"])
+    def test_another_encoding_is_detected_and_said(self, suffix: str, tmp_path: Path) -> None:
+        """Or the user names it."""
+        row = {"question": "Où est le café ?", "answer": "À côté."}
+        path = tmp_path / f"a.{suffix}"
+        text = (
+            ",".join(row) + "\n" + ",".join(row.values()) + "\n"
+            if suffix == "csv"
+            else json.dumps(row, ensure_ascii=False)
+        )
+        path.write_bytes(text.encode("cp1252"))
+        notes: list[str] = []
+        [(_, record)] = read_items(path, note=notes.append)
+        assert isinstance(record, Record)
+        assert record.turn.query == row["question"]
+        assert notes == [f"{path} is read as cp1252: --encoding names another encoding"]
+
+        [(_, record)] = read_items(path, encoding="latin-1", note=notes.append)
+        assert len(notes) == 1
+        with pytest.raises(ConfigurationError, match="--encoding 'utf-9' is not known"):
+            list(read_items(path, encoding="utf-9"))
+
+    def test_a_document_that_is_not_utf8(self, tmp_path: Path) -> None:
+        """The whole file cannot be read; the message says which encoding reads it."""
+        path = tmp_path / "a.json"
+        path.write_bytes('[{"question": "Où ?", "answer": "'.encode() + "À côté".encode("cp1252") + b'"}]')
+        with pytest.raises(TurnError, match="is not UTF-8: --encoding cp1252 reads it"):
+            list(read_records(path))
 
     @pytest.mark.parametrize(
         ("name", "content", "reason"),
@@ -353,7 +379,7 @@ class TestWhatIsWrong:
             ("a.docx", b"", "should end in one of .csv, "),
             ("a.xlsx", b"PK", "cannot be read as Excel"),
             ("a.json", b"{", "is not JSON"),
-            ("a.json", b"\xff", "is not JSON"),
+            ("a.json", b"\xff", "is not (JSON|UTF-8)"),
             ("a.parquet", b"no", "cannot be read as Parquet"),
         ],
     )
@@ -392,7 +418,7 @@ class TestWhatIsWrong:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             with pytest.raises(TurnError, match=rf"a\.csv\.{suffix} is damaged"):
-                RowSource(path)
+                list(read_records(path))
             gc.collect()
         assert [str(warning.message) for warning in caught if warning.category is ResourceWarning] == []
 
@@ -478,8 +504,6 @@ class TestOurOwn:
     @given(turn=turns)
     def test_records_come_back_as_they_were(self, tmp_path_factory: pytest.TempPathFactory, turn: Turn) -> None:
         """Whatever they hold."""
-        from rageval_hooks.offline.records.files import write_records
-
         path = tmp_path_factory.mktemp("records") / "a.jsonl"
         record = Record(id="1", turn=turn, results=(Score(name="a", value=0.5), Skipped(name="b", reason="no")))
         assert write_records(path, [record]) == 1
@@ -550,3 +574,38 @@ def test_binary_files_have_no_encoding_that_is_guessed(tmp_path: Path, suffix: s
 
     assert len(list(read_items(path, note=notes.append))) == 300
     assert notes == []
+
+
+LIMIT = 64 << 20
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv"])
+def test_a_line_that_is_too_long(suffix: str, tmp_path: Path) -> None:
+    """A small compressed file cannot fill the memory: the row cannot be used, and the others are read."""
+    header = b"" if suffix == "jsonl" else b"question,answer\n"
+    good = b'{"question": "q?", "answer": "a"}\n' if suffix == "jsonl" else b"q?,a\n"
+    long = b'{"question": "' + b"x" * (2 * LIMIT) + b'"}\n' if suffix == "jsonl" else b"x" * (2 * LIMIT) + b",a\n"
+    path = tmp_path / f"a.{suffix}.gz"
+    path.write_bytes(gzip.compress(header + good + long + good, 1))
+    del long
+    tracemalloc.start()
+    try:
+        records, [bad] = read(path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert [record.turn.response for record in records] == ["a", "a"]
+    assert "longer than 64 MiB" in bad.reason
+    assert peak < 8 * LIMIT  # the module csv takes four bytes for a character
+
+
+def test_a_document_that_is_too_large(tmp_path: Path) -> None:
+    """The message says what to write instead."""
+    path = tmp_path / "a.json.gz"
+    with gzip.open(path, "wb", 1) as file:
+        file.write(b'[{"question": "')
+        for _ in range(257):
+            file.write(b"x" * (1 << 20))
+    with pytest.raises(TurnError, match="larger than 256 MiB when it is unpacked: write it as JSON Lines"):
+        list(read_records(path))

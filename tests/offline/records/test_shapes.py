@@ -12,7 +12,6 @@ import pytest
 
 from rageval_hooks.errors import ConfigurationError, TurnError
 from rageval_hooks.offline.records.files import read_records
-from rageval_hooks.offline.records.formats import FileFormat, SourceFile, all_formats
 from rageval_hooks.offline.records.reading import read_items
 from rageval_hooks.offline.records.record import Record
 
@@ -185,12 +184,13 @@ class TestMap:
         assert (record.turn.query, record.turn.response) == (Q, A)
         assert [passage.text for passage in record.turn.passages] == [C]
 
-    def test_is_proposed(self, tmp_path: Path) -> None:
-        """For every required column that is missing; what is proposed works."""
-        (tmp_path / "a.jsonl").write_text(json.dumps(self.ROW))
-        with pytest.raises(TurnError) as caught:
-            list(read_records(tmp_path / "a.jsonl", required=("query", "response")))
-        assert "Try --map query=kunden_frage --map response=chatgpt_reply" in str(caught.value)
+    def test_of_a_field_that_the_file_does_not_have(self, tmp_path: Path) -> None:
+        """An empty name switches off a column that was taken wrongly; it becomes metadata."""
+        (tmp_path / "a.jsonl").write_text(json.dumps({"question": Q, "answer": A, "expected": "as usual"}))
+        [record] = read_records(tmp_path / "a.jsonl", mapping={"reference": ""})
+        assert (record.turn.reference, record.turn.metadata) == (None, {"expected": "as usual"})
+        [record] = read_records(tmp_path / "a.jsonl")
+        assert record.turn.reference == "as usual"
 
     @pytest.mark.parametrize("column", ["chatgpt_replay", "found.hits[].inhalte"])
     def test_that_names_nothing(self, column: str, tmp_path: Path) -> None:
@@ -245,14 +245,6 @@ def test_answers_of_several_systems_in_one_document(tmp_path: Path) -> None:
     assert said == ["the rows are those of 'first', not of 'more.second': write each into a separate file"]
 
 
-def test_answers_of_several_systems_in_one_table(tmp_path: Path) -> None:
-    """One is proposed, and the others are named."""
-    (tmp_path / "a.csv").write_text(f"question,gold_answer,vanilla_answer,our_answer,our_f1\n{Q},{G},{A},{A},0.3\n")
-    with pytest.raises(TurnError) as caught:
-        list(read_records(tmp_path / "a.csv"))
-    assert str(caught.value).endswith("Try --map response=our_answer (the response may also be vanilla_answer)")
-
-
 class TestRanks:
     """The rank of the target is computed from the passages, unless a column states it."""
 
@@ -281,29 +273,6 @@ class TestRanks:
         assert (record.rank, record.missed) == (rank, missed)
 
 
-def test_a_format_is_one_module() -> None:
-    """Each has its suffixes, and no two have one in common."""
-    suffixes = [suffix for found in all_formats() for suffix in found.suffixes]
-    assert len(suffixes) == len(set(suffixes))
-    assert all(isinstance(found, FileFormat) for found in all_formats())
-
-
-def test_a_file_is_read_in_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table is opened once, whatever is asked of it."""
-    path = tmp_path / "a.csv"
-    path.write_text("question,answer\n" + f"{Q},{A}\n" * 300)
-    opened: list[Path] = []
-    before = SourceFile.__init__
-
-    def counted(self: SourceFile, path: Path, encoding: str | None = None) -> None:
-        opened.append(path)
-        before(self, path, encoding)
-
-    monkeypatch.setattr(SourceFile, "__init__", counted)
-    assert len(list(read_items(path))) == 300
-    assert opened == [path]
-
-
 def test_a_question_that_several_systems_answer(tmp_path: Path) -> None:
     """Rows with the id and the question of another row, and another answer, are runs of that question."""
     rows = [{"id": "x", "question": Q, "answer": answer, "model": "m"} for answer in (A, "In 2018.", "In 2017.")]
@@ -320,44 +289,51 @@ def test_a_row_that_failed_needs_no_answer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "proposed"),
+    ("row", "hint"),
     [
-        # Scores are no answers, whatever their names.
-        ({"question": Q, "answer_similarity": 0.71, "Answer Relevancy": "0,91"}, None),
+        # The only text that is left.
+        ({"question": Q, "chat_reply": A}, "Try --map response=chat_reply"),
+        # References and inputs are no answers of a system.
+        ({"question": Q, "true_responses_of_people": G, "gpt_text": A}, "Try --map response=gpt_text"),
+        ({"question": Q, "responseOK": G, "golden_text": G, "gpt_text": A}, "Try --map response=gpt_text"),
+        ({"question": Q, "input_text": G, "gold_text": G}, "Name it with --map response=COLUMN"),
+        # Texts inside of other values have paths, with the names as a shell and JMESPath need them.
+        ({"question": Q, "TEST DATA": {"gpt_reply": A}}, "Try --map response='\"TEST DATA\".gpt_reply'"),
+        ({"question": Q, "No RAG": A}, "Try --map response='No RAG'"),
+        ({"question": Q, "replies": [A, "No."]}, "Try --map response='replies[0]'"),
+        ({"question": Q, "found": [{"inhalt": A}]}, "Try --map response='found[0].inhalt'"),
+        # Numbers and names of files are no texts.
+        ({"question": Q, "f1": 0.71, "Relevancy": "0,91", "file": "answers/pier.md"}, "--map response=COLUMN"),
+        # Of several texts the user chooses.
         (
-            {"سوال": "اسکله چه زمانی افتتاح شد؟", "پاسخ": "این اسکله در سال افتتاح شد"},
-            "--map query=سوال --map response=پاسخ",
+            {"question": Q, "our_reply": A, "vanilla": A, "f1": 0.3},
+            "Name it with --map response=COLUMN; the response may be our_reply, vanilla",
         ),
-        ({"question": Q, "TEST DATA": {"gpt_reply": A}}, "--map response='\"TEST DATA\".gpt_reply'"),
         (
-            {"question": Q, "No RAG": "I do not know that.", "RAG": A},
-            "--map response=RAG (the response may also be No RAG)",
+            {"section": "1", "frage_des_kunden": Q, "gpt_reply": A},
+            "--map query=COLUMN --map response=COLUMN; the query may be frage_des_kunden, gpt_reply; the response",
         ),
-        ({"question": Q, "relevance_reason": "The answer is about it.", "Top Retrieved Text": C}, None),
-        ({"question": Q, "answer_file": "answers/pier.md"}, None),
-        # One of two does not help.
-        ({"section": "1", "gpt_reply": A}, None),
-        # "rag" is in "paragraph", and "ask" in "task".
-        ({"question": Q, "paragraph": C, "gpt_text": A}, "--map response=gpt_text"),
-        ({"question": Q, "task_result_text": C}, "--map response=task_result_text"),
+        ({"question": Q, "expected": G}, "ask your application first: rageval-hooks run"),
     ],
-    ids=["scores", "Persian", "blanks", "two systems", "reasons", "files", "no question", "paragraph", "task"],
 )
-def test_what_is_proposed(row: dict[str, Any], proposed: str | None, tmp_path: Path) -> None:
-    """Is a column that may hold the field, and a path that can be read."""
+def test_a_missing_column_has_a_hint(row: dict[str, Any], hint: str, tmp_path: Path) -> None:
+    """The message lists the columns, and says what to write."""
     (tmp_path / "a.json").write_text(json.dumps([row]))
     with pytest.raises(TurnError) as caught:
         list(read_records(tmp_path / "a.json"))
-    assert str(caught.value).partition(". Try ")[2] == (proposed or "")
+    message = str(caught.value)
+    assert hint in message
+    assert f"found: {', '.join(row)}" in message
 
 
-@pytest.mark.parametrize("column", ["retrieval_text", "relevant_text"])
-def test_what_is_proposed_for_passages(column: str, tmp_path: Path) -> None:
-    """Names of passages are no names of evaluations: "retrieval" contains "eval", and relevant texts are no scores."""
-    rows = [{"question": Q, "answer": A, "answer_relevance_reason": f"{C} {C}", column: f"{C} {C}"}]
-    (tmp_path / "a.json").write_text(json.dumps(rows))
-    with pytest.raises(TurnError, match=f"Try --map passages={column}"):
-        list(read_records(tmp_path / "a.json", required=("query", "response", "passages")))
+def test_what_is_proposed_can_be_read(tmp_path: Path) -> None:
+    """In a list of answers, the first is named by the column's own name."""
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"question": Q, "true_answers": [G, "In May"], "predicted_answers": [A, "In 2018."]}))
+    with pytest.raises(TurnError, match=r"a list of 2 items, not a text: --map response='predicted_answers\[0\]'"):
+        list(read_records(path))
+    [record] = read_records(path, mapping={"response": "predicted_answers[0]"})
+    assert (record.turn.response, record.turn.reference) == (A, f"{G}\nIn May")
 
 
 class TestOpenRagEval:

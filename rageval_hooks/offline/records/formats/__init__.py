@@ -3,21 +3,15 @@
 To add a format, add one module with a subclass of :class:`FileFormat`. Nothing else names it.
 """
 
-from rageval_hooks.offline.records.formats.base import FileFormat, SourceFile
-from rageval_hooks.offline.records.formats.discovery import (
-    all_formats,
-    format_by_content,
-    format_of,
-    readable_suffixes,
-    writable_format,
-)
+from rageval_hooks.offline.records.formats.base import FileFormat, SourceFile, inner_suffix
+from rageval_hooks.offline.records.formats.discovery import all_formats, format_of, writable_format, writable_suffixes
 
 __all__ = [
     "FileFormat",
     "SourceFile",
     "all_formats",
-    "format_by_content",
     "format_of",
-    "readable_suffixes",
+    "inner_suffix",
     "writable_format",
+    "writable_suffixes",
 ]

@@ -8,10 +8,18 @@ from typing import IO
 
 from pydantic import BaseModel
 
-from rageval_hooks.offline.records.formats.base import FileFormat, OutputRow, SourceFile
+from rageval_hooks.offline.limits import LINE, in_mib
+from rageval_hooks.offline.records.formats.base import (
+    FileFormat,
+    OutputRow,
+    SourceFile,
+    count_lines,
+    lines_of,
+    not_utf8,
+)
 from rageval_hooks.offline.records.rows import BadRow, Row
 
-__all__ = ["JsonLines", "lines_with_places", "parse_line"]
+__all__ = ["JsonLines", "parse_line"]
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -25,21 +33,18 @@ class JsonLines(FileFormat):
 
     def read(self, file: SourceFile) -> Iterator[Row | BadRow]:
         """Yield a row per line that is not blank."""
-        # UTF-8 is read as bytes, so that one invalid line does not damage the others.
-        if file.encoding.is_utf8:
-            for _, row in lines_with_places(file.binary()):
-                yield row
-            return
         number = 0
-        # Only "\n" ends a line, as in UTF-8 files, which are read as bytes.
-        for line, text in enumerate(file.text(newline="\n"), 1):
-            if text.strip():
+        # UTF-8 is read as bytes, so that one invalid line does not damage the others. Only "\n" ends a line in either.
+        lines: Iterator[str | bytes] = lines_of(file.binary()) if file.is_utf8 else lines_of(file.text("\n"))
+        for line, text in enumerate(lines, 1):
+            stripped = text.removeprefix(_BOM).strip() if isinstance(text, bytes) else text.strip()
+            if stripped:
                 number += 1
-                yield _parse(text, line, number)
+                yield parse_line(stripped, line, number)
 
     def count(self, file: SourceFile) -> int:
         """Return the number of lines."""
-        return file.count_lines()
+        return count_lines(file)
 
     def write(self, file: IO[bytes], rows: Iterable[OutputRow], columns: Sequence[str] = ()) -> None:
         """Write a line per row."""
@@ -48,33 +53,25 @@ class JsonLines(FileFormat):
             file.write(text.encode() + b"\n")
 
 
-def lines_with_places(file: IO[bytes]) -> Iterator[tuple[int, Row | BadRow]]:
-    """Yield each row with the position of its line in the file, so that it can be read again by itself."""
-    place = number = 0
-    for line, text in enumerate(file, 1):
-        stripped = text.removeprefix(_BOM).strip()
-        if stripped:
-            number += 1
-            yield place, parse_line(stripped, line, number)
-        place += len(text)
+def parse_line(text: str | bytes, line: int, number: int) -> Row | BadRow:
+    """Return the row that a line holds.
 
-
-def parse_line(text: bytes, line: int, number: int) -> Row | BadRow:
-    """Return the row that a line holds."""
+    Args:
+        text: the line, without white space around it.
+        line: its number in the file.
+        number: its number among the lines that are not blank.
+    """
+    if len(text) > LINE:
+        return BadRow(line, f"the line is longer than {in_mib(LINE)}")
     try:
-        decoded = text.removeprefix(_BOM).decode("utf-8")
+        decoded = text.decode() if isinstance(text, bytes) else text
     except UnicodeDecodeError as error:
-        reason = f"not UTF-8: {error.reason} at byte {error.start}; --encoding names another encoding"
-        return BadRow(line, reason, text.decode("utf-8", "replace"))
-    return _parse(decoded, line, number)
-
-
-def _parse(text: str, line: int, number: int) -> Row | BadRow:
+        return BadRow(line, not_utf8(error.object), error.object.decode("utf-8", "replace"))
     try:
-        data = json.loads(text)
+        data = json.loads(decoded)
     except (ValueError, RecursionError) as error:
-        return BadRow(line, f"not JSON: {error}", text)
+        return BadRow(line, f"not JSON: {error}", decoded)
     if not isinstance(data, dict):
         # A number or a list has no names, and so no question.
-        return BadRow(line, "not a JSON object", text)
+        return BadRow(line, "not a JSON object", decoded)
     return Row(line, data, number)

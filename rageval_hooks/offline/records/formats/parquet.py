@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from rageval_hooks.errors import TurnError, requires
-from rageval_hooks.offline.records.formats.base import FileFormat, SourceFile
-from rageval_hooks.offline.records.formats.csv import check_header
+from rageval_hooks.offline.limits import ROW_GROUP, in_mib
+from rageval_hooks.offline.records.formats.base import FileFormat, SourceFile, check_header
 from rageval_hooks.offline.records.rows import Row
 
 __all__ = ["Parquet"]
@@ -35,7 +35,6 @@ class Parquet(FileFormat):
     def read(self, file: SourceFile) -> Iterator[Row]:
         """Yield the rows, a small batch at a time."""
         number = 0
-        self.columns(file)
         for batch in _open(file).iter_batches(batch_size=_BATCH):
             for data in batch.to_pylist():
                 number += 1
@@ -49,6 +48,10 @@ def _open(file: SourceFile) -> Any:
     # Memory mapping reads only the needed pages, but needs the file itself.
     source = file.binary() if file.is_compressed else file.path
     try:
-        return pyarrow.parquet.ParquetFile(source, memory_map=not file.is_compressed)
+        found = pyarrow.parquet.ParquetFile(source, memory_map=not file.is_compressed)
     except (OSError, pyarrow.ArrowException) as error:
         raise TurnError(f"{file.path} cannot be read as Parquet: {error}") from None
+    groups = map(found.metadata.row_group, range(found.metadata.num_row_groups))
+    if any(group.total_byte_size > ROW_GROUP for group in groups):
+        raise TurnError(f"{file.path} has row groups of more than {in_mib(ROW_GROUP)}: write it with smaller ones")
+    return found

@@ -49,7 +49,7 @@ def to_markdown(file: SourceFile, suffix: str) -> str:
     from markitdown import StreamInfo
     from markitdown._exceptions import MarkItDownException
 
-    charset = file.encoding.name.replace("-sig", "") if suffix in (".html", ".htm") else None
+    charset = file.encoding.replace("-sig", "") if suffix in (".html", ".htm") else None
     try:
         found = converter.convert_stream(file.binary(), stream_info=StreamInfo(extension=suffix, charset=charset))
     except (MarkItDownException, ValueError, KeyError, OSError, AttributeError) as error:

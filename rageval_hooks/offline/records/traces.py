@@ -1,0 +1,436 @@
+"""Exports of traces, by the attributes of OpenInference and ours: OTLP-JSON, Phoenix's JSON, tables of its spans."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, count
+from typing import Any
+
+from pydantic import ValidationError
+
+from rageval_hooks.offline.records.from_row import explain
+from rageval_hooks.offline.records.record import Record
+from rageval_hooks.offline.records.rows import BadRow
+from rageval_hooks.offline.records.source import RowSource
+from rageval_hooks.runtime.jsonable import plain_mapping
+from rageval_hooks.score import Result, Score
+from rageval_hooks.turn import ErrorInfo, Passage, SpanReference, Timing, Turn, Usage
+
+__all__ = ["is_export", "read_traces"]
+
+_OTLP = "resourceSpans"
+_PREFIX = "attributes."
+"""The prefix of the columns of attributes in tables of Phoenix: ``attributes.input.value``."""
+
+_TURN_ID = "rageval.turn.id"
+"""Attribute of a span that this package wrote for a turn."""
+
+_RETRIEVAL, _ROOTS = ("RETRIEVER", "RERANKER"), ("CHAIN", "AGENT")
+_DOCUMENTS = {"RETRIEVER": "retrieval.documents", "RERANKER": "reranker.output_documents"}
+
+# Names under which frameworks keep the question, the answer, and what is around either, the most likely first.
+_ASKED = ("query", "question", "input", "user_input", "query_str", "query_bundle", "content", "text")
+_SAID = ("answer", "response", "output", "result", "generated_answer", "content", "text")
+_WRAPPERS = ("messages", "kwargs", "message")
+_MOST_DEPTH = 12
+
+# Least number since the epoch → nanoseconds of its unit. Today is 1.7e18 ns, 1.7e15 µs, 1.7e12 ms and 1.7e9 s.
+_UNITS = ((1e17, 1), (1e14, 1_000), (1e11, 1_000_000), (0, 1_000_000_000))
+
+
+@dataclass(frozen=True)
+class ExportedSpan:
+    """A span of an export.
+
+    Attributes:
+        trace_id: lower-case hex digits.
+        span_id: lower-case hex digits.
+        parent_id: of the span around it; empty for none.
+        name: its name.
+        kind: OpenInference's, in capitals; empty if the span has no kind.
+        started_at: nanoseconds since the epoch; 0 if that is not known.
+        ended_at: likewise.
+        error: what its status says, if that is an error.
+        attributes: flat, with dots in their names; parts of lists by number.
+    """
+
+    trace_id: str
+    span_id: str
+    parent_id: str
+    name: str
+    kind: str
+    started_at: int
+    ended_at: int
+    error: str | None
+    attributes: Mapping[str, Any]
+
+    def text(self, name: str) -> str:
+        """Return an attribute as a text; empty if it is not there."""
+        value = self.attributes.get(name)
+        return "" if value is None else str(value)
+
+    def below(self, prefix: str) -> dict[str, Any]:
+        """Return the attributes with a prefix, by the rest of their names."""
+        found = self.attributes.items()
+        return {name.removeprefix(prefix): value for name, value in found if name.startswith(prefix)}
+
+
+def is_export(row: Mapping[str, Any]) -> bool:
+    """Return True if a row is a span, or an OTLP message with spans."""
+    return _OTLP in row or bool(_context(row)[0])
+
+
+def read_traces(source: RowSource) -> Iterator[tuple[int, Record | BadRow]]:
+    """Yield the turns of an export, each with the line on which its trace begins.
+
+    Traces without a turn are passed over: nothing was retrieved, or nothing was answered from it.
+    """
+    for group in source.groups(lambda row: [span.trace_id for span in _spans_of(row.data) if span.trace_id]):
+        if isinstance(group, BadRow):
+            yield group.line, group
+            continue
+        # A row of OTLP-JSON has spans of several traces.
+        spans = [span for span in chain.from_iterable(map(_spans_of, group.rows)) if span.trace_id == group.key]
+        tree = _SpanTree(spans)
+        try:
+            for root in tree.roots():
+                yield group.line, _record(tree, root)
+        except ValidationError as error:
+            yield group.line, BadRow(group.line, f"trace {group.key}: {explain(error)}", {"trace_id": group.key})
+
+
+def _spans_of(row: Mapping[str, Any]) -> Iterator[ExportedSpan]:
+    """Yield the spans of a row."""
+    if _OTLP not in row:
+        yield _from_phoenix(row)
+        return
+    for resource in _mappings(row[_OTLP]):
+        for scope in _mappings(resource.get("scopeSpans")):
+            yield from map(_from_otlp, _mappings(scope.get("spans")))
+
+
+def _mappings(value: Any) -> list[Mapping[str, Any]]:
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+
+
+def _from_otlp(span: Mapping[str, Any]) -> ExportedSpan:
+    attributes = _flat({item.get("key"): _otlp_value(item.get("value")) for item in _mappings(span.get("attributes"))})
+    status = span.get("status") or {}
+    # Protobuf's JSON has the number or the name.
+    has_failed = status.get("code") in (2, "2", "STATUS_CODE_ERROR")
+    return ExportedSpan(
+        trace_id=_hex(span.get("traceId")),
+        span_id=_hex(span.get("spanId")),
+        parent_id=_hex(span.get("parentSpanId")),
+        name=str(span.get("name") or ""),
+        kind=str(attributes.get("openinference.span.kind", "")).upper(),
+        started_at=_nanoseconds(span.get("startTimeUnixNano")),
+        ended_at=_nanoseconds(span.get("endTimeUnixNano")),
+        error=str(status.get("message") or "error") if has_failed else None,
+        attributes=attributes,
+    )
+
+
+def _otlp_value(value: Any) -> Any:
+    """Return a value of OTLP-JSON, which names the type of each: ``{"intValue": "5"}`` is 5."""
+    if not isinstance(value, Mapping) or len(value) != 1:
+        return None
+    [(kind, found)] = value.items()
+    if kind == "intValue":
+        return int(found)  # JSON has no 64-bit integers, so that protobuf writes them as text
+    if kind == "arrayValue":
+        return [_otlp_value(item) for item in found.get("values") or ()]
+    if kind == "kvlistValue":
+        return {item.get("key"): _otlp_value(item.get("value")) for item in found.get("values") or ()}
+    return found
+
+
+def _from_phoenix(row: Mapping[str, Any]) -> ExportedSpan:
+    trace_id, span_id = _context(row)
+    # A table has a column per attribute, JSON has one object with all of them.
+    table = {name.removeprefix(_PREFIX): value for name, value in row.items() if name.startswith(_PREFIX)}
+    nested = row.get("attributes")
+    attributes = _flat({**table, **(nested if isinstance(nested, Mapping) else {})})
+    has_failed = str(row.get("status_code")).upper() == "ERROR"
+    return ExportedSpan(
+        trace_id=trace_id,
+        span_id=span_id,
+        parent_id=_hex(row.get("parent_id")),
+        name=str(row.get("name") or ""),
+        kind=str(row.get("span_kind") or attributes.get("openinference.span.kind", "")).upper(),
+        started_at=_nanoseconds(row.get("start_time")),
+        ended_at=_nanoseconds(row.get("end_time")),
+        error=str(row.get("status_message") or "error") if has_failed else None,
+        attributes=attributes,
+    )
+
+
+def _context(row: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the ids of the trace and of the span, which are nested in JSON and columns in a table."""
+    context = row.get("context")
+    if isinstance(context, Mapping):
+        return _hex(context.get("trace_id")), _hex(context.get("span_id"))
+    return _hex(row.get("context.trace_id")), _hex(row.get("context.span_id"))
+
+
+def _hex(value: Any) -> str:
+    """Return an id of 8 or 16 bytes in lower-case hex digits; empty for anything else."""
+    text = str(value or "").strip().lower().removeprefix("0x")
+    try:
+        return text if len(bytes.fromhex(text)) in (8, 16) else ""
+    except ValueError:
+        return ""
+
+
+def _nanoseconds(value: Any) -> int:
+    """Return a time, given as ISO 8601 or as a number since the epoch, whose size tells its unit; 0 if unknown."""
+    try:
+        if isinstance(value, str) and not value.isdigit():
+            value = datetime.datetime.fromisoformat(value)
+        if isinstance(value, datetime.datetime):
+            # Times without a zone are UTC: tracing tools have no local time.
+            moment = value if value.tzinfo is not None else value.replace(tzinfo=datetime.UTC)
+            return round(moment.timestamp() * 1e6) * 1000
+        number = float(value or 0)
+        unit = next(unit for least, unit in _UNITS if number >= least)
+    except (TypeError, ValueError, StopIteration):  # no number is at least a NaN
+        return 0
+    # A float has 53 bits, fewer than nanoseconds since the epoch need.
+    return int(value or 0) if unit == 1 else round(number * unit)
+
+
+def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Return nested attributes with dotted names. Lists of plain values stay what they are."""
+    # Phoenix's tables have documents and messages as JSON.
+    if isinstance(value, str) and value.startswith("[{"):
+        found = _parsed(value)
+        value = value if found is None else found
+    if isinstance(value, Mapping):
+        parts = [(str(name), part) for name, part in value.items()]
+    elif _mappings(value):
+        parts = [(str(number), part) for number, part in enumerate(value)]
+    else:
+        return {} if value is None else {prefix: value}
+    flat: dict[str, Any] = {}
+    for name, part in parts:
+        flat.update(_flat(part, f"{prefix}.{name}" if prefix else name))
+    return flat
+
+
+class _SpanTree:
+    """The spans of a trace as a tree.
+
+    Args:
+        spans: the spans. Parents may be missing from an export.
+    """
+
+    def __init__(self, spans: Iterable[ExportedSpan]) -> None:
+        self._spans = {span.span_id: span for span in spans}
+        self._children: dict[str, list[ExportedSpan]] = {}
+        for span in sorted(self._spans.values(), key=lambda span: span.started_at):
+            self._children.setdefault(span.parent_id, []).append(span)
+
+    def below(self, span: ExportedSpan, stop: Sequence[str] = ()) -> Iterator[ExportedSpan]:
+        """Yield the spans inside a span, outer ones first; nothing inside spans of the kinds where it stops."""
+        # An export may name a span as its own ancestor.
+        seen = {span.span_id}
+        waiting = deque(self._children.get(span.span_id, ()))
+        while waiting:
+            child = waiting.popleft()
+            if child.span_id in seen:
+                continue
+            seen.add(child.span_id)
+            yield child
+            if child.kind not in stop and child.span_id:
+                waiting.extend(self._children.get(child.span_id, ()))
+
+    def outermost(self, span: ExportedSpan, kinds: Sequence[str]) -> list[ExportedSpan]:
+        """Return the spans of some kinds inside a span that are not inside another one of these, by their start."""
+        found = [child for child in self.below(span, kinds) if child.kind in kinds]
+        return sorted(found, key=lambda child: child.started_at)
+
+    def roots(self) -> list[ExportedSpan]:
+        """Return the spans that are turns, by their start: ours, or else the outermost chains that retrieve."""
+        found = [span for span in self._spans.values() if _TURN_ID in span.attributes]
+        if not found:
+            tops = [span for span in self._spans.values() if span.parent_id not in self._spans]
+            # The request of a web server, for example, is around the chain.
+            chains = [[top] if top.kind in _ROOTS else self.outermost(top, _ROOTS) for top in tops]
+            found = [
+                root
+                for root in chain.from_iterable(chains)
+                if any(span.kind in _RETRIEVAL for span in self.below(root))
+            ]
+        return sorted(found, key=lambda span: span.started_at)
+
+
+def _record(tree: _SpanTree, root: ExportedSpan) -> Record:
+    inside = list(tree.below(root))
+    retrievers = tree.outermost(root, _RETRIEVAL)
+    models = [span for span in inside if span.kind == "LLM"]
+    scored = [root, *(span for span in inside if span.kind == "EVALUATOR")]
+    metadata = root.attributes.get("metadata")
+    identity = root.text(_TURN_ID) or root.span_id
+    turn = Turn(
+        id=identity,
+        query=_query(root, retrievers),
+        response=_response(root, models),
+        passages=tuple(_passages(retrievers)),
+        usage=Usage.sum(map(_usage, models)),
+        model=next(filter(None, (span.text("llm.model_name") for span in reversed(models))), None),
+        timing=_timing(root, retrievers, models),
+        span=SpanReference(trace_id=root.trace_id, span_id=root.span_id, external=_TURN_ID not in root.attributes),
+        name=root.name or "turn",
+        framework=root.text("rageval.framework") or None,
+        session_id=root.text("session.id") or None,
+        user_id=root.text("user.id") or None,
+        metadata=_object(metadata),
+        status="ok" if root.error is None else "error",
+        error=None if root.error is None else ErrorInfo(type="Error", message=root.error),
+    )
+    return Record(id=identity, turn=turn, results=tuple(chain.from_iterable(map(_scores, scored))))
+
+
+def _query(root: ExportedSpan, retrievers: Sequence[ExportedSpan]) -> str:
+    """Return the input of the root; if it has none, what the first retriever looked for."""
+    asked = [root.text("input.value")]
+    asked += [span.text("input.value") or span.text("reranker.query") for span in retrievers[:1]]
+    return next(filter(None, (_text(value, _ASKED) for value in asked)), "")
+
+
+def _response(root: ExportedSpan, models: Sequence[ExportedSpan]) -> str:
+    """Return the output of the root; if it has none, what the last model wrote."""
+    said = [_text(root.text("output.value"), _SAID)]
+    for model in models[-1:]:
+        said += [model.text("llm.output_messages.0.message.content"), _text(model.text("output.value"), _SAID)]
+    return next(filter(None, said), "")
+
+
+def _text(value: str, names: Sequence[str]) -> str:
+    """Return the question or the answer, which a framework may have wrapped in JSON: ``{"query": "..."}``."""
+    if not value.startswith(("{", "[")):
+        return value
+    return _inner(_parsed(value), names, 0) or value
+
+
+def _inner(value: Any, names: Sequence[str], depth: int) -> str:
+    """Return the text under one of the names, at any level of lists, messages and LangChain's ``kwargs``."""
+    if isinstance(value, str):
+        return value
+    if depth > _MOST_DEPTH:
+        return ""
+    parts: list[Any] = []
+    if isinstance(value, list):
+        parts = value[::-1]  # the last message is the newest
+    elif isinstance(value, Mapping):
+        parts = [value[name] for name in (*names, *_WRAPPERS) if name in value]
+    return next(filter(None, (_inner(part, names, depth + 1) for part in parts)), "")
+
+
+def _parsed(text: str) -> Any:
+    """Return the value that a text holds as JSON; None if it holds none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _object(value: Any) -> dict[str, Any]:
+    """Return the object that an attribute holds, mostly as JSON; empty for anything else."""
+    found = _parsed(value) if isinstance(value, str) else value
+    return plain_mapping(found) if isinstance(found, Mapping) else {}
+
+
+def _passages(retrievers: Sequence[ExportedSpan]) -> list[Passage]:
+    """Return the context: the output of the last reranker, or else that of all retrievers."""
+    # A reranker receives what the retrievers found, and its output is what the prompt has.
+    rerankers = [span for span in retrievers if span.kind == "RERANKER"]
+    found: dict[tuple[str | None, str], Passage] = {}
+    for span in rerankers[-1:] or retrievers:
+        # Documents are numbered: "retrieval.documents.0.document.content".
+        for number in count():
+            fields = span.below(f"{_DOCUMENTS[span.kind]}.{number}.document.")
+            if not fields:
+                break
+            passage = _passage(fields)
+            # Several retrievers may find the same document.
+            found.setdefault((passage.id, passage.text), passage)
+    return list(found.values())
+
+
+def _passage(fields: Mapping[str, Any]) -> Passage:
+    # Metadata is one attribute with JSON in OTLP, and several attributes in tables.
+    metadata = _object(fields.get("metadata"))
+    metadata |= {
+        name.removeprefix("metadata."): value for name, value in fields.items() if name.startswith("metadata.")
+    }
+    identity = fields.get("id")
+    return Passage(
+        text=str(fields.get("content") or ""),
+        id=None if identity is None else str(identity),
+        score=fields.get("score"),
+        in_prompt=metadata.pop("rageval.document.in_prompt", None),
+        prompt_share=metadata.pop("rageval.document.prompt_share", None),
+        metadata=metadata,
+    )
+
+
+def _usage(span: ExportedSpan) -> Usage | None:
+    read, written = (span.attributes.get(f"llm.token_count.{name}") for name in ("prompt", "completion"))
+    # Half of the usage would make a wrong price.
+    return None if read is None or written is None else Usage(input_tokens=int(read), output_tokens=int(written))
+
+
+def _timing(root: ExportedSpan, retrievers: Sequence[ExportedSpan], models: Sequence[ExportedSpan]) -> Timing | None:
+    if not root.started_at or not root.ended_at:
+        return None
+    return Timing(
+        started_at=root.started_at,
+        ended_at=root.ended_at,
+        retrieval=_together(retrievers),
+        generation=_together(models),
+        time_to_first_token=root.attributes.get("rageval.timing.time_to_first_token"),
+        waiting=root.attributes.get("rageval.timing.waiting"),
+    )
+
+
+def _together(spans: Iterable[ExportedSpan]) -> float | None:
+    """Return the seconds during which at least one of the spans ran."""
+    times = sorted((span.started_at, span.ended_at) for span in spans if span.started_at and span.ended_at)
+    if not times:
+        return None
+    total = until = 0
+    for start, end in times:
+        # Only what is after the end of the spans before it is counted: retrievers run concurrently.
+        total += max(0, end - max(start, until))
+        until = max(until, end)
+    return total / 1e9
+
+
+def _scores(span: ExportedSpan) -> Iterator[Result]:
+    """Yield the scores of the whole turn that we wrote onto a span. Those of single passages are passed over."""
+    seen: set[str] = set()
+    # Evaluations are numbered: "evaluations.0.evaluation.name".
+    for number in count():
+        found = span.below(f"evaluations.{number}.evaluation.")
+        name, value = found.get("name"), found.get("score")
+        if not name:
+            return
+        # The score of the whole turn is also an attribute by its name.
+        is_whole = value == span.attributes.get(f"rageval.score.{name}")
+        if is_whole and isinstance(value, (int, float)) and name not in seen:
+            seen.add(name)
+            annotator = found.get("annotator_kind")
+            yield Score(
+                name=name,
+                value=value,
+                label=found.get("label") or None,
+                explanation=found.get("explanation") or None,
+                annotator=annotator if annotator in ("LLM", "HUMAN") else "CODE",
+                model=found.get("identifier") or None,
+                metric=span.text("rageval.metric") or None,
+            )
