@@ -122,8 +122,12 @@ def _turn_json(turn: Turn) -> str:
 
 def _result_json(result: Result) -> str:
     # The status is a default of its class, and says which class it is.
-    rest = result.model_dump_json(exclude_defaults=True)[1:]
-    return f'{{"status":"{result.status}",{rest}'
+    always: dict[str, str | None] = {"status": result.status}
+    if isinstance(result, Score):
+        # Reports compare scores of the same version and model only, so these are stated.
+        always |= {"version": result.version, "model": result.model}
+    rest = result.model_dump_json(exclude_defaults=True, exclude={*always})
+    return f"{_ENCODER.encode(always)[:-1]},{rest[1:]}"
 
 
 def holds_turn(row: Mapping[str, Any]) -> bool:
