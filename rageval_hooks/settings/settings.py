@@ -91,7 +91,7 @@ class Settings(BaseSettings):
             has a MeterProvider or ``OTEL_EXPORTER_OTLP_METRICS_ENDPOINT`` is set.
         evaluate_unsampled: also evaluate turns inside traces that are not recorded.
         evaluate_without_retrieval: also evaluate runs without retrieval.
-        search_tools: names of the LangChain tools that return search results as text. Tools that are not named then do
+        search_tools: names of the tools that return search results as text. Tools that are not named then do
             not. ``!name`` is a tool that does not search. Empty: see docs/capture.md, "Search results that are text".
         queue_size: turns that may wait for evaluation in the background. When the queue is full, new turns are not
             evaluated; they are counted, and their traces say so.

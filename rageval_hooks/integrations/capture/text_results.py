@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from rageval_hooks.integrations.capture.host_values import finite, first_string, is_a, or_else
 from rageval_hooks.integrations.capture.passages import SCORE_KEYS
 from rageval_hooks.turn import Passage
 
-__all__ = ["text_results"]
+__all__ = ["is_search_tool", "text_results"]
 
 _LEAST_TEXT = 40
 """Shorter texts are acknowledgements, for example "Message sent." In characters."""
@@ -21,6 +21,14 @@ _TEXT_KEYS = ("content", "text", "snippet", "page_content")
 _ID_KEYS = ("id", "url", "link")
 _ABOUT_KEYS = frozenset({*_ID_KEYS, *SCORE_KEYS, "title", "source", "metadata"})
 """A mapping with a text is a search result if it has one of these keys, too."""
+
+
+def is_search_tool(tool: str | None, search_tools: Collection[str]) -> bool | None:
+    """Return whether a tool searches, according to the setting ``search_tools``; None if the setting does not say."""
+    if tool in search_tools or f"!{tool}" in search_tools:
+        return tool in search_tools
+    # A list that names some tools names all that search.
+    return False if any(not name.startswith("!") for name in search_tools) else None
 
 
 @or_else(())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -13,6 +13,7 @@ from langchain_core.outputs import LLMResult
 
 from rageval_hooks.integrations.capture import deferred
 from rageval_hooks.integrations.capture.recorder import shared_recorder
+from rageval_hooks.integrations.capture.text_results import is_search_tool
 from rageval_hooks.integrations.langchain.callbacks import callback
 from rageval_hooks.integrations.langchain.framework import (
     FRAMEWORK,
@@ -202,7 +203,7 @@ class TurnHandler(BaseCallbackHandler):
         name = name or class_name(serialized)
         pipeline = self.pipeline
         if pipeline is not None:
-            kwargs["is_search"] = _is_search(name, pipeline.settings.search_tools)
+            kwargs["is_search"] = is_search_tool(name, pipeline.settings.search_tools)
         if serialized:
             kwargs["description"] = serialized.get("description")
         self._start(run_id, parent_run_id, "tool", name, given, kwargs)
@@ -278,14 +279,6 @@ class TurnHandler(BaseCallbackHandler):
 
 
 # --------------------------------------------------------------------------- what events say about a run
-
-
-def _is_search(tool: str | None, search_tools: Collection[str]) -> bool | None:
-    """Return whether a tool searches, according to the setting ``search_tools``; None if the setting does not say."""
-    if tool in search_tools or f"!{tool}" in search_tools:
-        return tool in search_tools
-    # A list that names some tools names all that search.
-    return False if any(not name.startswith("!") for name in search_tools) else None
 
 
 def _note_streamed_input(run_id: UUID, inputs: Any) -> None:

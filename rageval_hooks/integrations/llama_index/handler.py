@@ -21,6 +21,7 @@ from rageval_hooks.integrations.capture.deferred import hand_over
 from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.capture.run_facts import detail_of, details_of
 from rageval_hooks.integrations.capture.runs import Run
+from rageval_hooks.integrations.capture.text_results import is_search_tool
 from rageval_hooks.integrations.llama_index.framework import FRAMEWORK
 from rageval_hooks.integrations.llama_index.messages import arguments_of
 from rageval_hooks.integrations.llama_index.nodes import snapshot
@@ -163,6 +164,8 @@ def _start(pipeline: Pipeline, span_id: str, parent_id: str | None, bound_args: 
     if run is None:
         return
     run.details = {"instance": instance}
+    if kind == "tool":
+        run.details["is_search"] = is_search_tool(run.name, pipeline.settings.search_tools)
     if kind in ("reranker", "synthesizer"):
         # Postprocessors change nodes in place, so what they were given is copied now.
         run.details["nodes_before"] = snapshot(arguments_of(bound_args).get("nodes"))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from operator import itemgetter
 
+from rageval_hooks.integrations.capture.authorship import carries
 from rageval_hooks.integrations.capture.passages import (
     EarlierPassages,
     mark_dropped,
@@ -16,8 +17,9 @@ from rageval_hooks.integrations.capture.passages import (
 )
 from rageval_hooks.integrations.capture.run_facts import detail_of, of_kind, outside
 from rageval_hooks.integrations.capture.runs import Run
+from rageval_hooks.integrations.capture.text_results import text_results
 from rageval_hooks.integrations.llama_index.messages import arguments_of, messages_of
-from rageval_hooks.integrations.llama_index.model_calls import prompts_of_answer
+from rageval_hooks.integrations.llama_index.model_calls import generated_text, prompts_of_answer
 from rageval_hooks.integrations.llama_index.nodes import Made, Snapshot, node_ids, nodes_in, passages_of
 from rageval_hooks.integrations.llama_index.values import answer_of
 from rageval_hooks.turn import Passage
@@ -104,7 +106,25 @@ def passages_in_turn(
         marked = with_mark(passage, marks)
         if marked.in_prompt and not _is_among(marked, passages):
             passages.append(marked)
+
+    for tool in of_kind(runs, "tool"):
+        # Next to nodes, other texts are more likely something else, unless the application names the tool.
+        is_search = detail_of(tool, "is_search")
+        if is_search or (is_search is None and not candidates):
+            results = _text_results_of(tool, calls, named=bool(is_search))
+            passages += [found for found in mark_seen(results, prompt) if found.in_prompt]
     return tuple(passages), marks
+
+
+def _text_results_of(tool: Run, calls: Sequence[Run], named: bool) -> Sequence[Passage]:
+    """Return the search results that a tool returned as text; none if it failed or if a model of the turn wrote it."""
+    output = answer_of(tool.output)
+    is_error = getattr(tool.output, "is_error", False)
+    if is_error or any(carries(output, generated_text(call)) for call in calls if tool in call.ancestors()):
+        return ()
+    raw = getattr(tool.output, "raw_output", None)
+    structured = text_results(raw, {"tool": tool.name}, named=named) if isinstance(raw, (list, dict)) else ()
+    return structured or text_results(output, {"tool": tool.name}, named=named)
 
 
 def _nodes_of_step(run: Run) -> Snapshot:

@@ -25,6 +25,8 @@ from llama_index.core.workflow import (
 )
 from pydantic import BaseModel
 
+import rageval_hooks
+from rageval_hooks.testing import InMemoryExporter
 from rageval_hooks.turn import Step, Turn
 from tests.integrations.langchain.conftest import Captured
 from tests.integrations.llama_index.fakes import FACTS, OutOfOrderError, index, llm
@@ -157,6 +159,53 @@ def test_a_chat_history(captured: Captured) -> None:
 def broken(input: str) -> str:
     """Fail."""
     raise OutOfOrderError("the tool is broken")
+
+
+RESULTS = [
+    {"url": "https://quern.example/pier", "content": "The pier of Quern was opened in May 2019.", "score": 0.9},
+    {"url": "https://quern.example/fair", "content": "The harbour fair takes place in June each year."},
+]
+
+
+def search_web(input: str) -> list[dict[str, Any]]:
+    """Search the web."""
+    return RESULTS
+
+
+def test_a_tool_that_finds_text(captured: Captured) -> None:
+    """What a web search returned is in the prompt of the answer: one passage for each result."""
+    tool = FunctionTool.from_defaults(search_web, name="web_search")
+    run(FunctionAgent(tools=[tool], llm=calls_then(ANSWER, "web_search")))
+
+    found = [(passage.id, passage.text, passage.score, passage.in_prompt) for passage in captured.turn.passages]
+    assert found == [(result["url"], result["content"], result.get("score"), True) for result in RESULTS]
+    assert captured.turn.is_rag
+
+
+@pytest.mark.parametrize("output", ["Message sent.", 42, True, "unreachable"])
+def test_a_tool_that_finds_nothing(captured: Captured, output: Any) -> None:
+    """An acknowledgement, a number and an error are no passages."""
+
+    def act(input: str) -> Any:
+        if output == "unreachable":
+            raise OutOfOrderError("the mail server could not be reached within thirty seconds")
+        return output
+
+    tool = FunctionTool.from_defaults(act, name="send", description="sends a message")
+    run(FunctionAgent(tools=[tool], llm=calls_then("Done.", "send")))
+
+    assert captured.turn.passages == ()
+
+
+def test_a_tool_that_is_excluded() -> None:
+    """``!name`` in ``search_tools`` is a tool that does not search."""
+    exporter = InMemoryExporter()
+    tool = FunctionTool.from_defaults(search_web, name="web_search")
+    with rageval_hooks.instrument(metrics=[], exporters=[exporter], search_tools=["!web_search"]) as handle:
+        run(FunctionAgent(tools=[tool], llm=calls_then(ANSWER, "web_search")))
+        assert handle.flush(10)
+    [evaluation] = exporter.evaluations
+    assert evaluation.turn.passages == ()
 
 
 def test_a_tool_that_fails(captured: Captured) -> None:
