@@ -113,8 +113,12 @@ def _scorer_without_engine(metrics: str | None) -> Callable[[Any], str]:
 
 
 def _scorer(metrics: str | None, details: Any) -> Callable[[Any], str]:
-    from rageval_hooks.offline.scoring.detail import with_details
     from rageval_hooks.offline.scoring.setup import build_pipeline
+
+    try:
+        from rageval_hooks.offline.scoring.scorer import with_details
+    except ImportError:  # an older checkout
+        from rageval_hooks.offline.scoring.detail import with_details  # type: ignore[import-not-found,no-redef]
 
     engine = build_pipeline(metrics, "lexical", None, None, (), 1).engine
 
@@ -180,7 +184,7 @@ def _command_seconds(checkout: Path, file: Path, folder: Path, given: argparse.N
     if given.metrics:
         command += ["--metrics", _BOTH if given.metrics == "BOTH" else given.metrics]
     # Checkouts from before the engine have neither workers nor the choice of details.
-    if (checkout / "rageval_hooks" / "offline" / "scoring" / "worker.py").exists():
+    if (checkout / "rageval_hooks" / "offline" / "scoring").exists():
         command += ["--details", given.details, "--workers", str(given.workers)]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     environment = {**os.environ, "PYTHONPATH": str(checkout)}

@@ -55,7 +55,7 @@ def evaluate(
         >>> evaluation["unsupported_facts"]
         0.0
     """
-    from rageval_hooks.offline.dataset.inputs import turn_of  # here, so that importing rageval_hooks stays light
+    from rageval_hooks.offline.dataset.rows import turn_of  # here, so that importing rageval_hooks stays light
     from rageval_hooks.offline.scoring import required_fields
 
     with _pipeline(metrics, models, judge, thresholds, judge_options) as pipeline:

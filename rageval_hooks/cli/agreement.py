@@ -88,7 +88,7 @@ def _scored(
 
     from rageval_hooks.evaluation import evaluate
     from rageval_hooks.metrics.base import REGISTRY
-    from rageval_hooks.offline.jobs.progress import progress_bar
+    from rageval_hooks.offline.jobs.running import progress_bar
 
     names = split_names(metrics) if metrics else _measurable()
     chosen = [REGISTRY.create(name) for name in names]

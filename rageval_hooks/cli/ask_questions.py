@@ -22,20 +22,18 @@ from rageval_hooks.offline.apps import (
     run_questions,
     summarize,
 )
-from rageval_hooks.offline.jobs import (
+from rageval_hooks.offline.jobs.journal import Journal, file_hash, journal_path
+from rageval_hooks.offline.jobs.max_errors import MaxErrors
+from rageval_hooks.offline.jobs.outputs import (
     BadRows,
     EarlierResult,
-    ErrorAllowance,
-    KeyedJournal,
     check_apart,
     done_path,
     earlier_result,
     errors_path,
-    file_hash,
-    journal_path,
     mark_finished,
-    progress_bar,
 )
+from rageval_hooks.offline.jobs.running import progress_bar
 from rageval_hooks.offline.records.columns import ColumnMap
 from rageval_hooks.offline.records.files import check_output, read_records, write_records
 from rageval_hooks.offline.records.record import Record
@@ -90,7 +88,7 @@ def ask_questions(options: RunOptions, say: Say, warn: Say) -> int:
         ConfigurationError: an option is wrong, or a finished output would be overwritten.
         TurnError: the test set cannot be read, or has no column with questions.
     """
-    allowed = ErrorAllowance.parse(options.max_errors)
+    allowed = MaxErrors.parse(options.max_errors)
     if check_output(options.output).has_columns:
         raise ConfigurationError(f"the output {options.output} should end in .jsonl: a table has no passages")
     errors = options.errors or errors_path(options.output)
@@ -121,7 +119,7 @@ def _about_bad_rows(bad: list[BadRow], data: Path, errors: Path) -> str:
     return f"{counted(len(bad), 'row')} of {data} could not be used: {errors} (line {first.line}: {first.reason})"
 
 
-def _status(summary: RunSummary, bad: list[BadRow], allowed: ErrorAllowance, warn: Say) -> int:
+def _status(summary: RunSummary, bad: list[BadRow], allowed: MaxErrors, warn: Say) -> int:
     # Nothing was answered: the application does not work.
     if summary.errors and summary.errors == summary.records:
         return 2
@@ -200,7 +198,7 @@ class _Run:
             _close(target)
             self._warn(f"{self._shown} is finished already, with the same options: nothing was asked again")
             return summarize(read_records(options.output))
-        with KeyedJournal(journal_path(options.output), self._work, restart=options.restart) as journal:
+        with Journal(journal_path(options.output), self._work, restart=options.restart) as journal:
             if len(journal):
                 self._warn(f"going on from {journal_path(self._shown)}")
             keep_answers(self._kept(earlier), self._questions, options.repeat, journal, self._privacy)
@@ -272,12 +270,12 @@ class _Run:
         answered = {(record.run, record.id) for record in self._kept(earlier)}
         kept = sum((run, q.id) in answered for q in self._questions for run in range(1, options.repeat + 1))
         if not options.restart and (partial := journal_path(options.output)).exists():
-            with KeyedJournal(partial, self._work) as journal:
+            with Journal(partial, self._work) as journal:
                 kept += total - count_waiting(self._questions, options.repeat, journal)
         self._say(f"{counted(total - kept, 'call')} of the application, {counted(kept, 'answer')} kept")
         self._say("dry run: nothing was asked, and nothing was written")
 
-    async def _ask(self, target: Any, journal: KeyedJournal) -> RunSummary:
+    async def _ask(self, target: Any, journal: Journal) -> RunSummary:
         options = self._options
         if inspect.isawaitable(target):  # a factory that is a coroutine function
             target = await _made(target, options.app)

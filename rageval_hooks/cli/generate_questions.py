@@ -11,13 +11,10 @@ from typing import Any
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.judges.base import Judge
 from rageval_hooks.judges.resolve import resolve_judge
-from rageval_hooks.offline.jobs.bad_rows import check_apart
-from rageval_hooks.offline.jobs.budget import Budget, Spent
-from rageval_hooks.offline.jobs.finished import done_path, earlier_result, mark_finished
-from rageval_hooks.offline.jobs.journal import journal_path
-from rageval_hooks.offline.jobs.judging import with_concurrency
-from rageval_hooks.offline.jobs.keyed_journal import KeyedJournal
-from rageval_hooks.offline.jobs.progress import progress_bar
+from rageval_hooks.offline.jobs.budget import Budget, Spent, with_concurrency
+from rageval_hooks.offline.jobs.journal import Journal, journal_path
+from rageval_hooks.offline.jobs.outputs import check_apart, done_path, earlier_result, mark_finished
+from rageval_hooks.offline.jobs.running import progress_bar
 from rageval_hooks.offline.records.files import check_output
 from rageval_hooks.offline.testsets import (
     Chunk,
@@ -114,7 +111,7 @@ def generate_questions(options: GenerateOptions, say: Say, warn: Say) -> int:
         return 0
     # Answers of a finished test set are reused if only the number of questions changes.
     reused = _reopen(outputs, judge, tasks, options)
-    with KeyedJournal(journal_file, _work(judge), restart=options.restart) as journal:
+    with Journal(journal_file, _work(judge), restart=options.restart) as journal:
         if reused:
             warn(f"reusing the answers of the finished {options.outputs[0]}")
         elif len(journal):
@@ -222,7 +219,7 @@ def _reopen(outputs: list[Path], judge: Judge, tasks: list[QuestionTask], option
     partial = journal_path(outputs[0])
     if found == partial:
         return False
-    with KeyedJournal(found, _work(judge)) as journal:
+    with Journal(found, _work(judge)) as journal:
         dropped = plan_of(tasks, journal).dropped
     if dropped:
         raise ConfigurationError(
@@ -235,7 +232,7 @@ def _reopen(outputs: list[Path], judge: Judge, tasks: list[QuestionTask], option
 
 def _say_plan(journal_file: Path, tasks: list[QuestionTask], judge: Judge, say: Say) -> None:
     """Say how many requests there would be."""
-    with KeyedJournal(journal_file, _work(judge)) as journal:
+    with Journal(journal_file, _work(judge)) as journal:
         plan = plan_of(tasks, journal)
     say(f"{counted(plan.calls, 'request')} to {judge}, about {plan.tokens:,} input tokens{_price(plan, judge)}")
     say("dry run: nothing was asked, and nothing was written")
@@ -284,10 +281,9 @@ def _is_object(source: str) -> bool:
 
 
 def _generate(
-    options: GenerateOptions, judge: Judge, tasks: list[QuestionTask], index: ChunkIndex, journal: KeyedJournal
+    options: GenerateOptions, judge: Judge, tasks: list[QuestionTask], index: ChunkIndex, journal: Journal
 ) -> Generated:
-    spent = Spent.model_validate(journal[journal.last]["spent"]) if journal.last is not None else None
-    budget = Budget(options.max_calls, options.max_cost, spent)
+    budget = Budget(options.max_calls, options.max_cost, Spent.model_validate(journal.spent))
 
     async def work() -> Generated:
         with progress_bar("generate", len(tasks)) as advance:

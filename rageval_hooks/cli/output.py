@@ -87,7 +87,7 @@ def write_file(output: Path, content: bytes) -> None:
 
 def watch_records(records: Iterable[Record], path: Path) -> Iterator[Record]:
     """Yield records, and show on a terminal how many have been read."""
-    from rageval_hooks.offline.jobs.progress import progress_bar
+    from rageval_hooks.offline.jobs.running import progress_bar
 
     # Counting the lines first takes a moment, and only JSON Lines has one per record.
     total = _count_lines(path) if sys.stderr.isatty() and path.suffix.lower() == ".jsonl" else None

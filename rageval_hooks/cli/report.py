@@ -141,7 +141,7 @@ def report(
 
 def _gate(fail_under: list[str] | None, baseline: Path | None, max_errors: str | None, alpha: float) -> Gate | None:
     """Return the conditions to check, or None for a report without checks."""
-    from rageval_hooks.offline.jobs.allowance import ErrorAllowance
+    from rageval_hooks.offline.jobs.max_errors import MaxErrors
     from rageval_hooks.offline.report import Gate, parse_bounds
 
     if not fail_under and baseline is None and max_errors is None:
@@ -152,7 +152,7 @@ def _gate(fail_under: list[str] | None, baseline: Path | None, max_errors: str |
         bounds=parse_bounds(fail_under or ()),
         has_baseline=baseline is not None,
         alpha=alpha,
-        max_errors=ErrorAllowance.parse(max_errors),
+        max_errors=MaxErrors.parse(max_errors),
     )
 
 

@@ -142,8 +142,7 @@ def score(
     Exit status: 0 if all rows were scored, 1 if some could not be used, 2 if nothing could be scored or the judge
     does not work.
     """
-    from rageval_hooks.offline.jobs.collection import rare_collection
-    from rageval_hooks.offline.jobs.progress import progress_bar
+    from rageval_hooks.offline.jobs.running import progress_bar, rare_collection
     from rageval_hooks.offline.records.columns import ColumnMap
     from rageval_hooks.offline.records.source import count_rows
     from rageval_hooks.offline.scoring import build_pipeline, estimate, required_fields, score_file

@@ -265,6 +265,12 @@ class Scoring:
         return start_command(*self.arguments, environment={**os.environ, "OPENAI_API_KEY": "sk-test"})
 
 
+def journal_keys(path: Path) -> list[str]:
+    """The keys of the results in a journal: positions of records in the input, and of metrics for one."""
+    entries = [json.loads(line) for line in path.read_text().splitlines()]
+    return [entry["key"] for entry in entries if "key" in entry]
+
+
 def questions(server: JudgeServer) -> list[str]:
     return [request.prompt.split("When was pier ")[1][0] for request in server.requests]
 
@@ -286,7 +292,7 @@ class TestJudged:
         with scoring.start() as process:
             # The fifth turn is asked for after three others were written.
             server.wait_for_requests(5)
-            assert scoring.journal.read_text().count('"record"') == 3
+            assert sum(key.isdecimal() for key in journal_keys(scoring.journal)) == 3
             process.send_signal(kind)
             status, errors = process.wait(), process.errors()
 
@@ -294,8 +300,7 @@ class TestJudged:
         assert not scoring.output.exists()
         said = f"interrupted. The results so far are in {scoring.journal}: run the same command again to resume"
         assert errors == (f"rageval-hooks: {said}\n" if kind is signal.SIGINT else "")
-        lines = [json.loads(line) for line in scoring.journal.read_text().splitlines()]
-        judged = {line["record"]["id"] for line in lines if "record" in line}
+        judged = {str(int(key) + 1) for key in journal_keys(scoring.journal) if key.isdecimal()}
         before = len(server.requests)
         gate.set()
         output = scoring.run().stdout

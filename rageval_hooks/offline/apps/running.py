@@ -12,9 +12,8 @@ from rageval_hooks.offline.apps.loading import App
 from rageval_hooks.offline.apps.outcomes import record_of
 from rageval_hooks.offline.apps.summary import RunSummary, summarize
 from rageval_hooks.offline.apps.turn_capture import Capture
-from rageval_hooks.offline.jobs.keyed_journal import KeyedJournal
-from rageval_hooks.offline.jobs.progress import Advance
-from rageval_hooks.offline.jobs.workers import work_together
+from rageval_hooks.offline.jobs.journal import Journal
+from rageval_hooks.offline.jobs.running import Advance, work_together
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.targets import TargetIds, place_target
 from rageval_hooks.offline.testsets.testset import GoldenQuestion
@@ -29,7 +28,7 @@ Asking = tuple[GoldenQuestion, int]
 async def run_questions(
     questions: Sequence[GoldenQuestion],
     app: App,
-    journal: KeyedJournal,
+    journal: Journal,
     *,
     repeat: int = 1,
     concurrency: int = 4,
@@ -73,12 +72,12 @@ async def _ask_one(question: GoldenQuestion, run: int, app: App, capture: Captur
     return record_of(question, run, app, asked, started)
 
 
-def count_waiting(questions: Sequence[GoldenQuestion], repeat: int, journal: KeyedJournal) -> int:
+def count_waiting(questions: Sequence[GoldenQuestion], repeat: int, journal: Journal) -> int:
     """Return how many questions are still to be asked, each repetition counted."""
     return sum(_key(question, run) not in journal for question, run in _askings(questions, repeat))
 
 
-def records_of(questions: Sequence[GoldenQuestion], repeat: int, journal: KeyedJournal) -> Iterator[Record]:
+def records_of(questions: Sequence[GoldenQuestion], repeat: int, journal: Journal) -> Iterator[Record]:
     """Yield the records of a journal in the order of the questions, each with the rank of its target."""
     # Whether ids can be compared depends on the whole run, so records are read twice.
     ids = TargetIds(question.chunk_id for question in questions)
@@ -90,7 +89,7 @@ def records_of(questions: Sequence[GoldenQuestion], repeat: int, journal: KeyedJ
         yield place_target(record, ids) if record.turn.status != "error" else record
 
 
-def _recorded(questions: Sequence[GoldenQuestion], repeat: int, journal: KeyedJournal) -> Iterator[Record]:
+def _recorded(questions: Sequence[GoldenQuestion], repeat: int, journal: Journal) -> Iterator[Record]:
     for question in questions:
         for run in range(1, repeat + 1):
             key = _key(question, run)
@@ -102,7 +101,7 @@ def keep_answers(
     records: Iterable[Record],
     questions: Sequence[GoldenQuestion],
     repeat: int,
-    journal: KeyedJournal,
+    journal: Journal,
     privacy: PrivacyPolicy = NO_PRIVACY,
 ) -> None:
     """Copy records of an earlier run into the journal, so that only what is missing is asked.

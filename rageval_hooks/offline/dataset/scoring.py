@@ -12,16 +12,15 @@ from itertools import islice
 from typing import TYPE_CHECKING, Literal
 
 from rageval_hooks.errors import ConfigurationError, TurnError
-from rageval_hooks.offline.dataset.data_frame import scored_frame
-from rageval_hooks.offline.dataset.inputs import Dataset, read_dataset
+from rageval_hooks.offline.dataset.frame import scored_frame
+from rageval_hooks.offline.dataset.rows import Dataset, read_dataset
 from rageval_hooks.offline.jobs.budget import Budget
-from rageval_hooks.offline.jobs.memory_journal import MemoryJournal
-from rageval_hooks.offline.jobs.progress import Advance
+from rageval_hooks.offline.jobs.journal import Journal
+from rageval_hooks.offline.jobs.running import Advance
 from rageval_hooks.offline.records.record import Record
-from rageval_hooks.offline.scoring.run import ScoringRun
-from rageval_hooks.offline.scoring.summary import Counts
+from rageval_hooks.offline.scoring.run import ScoringRun, records_in
 from rageval_hooks.online.pipeline import Pipeline
-from rageval_hooks.runtime.selecting import not_none
+from rageval_hooks.privacy import NO_PRIVACY
 from rageval_hooks.text.wording import counted
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ def score_rows(data: object, pipeline: Pipeline, options: DatasetOptions) -> pan
         raise ConfigurationError(f"bad_rows is {options.bad_rows!r}: it must be 'raise' or 'keep'")
     dataset = read_dataset(data, options.required, options.mapping)
     _check(dataset, options)
-    usable = not_none(dataset.records)
+    usable = [record for record in dataset.records if record is not None]
     scored = iter(_scored(usable, pipeline, options))
     # Rows that cannot be used keep their places, so that the frame has one row per row of the user.
     dataset.records = [None if record is None else next(scored) for record in dataset.records]
@@ -86,7 +85,8 @@ def _check(dataset: Dataset, options: DatasetOptions) -> None:
 
 
 def _scored(records: Sequence[Record], pipeline: Pipeline, options: DatasetOptions) -> list[Record]:
-    journal = MemoryJournal()
+    # The results stay in memory, with the texts of the user.
+    journal = Journal(None, {})
     run = ScoringRun(
         pipeline,
         journal,
@@ -94,11 +94,11 @@ def _scored(records: Sequence[Record], pipeline: Pipeline, options: DatasetOptio
         concurrency=options.concurrency,
         workers=options.workers,
         details="all",
-        counts=Counts(),
+        privacy=NO_PRIVACY,
     )
     with _bar(len(records), options.progress) as advance:
         _run_apart(run, records, advance)
-    return list(journal.records())
+    return list(records_in(journal))
 
 
 @contextmanager

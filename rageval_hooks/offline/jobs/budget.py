@@ -1,4 +1,4 @@
-"""A budget for the judge: a number of calls, or an amount of money."""
+"""The judge of a command: how many requests it gets at a time, and how much it may use."""
 
 from __future__ import annotations
 
@@ -10,15 +10,29 @@ from typing import Any, ClassVar, TypeVar
 from pydantic import BaseModel
 
 from rageval_hooks.errors import ConfigurationError, JudgeError
-from rageval_hooks.judges.base import AnyMessage, Judge, Judgement
+from rageval_hooks.judges.base import REGISTRY, AnyMessage, Judge, Judgement
 from rageval_hooks.judges.client.admission import Admission, Gate, GateClosedError
 from rageval_hooks.judges.client.remote import RemoteJudge
 from rageval_hooks.runtime.jsonable import Data
 from rageval_hooks.score import Failed, Result, Skipped
 
-__all__ = ["Budget", "BudgetSpentError", "BudgetedJudge", "Spent", "without_budget"]
+__all__ = ["Budget", "BudgetSpentError", "BudgetedJudge", "Spent", "with_concurrency", "without_budget"]
 
 T = TypeVar("T", bound=BaseModel)
+
+
+def with_concurrency(judge: str, options: Mapping[str, Any], concurrency: int) -> dict[str, Any]:
+    """Return options with which a judge takes so many requests at a time, unless they set a limit themselves.
+
+    Args:
+        judge: ``"provider:model"``. Only the judges of this package that send requests have such a limit.
+        options: as the user gave them.
+        concurrency: requests at a time, at least.
+    """
+    kind = REGISTRY.builtin().get(judge.partition(":")[0].strip())
+    # A judge of a plug-in may not have an option `max_concurrency`.
+    is_ours = kind is not None and issubclass(kind, RemoteJudge)
+    return {"max_concurrency": concurrency, **options} if is_ours else dict(options)
 
 
 class BudgetSpentError(GateClosedError):
@@ -27,8 +41,16 @@ class BudgetSpentError(GateClosedError):
     kind: ClassVar[str] = "budget"
 
 
+def without_budget(result: Result) -> Result:
+    """Return a result as skipped if the budget stopped it: nothing failed."""
+    # A score without an answer is missing for a known reason, so reports do not count it as a failure.
+    if isinstance(result, Failed) and result.error_type == BudgetSpentError.kind:
+        return Skipped(name=result.name, reason=result.message, metric=result.metric)
+    return result
+
+
 class Spent(Data):
-    """The calls, tokens and money that a judge has used so far.
+    """The calls and the money that a judge has used so far.
 
     Attributes:
         calls: requests, retries included; an answer from a cache is not a request.
@@ -49,6 +71,9 @@ class Budget:
         max_cost: USD; None for no limit.
         spent: what was used before.
 
+    Attributes:
+        refused: number of requests that did not fit.
+
     Raises:
         ConfigurationError: a limit is negative.
     """
@@ -59,24 +84,16 @@ class Budget:
                 raise ConfigurationError(f"{name} is {limit}: give a number from 0")
         self.max_calls = max_calls
         self.max_cost = max_cost
-        self._calls = 0
-        self._cost = 0.0
+        self.spent = spent or Spent()
+        self.refused = 0
         self._under_way = 0
         self._unpriced: str | None = None
-        self.refused = 0
-        if spent is not None:
-            self._calls = spent.calls
-            self._cost = spent.cost
-
-    @property
-    def spent(self) -> Spent:
-        """The amounts that were used, without requests in flight."""
-        return Spent(calls=self._calls, cost=self._cost)
 
     @property
     def reason(self) -> str | None:
         """Why no further request may begin; None if one may begin."""
-        if self.max_calls is not None and self._calls + self._under_way >= self.max_calls:
+        calls, cost = self.spent.calls, self.spent.cost
+        if self.max_calls is not None and calls + self._under_way >= self.max_calls:
             return f"the budget of {self.max_calls} calls is used up"
         if self.max_cost is None:
             return None
@@ -84,9 +101,8 @@ class Budget:
         if self._unpriced is not None:
             return f"the price of {self._unpriced} is not known, so --max-cost cannot be kept: use --max-calls"
         # Requests in flight have no cost yet. They are assumed to cost as much as the others.
-        usual = self._cost / self._calls if self._calls else 0.0
-        expected = self._cost + usual * (self._under_way + 1)
-        if expected > self.max_cost or self._cost >= self.max_cost:
+        usual = cost / calls if calls else 0.0
+        if cost >= self.max_cost or cost + usual * (self._under_way + 1) > self.max_cost:
             return f"the budget of {self.max_cost:g} USD is used up"
         return None
 
@@ -110,8 +126,7 @@ class Budget:
             model: the judge.
         """
         self._under_way -= 1
-        self._calls += calls
-        self._cost += cost or 0.0
+        self.spent = Spent(calls=self.spent.calls + calls, cost=self.spent.cost + (cost or 0.0))
         # An answer from a cache has no price and needs none.
         if calls and cost is None:
             self._unpriced = model
@@ -158,25 +173,20 @@ class BudgetedJudge(Judge):
         if isinstance(self.judge, RemoteJudge) and type(self.judge).complete is RemoteJudge.complete:
             return await self.judge.complete(messages, schema, parameters=parameters, gate=self._gate)
         async with self._gate.alone():
-            return await self._ask(messages, schema, parameters)
-
-    async def _ask(
-        self, messages: Iterable[AnyMessage], schema: type[T], parameters: Mapping[str, Any] | None
-    ) -> Judgement[T]:
-        self.budget.enter()
-        calls: int = 1
-        cost: float | None = 0.0
-        try:
-            judgement = await self.judge.complete(messages, schema, parameters=parameters)
-            # Retries are requests too.
-            calls, cost = judgement.attempts, judgement.cost
-            return judgement
-        except JudgeError as error:
-            calls = int(error.details.get("attempts", 0))
-            cost = error.details.get("cost", None if error.details.get("replies", calls) else 0.0)
-            raise
-        finally:
-            self.budget.leave(calls, cost, str(self))
+            self.budget.enter()
+            calls: int = 1
+            cost: float | None = 0.0
+            try:
+                judgement = await self.judge.complete(messages, schema, parameters=parameters)
+                # Retries are requests too.
+                calls, cost = judgement.attempts, judgement.cost
+                return judgement
+            except JudgeError as error:
+                calls = int(error.details.get("attempts", 0))
+                cost = error.details.get("cost", None if error.details.get("replies", calls) else 0.0)
+                raise
+            finally:
+                self.budget.leave(calls, cost, str(self))
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop."""
@@ -224,20 +234,9 @@ class _BudgetGate(Gate):
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
         """Admit one request at a time until the first is answered: only then is it known what a request costs."""
-        if self._first is not None and not self._asked():
+        if self._first is not None and not self._budget.spent.calls:
             async with self._first:
-                if not self._asked():
+                if not self._budget.spent.calls:
                     yield
                     return
         yield
-
-    def _asked(self) -> bool:
-        return self._budget.spent.calls > 0
-
-
-def without_budget(result: Result) -> Result:
-    """Return a result as skipped if the budget stopped it: nothing failed."""
-    # A score without an answer is missing for a known reason, so reports do not count it as a failure.
-    if isinstance(result, Failed) and result.error_type == BudgetSpentError.kind:
-        return Skipped(name=result.name, reason=result.message, metric=result.metric)
-    return result

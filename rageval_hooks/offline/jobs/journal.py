@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, Self
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.runtime.files.private import open_private
 
-__all__ = ["FORMAT", "JournalFile", "file_hash", "interruption", "journal_path", "work_in"]
+__all__ = ["FORMAT", "Journal", "file_hash", "interruption", "journal_path", "work_in"]
 
-FORMAT = 2
+FORMAT = 3
 """Version of journals."""
 
 _BEGINNING = b'{"rageval_journal": '
 _FINISHED = b'{"finished": '
+_DATA = b',"data":'
 _SYNC_SECONDS = 1.0
 
 
@@ -45,73 +45,82 @@ def interruption(output: Path, there: Path) -> str:
 def file_hash(path: Path) -> str:
     """Return the SHA-256 of a file's bytes."""
     with open(path, "rb") as file:
-        digest = hashlib.sha256()
-        while block := file.read(1 << 16):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-class JournalFile(ABC):
-    """An append-only file: a line that describes the work, then a line for each result.
+class Journal:
+    """Results by key, in an append-only file: a line that describes the work, then a line for each result.
 
-    An appended line reaches the operating system at once, and the disk about a second later. An incomplete last line,
-    which a killed process leaves, is removed. At the end of a ``with`` block the file is closed, and kept if it holds
-    a result.
+    Only keys and positions are held in memory. An appended line reaches the operating system at once, and the disk
+    about a second later. An incomplete last line, which a killed process leaves, is removed. At the end of a ``with``
+    block the file is closed, and kept if it holds a result.
 
     Args:
-        path: the file; created if it does not exist.
+        path: the file, created if it does not exist; None to keep everything in memory.
         work: what decides on the results, as JSON-able data. An existing journal is resumed only if its work is equal.
         restart: discard an existing journal.
+
+    Attributes:
+        spent: what the newest result says that the judge has used; empty without one.
 
     Raises:
         ConfigurationError: the journal is of other work or in use by another process, or the file is no journal.
         OSError: the file cannot be written.
     """
 
-    def __init__(self, path: Path, work: Mapping[str, Any], *, restart: bool = False) -> None:
+    def __init__(self, path: Path | None, work: Mapping[str, Any], *, restart: bool = False) -> None:
         self.path = path
+        self.spent: Mapping[str, Any] = {}
+        self._places: dict[str, int] = {}
         self._end = 0
         self._synced = time.monotonic()
-        self._file: IO[bytes] = open(path, "a+b", opener=open_private)  # noqa: SIM115 - closed by close()
+        if path is None:
+            self._file: IO[bytes] = io.BytesIO()
+            return
+        self._file = open(path, "a+b", opener=open_private)  # noqa: SIM115 - closed by close()
         try:
             _lock(self._file, path)
-            self._read(json.loads(json.dumps(work)), restart)
+            self._read(path, json.loads(json.dumps(work)), restart)
         except BaseException:
             self._file.close()
             raise
 
-    @property
-    @abstractmethod
-    def empty(self) -> bool:
-        """Return True if there is no result yet."""
+    def __len__(self) -> int:
+        """Return the number of results."""
+        return len(self._places)
 
-    @abstractmethod
-    def _take(self, place: int, entry: dict[str, Any]) -> None:
-        """Load a line of an earlier run.
+    def __contains__(self, key: str) -> bool:
+        """Return True if there is a result under a key."""
+        return key in self._places
 
-        Raises:
-            KeyError: the line is damaged; likewise TypeError and ValueError. Then nothing of it is loaded.
+    def __getitem__(self, key: str) -> Any:
+        """Return the newest result under a key."""
+        return json.loads(self.raw(key))
+
+    def keys(self) -> Iterable[str]:
+        """Return the keys of all results."""
+        return self._places.keys()
+
+    def raw(self, key: str) -> bytes:
+        """Return the newest result under a key as JSON."""
+        # It is cut out of its line: reading the JSON and writing it again takes fifty times as long.
+        self._file.seek(self._places[key])
+        line = self._file.readline()
+        return line[line.index(_DATA) + len(_DATA) : -2]
+
+    def append(self, key: str, data: Any, spent: Mapping[str, Any] | None = None) -> None:
+        """Keep a result.
+
+        Args:
+            key: its key; an earlier result under the same key is replaced.
+            data: the result: JSON-able data, or its JSON as bytes.
+            spent: what the judge has used so far; None if there is no judge.
         """
-
-    def _append(self, line: str) -> int:
-        """Write a line and return its position."""
-        place, text = self._end, line.encode() + b"\n"
-        # Results are read between writes, which moves the position.
-        self._file.seek(0, os.SEEK_END)
-        self._file.write(text)
-        self._file.flush()
-        self._end += len(text)
-        # A sync takes milliseconds, too long for every line.
-        if time.monotonic() - self._synced >= _SYNC_SECONDS:
-            self._sync()
-        return place
-
-    def _line_at(self, place: int) -> Any:
-        return json.loads(self._bytes_at(place))
-
-    def _bytes_at(self, place: int) -> bytes:
-        self._file.seek(place)
-        return self._file.readline()
+        raw = data if isinstance(data, bytes) else json.dumps(data, ensure_ascii=False).encode()
+        head = json.dumps({"key": key} if spent is None else {"key": key, "spent": spent}).encode()
+        self._places[key] = self._append(head[:-1] + _DATA + raw + b"}")
+        if spent is not None:
+            self.spent = spent
 
     def close(self) -> None:
         """Close the file and keep it."""
@@ -122,28 +131,41 @@ class JournalFile(ABC):
     def remove(self) -> None:
         """Close the file and delete it."""
         self._file.close()
-        self.path.unlink(missing_ok=True)
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
         """Return the journal itself."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         """Close the file; delete it if it holds no result."""
-        if self.empty:
-            self.remove()
-        else:
+        if self._places:
             self.close()
+        else:
+            self.remove()
+
+    def _append(self, line: bytes) -> int:
+        """Write a line and return its position."""
+        place = self._end
+        # Results are read between writes, which moves the position.
+        self._file.seek(0, os.SEEK_END)
+        self._file.write(line + b"\n")
+        self._file.flush()
+        self._end += len(line) + 1
+        # A sync takes milliseconds, too long for every line.
+        if time.monotonic() - self._synced >= _SYNC_SECONDS:
+            self._sync()
+        return place
 
     def _sync(self) -> None:
-        os.fsync(self._file.fileno())
+        if self.path is not None:
+            os.fsync(self._file.fileno())
         self._synced = time.monotonic()
 
-    def _read(self, work: Mapping[str, Any], restart: bool) -> None:
+    def _read(self, path: Path, work: Mapping[str, Any], restart: bool) -> None:
         self._file.seek(0)
-        self._check_owner(self._file.readline(), work)
+        _check_owner(path, self._file.readline(), work)
         if restart:
             self._file.truncate(0)
         self._file.seek(0)
@@ -152,40 +174,45 @@ class JournalFile(ABC):
             if not line.endswith(b"\n"):
                 break
             if self._end == 0:
-                self._check(line, work)
+                _check_work(path, line, work)
             elif not line.startswith(_FINISHED):  # a finished journal that was reopened goes on behind that line
                 try:
-                    self._take(self._end, json.loads(line))
+                    entry = json.loads(line)
+                    key, _ = entry["key"], entry["data"]
                 except (ValueError, KeyError, TypeError):
                     break  # nothing after a damaged line is trusted
+                self._places[key] = self._end
+                self.spent = entry.get("spent", self.spent)
             self._end += len(line)
         self._file.truncate(self._end)
         if self._end == 0:
-            self._append(json.dumps({"rageval_journal": FORMAT, "work": work}))
+            self._append(json.dumps({"rageval_journal": FORMAT, "work": work}).encode())
             self._sync()
 
-    def _check_owner(self, line: bytes, work: Mapping[str, Any]) -> None:
-        """Check that a file belongs to this command: another one's would be lost."""
-        # A process that was killed at once leaves only the beginning of the first line.
-        if not line.startswith(_BEGINNING[: len(line)]):
-            raise ConfigurationError(f"{self.path} is not a journal of rageval-hooks: move it, or name another output")
-        command = work_in(line).get("command", work.get("command"))
-        if command != work.get("command"):
-            raise ConfigurationError(
-                f"{self.path} belongs to an interrupted rageval-hooks {command}. Run that command again to finish it, "
-                "or name another output"
-            )
 
-    def _check(self, line: bytes, work: Mapping[str, Any]) -> None:
-        before = work_in(line)
-        if not before:
-            raise ConfigurationError(f"{self.path} is a journal of another version: --restart discards it")
-        changed = [name for name in work if before.get(name) != work[name]]
-        if changed:
-            raise ConfigurationError(
-                f"{self.path} belongs to an interrupted run with another {', '.join(changed)}. "
-                "Run that command again to resume it, or give --restart to discard it"
-            )
+def _check_owner(path: Path, line: bytes, work: Mapping[str, Any]) -> None:
+    """Check that a file belongs to this command: another one's would be lost."""
+    # A process that was killed at once leaves only the beginning of the first line.
+    if not line.startswith(_BEGINNING[: len(line)]):
+        raise ConfigurationError(f"{path} is not a journal of rageval-hooks: move it, or name another output")
+    command = work_in(line).get("command", work.get("command"))
+    if command != work.get("command"):
+        raise ConfigurationError(
+            f"{path} belongs to an interrupted rageval-hooks {command}. Run that command again to finish it, "
+            "or name another output"
+        )
+
+
+def _check_work(path: Path, line: bytes, work: Mapping[str, Any]) -> None:
+    before = work_in(line)
+    if not before:
+        raise ConfigurationError(f"{path} is a journal of another version: --restart discards it")
+    changed = [name for name in work if before.get(name) != work[name]]
+    if changed:
+        raise ConfigurationError(
+            f"{path} belongs to an interrupted run with another {', '.join(changed)}. "
+            "Run that command again to resume it, or give --restart to discard it"
+        )
 
 
 def work_in(line: bytes) -> Mapping[str, Any]:
@@ -195,10 +222,7 @@ def work_in(line: bytes) -> Mapping[str, Any]:
     except ValueError:
         return {}
     work = header.get("work") if header.get("rageval_journal") == FORMAT else None
-    if not isinstance(work, Mapping):
-        return {}
-    # Journals of version 2 that had no command were written by `score`.
-    return work if "command" in work else {"command": "score", **work}
+    return work if isinstance(work, Mapping) else {}
 
 
 def _lock(file: IO[bytes], path: Path) -> None:

@@ -151,7 +151,7 @@ def write_output(
     records: Records,
     columns: str = "native",
     *,
-    lines: Callable[[], Iterable[bytes]] | None = None,
+    lines: Iterable[bytes] | None = None,
     closeness: Closeness | None = None,
 ) -> None:
     """Write records to a file, as a whole or not at all.
@@ -160,7 +160,7 @@ def write_output(
         path: the file; its suffix says the format.
         records: returns the records.
         columns: layout of a table, one of :data:`LAYOUTS`.
-        lines: returns the records as JSON, if they are at hand in that form, for JSON Lines.
+        lines: the records as JSON, if they are at hand in that form, for JSON Lines.
         closeness: compares repeated answers, for a layout with a column for that.
 
     Raises:
@@ -169,7 +169,7 @@ def write_output(
     output_format = check_output(path)
     with atomic_file(path) as file:
         if lines is not None and isinstance(output_format, JsonLines):
-            file.writelines(line + b"\n" for line in lines())
+            file.writelines(line + b"\n" for line in lines)
         elif output_format.has_columns:
             header, rows = our_table(records) if columns == "native" else open_rag_eval_table(records, closeness)
             output_format.write(file, rows, header)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import chain, product
 
 from rageval_hooks.errors import ConfigurationError, UnknownNameError
-from rageval_hooks.offline.jobs.allowance import ErrorAllowance
+from rageval_hooks.offline.jobs.max_errors import MaxErrors
 from rageval_hooks.offline.report.comparison import Comparison, Loss, ScoreChange
 from rageval_hooks.offline.report.derived import ANSWERED, NO_ANSWER
 from rageval_hooks.offline.report.model import FileReport, Report, ScoreRow
@@ -34,7 +34,7 @@ class Gate:
     bounds: Mapping[str, float]
     has_baseline: bool = False
     alpha: float = 0.05
-    max_errors: ErrorAllowance = field(default_factory=ErrorAllowance)
+    max_errors: MaxErrors = field(default_factory=MaxErrors)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +117,7 @@ def check_gate(report: Report, gate: Gate) -> GateResult:
 # --------------------------------------------------------------------------- failed questions and bounds
 
 
-def _too_many_errors(file: FileReport, limit: ErrorAllowance) -> Iterator[str]:
+def _too_many_errors(file: FileReport, limit: MaxErrors) -> Iterator[str]:
     if limit.allows(file.failed_questions, file.questions):
         return
     kinds = listed([f"{number} {kind}" for kind, number in file.errors.items()])

@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Collection, Coroutine, Iterable, Iterator, Sequence
+import os
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, islice
+from typing import TypeGuard
 
-from rageval_hooks.errors import ConfigurationError, JudgeUnavailableError
+from pydantic import TypeAdapter
+
+from rageval_hooks.errors import (
+    ConfigurationError,
+    JudgeAnswerError,
+    JudgeRateLimitedError,
+    JudgeRefusedError,
+    JudgeRejectedError,
+    JudgeTruncatedError,
+    JudgeUnavailableError,
+)
 from rageval_hooks.offline.jobs.budget import Budget, BudgetedJudge, without_budget
-from rageval_hooks.offline.jobs.memory_journal import MemoryJournal
-from rageval_hooks.offline.jobs.progress import Advance
-from rageval_hooks.offline.jobs.score_journal import ScoreJournal
+from rageval_hooks.offline.jobs.journal import Journal
+from rageval_hooks.offline.jobs.running import Advance
 from rageval_hooks.offline.records.record import Record
-from rageval_hooks.offline.scoring.detail import Details, with_details
-from rageval_hooks.offline.scoring.outages import Outages, is_answer, is_outage
-from rageval_hooks.offline.scoring.record_scorer import RecordScorer
-from rageval_hooks.offline.scoring.summary import Counts
-from rageval_hooks.offline.scoring.unanswerable import skipped_metrics
-from rageval_hooks.offline.scoring.worker_pool import WorkerPool, loads_models, usual_workers, worker_setup
+from rageval_hooks.offline.scoring.scorer import Details, RecordScorer, ScorerSetup, skipped_metrics, with_details
+from rageval_hooks.offline.scoring.workers import Counts, WorkerPool
 from rageval_hooks.online.job import Job
 from rageval_hooks.online.pipeline import Pipeline
-from rageval_hooks.runtime.executors import DaemonExecutor
+from rageval_hooks.privacy import PrivacyPolicy
 from rageval_hooks.score import Evaluation, Failed, Result, Score
+from rageval_hooks.settings import LEXICAL
 
-__all__ = ["ScoringRun"]
+__all__ = ["ScoringRun", "records_in"]
 
 # Local models share the cores of one machine: more threads make each of them slower.
 _LOCAL_THREADS = 2
@@ -31,21 +41,52 @@ _LOCAL_THREADS = 2
 _BATCH = 16
 # With fewer records, workers take longer to start than the records take without them.
 _WORTH_WORKERS = 500
+# Each worker loads the models, which takes about 0.7 GB.
+_MOST_WITH_MODELS = 4
+
+# So many records in a row without an answer of the judge are no accident.
+_MOST_HELD = 5
+_OUTAGE_KINDS = frozenset(error.kind for error in (JudgeUnavailableError, JudgeRejectedError, JudgeRateLimitedError))
+_ANSWER_KINDS = frozenset(error.kind for error in (JudgeAnswerError, JudgeRefusedError, JudgeTruncatedError))
+# HTTP statuses with which a provider refuses one request, for its text or its size; it may accept others.
+_REQUEST_STATUSES = (400, 413, 422)
+
+_RESULTS: TypeAdapter[tuple[Result, ...]] = TypeAdapter(tuple[Result, ...])
+
+
+def records_in(journal: Journal, order: Iterable[int] | None = None) -> Iterator[Record]:
+    """Yield the records that a journal has, in the order of the input, or in another order of positions in it."""
+    # Records are read again from the file, because they would fill the memory.
+    for index in positions_in(journal) if order is None else order:
+        yield Record.model_validate_json(journal.raw(str(index)))
+
+
+def positions_in(journal: Journal) -> list[int]:
+    """Return the positions in the input of the records that are done."""
+    # The results of single metrics have other keys: "12/trace".
+    return sorted(int(key) for key in journal.keys() if key.isdecimal())  # noqa: SIM118 - not a mapping
 
 
 class ScoringRun:
     """One run of metrics over records.
 
+    A record whose judgements all failed because the judge could not be reached is held back: if the judge answers
+    later, the record itself was the problem and is written; if the judge never answers, the next run scores the record
+    again.
+
     Args:
         pipeline: metrics, models and judge.
-        journal: where the results go.
+        journal: where the results go: a record under its position in the input, and until it is done, what each judge
+            metric found under ``position/metric``.
         budget: how much the judge may take.
         concurrency: turns at a time.
         workers: processes for the local metrics; None for one per core if there are many records.
         details: which scores keep their explanation and metadata.
-        counts: receives the counts of the results.
+        privacy: what the journal may hold.
 
     Attributes:
+        results: number of results of each status.
+        names: names of the scores of whole turns.
         broken: what is wrong with the judge, if it answered nothing while other metrics made scores.
 
     Raises:
@@ -55,39 +96,45 @@ class ScoringRun:
     def __init__(
         self,
         pipeline: Pipeline,
-        journal: ScoreJournal | MemoryJournal,
+        journal: Journal,
         budget: Budget,
         *,
         concurrency: int,
         workers: int | None,
         details: Details,
-        counts: Counts,
+        privacy: PrivacyPolicy,
     ) -> None:
         for name, number in (("concurrency", concurrency), ("workers", workers)):
             if number is not None and number < 1:
                 raise ConfigurationError(f"{name} is {number}: it must be a whole number from 1")
+        self.results: Counter[str] = Counter()
+        self.names: set[str] = set()
         self.broken: str | None = None
-        self._pipeline = pipeline
         self._journal = journal
         self._budget = budget
         self._concurrency = concurrency
+        self._details = details
+        self._privacy = privacy
+        self._metrics = pipeline.metrics
         self._judge = None if pipeline.judge is None else BudgetedJudge(pipeline.judge, budget)
         self._engine = pipeline.engine.with_judge(self._judge)
-        self._judge_metrics = {metric.name for metric in pipeline.metrics if metric.asks_judge}
+        self._judge_metrics = frozenset(metric.name for metric in pipeline.metrics if metric.asks_judge)
         scores = chain.from_iterable(metric.scores for metric in pipeline.metrics)
-        self._names = {metric.name for metric in pipeline.metrics} | {score.name for score in scores}
-        answered_before = bool(self._judge_metrics) and journal.has_results(self._has_answer)
-        self._outages = Outages(self._write, has_answered=answered_before)
-        self._is_all_rules = _is_all_rules(pipeline)
+        self._requested = {metric.name for metric in pipeline.metrics} | {score.name for score in scores}
+        uses_models = _loads_models(pipeline)
         # Rules in Python would wait for each other. Models, and the user's own metrics, may wait for something else.
+        self._is_all_rules = not uses_models and all(metric.family != "custom" for metric in pipeline.metrics)
         self._threads = 1 if self._is_all_rules else min(_LOCAL_THREADS, concurrency)
-        self._executor = DaemonExecutor(self._threads, "rageval-score")
-        self._scorer = RecordScorer(self._engine, self._names, details)
+        self._executor = ThreadPoolExecutor(self._threads, "rageval-score")
+        self._scorer = RecordScorer(self._engine, self._requested, details)
+        self._setup = ScorerSetup.of(pipeline, self._requested, details)
         self._workers = workers
-        self._details = details
-        self._counts = counts
-        self._setup = worker_setup(pipeline, self._names, details)
+        self._usual_workers = min(_cores(), _MOST_WITH_MODELS) if uses_models else _cores()
         self._pool: WorkerPool | None = None
+        # Records that wait until the judge has answered, with the failures of those.
+        self._held: list[tuple[int, Record]] = []
+        self._outages: list[Failed] = []
+        self._has_answered = bool(self._judge_metrics) and self._journal_has(self._is_answer_of_judge)
 
     async def run(self, records: Iterable[tuple[int, Record]], advance: Advance) -> None:
         """Score the records that the journal does not have. Needs an event loop that runs nothing else.
@@ -102,9 +149,9 @@ class ScoringRun:
         """
         try:
             waiting = await self._start_workers(self._missing(records, advance))
-            if self._pool is not None and self._is_all_remote:
-                batches = _batches(waiting, _BATCH)
-                await _run_all((self._score_batch(batch, advance) for batch in batches), self._pool.capacity)
+            if self._pool is not None and len(self._setup.metrics) == len(self._metrics):
+                work = (self._score_in_worker(self._pool, batch, advance) for batch in _batches(waiting, _BATCH))
+                await _run_all(work, self._pool.capacity)
             elif self._pool is None and not self._judge_metrics:
                 batches = _batches(waiting, _BATCH if self._is_all_rules else 1)
                 await _run_all((self._score_here(batch, advance) for batch in batches), self._threads)
@@ -114,23 +161,39 @@ class ScoringRun:
                 await _run_all((self._score(index, record, advance) for index, record in waiting), at_a_time)
             self._end()
         finally:
-            await _cancel_others()
+            # Also those that several metrics wait for together.
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
             if self._pool is not None:
                 await self._pool.close()
-            self._executor.shutdown()
+            self._executor.shutdown(wait=False, cancel_futures=True)
             if self._judge is not None:
                 await self._judge.aclose()
 
+    def keep(self, index: int, record: Record) -> None:
+        """Note a record with all its results."""
+        self.count(Counts.of([record]))
+        # The engine has made the texts of the results from the redacted turn.
+        kept = record.redacted(self._privacy).model_copy(update={"results": record.results})
+        self._journal.append(str(index), kept.to_json().encode(), self._budget.spent.model_dump())
+
+    def count(self, counts: Counts) -> None:
+        """Add what was counted elsewhere."""
+        self.results.update(counts.results)
+        self.names |= counts.names
+
     def _missing(self, records: Iterable[tuple[int, Record]], advance: Advance) -> Iterator[tuple[int, Record]]:
         for index, record in records:
-            if self._journal.has(index):
+            if str(index) in self._journal:
                 advance(1)
             else:
                 yield index, record
 
     async def _start_workers(self, records: Iterator[tuple[int, Record]]) -> Iterator[tuple[int, Record]]:
         """Start worker processes if they are wanted and worth their start, and return the records."""
-        number = usual_workers(self._pipeline) if self._workers is None else self._workers
+        number = self._usual_workers if self._workers is None else self._workers
         if number < 2 or not self._setup.metrics:
             return records
         enough = _WORTH_WORKERS if self._workers is None else 1
@@ -139,21 +202,13 @@ class ScoringRun:
             self._pool = await WorkerPool.start(self._setup, number)
         return chain(first, records)
 
-    @property
-    def _is_all_remote(self) -> bool:
-        """Return True if the workers compute every metric."""
-        return len(self._setup.metrics) == len(self._pipeline.metrics)
-
-    async def _score_batch(self, batch: Sequence[tuple[int, Record]], advance: Advance) -> None:
+    async def _score_in_worker(self, pool: WorkerPool, batch: Sequence[tuple[int, Record]], advance: Advance) -> None:
         """Score records whose metrics are all computed by a worker."""
-        pool = self._pool
-        if pool is None:
-            raise RuntimeError("there are no workers")
-        reply = await pool.score([record for _, record in batch])
+        counts, lines = await pool.score([record for _, record in batch])
         # The lines go to the journal as they are: this process would be the bottleneck if it read them.
-        for (index, _), line in zip(batch, reply.lines, strict=True):
-            self._journal.done_as_json(index, line, self._budget.spent)
-        self._counts.merge(reply.results, reply.names)
+        for (index, _), line in zip(batch, lines, strict=True):
+            self._journal.append(str(index), line, self._budget.spent.model_dump())
+        self.count(counts)
         advance(len(batch))
 
     async def _score_here(self, batch: Sequence[tuple[int, Record]], advance: Advance) -> None:
@@ -161,74 +216,86 @@ class ScoringRun:
         records = [record for _, record in batch]
         scored = await asyncio.get_running_loop().run_in_executor(self._executor, self._scorer.score, records)
         for (index, _), record in zip(batch, scored, strict=True):
-            self._write(index, record)
+            self.keep(index, record)
         advance(len(batch))
 
     async def _score(self, index: int, record: Record, advance: Advance) -> None:
+        """Score a record with metrics of several kinds."""
+        wanted = [metric.name for metric in self._metrics]
         # What an interrupted run has paid for is in the journal, metric by metric.
-        results: dict[str, tuple[Result, ...]] = self._journal.parts(index)
-        results.update(skipped_metrics(record, self._pipeline.metrics))
-        wanted = [metric.name for metric in self._pipeline.metrics]
+        results: dict[str, Sequence[Result]] = {
+            name: _RESULTS.validate_json(self._journal.raw(key))
+            for name in wanted
+            if (key := f"{index}/{name}") in self._journal
+        }
+        results.update(skipped_metrics(record, self._metrics))
         job = self._engine.job(record.turn, set(wanted) - results.keys())
-
         await self._evaluate(index, record, job, results)
-        computed = list(chain.from_iterable(results[name] for name in wanted))
+        computed = [result for name in wanted for result in results[name]]
+        others = [result for result in record.results if not self._is_requested(result)]
         detailed = [with_details(result, self._details) for result in computed]
-        done = record.model_copy(update={"results": (*self._others(record), *detailed)})
+        done = record.model_copy(update={"results": (*others, *detailed)})
         # Results from the journal say nothing about whether the judge works now.
         asked = self._judge_metrics.intersection(job.names)
-        outage = self._outages.add(index, done, [result for result in computed if result.metric in asked])
-        if outage is not None:
-            raise self._unavailable(outage)
+        self._write_or_hold(index, done, [result for result in computed if result.metric in asked])
         advance(1)
 
-    async def _evaluate(self, index: int, record: Record, job: Job, results: dict[str, tuple[Result, ...]]) -> None:
+    async def _evaluate(self, index: int, record: Record, job: Job, results: dict[str, Sequence[Result]]) -> None:
         """Compute a job's metrics, by a worker where it can, and add their results."""
 
         async def keep(part: Evaluation) -> None:
             for name in part.durations:
                 found = tuple(result for result in part.results if result.metric == name)
-                results[name] = self._keep(index, name, found)
+                results[name] = tuple(map(without_budget, found))
+                # A result that changes here lacks calls that the budget prevented: the next run asks again.
+                is_paid = name in self._judge_metrics and results[name] == found
+                if is_paid and not any(map(_is_outage, found)):
+                    raw = _RESULTS.dump_json(found)
+                    self._journal.append(f"{index}/{name}", raw, self._budget.spent.model_dump())
+
+        async def compute_remotely(pool: WorkerPool, names: Collection[str]) -> None:
+            _, [line] = await pool.score([record])
+            found = Record.model_validate_json(line).results
+            results.update({name: [result for result in found if result.metric == name] for name in names})
 
         remote = self._setup.names.intersection(job.names) if self._pool else frozenset()
         here = job.only(set(job.names) - remote)
         work: list[Awaitable[object]] = []
         if here.metrics:
             work.append(self._engine.evaluate(here, executor=self._executor, on_part=keep))
-        if remote:
-            work.append(self._score_remotely(record, remote, results))
+        if remote and self._pool is not None:
+            work.append(compute_remotely(self._pool, remote))
         await asyncio.gather(*work)
 
-    async def _score_remotely(
-        self, record: Record, names: Collection[str], results: dict[str, tuple[Result, ...]]
-    ) -> None:
-        """Have a worker compute the local metrics of one record."""
-        if self._pool is None:
-            raise RuntimeError("there are no workers")
-        reply = await self._pool.score([record])
-        found = Record.model_validate_json(reply.lines[0]).results
-        for name in names:
-            results[name] = tuple(result for result in found if result.metric == name)
+    def _write_or_hold(self, index: int, record: Record, judged: Collection[Result]) -> None:
+        """Write a record, or hold it back if the judge did not answer.
 
-    def _others(self, record: Record) -> list[Result]:
-        """Return the results of a record that this run does not compute."""
-        return [result for result in record.results if not self._is_requested(result)]
+        Args:
+            index: its position in the input.
+            record: the record with its results.
+            judged: the results for which the judge was asked now.
 
-    def _is_requested(self, result: Result) -> bool:
-        return not self._names.isdisjoint((result.metric, result.name))
+        Raises:
+            JudgeUnavailableError: so many records in a row had no answer that the run should stop.
+        """
+        outages = list(filter(_is_outage, judged))
+        if any(map(_is_answer, judged)):
+            # The judge works, so the records that wait failed for reasons of their own.
+            self._has_answered = True
+            self._release()
+        elif outages:
+            self._held.append((index, record))
+            self._outages += outages
+            if len(self._held) >= _MOST_HELD:
+                raise self._unavailable(outages[0])
+            return
+        self.keep(index, record)
 
-    def _keep(self, index: int, name: str, found: tuple[Result, ...]) -> tuple[Result, ...]:
-        """Return one metric's results as the record has them; usable answers of the judge go to the journal at once."""
-        results = tuple(without_budget(result) for result in found)
-        # A result that changes here lacks calls that the budget prevented: the next run asks again.
-        is_paid = name in self._judge_metrics and results == found
-        if is_paid and not any(map(is_outage, found)):
-            self._journal.part(index, name, results, self._budget.spent)
-        return results
-
-    def _write(self, index: int, record: Record) -> None:
-        self._journal.done(index, record, self._budget.spent)
-        self._counts.add(record.results)
+    def _release(self) -> None:
+        """Write the records that wait."""
+        self._outages.clear()
+        while self._held:
+            self.keep(*self._held.pop())
 
     def _end(self) -> None:
         """Write the records that were held back, unless the judge answered nothing and there is nothing else.
@@ -236,37 +303,67 @@ class ScoringRun:
         Raises:
             JudgeUnavailableError: the judge answered nothing, and no other metric made a score.
         """
-        outage = self._outages.unanswered()
-        if outage is not None:
-            if not self._has_scores():
-                raise self._unavailable(outage)
-            self.broken = self._problem(outage)
-        self._outages.release()
+        # A judge that refuses a request for its text has read it: it works.
+        if self._outages and not self._has_answered and not any(map(_is_about_the_request, self._outages)):
+            held = chain.from_iterable(record.results for _, record in self._held)
+            if not any(map(self._is_new_score, held)) and not self._journal_has(self._is_new_score):
+                raise self._unavailable(self._outages[0])
+            self.broken = self._problem(self._outages[0])
+        self._release()
 
     def _unavailable(self, outage: Failed) -> JudgeUnavailableError:
         if self._journal.path is None:
             return JudgeUnavailableError(self._problem(outage))
-        kept = "" if self._journal.empty else f"The scores so far are kept in {self._journal.path}: "
+        kept = f"The scores so far are kept in {self._journal.path}: " if len(self._journal) else ""
         return JudgeUnavailableError(f"{self._problem(outage)}. {kept}give the same command again to go on")
 
     def _problem(self, outage: Failed) -> str:
         return f"the judge {self._judge} does not work: {outage.message}"
 
-    def _has_scores(self) -> bool:
-        """Return True if one of the requested metrics made a score."""
-        held = chain.from_iterable(record.results for record in self._outages.held)
-        return self._has_score(held) or self._journal.has_results(self._has_score)
+    def _is_requested(self, result: Result) -> bool:
+        return not self._requested.isdisjoint((result.metric, result.name))
 
-    def _has_score(self, results: Iterable[Result]) -> bool:
-        return any(isinstance(result, Score) and self._is_requested(result) for result in results)
+    def _is_new_score(self, result: Result) -> bool:
+        return isinstance(result, Score) and self._is_requested(result)
 
-    def _has_answer(self, results: Iterable[Result]) -> bool:
-        return any(is_answer(result) for result in results if result.metric in self._judge_metrics)
+    def _is_answer_of_judge(self, result: Result) -> bool:
+        return result.metric in self._judge_metrics and _is_answer(result)
+
+    def _journal_has(self, wanted: Callable[[Result], bool]) -> bool:
+        """Return True if the journal has such a result, of a record or of one metric for it."""
+        for key in list(self._journal.keys()):
+            data = self._journal[key]
+            found = data["results"] if isinstance(data, Mapping) else data
+            if any(map(wanted, _RESULTS.validate_python(found))):
+                return True
+        return False
 
 
-def _is_all_rules(pipeline: Pipeline) -> bool:
-    """Return True if no metric needs a model, and none is the user's own."""
-    return not loads_models(pipeline) and all(metric.family != "custom" for metric in pipeline.metrics)
+def _loads_models(pipeline: Pipeline) -> bool:
+    """Return True if a metric needs a model, and not only rules."""
+    roles = pipeline.models.needed(chain.from_iterable(metric.models for metric in pipeline.metrics))
+    return any(getattr(pipeline.settings.models, role) != LEXICAL for role in roles)
+
+
+def _cores() -> int:
+    """Return the number of cores of this process: a container may have fewer than the machine."""
+    # macOS and Windows have no such function.
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _is_outage(result: Result) -> TypeGuard[Failed]:
+    """Return True if a result failed because the judge could not be used."""
+    return isinstance(result, Failed) and result.error_type in _OUTAGE_KINDS
+
+
+def _is_answer(result: Result) -> bool:
+    """Return True if the judge answered, even if the answer could not be used."""
+    return isinstance(result, Score) or (isinstance(result, Failed) and result.error_type in _ANSWER_KINDS)
+
+
+def _is_about_the_request(outage: Failed) -> bool:
+    details = outage.metadata.get("judge")
+    return isinstance(details, Mapping) and details.get("status") in _REQUEST_STATUSES
 
 
 def _batches(records: Iterator[tuple[int, Record]], size: int) -> Iterator[Sequence[tuple[int, Record]]]:
@@ -298,11 +395,3 @@ async def _first_done(running: set[asyncio.Task[None]]) -> set[asyncio.Task[None
     for task in done:
         task.result()
     return running
-
-
-async def _cancel_others() -> None:
-    """Cancel all other tasks of the event loop, also those that several metrics wait for together."""
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from rageval_hooks.errors import ConfigurationError, TurnError
 from rageval_hooks.judges.client.policy import CallPolicy
-from rageval_hooks.offline.jobs.bad_rows import BadRows, check_apart, errors_path
-from rageval_hooks.offline.jobs.budget import Budget
-from rageval_hooks.offline.jobs.finished import EarlierResult, earlier_result, mark_finished
-from rageval_hooks.offline.jobs.journal import file_hash, journal_path
-from rageval_hooks.offline.jobs.progress import Advance
-from rageval_hooks.offline.jobs.score_journal import ScoreJournal
+from rageval_hooks.offline.jobs.budget import Budget, Spent
+from rageval_hooks.offline.jobs.journal import Journal, file_hash, journal_path
+from rageval_hooks.offline.jobs.outputs import (
+    BadRows,
+    EarlierResult,
+    check_apart,
+    earlier_result,
+    errors_path,
+    mark_finished,
+)
+from rageval_hooks.offline.jobs.running import Advance
 from rageval_hooks.offline.records.columns import ColumnMap
 from rageval_hooks.offline.records.conversations import read_conversation
 from rageval_hooks.offline.records.files import check_outputs, read_records, write_output
@@ -22,19 +32,58 @@ from rageval_hooks.offline.records.open_rag_eval import Closeness
 from rageval_hooks.offline.records.reading import Item, read_items
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.rows import BadRow, check_file
-from rageval_hooks.offline.scoring.detail import Details
-from rageval_hooks.offline.scoring.reuse import count_missing, reusable_results, turn_key
-from rageval_hooks.offline.scoring.run import ScoringRun
-from rageval_hooks.offline.scoring.summary import Scored, why_not
+from rageval_hooks.offline.scoring.run import ScoringRun, positions_in, records_in
+from rageval_hooks.offline.scoring.scorer import Details
+from rageval_hooks.offline.scoring.workers import Counts
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.privacy import PrivacyPolicy
-from rageval_hooks.score import Result
+from rageval_hooks.score import Result, Score, Skipped
 from rageval_hooks.version import __version__
 
-__all__ = ["score_file"]
+__all__ = ["Scored", "score_file"]
 
-_INPUT = "input"
-_COMPLETE = "complete"
+_INPUT, _COMPLETE = "input", "complete"
+# The reason of a judgement that a budget prevented: "the budget of 20 calls is used up".
+_BUDGET_SPENT = re.compile(r"the budget of .* is used up")
+_OF_SCORES = {"cost_rate", "k_values", "trace_formulas"}
+"""Settings that decide on the values of scores."""
+
+
+@dataclass
+class Scored:
+    """The result of a run.
+
+    Attributes:
+        turns: number of turns with results.
+        resumed: how many of them an interrupted run had scored.
+        reused: how many of them have results from the finished output that this run extended.
+        finished: True if the output was already complete, so that nothing was done.
+        bad: number of rows that could not be used.
+        first_bad: the first of these rows.
+        errors: the file that these rows were written to.
+        results: number of results of each status.
+        names: names of the scores of whole turns.
+        spent: requests and cost of the judge, earlier runs included.
+        budget: the budget that was used up, in words.
+        left_out: number of requests that were not sent because of the budget.
+        why_not: the reason of the first result that is not a score, if there is no score.
+        broken: the error of a judge that answered nothing, while other metrics made scores.
+    """
+
+    turns: int = 0
+    resumed: int = 0
+    reused: int = 0
+    finished: bool = False
+    bad: int = 0
+    first_bad: BadRow | None = None
+    errors: Path | None = None
+    results: Counter[str] = field(default_factory=Counter)
+    names: set[str] = field(default_factory=set)
+    spent: Spent = field(default_factory=Spent)
+    budget: str | None = None
+    left_out: int = 0
+    why_not: str | None = None
+    broken: str | None = None
 
 
 def score_file(
@@ -110,34 +159,37 @@ def score_file(
     if earlier is not None and _is_finished(earlier, outputs):
         return _already_finished(outputs[0])
     reusable = {} if earlier is None else _reusable(path, outputs[0], read(), privacy)
-    with ScoreJournal(journal_path(outputs[0]), settings, restart=restart, privacy=privacy) as journal:
-        budget = Budget(max_calls, max_cost, journal.spent)
-        scored = Scored(resumed=journal.resumed, errors=bad_rows.path)
-        for record in journal.records():
-            scored.counts.add(record.results)
+    with Journal(journal_path(outputs[0]), settings, restart=restart) as journal:
+        budget = Budget(max_calls, max_cost, Spent.model_validate(journal.spent))
+        run = ScoringRun(
+            pipeline,
+            journal,
+            budget,
+            concurrency=concurrency,
+            workers=workers,
+            details=details,
+            privacy=privacy,
+        )
+        scored = Scored(resumed=len(positions_in(journal)), errors=bad_rows.path, results=run.results, names=run.names)
+        run.count(Counts.of(records_in(journal)))
         with bad_rows as bad:
-            records = _reused(_usable(read(), bad, privacy), reusable, journal, scored, privacy)
-            run = ScoringRun(
-                pipeline,
-                journal,
-                budget,
-                concurrency=concurrency,
-                workers=workers,
-                details=details,
-                counts=scored.counts,
-            )
+            records: Iterator[tuple[int, Record]] = _usable(read(), bad, privacy)
+            if reusable:
+                records = _with_reused(records, reusable, run, scored, privacy)
             asyncio.run(run.run(records, advance))
         scored.bad, scored.first_bad = bad.count, bad.first
-        scored.turns = len(journal)
-        if not scored.turns:
+        done = positions_in(journal)
+        scored.turns = len(done)
+        if not done:
             raise _no_rows(path, bad)
-        if not scored.results["scored"]:
-            scored.why_not = why_not(journal.records())
+        if not run.results["scored"]:
+            scored.why_not = _why_not(records_in(journal))
         for output in outputs:
-            write_output(output, journal.records, columns, lines=journal.lines, closeness=closeness)
+            lines = (journal.raw(str(index)) for index in done)
+            give = partial(_records_at, journal, done)
+            write_output(output, give, columns, lines=lines, closeness=closeness)
         # Judgements that are missing are tried again by the same command.
-        is_complete = not run.broken and not budget.refused
-        mark_finished(outputs, {**work, _COMPLETE: is_complete})
+        mark_finished(outputs, {**work, _COMPLETE: not run.broken and not budget.refused})
         journal.remove()
     scored.broken = run.broken
     scored.spent, scored.left_out = budget.spent, budget.refused
@@ -145,14 +197,27 @@ def score_file(
     return scored
 
 
+def _records_at(journal: Journal, done: Sequence[int], order: Sequence[int] | None = None, /) -> Iterator[Record]:
+    return records_in(journal, done if order is None else [done[place] for place in order])
+
+
 def _already_finished(output: Path) -> Scored:
-    scored = Scored(finished=True)
-    for record in read_records(output):
-        scored.turns += 1
-        scored.counts.add(record.results)
+    counts = Counts.of(read_records(output))
+    scored = Scored(finished=True, results=Counter(counts.results), names=set(counts.names))
+    scored.turns = sum(1 for _ in read_records(output))
     if not scored.results["scored"]:
-        scored.why_not = why_not(read_records(output))
+        scored.why_not = _why_not(read_records(output))
     return scored
+
+
+def _why_not(records: Iterable[Record]) -> str | None:
+    """Return the reason of the first result that is not a score."""
+    # One reason is shown if nothing was scored; the first is as good as any.
+    for record in records:
+        for result in record.results:
+            if not isinstance(result, Score):
+                return f"{result.name}: {result.reason.removeprefix(f'{result.name}: ')}"
+    return None
 
 
 def _is_finished(earlier: EarlierResult, outputs: Sequence[Path]) -> bool:
@@ -168,29 +233,48 @@ def _is_finished(earlier: EarlierResult, outputs: Sequence[Path]) -> bool:
             f"{outputs[0]} is a finished score file with other {', '.join(changed)}: name another output, or give"
             " --restart to replace it"
         )
-    if earlier.changed or not earlier.work.get(_COMPLETE):
-        return False
-    return all(output.exists() for output in outputs)
+    is_complete = not earlier.changed and earlier.work.get(_COMPLETE)
+    return bool(is_complete) and all(output.exists() for output in outputs)
 
 
 def _reusable(
     path: Path, output: Path, items: Iterable[tuple[int, Item]], privacy: PrivacyPolicy
 ) -> dict[str, tuple[Result, ...]]:
-    """Return the results that a finished output has for the rows of a longer input.
+    """Return the results that a finished output has for the rows of a longer input, by turn.
+
+    A table does not hold whole turns, so only ``.jsonl`` is reused. A turn with a failed result, or with one that was
+    skipped because a budget was spent, is scored again.
 
     Raises:
         ConfigurationError: the input lacks rows of the finished output, whose scores would be lost.
     """
-    found = reusable_results(output)
+    if output.suffix.lower() != ".jsonl" or not output.exists():
+        return {}
+    # All results of a turn are reused or none: a metric that failed may share calls with the others.
+    found = {
+        _turn_key(record): record.results for record in read_records(output) if all(map(_is_final, record.results))
+    }
     # The finished output has redacted turns.
-    records = (item.redacted(privacy) for _, item in items if isinstance(item, Record))
-    missing = count_missing(found, records) if found else 0
+    keys = {_turn_key(item.redacted(privacy)) for _, item in items if isinstance(item, Record)} if found else set()
+    missing = len(found.keys() - keys)
     if missing:
         raise ConfigurationError(
             f"{output} is a finished score file, and has the scores of {missing} rows that {path} does not have: name"
             " another output, or give --restart to replace it"
         )
     return found
+
+
+def _turn_key(record: Record) -> str:
+    """Return a hash that equal turns under the same id share."""
+    text = f"{record.id}\n{record.run}\n{record.turn.model_dump_json()}"
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _is_final(result: Result) -> bool:
+    # A larger budget may allow what an earlier one prevented.
+    is_skipped = isinstance(result, Skipped) and _BUDGET_SPENT.fullmatch(result.reason) is None
+    return isinstance(result, Score) or is_skipped
 
 
 def _usable(items: Iterable[tuple[int, Item]], errors: BadRows, privacy: PrivacyPolicy) -> Iterator[tuple[int, Record]]:
@@ -206,29 +290,22 @@ def _usable(items: Iterable[tuple[int, Item]], errors: BadRows, privacy: Privacy
             index += 1
 
 
-def _reused(
+def _with_reused(
     records: Iterable[tuple[int, Record]],
     reusable: Mapping[str, tuple[Result, ...]],
-    journal: ScoreJournal,
+    run: ScoringRun,
     scored: Scored,
     privacy: PrivacyPolicy,
 ) -> Iterator[tuple[int, Record]]:
     """Yield records; those with results of a finished file go to the journal first, so that they are not scored."""
     for index, record in records:
-        # Hashing every turn takes time, and most runs have nothing to reuse.
-        results = reusable.get(turn_key(record.redacted(privacy))) if reusable else None
-        if results is not None and not journal.has(index):
-            done = _with_results(record, results)
-            journal.done(index, done, journal.spent)
-            scored.counts.add(done.results)
+        results = reusable.get(_turn_key(record.redacted(privacy)))
+        if results is not None:
+            names = {result.name for result in results}
+            others = [result for result in record.results if result.name not in names]
+            run.keep(index, record.model_copy(update={"results": (*others, *results)}))
             scored.reused += 1
         yield index, record
-
-
-def _with_results(record: Record, results: Sequence[Result]) -> Record:
-    names = {result.name for result in results}
-    others = [result for result in record.results if result.name not in names]
-    return record.model_copy(update={"results": (*others, *results)})
 
 
 def _no_rows(path: Path, errors: BadRows) -> TurnError:
@@ -238,10 +315,6 @@ def _no_rows(path: Path, errors: BadRows) -> TurnError:
         f"no row of {path} can be used: line {errors.first.line}: {errors.first.reason} "
         f"(all {errors.count} are in {errors.path})"
     )
-
-
-_OF_SCORES: Final = frozenset(("cost_rate", "k_values", "trace_formulas"))
-"""Settings that decide on the values of scores."""
 
 
 def _settings(pipeline: Pipeline, inputs: Sequence[Path]) -> Mapping[str, Any]:
@@ -256,12 +329,12 @@ def _settings(pipeline: Pipeline, inputs: Sequence[Path]) -> Mapping[str, Any]:
         **({"redact": True} if pipeline.privacy.active else {}),
         "command": "score",
         "version of rageval-hooks": __version__,
-        "input": [file_hash(path) for path in inputs],
+        _INPUT: [file_hash(path) for path in inputs],
         "metrics": [f"{metric.name} {metric.version}" for metric in pipeline.metrics],
         "models": settings.models.model_dump(mode="json") if uses_models else None,
         "judge": None if pipeline.judge is None else str(pipeline.judge),
         "judge options": options,
         "thresholds": settings.thresholds,
         # Only where they are not the default, so that a run that an older release began can go on.
-        **settings.model_dump(mode="json", include=set(_OF_SCORES), exclude_defaults=True),
+        **settings.model_dump(mode="json", include=_OF_SCORES, exclude_defaults=True),
     }

@@ -1,21 +1,33 @@
-"""The pipeline of a command, built from its options."""
+"""The pipeline of a command, built from its options, and an estimate of what the judge would be asked."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 from rageval_hooks.errors import ConfigurationError
-from rageval_hooks.offline.jobs.judging import with_concurrency
+from rageval_hooks.judges.client.prices import price_usd
+from rageval_hooks.metrics.support.plan import TurnSize, plan_calls
+from rageval_hooks.offline.jobs.budget import with_concurrency
+from rageval_hooks.offline.records.record import Record
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.settings import Settings
+from rageval_hooks.text.wording import counted
+from rageval_hooks.turn import Usage
 
-__all__ = ["build_pipeline", "required_fields"]
+__all__ = ["Estimate", "build_pipeline", "estimate", "required_fields"]
 
 # Judges accept this many requests at a time by default; see `CallPolicy`.
 _USUAL_CONCURRENCY = 8
 _USUALLY_REQUIRED = ("query", "response")
+
+_CHARACTERS_PER_TOKEN = 4
+# Instructions and schema of a request.
+_PROMPT_TOKENS = 700
+# Of one answer of the judge: a few sentences with a verdict each.
+_OUTPUT_TOKENS = 250
 
 
 def build_pipeline(
@@ -79,3 +91,54 @@ def required_fields(pipeline: Pipeline, *, named: bool) -> tuple[str, ...]:
     if not all(metric.requires for metric in metrics):
         read.update(_USUALLY_REQUIRED)
     return tuple(field for field in (*_USUALLY_REQUIRED, "reference") if field in read)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An estimate.
+
+    Attributes:
+        turns: number of turns.
+        calls: requests to the judge, about.
+        tokens: their input tokens, about.
+        judge: the judge; None if no metric asks one.
+        price: USD; None if the price of the judge is not known.
+    """
+
+    turns: int
+    calls: int
+    tokens: int
+    judge: str | None
+    price: float | None
+
+    def line(self) -> str:
+        """Return the estimate in words."""
+        if self.judge is None or not self.calls:
+            return f"{counted(self.turns, 'turn')}, no requests to a judge"
+        cost = "" if self.price is None else f", about {self.price:.2f} USD"
+        return (
+            f"{counted(self.turns, 'turn')}: about {counted(self.calls, 'request')} to {self.judge}, "
+            f"about {self.tokens:,} input tokens{cost}"
+        )
+
+
+def estimate(records: Iterable[Record], pipeline: Pipeline) -> Estimate:
+    """Return about how many requests the judge metrics of a pipeline would make for some records.
+
+    Retries are not counted, and neither is what an interrupted run has answers to.
+    """
+    # Without a judge, its metrics are skipped.
+    judged = [metric for metric in pipeline.metrics if metric.asks_judge and pipeline.judge is not None]
+    turns = calls = tokens = 0
+    for record in records:
+        turns += 1
+        asked = [metric for metric in judged if record.answerable or not metric.answerable_only]
+        wanted = plan_calls(asked, TurnSize(passages=len(record.turn.passages))).calls if asked else 0
+        characters = sum(map(len, record.turn.texts()))
+        calls += wanted
+        tokens += wanted * (_PROMPT_TOKENS + characters // _CHARACTERS_PER_TOKEN)
+    if not judged:
+        return Estimate(turns, calls, tokens, None, None)
+    provider, _, model = str(pipeline.judge).partition(":")
+    usage = Usage(input_tokens=tokens, output_tokens=calls * _OUTPUT_TOKENS)
+    return Estimate(turns, calls, tokens, str(pipeline.judge), price_usd(usage, model, provider=provider or None))

@@ -10,9 +10,8 @@ from typing import Any, Literal
 from rageval_hooks.errors import JudgeError, JudgeRejectedError
 from rageval_hooks.judges.base import Judge
 from rageval_hooks.offline.jobs.budget import Budget, BudgetedJudge, BudgetSpentError
-from rageval_hooks.offline.jobs.keyed_journal import KeyedJournal
-from rageval_hooks.offline.jobs.progress import Advance
-from rageval_hooks.offline.jobs.workers import work_together
+from rageval_hooks.offline.jobs.journal import Journal
+from rageval_hooks.offline.jobs.running import Advance, work_together
 from rageval_hooks.offline.records.record import Target
 from rageval_hooks.offline.testsets.chunks import Chunk
 from rageval_hooks.offline.testsets.linked_questions import (
@@ -105,7 +104,7 @@ class Plan:
     dropped: int
 
 
-def plan_of(tasks: Sequence[QuestionTask], journal: KeyedJournal) -> Plan:
+def plan_of(tasks: Sequence[QuestionTask], journal: Journal) -> Plan:
     """Return what is left to do.
 
     Args:
@@ -131,7 +130,7 @@ def work_of(judge: Judge) -> dict[str, Any]:
 async def generate(
     tasks: Sequence[QuestionTask],
     judge: Judge,
-    journal: KeyedJournal,
+    journal: Journal,
     *,
     index: ChunkIndex | None = None,
     concurrency: int = 4,
@@ -181,7 +180,7 @@ def _index_of(tasks: Sequence[QuestionTask]) -> ChunkIndex:
 class _Work:
     """Processes one chunk at a time, and counts failures."""
 
-    def __init__(self, judge: BudgetedJudge, journal: KeyedJournal, advance: Advance, index: ChunkIndex) -> None:
+    def __init__(self, judge: BudgetedJudge, journal: Journal, advance: Advance, index: ChunkIndex) -> None:
         self.judge = judge
         self.index = index
         self.journal = journal
@@ -231,7 +230,7 @@ class _Work:
         return list(found.values())
 
     def _keep(self, key: str, name: str, found: Any) -> None:
-        self.journal.append(key, {name: found, "spent": self.judge.budget.spent.model_dump()})
+        self.journal.append(key, {name: found}, self.judge.budget.spent.model_dump())
 
 
 def _is_about_the_judge(error: JudgeError) -> bool:
@@ -239,7 +238,7 @@ def _is_about_the_judge(error: JudgeError) -> bool:
     return isinstance(error, JudgeRejectedError) and error.details.get("status") not in (400, 422)
 
 
-def _collect(tasks: Sequence[QuestionTask], journal: KeyedJournal, result: Generated, unanswered: Unanswered) -> None:
+def _collect(tasks: Sequence[QuestionTask], journal: Journal, result: Generated, unanswered: Unanswered) -> None:
     seen: set[str] = set()
     for task in tasks:
         if task.look not in journal:

@@ -19,8 +19,7 @@ import rageval_hooks
 from rageval_hooks.cli.ask_questions import RunOptions, ask_questions
 from rageval_hooks.errors import ConfigurationError, TurnError
 from rageval_hooks.integrations.capture.recorder import shared_recorder
-from rageval_hooks.offline.jobs.journal import file_hash, journal_path
-from rageval_hooks.offline.jobs.keyed_journal import KeyedJournal
+from rageval_hooks.offline.jobs.journal import Journal, file_hash, journal_path
 from rageval_hooks.offline.records.files import read_records
 from rageval_hooks.offline.records.record import Record
 from rageval_hooks.testing import InMemoryExporter
@@ -535,7 +534,7 @@ class TestGoingOn:
             **other,
         }
         path = journal_path(bench.output)
-        with KeyedJournal(path, work) as journal:
+        with Journal(path, work) as journal:
             journal.append(f"1/{record.id}", record.model_dump(mode="json"))
         with path.open("a") as file:
             file.write('{"key": "1/torn')
@@ -592,7 +591,7 @@ class TestGoingOn:
     def test_what_another_command_has_left(self, bench: Bench, restart: bool) -> None:
         """Is named, and kept: its answers are paid."""
         path = journal_path(bench.output)
-        with KeyedJournal(path, {"command": "generate"}) as journal:
+        with Journal(path, {"command": "generate"}) as journal:
             journal.append("draft", {})
         before = path.read_bytes()
         with pytest.raises(

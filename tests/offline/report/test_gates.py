@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rageval_hooks import ConfigurationError
-from rageval_hooks.offline.jobs.allowance import ErrorAllowance
+from rageval_hooks.offline.jobs.max_errors import MaxErrors
 from rageval_hooks.offline.report import Gate, build_report, check_gate, make_verdict
 from rageval_hooks.score import Failed
 from tests.offline.scored import record, write
@@ -34,12 +34,8 @@ class TestFailedQuestions:
         assert row is not None
         assert row.spread is not None
         assert (row.spread.mean, row.spread.count) == (pytest.approx(35 / 54), 54)
-        assert (
-            len(check_gate(report, Gate(bounds={"answered": 0.6}, max_errors=ErrorAllowance.parse("19"))).failures) == 0
-        )
-        assert (
-            len(check_gate(report, Gate(bounds={"answered": 0.9}, max_errors=ErrorAllowance.parse("19"))).failures) == 1
-        )
+        assert len(check_gate(report, Gate(bounds={"answered": 0.6}, max_errors=MaxErrors.parse("19"))).failures) == 0
+        assert len(check_gate(report, Gate(bounds={"answered": 0.9}, max_errors=MaxErrors.parse("19"))).failures) == 1
 
     def test_any_failed_question_fails_the_gate(self, tmp_path: Path) -> None:
         """Whatever else is checked; the line says how many failed, and why."""
@@ -53,13 +49,13 @@ class TestFailedQuestions:
     def test_some_may_be_allowed(self, tmp_path: Path, limit: str, status: int) -> None:
         """As a number or as a share of the questions."""
         report = build_report([answers(tmp_path / "a.jsonl", 2)])
-        assert check_gate(report, Gate(bounds={}, max_errors=ErrorAllowance.parse(limit))).status == status
+        assert check_gate(report, Gate(bounds={}, max_errors=MaxErrors.parse(limit))).status == status
 
     @pytest.mark.parametrize("limit", ["-1", "some", "101%", "1.5", "%"])
     def test_a_limit_that_is_neither_is_an_error(self, limit: str) -> None:
         """The message says what is valid."""
         with pytest.raises(ConfigurationError, match="a whole number such as 3, or a percentage"):
-            ErrorAllowance.parse(limit)
+            MaxErrors.parse(limit)
 
     def test_a_baseline_does_not_hide_failures(self, tmp_path: Path) -> None:
         """Values that failures took are neither compared nor excused."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rageval_hooks import Passage, Turn
 from rageval_hooks.offline.records.record import Record
-from rageval_hooks.offline.scoring.record_scorer import RecordScorer
+from rageval_hooks.offline.scoring.scorer import RecordScorer
 from rageval_hooks.offline.scoring.setup import build_pipeline
 
 PASSAGE = Passage(text="The pier was opened in May 2019 by the mayor of Kent. It cost 4 million pounds.")

@@ -11,7 +11,7 @@ import pytest
 from rageval_hooks import metric
 from rageval_hooks.offline.records.files import read_records
 from rageval_hooks.offline.scoring import score_file
-from rageval_hooks.offline.scoring.worker_pool import WorkerError
+from rageval_hooks.offline.scoring.workers import WorkerError
 from rageval_hooks.testing import FakeJudge
 from tests.offline.records.test_readers import write_lines
 from tests.offline.scoring.test_scoring import pipeline, rows, words

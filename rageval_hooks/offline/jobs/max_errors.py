@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from rageval_hooks.errors import ConfigurationError
 
-__all__ = ["ErrorAllowance"]
+__all__ = ["MaxErrors"]
 
 
 @dataclass(frozen=True)
-class ErrorAllowance:
+class MaxErrors:
     """A number of failed questions that is still acceptable: none by default.
 
     Attributes:
@@ -23,7 +23,7 @@ class ErrorAllowance:
     share: float = 0.0
 
     @classmethod
-    def parse(cls, text: str | None) -> ErrorAllowance:
+    def parse(cls, text: str | None) -> MaxErrors:
         """Return what an option such as ``"3"`` or ``"5%"`` allows.
 
         Raises:
@@ -32,15 +32,15 @@ class ErrorAllowance:
         if text is None:
             return cls()
         # "5%" is a share, "5" a number.
-        number, percent = text.strip().removesuffix("%"), text.strip().endswith("%")
+        number, is_share = text.strip().removesuffix("%"), text.strip().endswith("%")
         try:
             value = float(number)
         except ValueError:
             value = math.nan
         # NaN, which other text became above, fails every comparison.
-        if percent and 0 <= value <= 100:
+        if is_share and 0 <= value <= 100:
             return cls(count=None, share=value / 100)
-        if not percent and value >= 0 and value.is_integer():
+        if not is_share and value >= 0 and value.is_integer():
             return cls(count=int(value))
         raise ConfigurationError(
             f"--max-errors {text!r} should be a whole number such as 3, or a percentage such as 5%"
@@ -48,10 +48,8 @@ class ErrorAllowance:
 
     def allows(self, errors: int, total: int) -> bool:
         """Return True if so many of all questions may fail."""
-        if self.count is not None:
-            return errors <= self.count
-        return errors <= self.share * total
+        return errors <= (self.share * total if self.count is None else self.count)
 
     def __str__(self) -> str:
-        """Return the allowance as the option has it."""
+        """Return the number as the option has it."""
         return f"{self.share * 100:g}%" if self.count is None else str(self.count)

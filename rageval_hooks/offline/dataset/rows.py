@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from rageval_hooks.errors import TurnError, requires
-from rageval_hooks.offline.dataset.arrow import frame_of_arrow
 from rageval_hooks.offline.records.columns import ColumnMap, missing_column, suggest, take_fields
 from rageval_hooks.offline.records.from_row import explain, record_from_row
 from rageval_hooks.offline.records.reading import hint_for, read_items
 from rageval_hooks.offline.records.record import Record, holds_turn
-from rageval_hooks.runtime.selecting import without
 from rageval_hooks.score import Evaluation
 from rageval_hooks.text.formatting import shorten
 from rageval_hooks.turn import Turn
@@ -25,7 +23,7 @@ from rageval_hooks.turn import Turn
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["Dataset", "read_dataset", "turn_of"]
+__all__ = ["Dataset", "import_pandas", "read_dataset", "turn_of"]
 
 # Rows in which a missing column is looked for.
 _SAMPLE = 100
@@ -50,9 +48,7 @@ class Dataset:
         """Add a row: its record, or why it has none."""
         if isinstance(item, str):
             self.problems[len(self.records)] = item
-            self.records.append(None)
-        else:
-            self.records.append(item)
+        self.records.append(None if isinstance(item, str) else item)
 
 
 def read_dataset(data: object, required: Sequence[str], mapping: Mapping[str, str] | None) -> Dataset:
@@ -68,18 +64,28 @@ def read_dataset(data: object, required: Sequence[str], mapping: Mapping[str, st
         ConfigurationError: a file's format or a field of the mapping is not known.
     """
     columns = ColumnMap(mapping) if mapping else None
+    dataset = Dataset()
     if isinstance(data, (str, os.PathLike)):
-        return _from_file(Path(data), required, columns)
-    frame = _as_frame(data)
-    if frame is not None:
-        dataset = _from_rows(_frame_rows(frame), required, columns, table=True)
-        dataset.frame = frame
+        for line, item in read_items(Path(data), required, mapping=columns):
+            dataset.add(item if isinstance(item, Record) else f"line {line}: {item.reason}")
         return dataset
-    if isinstance(data, Mapping) or not isinstance(data, Iterable):
+    if isinstance(data, import_pandas().DataFrame):
+        dataset.frame = data
+    elif hasattr(data, "__arrow_c_stream__"):
+        dataset.frame = _frame_of_arrow(data)
+    elif isinstance(data, Mapping) or not isinstance(data, Iterable):
         raise TurnError(
             f"data is a {type(data).__name__}: pass a data frame, a list of dicts or turns, or the path of a file"
         )
-    return _from_rows(data, required, columns, table=False)
+    rows: list[Any] = []
+    if dataset.frame is not None:
+        rows = _frame_rows(dataset.frame)
+    elif isinstance(data, Iterable):
+        rows = list(data)
+    _check_columns(rows, required, columns)
+    for number, row in enumerate(rows, 1):
+        dataset.add(_record(row, number, required, columns, table=dataset.frame is not None))
+    return dataset
 
 
 def turn_of(value: object, required: Sequence[str]) -> Turn:
@@ -102,41 +108,20 @@ def turn_of(value: object, required: Sequence[str]) -> Turn:
     return found.turn
 
 
-def _from_file(path: Path, required: Sequence[str], columns: ColumnMap | None) -> Dataset:
-    dataset = Dataset()
-    for line, item in read_items(path, required, mapping=columns):
-        dataset.add(item if isinstance(item, Record) else f"line {line}: {item.reason}")
-    return dataset
-
-
-def _from_rows(rows: Iterable[object], required: Sequence[str], columns: ColumnMap | None, *, table: bool) -> Dataset:
-    rows = list(rows)
-    _check_columns(rows, required, columns)
-    dataset = Dataset()
-    for number, row in enumerate(rows, 1):
-        dataset.add(_record(row, number, required, columns, table=table))
-    return dataset
-
-
 def _check_columns(rows: Sequence[object], required: Sequence[str], columns: ColumnMap | None) -> None:
     """Check that the required fields have a column.
 
     Raises:
-        TurnError: one has none; the message has the mapping that would do.
+        TurnError: one has none; the message has the mapping to write.
     """
     # Our own rows have their fields under our names, so they need no columns.
     sample = [row for row in rows[:_SAMPLE] if isinstance(row, Mapping) and not _is_ours(row)]
-    if not sample:
-        return
-    present: set[str] = set()
-    used: set[str] = set()
-    for row in sample:
-        found = take_fields(row, columns)
-        present.update(found.values)
-        used.update(found.columns.values())
-    missing = without(required, present)
-    if missing:
+    found = [take_fields(row, columns) for row in sample]
+    present = set(chain.from_iterable(fields.values for fields in found))
+    missing = [name for name in required if name not in present]
+    if sample and missing:
         given = list(dict.fromkeys(chain.from_iterable(sample)))
+        used = set(chain.from_iterable(fields.columns.values() for fields in found))
         raise missing_column(missing[0], given, hint_for(suggest(missing, sample, used), "mapping={}".format))
 
 
@@ -167,19 +152,6 @@ def _record(
         return shorten(explain(error), _SHOWN)
 
 
-def _as_frame(data: object) -> pandas.DataFrame | None:
-    """Return a table as a pandas data frame; None if it is no table.
-
-    Raises:
-        MissingDependencyError: pandas or pyarrow is not installed.
-    """
-    if isinstance(data, import_pandas().DataFrame):
-        return data
-    if hasattr(data, "__arrow_c_stream__"):
-        return frame_of_arrow(data, import_pandas())
-    return None
-
-
 def import_pandas() -> Any:
     """Return pandas.
 
@@ -191,11 +163,52 @@ def import_pandas() -> Any:
     return pandas
 
 
-def _frame_rows(frame: pandas.DataFrame) -> Iterator[Mapping[str, Any]]:
-    for row in frame.to_dict("records"):
-        yield {str(name): _plain(value) for name, value in row.items()}
-
-
-def _plain(value: Any) -> Any:
+def _frame_rows(frame: pandas.DataFrame) -> list[dict[str, Any]]:
     # Lists come out of Parquet as NumPy arrays.
-    return value.tolist() if hasattr(value, "tolist") else value
+    return [
+        {str(name): value.tolist() if hasattr(value, "tolist") else value for name, value in row.items()}
+        for row in frame.to_dict("records")
+    ]
+
+
+def _frame_of_arrow(data: object) -> pandas.DataFrame:
+    """Return a table as a data frame whose columns keep their Arrow types, so that it converts back without a loss.
+
+    Polars, DuckDB and Arrow itself offer their rows by the Arrow protocol.
+
+    Raises:
+        MissingDependencyError: pyarrow is not installed.
+    """
+    with requires("pyarrow", "offline", "tables of other libraries"):
+        import pyarrow
+    table = pyarrow.table(data)
+    usual = pyarrow.schema([_usual_field(field) for field in table.schema], metadata=table.schema.metadata)
+    # Without the types of Arrow, whole numbers with missing values would become floats, and dates objects.
+    frame: pandas.DataFrame = table.cast(usual).to_pandas(types_mapper=import_pandas().ArrowDtype)
+    return frame
+
+
+def _usual_field(field: Any) -> Any:
+    return field.with_type(_usual_type(field.type))
+
+
+def _usual_type(kind: Any) -> Any:
+    """Return a type with texts as large strings: pandas cannot read the string views that Polars has in its lists."""
+    import pyarrow
+    from pyarrow import types
+
+    if types.is_string_view(kind):
+        return pyarrow.large_string()
+    if types.is_binary_view(kind):
+        return pyarrow.large_binary()
+    if types.is_struct(kind):
+        return pyarrow.struct([_usual_field(field) for field in kind])
+    if types.is_dictionary(kind):
+        return pyarrow.dictionary(kind.index_type, _usual_type(kind.value_type), kind.ordered)
+    if types.is_fixed_size_list(kind):
+        return pyarrow.list_(_usual_field(kind.value_field), kind.list_size)
+    if types.is_large_list(kind):
+        return pyarrow.large_list(_usual_field(kind.value_field))
+    if types.is_list(kind):
+        return pyarrow.list_(_usual_field(kind.value_field))
+    return kind
