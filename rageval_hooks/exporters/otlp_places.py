@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from opentelemetry.sdk.resources import OTELResourceDetector
 from opentelemetry.sdk.trace import TracerProvider
 
-from rageval_hooks.runtime.tracing import sdk_provider
+from rageval_hooks.runtime.tracing import processors_of, sdk_provider
 
 __all__ = ["OtlpPlace", "header_variable", "otlp_places", "resource_attributes"]
 
@@ -94,8 +94,7 @@ def _of_provider(provider: object) -> tuple[OtlpPlace, ...]:
     sdk = sdk_provider(provider)
     if sdk is None:
         return ()
-    # A tuple, which the SDK replaces when a processor is added.
-    processors = getattr(getattr(sdk, "_active_span_processor", None), "_span_processors", ())
+    processors = processors_of(sdk)  # the same tuple until a processor is added
     seen_processors, places = _known.get(sdk, (None, ()))
     if seen_processors is not processors:
         places = tuple(_places_in(processors))

@@ -12,6 +12,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from http.client import HTTPException
 from typing import Any, ClassVar, Self, Unpack
 from urllib.error import HTTPError
@@ -41,7 +42,7 @@ from rageval_hooks.score import Evaluation, Failed, Result, Score, Skipped
 from rageval_hooks.settings import Settings
 from rageval_hooks.turn import SpanReference
 
-__all__ = ["PhoenixAutoExporter", "PhoenixExporter", "login_headers", "phoenix_places"]
+__all__ = ["PhoenixAutoExporter", "PhoenixExporter", "phoenix_collector", "phoenix_places"]
 
 _logger = logging.getLogger(__name__)
 
@@ -341,6 +342,31 @@ def login_headers(api_key: SecretStr | None = None) -> dict[str, str]:
     return headers
 
 
+@dataclass(frozen=True, kw_only=True)
+class PhoenixCollector:
+    """Where Phoenix's own packages send spans. Not in its repr: URL and headers may hold secrets.
+
+    Attributes:
+        url: the address for OTLP over HTTP.
+        headers: sent with the spans.
+        resource: the attribute that names the project.
+    """
+
+    url: str = field(repr=False)
+    headers: Mapping[str, str] = field(repr=False)
+    resource: Mapping[str, str]
+
+
+def phoenix_collector() -> PhoenixCollector | None:
+    """Return where spans go that have no other place, as with ``phoenix.otel``; None without Phoenix's variable."""
+    base = _base_url(variable("PHOENIX_COLLECTOR_ENDPOINT"))
+    if base is None:
+        return None
+    project = _project_variable()
+    resource = {_PROJECT: project} if project else {}
+    return PhoenixCollector(url=f"{base}/v1/traces", headers=login_headers(), resource=resource)
+
+
 def _project_variable() -> str:
     """Return the project that Phoenix's own packages read from the environment."""
     return variable("PHOENIX_PROJECT", "PHOENIX_PROJECT_NAME")
@@ -356,7 +382,7 @@ def phoenix_places(setting: str | None, provider: object = None) -> list[str]:
     addresses = [setting] if setting else [os.environ.get(name, "").strip() for name in _PLACE_VARIABLES]
     if not setting:
         addresses += [place.url for place in otlp_places(provider)]
-    bases = [_base_url(address) for address in addresses if address]
+    bases = [_base_url(address) for address in addresses]
     # Several variables often name the same server; a dictionary keeps the order.
     return list(dict.fromkeys(filter(None, bases)))
 
@@ -367,6 +393,8 @@ def _base_url(address: str) -> str | None:
     Example:
         ``"phoenix:4317"`` becomes ``"http://phoenix:6006"``, ``"https://host/v1/traces"`` becomes ``"https://host"``.
     """
+    if not address:
+        return None
     # gRPC exporters have addresses without a scheme.
     url = address if "://" in address else f"http://{address}"
     try:

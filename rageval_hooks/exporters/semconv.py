@@ -1,14 +1,14 @@
 """Every attribute name that we write, and nowhere else.
 
 The ``gen_ai.*`` conventions have the status "Development" and are not taken from the constants package; OpenInference's
-are what Phoenix draws. See https://opentelemetry.io/docs/specs/semconv/gen-ai/ and
+are what Phoenix draws. See https://github.com/open-telemetry/semantic-conventions-genai and
 https://github.com/Arize-ai/openinference/tree/main/spec.
 """
 
 from __future__ import annotations
 
-SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
-"""The version of the semantic conventions that the names below follow."""
+SCHEMA_URL = "https://opentelemetry.io/schemas/gen-ai/0.1.0"
+"""The version of the GenAI conventions that the names below follow; they have a repository of their own."""
 
 # --- ours
 TURN_ID = "rageval.turn.id"
@@ -18,6 +18,7 @@ SCORE = "rageval.score.{name}"
 LABEL = "rageval.label.{name}"
 SKIPPED = "rageval.skipped.{name}"
 FAILED = "rageval.failed.{name}"
+EXPLANATION = "rageval.explanation.{name}"
 PROBABILITY = "rageval.sampling.probability"
 STAGE = "rageval.stage"
 DURATION = "rageval.duration"
@@ -111,7 +112,6 @@ TOOL_NAME = "tool.name"
 TOOL_DESCRIPTION = "tool.description"
 TOOL_PARAMETERS = "tool.parameters"
 MESSAGE_TOOL_CALL = "tool_calls.{index}.tool_call.{field}"
-EVALUATION = "evaluations.{index}.evaluation.{field}"
 
 TEXT = "text/plain"
 JSON = "application/json"
@@ -120,7 +120,6 @@ REDACTED = "__REDACTED__"
 # --- GenAI
 OPERATION_NAME = "gen_ai.operation.name"
 AGENT_NAME = "gen_ai.agent.name"
-WORKFLOW_NAME = "gen_ai.workflow.name"
 INPUT_MESSAGES = "gen_ai.input.messages"
 OUTPUT_MESSAGES = "gen_ai.output.messages"
 SYSTEM_INSTRUCTIONS = "gen_ai.system_instructions"
@@ -136,7 +135,7 @@ USAGE_CACHE_READ_TOKENS = "gen_ai.usage.cache_read.input_tokens"
 CONVERSATION_ID = "gen_ai.conversation.id"
 RETRIEVAL_QUERY_TEXT = "gen_ai.retrieval.query.text"
 RETRIEVAL_DOCUMENTS = "gen_ai.retrieval.documents"
-RETRIEVAL_TOP_K = "gen_ai.request.top_k"
+RETRIEVAL_TOP_K = "gen_ai.retrieval.top_k"
 DATA_SOURCE_ID = "gen_ai.data_source.id"
 GEN_AI_TOOL_NAME = "gen_ai.tool.name"
 GEN_AI_TOOL_DESCRIPTION = "gen_ai.tool.description"
@@ -150,6 +149,9 @@ EVALUATION_SCORE_VALUE = "gen_ai.evaluation.score.value"
 EVALUATION_SCORE_LABEL = "gen_ai.evaluation.score.label"
 EVALUATION_EXPLANATION = "gen_ai.evaluation.explanation"
 TOKEN_TYPE = "gen_ai.token.type"  # noqa: S105 - not a password
+
+METRIC_CALL_DURATION = "gen_ai.client.operation.duration"
+METRIC_CALL_TOKENS = "gen_ai.client.token.usage"
 
 # --- Pydantic's additions to the evaluation event: Logfire groups by them
 EVALUATION_TARGET = "gen_ai.evaluation.target"

@@ -14,11 +14,9 @@ from opentelemetry.trace import NonRecordingSpan, StatusCode, TracerProvider
 
 from rageval_hooks.exporters import semconv
 from rageval_hooks.exporters.content import ContentPolicy
-from rageval_hooks.exporters.otel.attributes import Attributes
-from rageval_hooks.exporters.otel.attributes.ordering import json_string
-from rageval_hooks.exporters.otel.attributes.results import score_attributes
-from rageval_hooks.exporters.otel.spans import Spans
-from rageval_hooks.exporters.otel.writer import span_context
+from rageval_hooks.exporters.otel.attributes import Attributes, json_string
+from rageval_hooks.exporters.otel.result_attributes import score_attributes
+from rageval_hooks.exporters.otel.spans import Spans, span_context
 from rageval_hooks.guard.decision import GuardDecision
 from rageval_hooks.guard.options import GuardOptions
 from rageval_hooks.integrations.capture.runs import Recording

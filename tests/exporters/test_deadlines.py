@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace import TracerProvider
 import rageval_hooks
 from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.exporters.otel.exporter import OtelExporter
-from rageval_hooks.exporters.otel.own_providers.spans import own_tracer_provider
+from rageval_hooks.exporters.otel.own_provider import own_tracer_provider
 from rageval_hooks.exporters.phoenix import PhoenixExporter
 from rageval_hooks.score import Evaluation, Score
 from rageval_hooks.turn import SpanReference, Turn

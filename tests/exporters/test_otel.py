@@ -19,7 +19,9 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, StatusC
 
 import rageval_hooks
 from rageval_hooks import Evaluation, Failed, Metric, Score, Skipped, Target
+from rageval_hooks.exporters.otel import OtelExporter
 from rageval_hooks.testing import SequentialIds
+from tests.exporters.scored_turns import evaluation
 from tests.integrations.langchain.fakes import FACTS, lcel
 
 QUESTION = "When was the pier opened?"
@@ -272,26 +274,30 @@ class TestAttributes:
 
 
 class TestScores:
-    def test_numbers_labels_and_evaluations(self, run: Any) -> None:
-        """A score is a double with its name, a label if there is a threshold, and an OpenInference evaluation."""
+    def test_numbers_labels_and_explanations(self, run: Any) -> None:
+        """A score is a double with its name, a label if there is a threshold, and an explanation; each once."""
         metric = Fixed(
             Score(name="fixed", value=0.25, explanation="because", model="m", metadata={"k": 1}),
             Score(name="cost_like", value=3.5, annotator="CODE"),
         )
         thresholds = {"fixed": 0.5, "cost_like": 5.0}
-        found = attributes(run(metrics=[metric], thresholds=thresholds)["evaluate fixed"])
+        span = run(metrics=[metric], thresholds=thresholds)["evaluate fixed"]
+        found = attributes(span)
 
-        assert found["rageval.score.fixed"] == 0.25
+        assert not span.events
+        assert [name for name, value in found.items() if value == 0.25] == ["rageval.score.fixed"]
         assert found["rageval.score.cost_like"] == 3.5
         assert found["rageval.label.fixed"] == "fail"
         assert found["rageval.label.cost_like"] == "pass"
-        assert found["evaluations.0.evaluation.name"] == "fixed"
-        assert found["evaluations.0.evaluation.score"] == 0.25
-        assert found["evaluations.0.evaluation.label"] == "fail"
-        assert found["evaluations.0.evaluation.explanation"] == "because"
-        assert found["evaluations.0.evaluation.annotator_kind"] == "CODE"
-        assert json.loads(found["evaluations.0.evaluation.metadata"]) == {"k": 1}
-        assert found["evaluations.1.evaluation.name"] == "cost_like"
+        assert found["rageval.explanation.fixed"] == "because"
+
+    def test_a_person_who_opens_an_evaluation_reads_the_question_and_the_scores(self, run: Any) -> None:
+        """Phoenix draws input and output; main scores come first."""
+        scores = (Score(name="tone", value=0.25), Score(name="faithfulness", value=1, label="pass"))
+        found = attributes(run(metrics=[Fixed(*scores, Skipped(name="absent", reason="none"))])["evaluate fixed"])
+
+        assert found["input.value"] == "When was the pier opened?"
+        assert found["output.value"] == "faithfulness=1 (pass)\ntone=0.25\nabsent skipped"
 
     def test_the_turns_span_has_the_main_scores(self, run: Any) -> None:
         """Value and label, without the details."""
@@ -300,7 +306,7 @@ class TestScores:
 
         assert found["rageval.score.fixed"] == 0.25
         assert found["rageval.label.fixed"] == "fail"
-        assert not [name for name in found if name.startswith("evaluations.")]
+        assert "rageval.explanation.fixed" not in found
 
     def test_the_turns_span_has_at_most_twelve_score_attributes(self, run: Any) -> None:
         """The main scores come first; the rest is on the span of the evaluation."""
@@ -321,21 +327,33 @@ class TestScores:
         assert not [name for name in attributes(spans["rag RunnableSequence"]) if name.startswith("rageval.score.")]
         assert "rageval.score.latency" in attributes(spans["evaluate"])
 
-    def test_several_metrics_are_one_span_with_an_event_each(self, run: Any) -> None:
+    def test_several_metrics_are_one_span(self, run: Any) -> None:
         """Named without a metric, so that the names of spans are few."""
-        span = run(metrics=["latency", "tokens", Fixed(Score(name="fixed", value=0.5))])["evaluate"]
+        found = attributes(run(metrics=["latency", "tokens", Fixed(Score(name="fixed", value=0.5))])["evaluate"])
 
-        names = [dict(event.attributes or {})["gen_ai.evaluation.name"] for event in span.events]
-        assert {"latency", "tokens", "fixed"} <= set(names)
-        assert {event.name for event in span.events} == {"gen_ai.evaluation.result"}
-        assert attributes(span)["gen_ai.evaluation.name"] == "fixed"
+        assert {f"rageval.score.{name}" for name in ("latency", "tokens", "fixed")} <= set(found)
+        assert found["gen_ai.evaluation.name"] == "fixed"
+
+    def test_a_cost_that_came_late_is_no_span(self, backend: Backend) -> None:
+        """It needs a tokenizer, which may be loading; it is in the log events and metrics."""
+        exporter = OtelExporter(backend.provider, log_events=False, score_metrics=False)
+        cost = Score(name="cost", value=0.01, unit="USD", high=None)
+        exporter.export(evaluation(cost).model_copy(update={"stage": "background"}))
+        exporter.export(evaluation(Score(name="tone", value=1)).model_copy(update={"stage": "background"}))
+
+        assert list(backend.spans) == ["evaluate tone"]
+
+    def test_a_failed_turn_has_no_evaluation(self, run: Any) -> None:
+        """Its span says that it failed; a span of latency and of skipped metrics says nothing more."""
+        spans = run(lcel(documents=ZeroDivisionError("index is empty")), metrics=["latency", "groundedness"])
+
+        assert not [name for name in spans if name.startswith("evaluate")]
 
     def test_no_threshold_no_label(self, run: Any) -> None:
         """Without a threshold there is no label."""
         found = attributes(run(metrics=[Fixed(Score(name="fixed", value=0.25))])["rag RunnableSequence"])
 
         assert "rageval.label.fixed" not in found
-        assert "evaluations.0.evaluation.label" not in found
 
     def test_what_could_not_be_computed_is_no_number(self, run: Any) -> None:
         """Skipped and failed metrics say why, where the score would be looked for."""
@@ -347,7 +365,7 @@ class TestScores:
 
         assert found["rageval.skipped.fixed"] == "nothing to read"
         assert found["rageval.failed.cost_like"] == "OSError: disk"
-        assert not [name for name in found if name.startswith(("rageval.score", "evaluations."))]
+        assert not [name for name in found if name.startswith("rageval.score")]
 
     def test_scores_of_passages(self, run: Any) -> None:
         """A JSON list in the order of the passages: some backends refuse arrays."""
@@ -436,17 +454,16 @@ class TestLateScores:
         assert attributes(late)["rageval.duration"] > 0
         assert attributes(late)["rageval.evaluated_at"].endswith("+00:00")
 
-    def test_both_vocabularies_and_a_label_that_can_be_searched(self, run: Any) -> None:
-        """Phoenix reads one set of names, others read the other, Jaeger searches strings."""
+    def test_a_late_score_has_a_label_that_can_be_searched(self, run: Any) -> None:
+        """Jaeger searches strings."""
         score = Score(name="fixed", value=0.25, explanation="because")
         found = attributes(self.late(run, score, thresholds={"fixed": 0.5})["evaluate fixed"])
 
         assert found["openinference.span.kind"] == "EVALUATOR"
-        assert found["evaluations.0.evaluation.name"] == found["gen_ai.evaluation.name"] == "fixed"
-        assert found["evaluations.0.evaluation.score"] == found["gen_ai.evaluation.score.value"] == 0.25
-        assert found["gen_ai.evaluation.score.label"] == found["rageval.label.fixed"] == "fail"
-        assert found["gen_ai.evaluation.explanation"] == "because"
+        assert found["gen_ai.evaluation.name"] == "fixed"
         assert found["rageval.score.fixed"] == 0.25
+        assert found["rageval.label.fixed"] == "fail"
+        assert found["rageval.explanation.fixed"] == "because"
 
     @pytest.mark.parametrize(
         ("result", "name"),
@@ -468,7 +485,7 @@ class TestLateScores:
         failed = Failed(name="cost_like", error_type="OSError", message="disk")
         found = attributes(self.late(run, Score(name="fixed", value=0.6), failed)["evaluate fixed"])
 
-        assert found["gen_ai.evaluation.score.value"] == 0.6
+        assert found["rageval.score.fixed"] == 0.6
         assert found["rageval.failed.cost_like"] == "OSError: disk"
         assert "error.type" not in found
 
@@ -692,7 +709,7 @@ class TestContent:
 
         assert attributes(spans[span])[hidden] == "__REDACTED__"
         assert attributes(spans[span])[shown] != "__REDACTED__"
-        assert attributes(spans["evaluate fixed"])["evaluations.0.evaluation.explanation"] == "__REDACTED__"
+        assert attributes(spans["evaluate fixed"])["rageval.explanation.fixed"] == "__REDACTED__"
 
 
 class TestLimits:

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.exporters.collector import Collector, http_collector
+from tests.exporters.collector import Collector, http_collector, values
+from tests.exporters.phoenix.test_exporter import Server as PhoenixServer
+from tests.exporters.phoenix.test_exporter import serving
 from tests.interpreter import run_script
 from tests.warm import run_warm_script
 
@@ -157,3 +159,88 @@ def test_our_own_provider_keeps_the_limit_of_attributes(collector: Collector, va
     run(application, **{"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, variable: "12"})
 
     assert {len(span.attributes) for span in collector.spans} == {12}
+
+
+TWO_PROVIDERS = """
+from openinference.instrumentation.langchain import LangChainInstrumentor
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+app, exporter = provider()
+trace.set_tracer_provider(app)
+other = TracerProvider()
+other.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(os.environ["OTHER"] + "/v1/traces")))
+LangChainInstrumentor().instrument(tracer_provider=other)
+handle = rageval_hooks.instrument(metrics=["faithfulness"], models="lexical", exporters=["otel", "auto"])
+lcel().invoke("When was the pier opened?")
+assert handle.flush(20)
+print(json.dumps([names(exporter), handle.stats()["exporters"]]))
+"""
+
+
+def test_an_evaluation_goes_where_the_span_of_its_turn_goes() -> None:
+    """The application's global provider is one, and OpenInference's spans go to a Phoenix through another."""
+    phoenix = PhoenixServer()
+    phoenix.collector = collector = Collector("")
+    with serving(phoenix):
+        result = run(TWO_PROVIDERS, OTHER=phoenix.url)
+    in_application, stats = json.loads(result.stdout)
+
+    assert in_application == []
+    assert {"RunnableSequence", "evaluate faithfulness"} <= {span.name for span in collector.spans}
+    assert [item["name"] for item in phoenix.stored] == ["faithfulness"]
+    assert stats["phoenix-auto"]["delivered"] > 0
+
+
+def test_phoenixs_own_variable_alone_is_enough() -> None:
+    """As in Phoenix's own packages: the endpoint, the key and the project come from its variables."""
+    phoenix = PhoenixServer()
+    phoenix.collector = collector = Collector("")
+    with serving(phoenix):
+        result = run(
+            """
+handle = rageval_hooks.instrument(metrics=["faithfulness"], models="lexical")
+lcel().invoke("When was the pier opened?")
+print(json.dumps([handle.flush(20), handle.stats()["exporters"]]))
+""",
+            PHOENIX_COLLECTOR_ENDPOINT=phoenix.url,
+            PHOENIX_API_KEY="px-key",
+            PHOENIX_PROJECT_NAME="harbour",
+        )
+    flushed, stats = json.loads(result.stdout)
+
+    assert flushed is True
+    assert {"rag RunnableSequence", "evaluate faithfulness"} <= {span.name for span in collector.spans}
+    [resource, *_] = [values(found.resource) for request in collector.requests for found in request.resource_spans]
+    assert resource["openinference.project.name"] == "harbour"
+    assert phoenix.posts[-1][2]["authorization"] == "Bearer px-key"
+    assert [item["name"] for item in phoenix.stored] == ["faithfulness"]
+    assert phoenix.configs[-1]["path"] == "/v1/projects/harbour/annotation_configs/faithfulness"
+    assert stats["otel"]["delivered"] == 4
+    assert stats["phoenix-auto"]["handed_over"] == 0
+
+
+def test_scores_whose_spans_go_nowhere_make_a_flush_false() -> None:
+    """Phoenix would look for the spans in vain, and nobody would know. It takes no longer than ten seconds."""
+    phoenix = PhoenixServer()
+    phoenix.collector = Collector("")
+    with serving(phoenix):
+        result = run(
+            """
+import time
+app, exporter = provider()
+trace.set_tracer_provider(app)
+handle = rageval_hooks.instrument(
+    metrics=["faithfulness"], models="lexical", exporters=["otel", "phoenix"], phoenix_endpoint=os.environ["ENDPOINT"]
+)
+lcel().invoke("When was the pier opened?")
+began = time.monotonic()
+print(json.dumps([handle.flush(20), time.monotonic() - began, handle.stats()["exporters"]]))
+""",
+            ENDPOINT=phoenix.url,
+        )
+    flushed, seconds, stats = json.loads(result.stdout)
+
+    assert flushed is False
+    assert seconds < 14
+    assert stats["phoenix"]["handed_over"] == 2  # of the span and of the trace

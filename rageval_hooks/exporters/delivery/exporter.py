@@ -32,6 +32,7 @@ from rageval_hooks.exporters.main_results import ScoreSelection, quality_results
 from rageval_hooks.exporters.masking import hide_result
 from rageval_hooks.exporters.otlp_places import OtlpPlace
 from rageval_hooks.exporters.span_places import passage_place
+from rageval_hooks.runtime.tracing import provider_of_span
 from rageval_hooks.score import Evaluation, Failed, Result, Score
 from rageval_hooks.settings import Settings, SpanSelection
 from rageval_hooks.turn import SpanReference, Turn
@@ -105,6 +106,7 @@ class ScoreApiExporter(Exporter):
         self.spans: SpanSelection = spans
         self.scores: ScoreSelection = scores
         self._tracer_provider = tracer_provider
+        self._carrier: TracerProvider | None = None
         self._used = False
         self.queue = DeliveryQueue(self.backend, self._connect)
 
@@ -178,15 +180,18 @@ class ScoreApiExporter(Exporter):
 
     @property
     def provider(self) -> TracerProvider:
-        """Where the spans go."""
-        return self._tracer_provider or trace.get_tracer_provider()
+        """Where the spans go: the provider of the latest turn's span, if another tracer made that with its own."""
+        return self._carrier or self._tracer_provider or trace.get_tracer_provider()
 
     def export(self, evaluation: Evaluation) -> None:
         """Queue the results of a stage."""
+        span = evaluation.turn.span
+        if span is not None and span.live_span is not None:
+            used = self._tracer_provider or trace.get_tracer_provider()
+            self._carrier = provider_of_span(span.live_span, used)
         if not self.applies():
             return
         self._used = True
-        span = evaluation.turn.span
         # Spans that were not sampled never reach a server, so their scores would wait there in vain.
         if span is None or not span.sampled:
             self.queue.count("unplaced", len(evaluation.results))

@@ -16,10 +16,9 @@ from rageval_hooks.exporters.base import Exporter
 from rageval_hooks.exporters.console import ConsoleExporter
 from rageval_hooks.exporters.content import ContentPolicy
 from rageval_hooks.exporters.otel.log_events import LogEvents
-from rageval_hooks.exporters.otel.other_span import add_scores
-from rageval_hooks.exporters.otel.score_metrics import ScoreMetrics
+from rageval_hooks.exporters.otel.metrics import Metrics
 from rageval_hooks.exporters.otel.signal import Signal
-from rageval_hooks.exporters.otel.spans import Spans
+from rageval_hooks.exporters.otel.spans import Spans, add_scores
 from rageval_hooks.runtime.time_limit import remaining
 from rageval_hooks.score import Evaluation
 from rageval_hooks.settings import Settings, SpanSelection
@@ -72,7 +71,7 @@ class OtelExporter(Exporter):
             events = LogEvents(logger_provider, self._spans, self._policy, spans, for_azure=azure_events)
             self._others.append(events)
         if score_metrics:
-            self._others.append(ScoreMetrics(meter_provider, self._spans))
+            self._others.append(Metrics(meter_provider, self._spans))
         self._console: ConsoleExporter | None = None
         for signal in self._signals:
             signal.prepare()
@@ -99,10 +98,7 @@ class OtelExporter(Exporter):
 
     def annotate(self, evaluation: Evaluation) -> None:
         """Set the main scores on the turn's span of another tracer, if that is still open."""
-        span = evaluation.turn.span
-        # The span belongs to the application's tracer, and is closed by it when the call returns.
-        if span is not None:
-            add_scores(span.live_span, evaluation.results, self._policy)
+        add_scores(evaluation, self._policy)
 
     def flush(self, timeout: float) -> bool:
         """Flush the providers.

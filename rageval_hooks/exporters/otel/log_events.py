@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from opentelemetry import trace
 from opentelemetry._logs import (
@@ -20,20 +20,14 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext
 
 from rageval_hooks.exporters import semconv
 from rageval_hooks.exporters.content import ContentPolicy
-from rageval_hooks.exporters.otel.attributes import (
-    Attributes,
-    evaluated_response_id,
-    event_attributes,
-    is_agent,
-    scored_place,
-)
-from rageval_hooks.exporters.otel.own_providers import LOGS, OtlpSignal
-from rageval_hooks.exporters.otel.signal import SCOPE, ProviderFactory, Signal
+from rageval_hooks.exporters.otel.own_provider import LOGS, OtlpSignal, OwnProvider, own_logger_provider
+from rageval_hooks.exporters.otel.result_attributes import event_attributes, scored_place
+from rageval_hooks.exporters.otel.signal import SCOPE, Signal
+from rageval_hooks.exporters.otel.span_attributes import is_agent
 from rageval_hooks.exporters.otel.spans import Spans
 from rageval_hooks.exporters.span_places import PassagePlace
 from rageval_hooks.score import Evaluation, Failed, Result, Score
 from rageval_hooks.settings import SpanSelection
-from rageval_hooks.turn import Turn
 from rageval_hooks.version import __version__
 
 __all__ = ["LogEvents"]
@@ -73,12 +67,18 @@ class LogEvents(Signal[LoggerProvider]):
         """Write one event for each result."""
         if not self.connected() or self._logger is None:
             return False
+        turn = evaluation.turn
         # Log events may be later than their span, so they carry the true time, unlike the evaluation's span.
         now = time.time_ns()
-        turn_context = self._spans.context_of(evaluation.turn)
-        response_id = evaluated_response_id(evaluation.turn)
+        turn_context = self._spans.context_of(turn)
         for result in evaluation.results:
-            place = scored_place(result, evaluation.turn, self._selection)
+            place = scored_place(result, turn, self._selection)
+            attributes = event_attributes(result, turn, self._policy, place)
+            # Logfire tells evaluations of agents from others by this.
+            if is_agent(turn):
+                attributes[semconv.AGENT_NAME] = turn.name
+            if self._for_azure:
+                attributes[semconv.AZURE_EVENT_NAME] = semconv.EVALUATION_RESULT_EVENT
             # A low score is not a warning: what is low depends on the application.
             severity = SeverityNumber.WARN if isinstance(result, Failed) else SeverityNumber.INFO
             record = LogRecord(
@@ -88,34 +88,17 @@ class LogEvents(Signal[LoggerProvider]):
                 severity_number=severity,
                 severity_text=severity.name,
                 body=_summary(result, self._policy),
-                attributes=self._attributes(result, evaluation.turn, response_id),
+                attributes=attributes,
             )
             self._logger.emit(record)
         return True
-
-    def _attributes(self, result: Result, turn: Turn, response_id: str | None) -> Attributes:
-        attributes = event_attributes(result, turn, self._policy, self._selection, response_id)
-        attributes[semconv.TURN_ID] = turn.id
-        # Readers weight each score by 1 / probability.
-        # With sampling, a mean over all traffic weights each score by the inverse of this.
-        if isinstance(result, Score):
-            attributes[semconv.PROBABILITY] = result.probability
-        # Logfire tells evaluations of agents from others by this.
-        if is_agent(turn):
-            attributes[semconv.AGENT_NAME] = turn.name
-        if self._for_azure:
-            attributes[semconv.AZURE_EVENT_NAME] = semconv.EVALUATION_RESULT_EVENT
-        return attributes
 
     def _global_provider(self) -> LoggerProvider | None:
         provider = get_logger_provider()
         return None if isinstance(provider, (ProxyLoggerProvider, NoOpLoggerProvider)) else provider
 
-    @property
-    def _make_own(self) -> ProviderFactory:
-        from rageval_hooks.exporters.otel.own_providers.logs import own_logger_provider
-
-        return own_logger_provider
+    def _make_own(self) -> OwnProvider[Any] | None:
+        return own_logger_provider()
 
     def _use(self, provider: LoggerProvider) -> None:
         self._logger = provider.get_logger(SCOPE, __version__, semconv.SCHEMA_URL)

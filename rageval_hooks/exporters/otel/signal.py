@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
-from rageval_hooks.exporters.otel.own_providers import OtlpSignal, OwnProvider
+from rageval_hooks.exporters.otel.own_provider import OtlpSignal, OwnProvider, forget_own_provider
 from rageval_hooks.runtime.at_exit import EXIT_DRAIN
-from rageval_hooks.runtime.time_limit import LimitedThread, remaining
+from rageval_hooks.runtime.fork import reset_in_child
+from rageval_hooks.runtime.time_limit import remaining, within
 from rageval_hooks.score import Evaluation
 
-__all__ = ["SCOPE", "ProviderFactory", "Signal"]
+__all__ = ["SCOPE", "Signal"]
 
 _logger = logging.getLogger(__name__)
 
@@ -21,16 +23,6 @@ SCOPE = "rageval_hooks"
 """The instrumentation scope of everything that we write."""
 
 Provider = TypeVar("Provider")
-
-
-class ProviderFactory(Protocol):
-    """A function with a cache that makes our own provider; None if its exporter is not installed."""
-
-    def __call__(self) -> OwnProvider[Any] | None:
-        """Make the provider, or return the one that was made."""
-
-    def cache_clear(self) -> None:
-        """Forget the provider: the next call makes a new one."""
 
 
 class Signal(ABC, Generic[Provider]):
@@ -56,7 +48,13 @@ class Signal(ABC, Generic[Provider]):
         self._own: OwnProvider[Any] | None = None
         self._undelivered = 0
         self._final_stats: Mapping[str, int] = {}
-        self._flush_thread = LimitedThread("rageval-flush")
+        self.reset_after_fork()
+        reset_in_child(self)
+
+    def reset_after_fork(self) -> None:
+        """Forget a call that hangs in the parent."""
+        self._idle = threading.Event()
+        self._idle.set()
 
     @abstractmethod
     def export(self, evaluation: Evaluation) -> bool:
@@ -66,10 +64,9 @@ class Signal(ABC, Generic[Provider]):
     def _global_provider(self) -> Provider | None:
         """Return the application's global provider; None if it has set none."""
 
-    @property
     @abstractmethod
-    def _make_own(self) -> ProviderFactory:
-        """The cached function that makes our own provider. Imported on use: few applications need it."""
+    def _make_own(self) -> OwnProvider[Any] | None:
+        """Return our own provider, always the same one; None if its exporter is not installed."""
 
     @abstractmethod
     def _use(self, provider: Provider) -> None:
@@ -77,16 +74,13 @@ class Signal(ABC, Generic[Provider]):
 
     def prepare(self) -> None:
         """Make our own provider now, unless the application has one: at exit it would be too late."""
-        if self._find_provider() is not None:
-            # The first export may come during the exit, when Python 3.12 and later start no thread.
-            self._flush_thread.start()
+        self._find_provider()
 
     def connected(self) -> bool:
         """Return True if there is a provider, which is ready to be used then."""
         provider = self._find_provider()
         if provider is None:
             return False
-        self._flush_thread.start()
         # Applications set their provider late, and tests replace it.
         if provider is not self._provider:
             self._provider = provider
@@ -111,14 +105,14 @@ class Signal(ABC, Generic[Provider]):
             With our own provider, True if everything since the last flush was delivered. For a provider of the
             application only the deadline is known: it does not say what became of what it took.
         """
-        deadline = time.monotonic() + timeout
-        flush = getattr(self._provider, "force_flush", None)
-        if flush is None:
-            return True
-        milliseconds = max(1, int(timeout * 1000))
-        # The SDK's batch processors ignore the timeout, so the deadline is kept here.
-        in_time = self._in_time(lambda: flush(milliseconds), remaining(deadline))
+        in_time = self._flush(self._provider, timeout)
         return in_time and (self._own is None or self._delivered_everything(self._own))
+
+    def _flush(self, provider: object, timeout: float) -> bool:
+        """Flush any provider; returns False if it did not finish in time."""
+        flush = getattr(provider, "force_flush", None)
+        # The SDK's batch processors ignore the timeout, so the deadline is kept here.
+        return flush is None or self._in_time(lambda: flush(max(1, int(timeout * 1000))), timeout)
 
     def shutdown(self, timeout: float) -> bool:
         """Shut our own provider down. A provider of the application is flushed and stays open: its owner closes it.
@@ -132,7 +126,7 @@ class Signal(ABC, Generic[Provider]):
             # Score APIs that are shut down next can only refer to spans that have arrived.
             return self.flush(timeout)
         self._provider = None
-        self._make_own.cache_clear()
+        forget_own_provider(own)
         in_time = self._in_time(own.provider.shutdown, timeout)
         lost = own.give_up()
         self._final_stats = own.stats()
@@ -155,11 +149,25 @@ class Signal(ABC, Generic[Provider]):
 
     def _in_time(self, call: Callable[[], object], timeout: float) -> bool:
         """Return True if a call of the provider ended in time and did not return False."""
+        deadline = time.monotonic() + timeout
+        # A call that hangs stays on its thread: each further one would add a thread.
+        if not self._idle.wait(timeout):
+            return False
+        idle = self._idle
+        idle.clear()
+
+        def run() -> object:
+            try:
+                return call()
+            finally:
+                idle.set()
+
         try:
-            return self._flush_thread.within(call, timeout) is not False
+            return within(run, remaining(deadline)) is not False
         except TimeoutError:
             return False
         except Exception as error:
+            idle.set()
             # The SDK's meter provider raises if one of its readers fails. The SDK has logged why.
             _logger.debug("rageval-hooks: %s could not be flushed: %r", self.what, error)
             return False

@@ -1,6 +1,20 @@
 """OpenTelemetry's SDK: its tracers inside the wrappers of other libraries, and span ids that are known early."""
 
 from rageval_hooks.runtime.tracing.span_ids import preset_ids, start_span
-from rageval_hooks.runtime.tracing.tracers import sdk_provider, sdk_tracer
+from rageval_hooks.runtime.tracing.tracers import (
+    most_attributes,
+    processors_of,
+    provider_of_span,
+    sdk_provider,
+    sdk_tracer,
+)
 
-__all__ = ["preset_ids", "sdk_provider", "sdk_tracer", "start_span"]
+__all__ = [
+    "most_attributes",
+    "preset_ids",
+    "processors_of",
+    "provider_of_span",
+    "sdk_provider",
+    "sdk_tracer",
+    "start_span",
+]

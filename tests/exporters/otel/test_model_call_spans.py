@@ -158,7 +158,7 @@ def test_how_many_passages_were_asked_for(direct: bool) -> None:
     search = (lambda question: store.similarity_search(question, k=1)) if direct else found.invoke
     chain = (lambda question: join(search(question))) | model("In 2019.")
     [retrieval] = of_kind(spans_of(chain, "When?"), "RETRIEVER")
-    assert retrieval["gen_ai.request.top_k"] == 1
+    assert retrieval["gen_ai.retrieval.top_k"] == 1
     assert retrieval["gen_ai.data_source.id"] == "InMemoryVectorStore"
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from openinference.instrumentation.langchain import LangChainInstrumentor
+from opentelemetry.instrumentation.instrumentor import BaseInstrumentor
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
 from opentelemetry.sdk.metrics import MeterProvider
@@ -19,9 +20,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import rageval_hooks
-from rageval_hooks import Evaluation, Failed, Score, Skipped, Turn
+from rageval_hooks import Evaluation, Failed, Score, Skipped, Step, Turn, Usage
 from rageval_hooks.exporters.otel import OtelExporter
-from rageval_hooks.turn import SpanReference
+from rageval_hooks.turn import ErrorInfo, SpanReference
 from tests.exporters.collector import http_collector, silent_server
 from tests.exporters.test_providers import run
 from tests.integrations.langchain.fakes import lcel
@@ -397,28 +398,14 @@ class TestCardinality:
         assert len(names) == 101
         assert "other" in names
 
-    @pytest.mark.parametrize(
-        ("unit", "name"),
-        [
-            ("ms", "rageval.score.ms"),
-            ("km/h", "rageval.score.km_h"),
-            ("%", "rageval.score.other"),
-            ("µs", "rageval.score.s"),
-            ("x" * 100, "rageval.score." + "x" * 63),
-        ],
-    )
-    def test_any_unit_has_a_histogram(self, backend: Backend, unit: str, name: str) -> None:
-        """Also one that OpenTelemetry would refuse."""
-        backend.exporter().export(evaluation(Score(name="custom", value=5, unit=unit, high=None)))
-        assert backend.metrics()[name][0].sum == 5
-
-    def test_there_are_twenty_histograms_at_most(self, backend: Backend) -> None:
-        exporter = backend.exporter()
-        for number in range(50):
-            exporter.export(evaluation(Score(name="custom", value=1, unit=f"unit{number}", high=None)))
-        histograms = [name for name in backend.metrics() if name.startswith("rageval.score.unit")]
-        assert len(histograms) == 16
-        assert backend.metrics()["rageval.score.other"][0].count == 34
+    @pytest.mark.parametrize("unit", ["", "facts", "grade", "km/h", "µs"])
+    def test_scores_of_quality_are_in_one_histogram_whatever_their_unit(self, backend: Backend, unit: str) -> None:
+        """A dashboard of ``rageval.score`` shows counts and grades too; its buckets fit shares and small counts."""
+        for value in (0.0, 0.04, 0.85, 1.0, 2.0, 7.0):
+            backend.exporter().export(evaluation(Score(name="custom", value=value, unit=unit, high=None)))
+        [point] = backend.metrics()["rageval.score"]
+        assert point.sum == pytest.approx(10.89)
+        assert max(point.bucket_counts) == 1  # each value has a bucket of its own
 
     @pytest.mark.parametrize(
         ("reason", "kept"),
@@ -433,6 +420,85 @@ class TestCardinality:
         backend.exporter().export(evaluation(Skipped(name="groundedness", reason=reason)))
         [point] = backend.metrics()["rageval.scores.skipped"]
         assert point.attributes["rageval.reason"] == kept
+
+
+CALL = Step(
+    id="1",
+    kind="llm",
+    name="chat",
+    started_at=0,
+    ended_at=1_500_000_000,
+    model="gpt-5-mini-2026",
+    request_model="gpt-5-mini",
+    provider="openai",
+    usage=Usage(input_tokens=100, output_tokens=20),
+)
+
+
+class TestModelCalls:
+    """The GenAI client metrics, where no other instrumentor records them."""
+
+    def recorded(self, backend: Backend, **changes: Any) -> dict[str, list[Any]]:
+        turn = evaluation().turn.model_copy(update={"steps": (CALL.model_copy(update=changes),)})
+        backend.exporter().export(Evaluation(turn=turn))
+        found = backend.metrics()
+        return {name: found.get(f"gen_ai.client.{name}", []) for name in ("operation.duration", "token.usage")}
+
+    def test_duration_and_tokens(self, backend: Backend) -> None:
+        found = self.recorded(backend)
+        named = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.provider.name": "openai",
+            "gen_ai.request.model": "gpt-5-mini",
+            "gen_ai.response.model": "gpt-5-mini-2026",
+        }
+        [duration] = found["operation.duration"]
+        assert (duration.sum, duration.attributes) == (1.5, named)
+        assert {point.attributes["gen_ai.token.type"]: point.sum for point in found["token.usage"]} == {
+            "input": 100,
+            "output": 20,
+        }
+
+    def test_a_failed_call_has_its_error(self, backend: Backend) -> None:
+        [duration] = self.recorded(backend, error=ErrorInfo(type="TimeoutError"))["operation.duration"]
+        assert duration.attributes["error.type"] == "TimeoutError"
+
+    def test_estimated_tokens_are_not_recorded(self, backend: Backend) -> None:
+        """The conventions want counts of the provider."""
+        usage = Usage(input_tokens=100, output_tokens=20, source="tiktoken")
+        assert self.recorded(backend, usage=usage)["token.usage"] == []
+
+    @pytest.mark.parametrize(
+        ("tracer", "points"),
+        [("openinference.instrumentation.langchain", 1), ("opentelemetry.instrumentation.genai.langchain", 0)],
+    )
+    def test_not_next_to_a_tracer_that_records_them(self, backend: Backend, tracer: str, points: int) -> None:
+        """OpenInference's instrumentors do not."""
+        found = self.recorded(backend, span_id="1234567890abcdef", span_tracer=tracer)
+        assert len(found["operation.duration"]) == points
+
+    def test_not_next_to_an_instrumentor_of_a_models_client(self, backend: Backend) -> None:
+        """It is unknown to the framework and to us, but OpenTelemetry knows that it is active."""
+
+        class OpenAIInstrumentor(BaseInstrumentor):  # type: ignore[misc]
+            __module__ = "opentelemetry.instrumentation.openai_v2"
+
+            def instrumentation_dependencies(self) -> list[str]:
+                return []
+
+            def _instrument(self, **kwargs: Any) -> None:
+                pass
+
+            def _uninstrument(self, **kwargs: Any) -> None:
+                pass
+
+        instrumentor = OpenAIInstrumentor()
+        instrumentor.instrument()
+        try:
+            assert self.recorded(backend)["operation.duration"] == []
+        finally:
+            instrumentor.uninstrument()
+        assert len(self.recorded(backend)["operation.duration"]) == 1
 
 
 class TestJudge:

@@ -5,6 +5,7 @@ The real server is asked in tests/e2e; the one here has the same answers, and th
 
 from __future__ import annotations
 
+import gzip
 import json
 import logging
 import threading
@@ -20,6 +21,7 @@ from rageval_hooks import ConfigurationError, Evaluation, Failed, Passage, Score
 from rageval_hooks.exporters.phoenix import PhoenixAutoExporter, PhoenixExporter
 from rageval_hooks.settings import Settings
 from rageval_hooks.turn import SpanReference
+from tests.exporters.collector import Collector
 from tests.integrations.langchain.fakes import lcel
 
 SPAN = "1234567890abcdef"
@@ -39,6 +41,7 @@ class Server:
         sessions: the annotations of sessions that it took.
         configs: the annotation configs that it took.
         unlisted: positions of documents that a span does not list, by its id.
+        collector: keeps the spans that it takes; then it has no others.
     """
 
     def __init__(self) -> None:
@@ -52,11 +55,15 @@ class Server:
         self.sessions: list[dict[str, Any]] = []
         self.configs: list[dict[str, Any]] = []
         self.unlisted: dict[str | None, set[int]] = {}
+        self.collector: Collector | None = None
 
     def get(self) -> tuple[int, str]:
         return (200, self.version) if self.version else (404, "no such page")
 
     def post(self, path: str, query: str, headers: dict[str, str], body: bytes) -> tuple[int, str]:
+        if path == "/v1/traces" and self.collector is not None:
+            self.collector.take(path, gzip.decompress(body) if headers.get("content-encoding") == "gzip" else body)
+            return 200, ""
         if path == "/v1/annotation_configs":
             self.configs.append(json.loads(body))
             return 200, "{}"
@@ -66,7 +73,11 @@ class Server:
             return self.answers.pop(0)
         if any(item.get("document_position", 0) in self.unlisted.get(item.get("span_id"), ()) for item in annotations):
             return 422, "Document position 0 is out of bounds"
-        absent = {item["span_id"] for item in annotations if "span_id" in item} & self.missing
+        targets = {item.get("span_id") or item["trace_id"] for item in annotations if "session_id" not in item}
+        absent = targets & self.missing
+        if self.collector is not None:
+            here = self.collector.spans
+            absent = targets.difference(*({span.span_id.hex(), span.trace_id.hex()} for span in here))
         if absent and "sync=true" in query:
             return 404, f"Spans with IDs {', '.join(sorted(absent))} do not exist."
         stored = [{"path": path, **item} for item in annotations if item.get("span_id") not in absent]

@@ -1,25 +1,75 @@
-"""Messages and tools as JSON: by the GenAI conventions, and in the form of OpenAI's API, which backends draw."""
+"""A span's attributes: their order, and messages and tools as JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from rageval_hooks.exporters import semconv
-from rageval_hooks.exporters.otel.attributes.ordering import Attributes, is_json, json_string
 from rageval_hooks.messages import Message, ToolCall
 
 __all__ = [
+    "Attributes",
+    "Value",
     "add_input_messages",
     "add_output_message",
     "add_tool_definitions",
     "chat_request",
     "chat_response",
-    "parsed",
+    "indexed",
+    "is_json",
+    "json_string",
     "text_beside",
 ]
+
+Value = str | bool | int | float | Sequence[str] | Sequence[float]
+
+
+class Attributes(dict[str, Value]):
+    """Span attributes, the most important first: what exceeds the provider's limit is cut from the end and counted."""
+
+    def put(self, name: str, value: Value | None) -> None:
+        """Set an attribute, unless its value is None."""
+        if value is not None:
+            self[name] = value
+
+    def within(self, limit: int | None) -> dict[str, Value]:
+        """Return at most ``limit`` attributes; if some do not fit, one of these says how many."""
+        if limit is None or len(self) <= limit:
+            return self
+        # The SDK would drop the oldest entries, which are the important ones.
+        kept = dict(list(self.items())[: max(0, limit - 1)])
+        kept[semconv.DROPPED_ATTRIBUTES] = len(self) - len(kept)
+        return kept
+
+
+@lru_cache(maxsize=4096)
+def indexed(template: str, index: int, field: str) -> str:
+    """Return the name of an attribute of one of several things; formatting is the larger part of the cost."""
+    return template.format(index=index, field=field)
+
+
+def json_string(value: object) -> str:
+    """Return a value as JSON."""
+    return to_json(value).decode()
+
+
+def is_json(text: str) -> bool:
+    """Return True if a text is a JSON object or array, and not one that begins with a citation such as ``[1]``."""
+    if text[:1] not in ("{", "[") or text[-1:] not in ("}", "]"):
+        return False
+    try:
+        from_json(text)
+    except ValueError:
+        return False
+    return True
+
+
+# --------------------------------------------------------------------------- messages: GenAI's form, and OpenAI's
+
 
 _INSTRUCTION_ROLES = frozenset({"system", "developer"})
 
@@ -67,7 +117,7 @@ def add_tool_definitions(attributes: Attributes, tools: Iterable[str]) -> None:
     """
     definitions = []
     for tool in tools:
-        schema = parsed(tool)
+        schema = _parsed(tool)
         # OpenAI's form has the definition inside: {"type": "function", "function": {"name": "search", …}}.
         definition = schema.get("function", schema) if isinstance(schema, dict) else {"name": tool}
         definitions.append({"type": "function", **definition})
@@ -99,7 +149,7 @@ def text_beside(text: str, calls: Sequence[ToolCall]) -> str:
     return "" if calls and is_json(text) else text
 
 
-def parsed(text: str) -> Any:
+def _parsed(text: str) -> Any:
     """Return the value of a JSON text; a text that is not JSON is returned unchanged."""
     try:
         return from_json(text)
@@ -137,4 +187,4 @@ def _text_part(text: str) -> dict[str, Any]:
 
 
 def _call_part(call: ToolCall) -> dict[str, Any]:
-    return {"type": "tool_call", "id": call.id, "name": call.name, "arguments": parsed(call.arguments)}
+    return {"type": "tool_call", "id": call.id, "name": call.name, "arguments": _parsed(call.arguments)}

@@ -1,0 +1,372 @@
+"""Scores, turns, the judge's work, model calls and queues as OpenTelemetry metrics."""
+
+from __future__ import annotations
+
+import re
+import sys
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar
+
+from opentelemetry.context import Context
+from opentelemetry.metrics import (
+    CallbackOptions,
+    Histogram,
+    Meter,
+    MeterProvider,
+    NoOpMeterProvider,
+    Observation,
+    get_meter_provider,
+)
+from opentelemetry.metrics._internal import _ProxyMeterProvider
+from opentelemetry.util.types import AttributeValue
+
+from rageval_hooks.exporters import semconv
+from rageval_hooks.exporters.otel.own_provider import METRICS, OtlpSignal, OwnProvider, own_meter_provider
+from rageval_hooks.exporters.otel.signal import SCOPE, Signal
+from rageval_hooks.exporters.otel.spans import Spans
+from rageval_hooks.runtime.process_totals import PROCESS_TOTALS
+from rageval_hooks.score import Evaluation, Failed, Result, Score, judge_details, metric_of
+from rageval_hooks.turn import Step, Turn
+from rageval_hooks.version import __version__
+
+__all__ = ["Metrics"]
+
+# Most scores are shares, and thresholds lie between 0.3 and 0.9; others count or grade.
+_SCORE_BUCKETS = (0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1, 2, 3, 5, 10, 20, 50, 100, 1000)
+_SECONDS_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80)
+_TOKENS_BUCKETS = (1, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576)
+_USD_BUCKETS = (0.00001, 0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5)
+_INLINE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
+# Those of the GenAI conventions.
+_CALL_SECONDS_BUCKETS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
+_CALL_TOKENS_BUCKETS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864)
+
+_OTHER = "other"
+"""Replaces a value once an attribute has too many."""
+
+_MOST_VALUES = 100
+_LONGEST_VALUE = 100
+
+# Amounts differ from turn to turn: "2,048" in "more than 2,048 passages", "0.5" in "after 0.5 seconds".
+_NUMBER = re.compile(r"\d[\d.,]*\d|\d")
+
+_OPERATIONS = {"llm": "chat", "embedding": "embeddings"}
+
+# Instrumentors that emit the GenAI client metrics: OpenTelemetry's and OpenLLMetry's. OpenInference's emit none.
+# For example "opentelemetry.instrumentation.openai_v2" and "opentelemetry.instrumentation.genai.langchain".
+_MEASURING = re.compile(
+    r"opentelemetry\.instrumentation\.(genai|openai|anthropic|bedrock|cohere|google|vertexai|mistralai|groq|ollama|"
+    r"together|watsonx|sagemaker|litellm|langchain|llamaindex|haystack|crewai|agno)"
+)
+
+
+class Metrics(Signal[MeterProvider]):
+    """Records metrics. The trace of a turn is their exemplar.
+
+    Args:
+        given: the meter provider; None for the application's global one.
+        spans: knows the spans that are evaluated.
+    """
+
+    otlp: ClassVar[OtlpSignal] = METRICS
+    what: ClassVar[str] = "metric exports"
+
+    def __init__(self, given: MeterProvider | None, spans: Spans) -> None:
+        super().__init__(given)
+        self._spans = spans
+        self._bounded = BoundedAttributes()
+        self._instruments: Instruments | None = None
+
+    def prepare(self) -> None:
+        """Also report the counts of the process from now on: perhaps every turn is sampled out."""
+        provider = self._find_provider()
+        if provider is not None:
+            instruments_of(provider)
+
+    def export(self, evaluation: Evaluation) -> bool:
+        """Record the results of an evaluation."""
+        if not self.connected() or self._instruments is None:
+            return False
+        # The SDK makes exemplars of what is recorded in the context of a sampled span.
+        context = self._spans.context_of(evaluation.turn)
+        if evaluation.stage == "inline":
+            self._record_turn(self._instruments, evaluation, context)
+            self._record_calls(self._instruments, evaluation.turn, context)
+        for result in evaluation.results:
+            self._record_result(self._instruments, result, evaluation.turn, context)
+        # Counted once per metric: all results of a metric have the details of the same judgement.
+        judged: dict[str, Result] = {}
+        for result in evaluation.results:
+            if judge_details(result):
+                judged.setdefault(metric_of(result), result)
+        for metric, result in judged.items():
+            self._record_judge(self._instruments, metric, result, context)
+        return True
+
+    def flush(self, timeout: float) -> bool:
+        """Flush our own provider.
+
+        A provider of the application holds nothing back: it collects when its owner wants. A flush would collect at
+        another time, and OpenTelemetry's Prometheus exporter then reports every value twice at the next scrape.
+        """
+        return super().flush(timeout) if self._own is not None else True
+
+    def _record_turn(self, instruments: Instruments, evaluation: Evaluation, context: Context) -> None:
+        turn = evaluation.turn
+        attributes = {
+            semconv.TURN_STATUS: turn.status,
+            semconv.TURN_KIND: "rag" if turn.is_rag else "other",
+            semconv.FRAMEWORK: turn.framework,
+        }
+        instruments.turns.add(1, self._bounded.of(attributes), context=context)
+        # Nothing ran if the turn was not RAG, or if all metrics need a judge: a zero would lower the percentiles.
+        if evaluation.durations:
+            instruments.inline_duration.record(evaluation.duration, context=context)
+
+    def _record_calls(self, instruments: Instruments, turn: Turn, context: Context) -> None:
+        """Record the GenAI client metrics of a turn's model calls, unless another instrumentor does."""
+        calls = [
+            step for step in turn.steps if step.kind in _OPERATIONS and not _MEASURING.match(step.span_tracer or "")
+        ]
+        if not calls or _others_measure():
+            return
+        for step in calls:
+            attributes = {
+                semconv.OPERATION_NAME: _OPERATIONS[step.kind],
+                semconv.PROVIDER_NAME: step.provider,
+                semconv.REQUEST_MODEL: step.request_model,
+                semconv.RESPONSE_MODEL: step.model,
+            }
+            error = {semconv.ERROR_TYPE: None if step.error is None else step.error.type}
+            seconds = (step.ended_at - step.started_at) / 1e9
+            instruments.call_duration.record(seconds, self._bounded.of({**attributes, **error}), context=context)
+            self._record_tokens(instruments, step, attributes, context)
+
+    def _record_tokens(
+        self, instruments: Instruments, step: Step, attributes: Mapping[str, str | None], context: Context
+    ) -> None:
+        # The conventions want no estimates.
+        if step.usage is None or step.usage.estimated:
+            return
+        for kind, amount in (("input", step.usage.input_tokens), ("output", step.usage.output_tokens)):
+            counted = self._bounded.of({**attributes, semconv.TOKEN_TYPE: kind})
+            instruments.call_tokens.record(amount, counted, context=context)
+
+    def _record_result(self, instruments: Instruments, result: Result, turn: Turn, context: Context) -> None:
+        if isinstance(result, Score):
+            attributes = {
+                semconv.SCORE_NAME: result.name,
+                semconv.SCORE_LABEL: result.label,
+                semconv.SCORE_MODEL: result.model,
+                semconv.TARGET_KIND: result.target.kind,
+                # The model that was evaluated, so that a dashboard can compare two of them.
+                semconv.RESPONSE_MODEL: turn.model,
+            }
+            histogram = instruments.scores.get(result.unit, instruments.scores[""])
+            histogram.record(result.value, self._bounded.of(attributes), context=context)
+        elif isinstance(result, Failed):
+            named = {semconv.SCORE_NAME: result.name, semconv.ERROR_TYPE: result.error_type}
+            instruments.failed.add(1, self._bounded.of(named), context=context)
+        else:
+            # A reason without its details: "the queue is full: 2048 turns wait" becomes "the queue is full".
+            reason = _NUMBER.sub("N", result.reason.split(":", 1)[0].strip())
+            named = {semconv.SCORE_NAME: result.name, semconv.REASON: reason}
+            instruments.skipped.add(1, self._bounded.of(named), context=context)
+
+    def _record_judge(self, instruments: Instruments, metric: str, result: Result, context: Context) -> None:
+        """Record what one judgement has cost. A cached one has cost nothing."""
+        details = judge_details(result)
+        if details.get("cached"):
+            return
+        # The model's name comes from a server, so the number of its values is bounded like that of all attributes.
+        attributes = {semconv.METRIC: metric, semconv.JUDGE_MODEL: details.get("model")}
+        outcome = "failed" if isinstance(result, Failed) else "answered"
+        called = self._bounded.of({**attributes, semconv.JUDGE_RESULT: outcome})
+        instruments.judge_calls.add(details.get("attempts", 1), called, context=context)
+        for token_type in ("input", "output"):
+            amount = details.get(f"{token_type}_tokens")
+            if amount is not None:
+                counted = self._bounded.of({**attributes, semconv.TOKEN_TYPE: token_type})
+                instruments.judge_tokens.add(amount, counted, context=context)
+        if details.get("cost") is not None:
+            instruments.judge_cost.add(details["cost"], self._bounded.of(attributes), context=context)
+
+    def _global_provider(self) -> MeterProvider | None:
+        provider = get_meter_provider()
+        return None if isinstance(provider, (_ProxyMeterProvider, NoOpMeterProvider)) else provider
+
+    def _make_own(self) -> OwnProvider[Any] | None:
+        return own_meter_provider()
+
+    def _use(self, provider: MeterProvider) -> None:
+        self._instruments = instruments_of(provider)
+
+
+def _others_measure() -> bool:
+    """Return True if an instrumentor of a model's client is active, which records these metrics itself."""
+    instrumentor = sys.modules.get("opentelemetry.instrumentation.instrumentor")
+    if instrumentor is None:
+        return False
+    # Each kind of instrumentor has one object. Without the private name, calls might be counted twice.
+    made = (getattr(kind, "_instance", None) for kind in instrumentor.BaseInstrumentor.__subclasses__())
+    return any(
+        getattr(one, "is_instrumented_by_opentelemetry", False)
+        for one in made
+        if one is not None and _MEASURING.match(type(one).__module__)
+    )
+
+
+class BoundedAttributes:
+    """Bounds the values of metric attributes: each combination is a time series that a backend keeps.
+
+    It keeps the first values of each attribute and replaces the rest by ``other``. Names of scores come from metrics,
+    and models from replies: an application may have any number of them.
+
+    Args:
+        limit: values per attribute.
+    """
+
+    def __init__(self, limit: int = _MOST_VALUES) -> None:
+        self._limit = limit
+        self._seen: dict[str, set[str]] = {}
+
+    def of(self, attributes: Mapping[str, str | None]) -> dict[str, AttributeValue]:
+        """Return attributes within the bounds. Those that are None are omitted."""
+        return {name: self._bounded(name, value) for name, value in attributes.items() if value is not None}
+
+    def _bounded(self, name: str, value: str) -> str:
+        value = value[:_LONGEST_VALUE]
+        seen = self._seen.setdefault(name, set())
+        if value not in seen:
+            if len(seen) >= self._limit:
+                return _OTHER
+            seen.add(value)
+        return value
+
+
+class Instruments:
+    """The metrics of one meter provider.
+
+    Args:
+        meter: creates them.
+    """
+
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+        about = "Scores of evaluations"
+        # By the scores' unit. Seconds, tokens and dollars need other buckets than shares, counts and grades.
+        self.scores = {
+            "": self._histogram(semconv.METRIC_SCORE, "1", about, _SCORE_BUCKETS),
+            "s": self._histogram(semconv.METRIC_SCORE_SECONDS, "s", about, _SECONDS_BUCKETS),
+            "tokens": self._histogram(semconv.METRIC_SCORE_TOKENS, "{token}", about, _TOKENS_BUCKETS),
+            "USD": self._histogram(semconv.METRIC_SCORE_COST, "USD", about, _USD_BUCKETS),
+        }
+        self.turns = meter.create_counter(semconv.METRIC_TURNS, "{turn}", "Captured turns")
+        self.skipped = meter.create_counter(semconv.METRIC_SKIPPED, "{score}", "Scores that could not be computed")
+        self.failed = meter.create_counter(semconv.METRIC_FAILED, "{score}", "Scores whose metric failed")
+        self.inline_duration = self._histogram(
+            semconv.METRIC_INLINE_DURATION, "s", "Time that the local metrics of a turn took inline", _INLINE_BUCKETS
+        )
+        self.judge_calls = meter.create_counter(semconv.METRIC_JUDGE_CALLS, "{call}", "Requests to the judge")
+        self.judge_tokens = meter.create_counter(semconv.METRIC_JUDGE_TOKENS, "{token}", "Tokens of the judge")
+        self.judge_cost = meter.create_counter(semconv.METRIC_JUDGE_COST, "USD", "Cost of the judge")
+        self.call_duration = self._histogram(
+            semconv.METRIC_CALL_DURATION, "s", "GenAI operation duration", _CALL_SECONDS_BUCKETS
+        )
+        self.call_tokens = self._histogram(
+            semconv.METRIC_CALL_TOKENS, "{token}", "Number of input and output tokens used", _CALL_TOKENS_BUCKETS
+        )
+        # These are read when the provider collects: they cost the application's calls nothing.
+        for create, name, rows, unit, description in (
+            (meter.create_observable_counter, semconv.METRIC_SAMPLED_OUT, _sampled_out, "{turn}", "Turns not captured"),
+            (
+                meter.create_observable_counter,
+                semconv.METRIC_ERRORS,
+                _errors,
+                "{error}",
+                "Errors of rageval-hooks itself",
+            ),
+            (
+                meter.create_observable_counter,
+                semconv.METRIC_DROPPED,
+                _dropped,
+                "{item}",
+                "Work that a full queue refused",
+            ),
+            (
+                meter.create_observable_gauge,
+                semconv.METRIC_QUEUE_DEPTH,
+                _depths,
+                "{item}",
+                "Items that wait in a queue",
+            ),
+            (
+                meter.create_observable_gauge,
+                semconv.METRIC_QUEUE_CAPACITY,
+                _capacities,
+                "{item}",
+                "Items that may wait",
+            ),
+        ):
+            create(name, [_observer(rows)], unit, description)
+
+    def _histogram(self, name: str, unit: str, description: str, buckets: Iterable[float]) -> Histogram:
+        boundaries = [float(bound) for bound in buckets]
+        return self._meter.create_histogram(name, unit, description, explicit_bucket_boundaries_advisory=boundaries)
+
+
+Rows = Iterable[tuple[int, str, str]]
+"""Values, each with the name and the value of its one attribute."""
+
+
+def _observer(rows: Callable[[], Rows]) -> Callable[[CallbackOptions], Iterable[Observation]]:
+    def observe(_: CallbackOptions) -> Iterable[Observation]:
+        return [Observation(value, {name: text}) for value, name, text in rows()]
+
+    return observe
+
+
+def _sampled_out() -> Rows:
+    yield PROCESS_TOTALS["sampled_out"], semconv.REASON, "sample_rate"
+    yield PROCESS_TOTALS["unsampled_traces"], semconv.REASON, "unsampled_trace"
+
+
+def _errors() -> Rows:
+    yield PROCESS_TOTALS["export_errors"], semconv.ERROR_TYPE, "export"
+    yield PROCESS_TOTALS["callback_errors"], semconv.ERROR_TYPE, "callback"
+    yield PROCESS_TOTALS["internal_errors"], semconv.ERROR_TYPE, "internal"
+
+
+def _dropped() -> Rows:
+    for queue, amount in PROCESS_TOTALS.dropped().items():
+        yield amount, semconv.QUEUE, queue
+
+
+def _depths() -> Rows:
+    for queue, state in PROCESS_TOTALS.queues().items():
+        yield state.pending, semconv.QUEUE, queue
+
+
+def _capacities() -> Rows:
+    for queue, state in PROCESS_TOTALS.queues().items():
+        yield state.capacity, semconv.QUEUE, queue
+
+
+_made: list[tuple[weakref.ref[Any], Instruments]] = []
+
+
+def instruments_of(provider: MeterProvider) -> Instruments:
+    """Return the instruments of a provider, always the same.
+
+    A provider calls every callback that was ever registered with it: a second set of instruments would report the
+    counts of the process twice.
+    """
+    # A list and not a weak dictionary: Logfire's providers are not hashable. An application has one or two.
+    _made[:] = [(made_for, made) for made_for, made in _made if made_for() is not None]
+    for made_for, made in _made:
+        if made_for() is provider:
+            return made
+    made = Instruments(provider.get_meter(SCOPE, __version__, semconv.SCHEMA_URL))
+    _made.append((weakref.ref(provider), made))
+    return made
