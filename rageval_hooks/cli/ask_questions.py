@@ -67,6 +67,7 @@ class RunOptions:
     mapping: tuple[str, ...] = ()
     encoding: str | None = None
     request: str | None = None
+    follow_redirects: bool = False
     dry_run: bool = False
 
 
@@ -187,7 +188,7 @@ class _Run:
         if options.retry_failed:
             self._check_repeat()
         earlier = self._reusable(work)
-        target = load(options.app, options.request)
+        target = load(options.app, options.request, follow_redirects=options.follow_redirects)
         if not inspect.isawaitable(target):
             adapt(target, options.input_key)  # errors are reported before anything is written
         if options.dry_run:

@@ -39,6 +39,13 @@ def run(
             help='Body for an app that is a URL, with {question} where the question goes: \'{"q": "{question}"}\'.',
         ),
     ] = None,
+    follow_redirects: Annotated[
+        bool,
+        typer.Option(
+            "--follow-redirects",
+            help="Ask again where a URL redirects to on the same host. Other redirects are errors.",
+        ),
+    ] = False,
     repeat: Annotated[int, typer.Option("--repeat", min=1, help="How often each question is asked.")] = 1,
     concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Questions at a time.")] = 4,
     timeout: Annotated[float, typer.Option("--timeout", min=0.001, help="Seconds for each question.")] = 300.0,
@@ -86,6 +93,7 @@ def run(
         mapping=tuple(mapping or ()),
         encoding=encoding,
         request=request,
+        follow_redirects=follow_redirects,
         dry_run=dry_run,
     )
     with resumable(output):

@@ -68,5 +68,5 @@ def read_whole(file: IO[AnyStr], limit: int, name: object, advice: str) -> AnySt
     """
     content = file.read(limit + 1)
     if len(content) > limit:
-        raise TurnError(f"{name} is larger than {in_mib(limit)} when it is unpacked: {advice}")
+        raise TurnError(f"{name} is larger than {in_mib(limit)} (unpacked): {advice}")
     return content

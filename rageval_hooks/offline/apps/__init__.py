@@ -1,8 +1,14 @@
 """Running an application over a test set: loading it, asking it, and keeping its answers as records."""
 
 from rageval_hooks.offline.apps.loading import App, adapt, load
-from rageval_hooks.offline.apps.running import count_waiting, keep_answers, records_of, run_questions
-from rageval_hooks.offline.apps.summary import RunSummary, summarize
+from rageval_hooks.offline.apps.running import (
+    RunSummary,
+    count_waiting,
+    keep_answers,
+    records_of,
+    run_questions,
+    summarize,
+)
 
 __all__ = [
     "App",

@@ -1,31 +1,27 @@
-"""Reads what an application returns for a question: an answer, and the passages if it returns them."""
+"""Reads what an application returns for a question, and makes the question's record of it and of what was captured."""
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from rageval_hooks.errors import RagevalError
 from rageval_hooks.integrations.offline_support import installed_support
+from rageval_hooks.offline.records.record import Record
 from rageval_hooks.offline.records.values import field_of, first_present, is_number
-from rageval_hooks.runtime.narrowing import mapping_or_empty, text_or_empty
+from rageval_hooks.offline.testsets.testset import GoldenQuestion
 from rageval_hooks.text.wording import with_article
-from rageval_hooks.turn import Passage, Turn
+from rageval_hooks.turn import ErrorInfo, Passage, Timing, Turn
 
-__all__ = ["Answer", "UnreadableAnswerError", "collected", "read_answer"]
+__all__ = ["UnreadableAnswerError", "collected", "record_of"]
 
 # Names of the answer and of the passages in the results of frameworks and of tutorials, the most specific first.
 _ANSWER_KEYS = ("answer", "response", "result", "output", "output_text", "text", "content")
 _PASSAGE_KEYS = (
-    "passages",
-    "contexts",
-    "source_documents",
-    "source_nodes",
-    "retrieved_contexts",
-    "documents",
-    "chunks",
+    *("passages", "contexts", "source_documents", "source_nodes", "retrieved_contexts", "documents", "chunks"),
     "context",
 )
 _TEXT_KEYS = ("text", "page_content", "content")
@@ -38,11 +34,11 @@ class UnreadableAnswerError(RagevalError):
 
 
 @dataclass(frozen=True)
-class Answer:
-    """The parts of a result.
+class _Result:
+    """The parts of what an application returned.
 
     Attributes:
-        text: the answer; None if the result has no answer.
+        text: the answer; None if there is none.
         passages: the passages; None if the result does not list them.
         context: passages as one text, which may be several joined.
         turn: the whole turn, if the application returned one.
@@ -63,35 +59,98 @@ def collected(result: Any) -> Any:
     return result
 
 
-def read_answer(result: Any) -> Answer:
+def record_of(
+    question: GoldenQuestion,
+    run: int,
+    result: Any,
+    error: BaseException | None,
+    captured: Turn | None,
+    *,
+    knows_answer: bool,
+    started: int,
+) -> Record:
+    """Return the record of a question that was asked; without a rank, which needs the whole run.
+
+    Args:
+        question: the question.
+        run: number of the repetition.
+        result: what the application returned.
+        error: what it raised; None if it returned.
+        captured: the turn that the integrations captured, if there was one.
+        knows_answer: True if the integration knows the answer better than the result: the application is an object
+            of its framework.
+        started: nanoseconds since the epoch.
+    """
+    found, problem = _Result(), error
+    if problem is None:
+        try:
+            found = _read(result)
+        except UnreadableAnswerError as unreadable:
+            # The passages of a bare retriever are enough for ranks.
+            has_outcome = captured is not None and (bool(captured.response) or not captured.is_rag)
+            problem = None if knows_answer and has_outcome else unreadable
+    turn = found.turn or captured or Turn(name="app")
+    texts = (turn.response, found.text) if knows_answer else (found.text, turn.response)
+    # A step that failed and was retried is no failure of the question: only the application's own exception is.
+    status = "error" if problem is not None else "ok" if turn.status == "error" else turn.status
+    about = {"style": question.style, "second_look": question.second_look}
+    done = turn.model_copy(
+        update={
+            "id": turn.id or question.id,
+            "query": question.question,
+            "response": next((text for text in texts if text), ""),
+            "passages": _passages_of(found, turn),
+            "retrieval_queries": tuple(query for query in turn.retrieval_queries if query != question.question),
+            "reference": turn.reference if question.reference is None else question.reference,
+            "timing": turn.timing or Timing(started_at=started, ended_at=time.time_ns()),
+            # A span that this package would have written does not exist: nothing is exported during a run.
+            "span": turn.span if turn.span is not None and turn.span.external else None,
+            "status": status,
+            "error": None if problem is None else ErrorInfo.of(problem),
+            "metadata": {**turn.metadata, **{name: value for name, value in about.items() if value}},
+        }
+    )
+    return Record(
+        id=question.id,
+        run=run,
+        turn=done,
+        target=question.chunk_id,
+        target_text=question.chunk,
+        document=question.document,
+        more_targets=question.more_chunks,
+        answerable=question.answerable,
+    )
+
+
+def _passages_of(found: _Result, turn: Turn) -> tuple[Passage, ...]:
+    """Return the passages that the application returned, or else those that were captured."""
+    if found.passages is not None:
+        # Captured passages have ids and scores as well, so they are preferred if they are the same ones.
+        are_same = [passage.text for passage in found.passages] == [passage.text for passage in turn.passages]
+        return turn.passages if are_same else found.passages
+    if not turn.passages and found.context is not None:
+        return (Passage(text=found.context),)
+    return turn.passages
+
+
+def _read(result: Any) -> _Result:
     """Find the answer and the passages in the result of an application.
 
     Raises:
         UnreadableAnswerError: the result holds no answer; the message says what is accepted.
     """
     if isinstance(result, Turn):
-        return Answer(result.response, result.passages, turn=result)
+        return _Result(result.response, result.passages, turn=result)
     if isinstance(result, str):
-        return Answer(_plain(result))
-    if _is_pair(result):
-        answer, passages = result
-        return Answer(_text(answer), _passages(passages))
-    return _answer_in_fields(result)
-
-
-def _answer_in_fields(result: Any) -> Answer:
-    """Return the answer of a mapping, a message or a response object."""
-    text = _text(result)
+        return _Result(_plain(result))
+    if isinstance(result, tuple) and len(result) == 2:
+        return _Result(_text(result[0]), _passages(result[1]))
+    # A mapping, a message or a response object.
     named = [field_of(result, name) for name in _PASSAGE_KEYS]
     lists = [value for value in named if _is_list(value)]
-    passages = _passages(lists[0]) if lists else None
     # A chain that formats its documents returns the whole context as one text.
-    context = next(filter(str.strip, map(text_or_empty, named)), None)
-    return Answer(text, passages, context)
-
-
-def _is_pair(value: Any) -> bool:
-    return isinstance(value, tuple) and len(value) == 2
+    context = next((value for value in named if isinstance(value, str) and value.strip()), None)
+    return _Result(_text(result), _passages(lists[0]) if lists else None, context)
 
 
 def _plain(text: str) -> str:
@@ -104,20 +163,13 @@ def _text(result: Any) -> str:
         return _plain(result)
     for name in _ANSWER_KEYS:
         value = field_of(result, name)
-        if isinstance(value, str):
-            return _plain(value)
         # The answer may be a message: `{"answer": AIMessage(content="...")}`.
-        content = field_of(value, "content")
-        if isinstance(content, str):
-            return _plain(content)
-    raise UnreadableAnswerError(f"the application returned {_described(result)}; an answer is {_FORMS}")
-
-
-def _described(result: Any) -> str:
-    if not isinstance(result, Mapping):
-        return _kind(result)
-    names = ", ".join(map(str, result))
-    return f"a mapping with {names or 'nothing'}"
+        for found in (value, field_of(value, "content")):
+            if isinstance(found, str):
+                return _plain(found)
+    names = ", ".join(map(str, result)) if isinstance(result, Mapping) else None
+    described = _kind(result) if names is None else f"a mapping with {names or 'nothing'}"
+    raise UnreadableAnswerError(f"the application returned {described}; an answer is {_FORMS}")
 
 
 def _kind(value: Any) -> str:
@@ -146,22 +198,20 @@ def _passage(item: Any, number: int) -> Passage:
         return Passage(text=item)
     score = field_of(item, "score")
     # `similarity_search_with_score` of LangChain returns pairs.
-    if _is_pair(item):
+    if isinstance(item, tuple) and len(item) == 2:
         item, score = item
     # LlamaIndex's NodeWithScore has the node inside.
-    return _document(getattr(item, "node", item), score, number)
-
-
-def _document(item: Any, score: Any, number: int) -> Passage:
-    texts = [field_of(item, name) for name in _TEXT_KEYS]
+    item = getattr(item, "node", item)
+    texts = (field_of(item, name) for name in _TEXT_KEYS)
     text = next((text for text in texts if isinstance(text, str)), None)
     if text is None:
         raise UnreadableAnswerError(f"the application's passage {number} is {_kind(item)} without a text")
     identifier = first_present(item, _ID_KEYS)
+    metadata = field_of(item, "metadata")
     return Passage(
         text=text,
         id=None if identifier is None else str(identifier),
         # A score of infinity, which some stores give an exact match, is not JSON.
         score=float(score) if is_number(score) and math.isfinite(score) else None,
-        metadata=dict(mapping_or_empty(field_of(item, "metadata"))),
+        metadata=dict(metadata) if isinstance(metadata, Mapping) else {},
     )

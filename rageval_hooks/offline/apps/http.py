@@ -7,16 +7,21 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urljoin, urlsplit
 
 from rageval_hooks.errors import ConfigurationError, RagevalError
+from rageval_hooks.offline.limits import REPLY, in_mib
 from rageval_hooks.offline.records.values import chat_text
 
 __all__ = ["HttpApp", "is_url"]
 
 _PLACEHOLDER = "{question}"
 _DEFAULT_REQUEST = '{"question": "{question}"}'
-_LONGEST_BODY = 300
+_SHOWN = 300
 _TIMEOUT = 600.0  # the time limit of a question ends a request earlier
+_MOST_REDIRECTS = 5
+# 303 asks for another method, and says that the reply is about something else.
+_REDIRECTS = (301, 302, 307, 308)
 
 
 class HttpError(RagevalError):
@@ -28,19 +33,29 @@ def is_url(name: str) -> bool:
     return name.startswith(("http://", "https://"))
 
 
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Leaves redirects to the caller: urllib would ask any host by GET, and without the question."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
 class HttpApp:
     """Asks an application by HTTP.
 
     Args:
         url: where requests go.
         request: the body as JSON, with ``{question}`` within any of its strings; ``{"question": ...}`` by default.
+        follow_redirects: True to send a question again where the same host redirects to. Other redirects are errors.
 
     Raises:
         ConfigurationError: the body is not JSON or has no place for the question.
     """
 
-    def __init__(self, url: str, request: str | None = None) -> None:
+    def __init__(self, url: str, request: str | None = None, *, follow_redirects: bool = False) -> None:
         self._url = url
+        self._follow_redirects = follow_redirects
+        self._opener = urllib.request.build_opener(_NoRedirect)
         template = request or _DEFAULT_REQUEST
         if _PLACEHOLDER not in template:
             raise ConfigurationError(f"--request has no {_PLACEHOLDER}: {template!r}")
@@ -56,16 +71,51 @@ class HttpApp:
             HttpError: there is no answer; the message has the status and the beginning of the response.
         """
         body = json.dumps(_filled(self._template, question)).encode()
+        url = self._url
+        for _ in range(_MOST_REDIRECTS + 1):
+            try:
+                text = self._post(url, body)
+            except urllib.error.HTTPError as error:
+                with error:
+                    target = error.headers.get("Location")
+                    if 300 <= error.code < 400 and target:
+                        url = self._redirected(url, error.code, target)
+                        continue
+                    shown = error.read(_SHOWN).decode("utf-8", "replace")
+                raise HttpError(f"{error.code} {error.reason}: {shown}") from None
+            except urllib.error.URLError as error:
+                raise HttpError(f"{url} cannot be reached: {error.reason}") from None
+            try:
+                found = json.loads(text)
+            except (ValueError, RecursionError):
+                return text
+            # A chat completion has its answer deeper than other responses.
+            said = chat_text(found, "assistant") if isinstance(found, Mapping) else ""
+            return {"answer": said, **found} if said else found
+        raise HttpError(f"{self._url} redirects more than {_MOST_REDIRECTS} times")
+
+    def _post(self, url: str, body: bytes) -> str:
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
-        request = urllib.request.Request(self._url, body, headers)  # noqa: S310 - the user names the URL
-        try:
-            with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:  # noqa: S310
-                return _answer(response.read().decode("utf-8", "replace"))
-        except urllib.error.HTTPError as error:
-            text = error.read().decode("utf-8", "replace")[:_LONGEST_BODY]
-            raise HttpError(f"{error.code} {error.reason}: {text}") from None
-        except urllib.error.URLError as error:
-            raise HttpError(f"{self._url} cannot be reached: {error.reason}") from None
+        request = urllib.request.Request(url, body, headers, method="POST")  # noqa: S310 - the user names the URL
+        with self._opener.open(request, timeout=_TIMEOUT) as response:
+            content: bytes = response.read(REPLY + 1)
+        if len(content) > REPLY:
+            raise HttpError(f"the reply is larger than {in_mib(REPLY)}")
+        return content.decode("utf-8", "replace")
+
+    def _redirected(self, url: str, status: int, target: str) -> str:
+        """Return where a redirect leads, if it is to be followed.
+
+        Raises:
+            HttpError: it is not; the message says what to do.
+        """
+        there = urljoin(url, target)
+        one, other = urlsplit(url), urlsplit(there)
+        if (one.scheme, one.netloc) != (other.scheme, other.netloc):
+            raise HttpError(f"{status}: {url} redirects to another host, {there}: name the right URL with --app")
+        if status not in _REDIRECTS or not self._follow_redirects:
+            raise HttpError(f"{status}: {url} redirects to {there}: name it with --app, or give --follow-redirects")
+        return there
 
 
 def _filled(template: Any, question: str) -> Any:
@@ -77,14 +127,3 @@ def _filled(template: Any, question: str) -> Any:
     if isinstance(template, dict):
         return {key: _filled(value, question) for key, value in template.items()}
     return template
-
-
-def _answer(text: str) -> Any:
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return text
-    # A chat completion has its answer deeper than other responses.
-    if isinstance(found, Mapping) and (said := chat_text(found, "assistant")):
-        return {"answer": said, **found}
-    return found

@@ -21,7 +21,7 @@ class App:
     """Something that answers questions.
 
     Attributes:
-        ask: takes the question; its result is read by :func:`rageval_hooks.offline.apps.answers.read_answer`.
+        ask: takes the question; its result is read by :func:`rageval_hooks.offline.apps.answers.record_of`.
         asynchronous: True if ``ask`` is a coroutine function.
         framework: True for an object of a framework, whose integration captures everything.
     """
@@ -31,20 +31,22 @@ class App:
     framework: bool = False
 
 
-def load(name: str, request: str | None = None) -> Any:
+def load(name: str, request: str | None = None, *, follow_redirects: bool = False) -> Any:
     """Return the application that was named. A function without arguments is called, and makes it.
 
     Args:
         name: ``package.module:object``, or a URL.
         request: body of the requests to a URL.
+        follow_redirects: True to follow redirects of a URL to the same host.
 
     Raises:
         ConfigurationError: there is no such object, or it cannot be made.
     """
     if is_url(name):
-        return HttpApp(name, request)
-    if request is not None:
-        raise ConfigurationError(f"--request is for an --app that is a URL, and this is {name}")
+        return HttpApp(name, request, follow_redirects=follow_redirects)
+    for option, is_given in (("--request", request is not None), ("--follow-redirects", follow_redirects)):
+        if is_given:
+            raise ConfigurationError(f"{option} is for an --app that is a URL, and this is {name}")
     found = import_named(name, "--app")
     if not is_factory(found):
         return found
@@ -78,13 +80,9 @@ def adapt(target: Any, input_key: str | None = None) -> App:
             f"--app is {kinds}, a function of a question, or a function without arguments that makes one of these; "
             f"this is {_kind(target)}"
         )
-    return App(target, asynchronous=_is_asynchronous(target))
-
-
-def _is_asynchronous(target: Callable[..., Any]) -> bool:
     # Of an object that can be called, the method is the coroutine function.
     call = target if inspect.isroutine(target) else type(target).__call__
-    return inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(call)
+    return App(target, asynchronous=inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(call))
 
 
 def _kind(value: Any) -> str:

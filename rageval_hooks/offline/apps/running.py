@@ -1,17 +1,19 @@
-"""Asks an application every question of a test set, and keeps a record per question and repetition."""
+"""Asks an application every question of a test set, keeps a record per question and repetition, and counts them."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
+from rageval_hooks.offline.answerability import is_refusal
+from rageval_hooks.offline.apps.answers import record_of
 from rageval_hooks.offline.apps.asking import ask
 from rageval_hooks.offline.apps.loading import App
-from rageval_hooks.offline.apps.outcomes import record_of
-from rageval_hooks.offline.apps.summary import RunSummary, summarize
-from rageval_hooks.offline.apps.turn_capture import Capture
+from rageval_hooks.offline.apps.turn_capture import Capture, joined
 from rageval_hooks.offline.jobs.journal import Journal
 from rageval_hooks.offline.jobs.running import Advance, work_together
 from rageval_hooks.offline.records.record import Record
@@ -19,7 +21,9 @@ from rageval_hooks.offline.records.targets import TargetIds, place_target
 from rageval_hooks.offline.testsets.testset import GoldenQuestion
 from rageval_hooks.privacy import NO_PRIVACY, PrivacyPolicy
 
-__all__ = ["count_waiting", "keep_answers", "records_of", "run_questions"]
+__all__ = ["RunSummary", "count_waiting", "keep_answers", "records_of", "run_questions", "summarize"]
+
+_LONGEST_ERROR = 500
 
 Asking = tuple[GoldenQuestion, int]
 """A question and the number of its repetition."""
@@ -69,7 +73,9 @@ async def _ask_one(question: GoldenQuestion, run: int, app: App, capture: Captur
     started = time.time_ns()
     # A separate task: what the application sets in the context does not reach the next question.
     asked = await asyncio.ensure_future(ask(app, question.question, capture, timeout))
-    return record_of(question, run, app, asked, started)
+    return record_of(
+        question, run, asked.result, asked.error, joined(asked.turns), knows_answer=app.framework, started=started
+    )
 
 
 def count_waiting(questions: Sequence[GoldenQuestion], repeat: int, journal: Journal) -> int:
@@ -131,3 +137,94 @@ def _askings(questions: Sequence[GoldenQuestion], repeat: int) -> Iterator[Askin
 
 def _key(question: GoldenQuestion, run: int) -> str:
     return f"{run}/{question.id}"
+
+
+@dataclass
+class RunSummary:
+    """Counts over the records of a run.
+
+    Attributes:
+        records: number of records.
+        failed: number of records that are errors, by the type of the error.
+        first_error: one of these, in a line.
+        found: answered questions whose target passage was retrieved.
+        missed: answered questions whose target passage was not retrieved.
+        unknown: answered questions with a target that cannot be looked for.
+        declined: answered questions marked as unanswerable whose answer is a refusal, by rules.
+        not_declined: those whose answer claims something.
+        without_passages: answers for which no passage was seen.
+        resumed: records that existed when the run began.
+    """
+
+    records: int = 0
+    failed: Counter[str] = field(default_factory=Counter)
+    first_error: str | None = None
+    found: int = 0
+    missed: int = 0
+    unknown: int = 0
+    declined: int = 0
+    not_declined: int = 0
+    without_passages: int = 0
+    resumed: int = 0
+
+    @property
+    def errors(self) -> int:
+        """Number of records that are errors."""
+        return sum(self.failed.values())
+
+    def add(self, record: Record) -> None:
+        """Count a record."""
+        self.records += 1
+        error = record.turn.error
+        if record.turn.status == "error" and error is not None:
+            self.failed[error.type] += 1
+            # One message is enough to see what is wrong; the records have all of them.
+            if self.first_error is None:
+                self.first_error = f"{error.type}: {error.message}"[:_LONGEST_ERROR]
+            return
+        if not record.turn.passages:
+            self.without_passages += 1
+        if not record.answerable:
+            refused = is_refusal(record.turn.response)
+            self.declined += refused is True
+            self.not_declined += refused is False
+        elif record.has_target:
+            self.found += record.rank is not None
+            self.missed += record.missed
+            self.unknown += record.rank is None and not record.missed
+
+    def lines(self) -> Iterator[str]:
+        """Yield the summary for the user, line by line."""
+        yield f"{self.records - self.errors} of {self.records} questions answered"
+        # A rank that is unknown counts neither as found nor as missed.
+        if known := self.found + self.missed:
+            yield f"the chunk with the answer was retrieved for {self.found} of {known}"
+        if self.unknown:
+            yield (
+                f"for {self.unknown} of them the rank of the chunk is unknown: no retrieved passage has an id of the "
+                "test set, and the test set has no text of the chunk in a column 'chunk'"
+            )
+        if unanswerable := self.declined + self.not_declined:
+            yield f"the application declined {self.declined} of {unanswerable} questions marked as unanswerable"
+        for kind, number in self.failed.most_common():
+            yield f"  {number} failed: {kind}"
+        if self.first_error is not None:
+            yield f"  the first: {self.first_error}"
+        if self.without_passages:
+            yield (
+                f"  {self.without_passages} answers without passages: if some were retrieved, have the application "
+                "return (answer, passages)"
+            )
+
+
+def summarize(records: Iterable[Record], resumed: int = 0) -> RunSummary:
+    """Return the summary of the records of a run.
+
+    Args:
+        records: the records.
+        resumed: how many of them existed when the run began.
+    """
+    summary = RunSummary(resumed=resumed)
+    for record in records:
+        summary.add(record)
+    return summary

@@ -13,7 +13,6 @@ from rageval_hooks.models import Models
 from rageval_hooks.online.inline import DONE, Arrival
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.online.turn_context import TurnContext
-from rageval_hooks.runtime.selecting import not_none
 from rageval_hooks.settings import Settings
 from rageval_hooks.turn import Passage, Timing, Turn, Usage
 
@@ -89,38 +88,27 @@ def joined(turns: Sequence[Turn]) -> Turn | None:
     """Merge the turns that one question caused.
 
     A function that calls a retriever and a model directly produces several.
-
     The answer is that of the last turn with one; the passages are those of all.
     """
-    if not turns:
-        return None
-    if len(turns) == 1:
-        return turns[0]
-    turns = sorted(turns, key=_start)
-    last = _answering(turns)
-    return last.model_copy(
-        update={
-            "passages": _all_passages(turns, last),
-            "retrieval_queries": _queries(turns),
-            "steps": tuple(chain.from_iterable(turn.steps for turn in turns)),
-            "usage": Usage.sum(turn.usage for turn in turns),
-            "timing": _timing(not_none(turn.timing for turn in turns)),
-        }
-    )
-
-
-def _start(turn: Turn) -> int:
-    return turn.timing.started_at if turn.timing else 0
-
-
-def _answering(turns: Sequence[Turn]) -> Turn:
-    """Return the last turn with an answer, if possible one that a model wrote."""
+    if len(turns) < 2:
+        return next(iter(turns), None)
+    turns = sorted(turns, key=lambda turn: turn.timing.started_at if turn.timing else 0)
     answered = [turn for turn in turns if turn.response]
     # The output of a parser or a router is an answer too, but seldom the one that the user reads.
     written = [turn for turn in answered if turn.prompt or turn.model]
     # An application that failed has turns without an answer.
-    candidates = written or answered or turns
-    return candidates[-1]
+    last = (written or answered or turns)[-1]
+    # The turn of a bare retriever has what it was asked as its question.
+    queries = [query for turn in turns for query in (turn.query if turn.passages else "", *turn.retrieval_queries)]
+    return last.model_copy(
+        update={
+            "passages": _all_passages(turns, last),
+            "retrieval_queries": tuple(dict.fromkeys(filter(None, queries))),
+            "steps": tuple(chain.from_iterable(turn.steps for turn in turns)),
+            "usage": Usage.sum(turn.usage for turn in turns),
+            "timing": _timing([turn.timing for turn in turns if turn.timing is not None]),
+        }
+    )
 
 
 def _all_passages(turns: Sequence[Turn], last: Turn) -> tuple[Passage, ...]:
@@ -133,17 +121,6 @@ def _all_passages(turns: Sequence[Turn], last: Turn) -> tuple[Passage, ...]:
     # A retriever that was called directly has no prompt: its passages are in that of the model.
     texts = [message.content for message in last.prompt]
     return mark_seen(passages, "\n".join(texts))
-
-
-def _queries(turns: Sequence[Turn]) -> tuple[str, ...]:
-    """Return what retrievers were asked, each once."""
-    # The turn of a bare retriever has what it was asked as its question.
-    queries: list[str] = []
-    for turn in turns:
-        if turn.passages:
-            queries.append(turn.query)
-        queries += turn.retrieval_queries
-    return tuple(dict.fromkeys(filter(None, queries)))
 
 
 def _timing(timings: Sequence[Timing]) -> Timing | None:
@@ -159,5 +136,5 @@ def _timing(timings: Sequence[Timing]) -> Timing | None:
 
 def _sum(seconds: Iterable[float | None]) -> float | None:
     """Return the sum of what is known; None if nothing is known, which is not 0 seconds."""
-    known = not_none(seconds)
+    known = [value for value in seconds if value is not None]
     return sum(known) if known else None

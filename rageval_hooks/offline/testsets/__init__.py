@@ -5,8 +5,8 @@ from rageval_hooks.offline.testsets.documents import read_documents
 from rageval_hooks.offline.testsets.generation import Generated, Plan, Unanswered, generate, plan_of, work_of
 from rageval_hooks.offline.testsets.linking import ChunkIndex
 from rageval_hooks.offline.testsets.question_tasks import Mix, QuestionTask, tasks_of
+from rageval_hooks.offline.testsets.questions import STYLES, resolve_styles
 from rageval_hooks.offline.testsets.stores import chunks_of_store
-from rageval_hooks.offline.testsets.styles import STYLES, resolve_styles
 from rageval_hooks.offline.testsets.testset import GoldenQuestion, read_questions, write_questions
 
 __all__ = [

@@ -9,7 +9,7 @@ from hashlib import blake2b
 from itertools import chain, islice, zip_longest
 
 from rageval_hooks.offline.distinct import distinct
-from rageval_hooks.offline.testsets.documents import Document
+from rageval_hooks.offline.testsets.document_kinds import Document
 from rageval_hooks.runtime.jsonable import Data, Text
 from rageval_hooks.text.sentences import sentence_spans
 from rageval_hooks.text.words import words

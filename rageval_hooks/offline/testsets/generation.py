@@ -14,15 +14,9 @@ from rageval_hooks.offline.jobs.journal import Journal
 from rageval_hooks.offline.jobs.running import Advance, work_together
 from rageval_hooks.offline.records.record import Target
 from rageval_hooks.offline.testsets.chunks import Chunk
-from rageval_hooks.offline.testsets.linked_questions import (
-    draft_multi_hop,
-    draft_unanswerable,
-    look_at_multi_hop,
-    look_at_unanswerable,
-)
 from rageval_hooks.offline.testsets.linking import ChunkIndex
 from rageval_hooks.offline.testsets.question_tasks import QuestionTask
-from rageval_hooks.offline.testsets.questions import PROMPTS_VERSION, REASONS, draft, second_look
+from rageval_hooks.offline.testsets.questions import PROMPTS_VERSION, REASONS, draft, look_again
 from rageval_hooks.offline.testsets.testset import GoldenQuestion, question_id
 from rageval_hooks.text.wording import counted
 from rageval_hooks.text.words import fold
@@ -192,10 +186,13 @@ class _Work:
         try:
             # Both answers are paid for, so each is kept as soon as it exists.
             if task.draft not in self.journal:
-                self._keep(task.draft, "pairs", await self._draft(task))
+                self._keep(task.draft, "pairs", await draft(self.judge, task.kind, task.chunks, task.styles))
             if task.look not in self.journal:
                 pairs = self.journal[task.draft]["pairs"]
-                self._keep(task.look, "reasons", await self._look(task, pairs))
+                # Without a question there is nothing to check.
+                chunks = self._candidates(task, pairs) if task.kind == "unanswerable" else task.chunks
+                reasons = await look_again(self.judge, task.kind, chunks, pairs) if pairs else []
+                self._keep(task.look, "reasons", reasons)
         except BudgetSpentError:
             self.undone += 1
         except JudgeError as error:
@@ -204,23 +201,6 @@ class _Work:
                 raise
             self.failures[error.message] += 1
         self.advance(1)
-
-    async def _draft(self, task: QuestionTask) -> list[dict[str, str]]:
-        if task.kind == "multi-hop":
-            return await draft_multi_hop(self.judge, task.chunks, len(task.styles))
-        if task.kind == "unanswerable":
-            return await draft_unanswerable(self.judge, task.chunks, len(task.styles))
-        return await draft(self.judge, task.chunk, task.styles)
-
-    async def _look(self, task: QuestionTask, pairs: Sequence[Mapping[str, str]]) -> list[str | None]:
-        # The judge wrote no question, so that there is nothing to check.
-        if not pairs:
-            return []
-        if task.kind == "multi-hop":
-            return await look_at_multi_hop(self.judge, task.chunks, pairs)
-        if task.kind == "unanswerable":
-            return await look_at_unanswerable(self.judge, self._candidates(task, pairs), pairs)
-        return await second_look(self.judge, task.chunk, pairs)
 
     def _candidates(self, task: QuestionTask, pairs: Sequence[Mapping[str, str]]) -> list[Chunk]:
         """Return the chunks in which an answer to the questions would be: the author saw only a few of them."""

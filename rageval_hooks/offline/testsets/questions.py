@@ -1,32 +1,40 @@
-"""The prompts for a test set: questions about a chunk, and a second look at them."""
+"""What the judge is asked for a test set: questions about chunks in some styles, and a second look at them.
+
+Most questions are about one chunk. Multi-hop questions need two, and unanswerable ones are answered by none.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel
 from pydantic import Field as Described
 
+from rageval_hooks.errors import UnknownNameError
 from rageval_hooks.judges.base import Judge
 from rageval_hooks.judges.prompts.delimiters import Delimiters
 from rageval_hooks.offline.testsets.chunks import Chunk
-from rageval_hooks.offline.testsets.styles import STYLES
 from rageval_hooks.text.wording import counted
 
-__all__ = [
-    "PROMPTS_VERSION",
-    "REASONS",
-    "Pair",
-    "QuestionPairs",
-    "QuestionVerdicts",
-    "Verdict",
-    "draft",
-    "second_look",
-]
+__all__ = ["PROMPTS_VERSION", "REASONS", "STYLES", "draft", "look_again", "resolve_styles"]
 
 PROMPTS_VERSION = "3"
 """Changes with the prompts. Answers to older prompts are not reused."""
+
+STYLES: dict[str, str] = {
+    "factual": "asks for one fact that the passage states, in a plain sentence",
+    "paraphrased": (
+        "asks for one fact that the passage states, in other words than the passage's own: synonyms, another sentence "
+        "structure; only names and numbers stay"
+    ),
+    "multi-part": "asks, in one sentence, for two facts from different sentences of the passage",
+    "keyword": "is two to six words as one types them into a search field: no sentence, no question mark",
+    "reasoning": "needs a step of thought: a comparison, a sum or a consequence of things that the passage says",
+    "yes-no": "can be answered by yes or no; the reference answer says which, and why",
+    "scenario": "is asked by a person who tells his situation in a sentence, and what he wants to know, in the next",
+}
+"""Style → what a question of it is like."""
 
 REASONS = {
     "missing": "not written by the judge",
@@ -43,7 +51,22 @@ REASONS = {
 """Why a question is rejected."""
 
 
-class Pair(BaseModel):
+def resolve_styles(given: Iterable[str]) -> tuple[str, ...]:
+    """Return the styles that are wanted; each item may name several, with commas between them.
+
+    Raises:
+        UnknownNameError: there is no such style.
+    """
+    names = [word.strip().lower().replace("_", "-") for item in given for word in item.split(",")]
+    # Styles take turns, so that a repeated one would be asked for twice as often by mistake.
+    styles = tuple(dict.fromkeys(filter(None, names)))
+    for name in styles:
+        if name not in STYLES:
+            raise UnknownNameError("style", name, STYLES)
+    return styles or ("factual",)
+
+
+class QuestionPair(BaseModel):
     """A question and its answer."""
 
     question: str = Described(description="the question, as a user would ask it")
@@ -53,10 +76,23 @@ class Pair(BaseModel):
 class QuestionPairs(BaseModel):
     """The judge's questions about a chunk."""
 
-    pairs: list[Pair] = Described(description="one pair for each line of the task, in its order")
+    pairs: list[QuestionPair] = Described(description="one pair for each line of the task, in its order")
 
 
-class Verdict(BaseModel):
+class OpenQuestion(BaseModel):
+    """A question that the passages do not answer."""
+
+    question: str = Described(description="the question, as a user would ask it")
+    missing: str = Described(description="the information that the passages lack, in a few words")
+
+
+class OpenQuestions(BaseModel):
+    """The judge's questions without an answer."""
+
+    questions: list[OpenQuestion] = Described(description="as many as the task says")
+
+
+class QuestionVerdict(BaseModel):
     """The verdict of the second look on one question."""
 
     number: int = Described(description="the question's number")
@@ -71,19 +107,61 @@ class Verdict(BaseModel):
 class QuestionVerdicts(BaseModel):
     """The second look at the questions of a chunk."""
 
-    verdicts: list[Verdict] = Described(description="one verdict per question")
+    verdicts: list[QuestionVerdict] = Described(description="one verdict per question")
+
+
+class LinkedVerdict(QuestionVerdict):
+    """What the second look says of a question about two passages."""
+
+    answered: bool = Described(description="whether the two passages together answer the question, all of it")
+    one_is_enough: bool = Described(description="whether one of the passages, without the other, answers it already")
+
+
+class LinkedVerdicts(BaseModel):
+    """The second look at questions about two passages."""
+
+    verdicts: list[LinkedVerdict] = Described(description="one verdict per question")
+
+
+class OpenVerdict(BaseModel):
+    """What the second look says of a question that should have no answer."""
+
+    number: int = Described(description="the question's number")
+    answered: bool = Described(description="whether any of the passages answers it, or the main part of it")
+    self_contained: bool = Described(description="whether it is understood without having seen a passage")
+    on_topic: bool = Described(description="whether a user could expect this collection of documents to answer it")
+    reason: str = Described(default="", description="why, in a few words")
+
+
+class OpenVerdicts(BaseModel):
+    """The second look at questions that should have no answer."""
+
+    verdicts: list[OpenVerdict] = Described(description="one verdict per question")
 
 
 _WRITER = """\
 You write test questions for a system that answers users' questions from a collection of documents.
 You are given one passage of the collection. The users do not know it and have never seen it.
+{notice}"""
 
+_WRITER_OF_SEVERAL = """\
+You write test questions for a system that answers users' questions from a collection of documents.
+You are given passages of the collection. The users do not know them and have never seen them.
+{notice}"""
+
+_CHECKER = """\
+You check test questions for a system that answers users' questions from a collection of documents.
+You are given one passage of the collection, and questions about it with their answers. Be strict.
+{notice}"""
+
+_CHECKER_OF_SEVERAL = """\
+You check test questions for a system that answers users' questions from a collection of documents.
+You are given passages of the collection, and questions. Be strict.
 {notice}"""
 
 _DRAFT = """\
 Task: write {count} about the passage, with the answers, in this order:
 {lines}
-
 For each of them:
 - The passage must hold the whole answer. Do not use what you know from elsewhere.
 - The question must be understood without the passage: name the thing, person, product or place that it is about. Never
@@ -92,11 +170,38 @@ For each of them:
 - The answer is short and complete: it says everything that was asked for and nothing else.
 - Question and answer are in the passage's language.{distinct}"""
 
-_CHECKER = """\
-You check test questions for a system that answers users' questions from a collection of documents.
-You are given one passage of the collection, and questions about it with their answers. Be strict.
+_HOW_TO_ASK = """\
+- The question must be understood without the passages: name the things that it is about. Never mention a passage, text,
+  document, section, table or author, and no "above", "here" or "mentioned".
+- Write in the passages' language."""
 
-{notice}"""
+_DRAFT_MULTI_HOP = (
+    """\
+Task: write {count} that can only be answered with both passages, each with its answer.
+For each of them:
+- Look for what connects the passages: a person, product, place, date or idea that both are about. Ask for something
+  that needs a fact from the first and a fact from the second: one leads to the other, or both are compared or combined.
+- If one passage alone would answer the question, ask for something else.
+- Do not give away the connecting fact in the question: the reader has to find it.
+- The answer is short and complete, and comes from the two passages alone.
+"""
+    + _HOW_TO_ASK
+    + """
+If the passages have nothing in common that a user could ask for, return no pairs."""
+)
+
+_DRAFT_UNANSWERABLE = (
+    """\
+Task: write {count} that a user of this collection could well ask, and that the passages do not answer.
+For each of them:
+- Stay with the things that the first passage is about, and ask for a detail that one would expect next to what it says
+  but that is not there. The other passages show what else the collection has: that must not be the answer either.
+- Do not assume anything that the passages contradict, and do not ask for opinions, forecasts or general knowledge.
+- Ask for something specific, so that it is clear what an answer would be.
+- Say what is missing.
+"""
+    + _HOW_TO_ASK
+)
 
 _CHECK = """\
 Task: say of each question above, by its number,
@@ -109,35 +214,72 @@ Task: say of each question above, by its number,
   question.
 Short search terms are questions too: what they look for is what is asked."""
 
+_CHECK_MULTI_HOP = """\
+Task: say of each question above, by its number,
+- answered: whether the two passages together answer it, every part of it. False if the answer is to be guessed or known
+  from elsewhere.
+- one_is_enough: whether one of the passages, without the other, answers it already.
+- self_contained: whether a reader who has never seen the passages understands what is asked. False if the question
+  speaks of a text, passage or document, or points at something that it does not name or describe.
+- answer_supported: whether the passages support everything that the given answer claims."""
 
-async def draft(judge: Judge, chunk: Chunk, styles: Sequence[str]) -> list[dict[str, str]]:
-    """Have questions written about a chunk.
+_CHECK_UNANSWERABLE = """\
+Task: each question above is meant to have no answer in the collection. The passages are those that come closest to it.
+Say of each question, by its number,
+- answered: whether a passage answers it, or the main part of it, directly or by a plain conclusion.
+- self_contained: whether a reader who has never seen the passages understands what is asked. False if the question
+  speaks of a text, passage or document, or points at something that it does not name.
+- on_topic: whether a user could expect documents such as these to answer it. False for general knowledge, opinions and
+  other subjects."""
+
+
+async def draft(judge: Judge, kind: str, chunks: Sequence[Chunk], styles: Sequence[str]) -> list[dict[str, str]]:
+    """Have questions written about chunks.
 
     Args:
         judge: who writes.
-        chunk: what they are about.
+        kind: ``plain``, about the only chunk; ``multi-hop``, which needs all of them; or ``unanswerable``, about the
+            subject of the first.
+        chunks: what the questions are about.
         styles: of each question.
 
     Returns:
-        As many as there are styles, or fewer, each with ``question``, ``answer`` and ``style``.
+        As many as there are styles, or fewer, each with ``question``, ``answer`` (empty if there is none) and
+        ``style``.
 
     Raises:
         JudgeError: there is no usable answer.
     """
-    # The delimiters are chosen so that no text can close its frame: instructions in documents stay data.
-    delimiters = Delimiters([chunk.document, chunk.text])
-    lines = "\n".join(f"{number}. a question that {STYLES[style]}" for number, style in enumerate(styles, 1))
-    distinct = "\n- No two of them ask for the same thing." if len(styles) > 1 else ""
-    task = _DRAFT.format(count=counted(len(styles), "question"), lines=lines, distinct=distinct)
-    found = await judge.complete(_messages(_WRITER, delimiters, chunk, task), QuestionPairs)
+    count = counted(len(styles), "question")
+    if kind == "unanswerable":
+        messages = _messages(_WRITER_OF_SEVERAL, chunks, {}, _DRAFT_UNANSWERABLE.format(count=count))
+        found = (await judge.complete(messages, OpenQuestions)).value.questions
+        written = [(item.question, "") for item in found]
+    else:
+        if kind == "multi-hop":
+            messages = _messages(_WRITER_OF_SEVERAL, chunks, {}, _DRAFT_MULTI_HOP.format(count=count))
+        else:
+            lines = "\n".join(f"{number}. a question that {STYLES[style]}" for number, style in enumerate(styles, 1))
+            distinct = "\n- No two of them ask for the same thing." if len(styles) > 1 else ""
+            messages = _messages(_WRITER, chunks, {}, _DRAFT.format(count=count, lines=lines, distinct=distinct))
+        pairs = (await judge.complete(messages, QuestionPairs)).value.pairs
+        written = [(pair.question, pair.answer) for pair in pairs]
     return [
-        {"question": pair.question.strip(), "answer": pair.answer.strip(), "style": style}
-        for pair, style in zip(found.value.pairs, styles, strict=False)
+        {"question": question.strip(), "answer": answer.strip(), "style": style}
+        for (question, answer), style in zip(written, styles, strict=False)
     ]
 
 
-async def second_look(judge: Judge, chunk: Chunk, pairs: Sequence[Mapping[str, str]]) -> list[str | None]:
-    """Have the judge look at questions again.
+async def look_again(
+    judge: Judge, kind: str, chunks: Sequence[Chunk], pairs: Sequence[Mapping[str, str]]
+) -> list[str | None]:
+    """Have the judge check questions.
+
+    Args:
+        judge: who checks.
+        kind: of the questions, see :func:`draft`.
+        chunks: what they are about; for unanswerable questions, the chunks of the whole collection that come closest.
+        pairs: the questions with their answers.
 
     Returns:
         For each question why it is rejected, a key of :data:`REASONS`; None for a good one.
@@ -145,47 +287,67 @@ async def second_look(judge: Judge, chunk: Chunk, pairs: Sequence[Mapping[str, s
     Raises:
         JudgeError: there is no usable answer.
     """
-    asked = {number: pair for number, pair in enumerate(pairs, 1) if _is_whole(pair)}
+    names = ("question",) if kind == "unanswerable" else ("question", "answer")
+    asked = {number: pair for number, pair in enumerate(pairs, 1) if all(pair[name] for name in names)}
     if not asked:
         return ["empty"] * len(pairs)
-    verdicts = await _verdicts(judge, chunk, asked)
-    reasons = {number: _reason(verdicts.get(number, ())) for number in asked}
-    return [reasons.get(number, "empty") for number in range(1, len(pairs) + 1)]
+    texts = {f"{name} {number}": pair[name] for number, pair in asked.items() for name in names}
+    found: dict[int, list[str | None]] = {}
+    if kind == "multi-hop":
+        messages = _messages(_CHECKER_OF_SEVERAL, chunks, texts, _CHECK_MULTI_HOP)
+        for linked in (await judge.complete(messages, LinkedVerdicts)).value.verdicts:
+            found.setdefault(linked.number, []).append(_why_not_multi_hop(linked))
+    elif kind == "unanswerable":
+        messages = _messages(_CHECKER_OF_SEVERAL, chunks, texts, _CHECK_UNANSWERABLE)
+        for verdict in (await judge.complete(messages, OpenVerdicts)).value.verdicts:
+            found.setdefault(verdict.number, []).append(_why_not_unanswerable(verdict))
+    else:
+        messages = _messages(_CHECKER, chunks, texts, _CHECK)
+        for plain in (await judge.complete(messages, QuestionVerdicts)).value.verdicts:
+            found.setdefault(plain.number, []).append(_why_not_plain(plain))
+    reasons: list[str | None] = []
+    for number in range(1, len(pairs) + 1):
+        # Judges skip questions in long lists.
+        own = found.get(number, ["unjudged"]) if number in asked else ["empty"]
+        # If it was judged twice, the stricter verdict holds: the reasons are in the order of REASONS.
+        reasons.append(min((reason for reason in own if reason), key=list(REASONS).index, default=None))
+    return reasons
 
 
-def _is_whole(pair: Mapping[str, str]) -> bool:
-    return bool(pair["question"] and pair["answer"])
+def _why_not_plain(verdict: QuestionVerdict) -> str | None:
+    if not verdict.answered:
+        return "unanswered"
+    if not verdict.self_contained:
+        return "refers"
+    return None if verdict.answer_supported else "unsupported"
 
 
-async def _verdicts(judge: Judge, chunk: Chunk, asked: Mapping[int, Mapping[str, str]]) -> dict[int, list[Verdict]]:
-    """Return the judge's verdicts by the number of their question."""
-    texts = {f"{name} {number}": pair[name] for number, pair in asked.items() for name in ("question", "answer")}
-    delimiters = Delimiters([chunk.document, chunk.text, *texts.values()])
-    frames = [delimiters.frame(title, text) for title, text in texts.items()]
-    task = "\n\n".join([*frames, _CHECK])
-    found = await judge.complete(_messages(_CHECKER, delimiters, chunk, task), QuestionVerdicts)
-    verdicts: dict[int, list[Verdict]] = {}
-    for verdict in found.value.verdicts:
-        verdicts.setdefault(verdict.number, []).append(verdict)
-    return verdicts
+def _why_not_multi_hop(verdict: LinkedVerdict) -> str | None:
+    if verdict.answered and verdict.one_is_enough:
+        return "single"
+    return _why_not_plain(verdict)
 
 
-_REASON_BY_VERDICT = {"answered": "unanswered", "self_contained": "refers", "answer_supported": "unsupported"}
-"""Field of a verdict → the reason if it is false, the most important first."""
+def _why_not_unanswerable(verdict: OpenVerdict) -> str | None:
+    if verdict.answered:
+        return "answerable"
+    if not verdict.self_contained:
+        return "refers"
+    return None if verdict.on_topic else "off topic"
 
 
-def _reason(verdicts: Sequence[Verdict]) -> str | None:
-    """Return why a question is rejected; if it was judged twice, the stricter verdict holds."""
-    # Judges skip questions in long lists.
-    if not verdicts:
-        return "unjudged"
-    for name, reason in _REASON_BY_VERDICT.items():
-        if not all(getattr(verdict, name) for verdict in verdicts):
-            return reason
-    return None
+def _messages(instructions: str, chunks: Sequence[Chunk], questions: Mapping[str, str], task: str) -> list[Any]:
+    """Return a prompt with framed chunks and questions.
 
-
-def _messages(instructions: str, delimiters: Delimiters, chunk: Chunk, task: str) -> list[Any]:
-    # The texts are not in the system message, which models obey more than others.
-    shown = [delimiters.frame("source of the passage", chunk.document), delimiters.frame("passage", chunk.text)]
+    The delimiters are chosen so that no text can close its frame: instructions in documents stay data. The texts are
+    not in the system message, which models obey more than others.
+    """
+    framed: dict[str, str] = {}
+    for number, chunk in enumerate(chunks, 1):
+        is_only = instructions in (_WRITER, _CHECKER)
+        framed["source of the passage" if is_only else f"source of passage {number}"] = chunk.document
+        framed["passage" if is_only else f"passage {number}"] = chunk.text
+    framed.update(questions)
+    delimiters = Delimiters(framed.values())
+    shown = [delimiters.frame(name, text) for name, text in framed.items()]
     return [("system", instructions.format(notice=delimiters.notice)), ("user", "\n\n".join([*shown, task]))]

@@ -10,7 +10,6 @@ from rageval_hooks.integrations.offline_support import StoredItem, installed_sup
 from rageval_hooks.offline.import_object import import_named, is_factory
 from rageval_hooks.offline.records.values import field_of, first_present
 from rageval_hooks.offline.testsets.chunks import Chunk, chunk_id
-from rageval_hooks.runtime.narrowing import mapping_or_empty, text_or_empty
 from rageval_hooks.text.wording import with_article
 
 __all__ = ["chunks_of_store"]
@@ -57,22 +56,15 @@ def _items(store: Any) -> Iterable[StoredItem] | None:
     """Return the items of a store; None if they cannot be listed."""
     # Plain data comes first: it needs no framework, and importing one takes seconds.
     if isinstance(store, Mapping):
-        return [_entry(key, value) for key, value in store.items()]
+        # {"d1": "text"} or {"d1": {"text": "text"}}
+        entries = store.items()
+        return [(None, {"id": key, "text": value} if isinstance(value, str) else value) for key, value in entries]
     if not isinstance(store, (list, tuple)):
         found = _listed(store)
         # A text can be iterated over too, but its letters are no items.
         if found is not None or isinstance(store, (str, bytes)):
             return found
-    if isinstance(store, Iterable):
-        return [(None, item) for item in store]
-    return None
-
-
-def _entry(key: Any, value: Any) -> StoredItem:
-    """Return an item of ``{"d1": "text"}`` or ``{"d1": {"text": "text"}}``."""
-    if isinstance(value, str):
-        return None, {"id": key, "text": value}
-    return None, value
+    return [(None, item) for item in store] if isinstance(store, Iterable) else None
 
 
 def _listed(store: Any) -> Iterable[StoredItem] | None:
@@ -110,15 +102,19 @@ def _chunks(items: Iterable[StoredItem]) -> Iterator[Chunk]:
     for key, stored in items:
         # LlamaIndex's NodeWithScore has the node inside.
         item = getattr(stored, "node", stored)
-        text = _text(item)
-        if text.strip():
+        text = item if isinstance(item, str) else first_present(item, _TEXT_KEYS)
+        # Nodes of LlamaIndex have several parts, which only the method joins.
+        if text is None and item is not None and hasattr(item, "get_content"):
+            text = item.get_content()
+        if isinstance(text, str) and text.strip():
             yield _chunk(key, item, text)
 
 
 def _chunk(key: str | None, item: Any, text: str) -> Chunk:
     # A text has attributes such as `title`, which are no metadata.
     fields = {} if isinstance(item, str) else item
-    metadata = mapping_or_empty(field_of(fields, "metadata"))
+    metadata = field_of(fields, "metadata")
+    metadata = metadata if isinstance(metadata, Mapping) else {}
     document = first_present(metadata, _SOURCE_KEYS) or first_present(fields, ("ref_doc_id", "document"))
     name = str(document or "")
     # The item's id comes before one in its metadata, and that before the key in the store.
@@ -126,12 +122,3 @@ def _chunk(key: str | None, item: Any, text: str) -> Chunk:
     # The hash of a text is the same in every run.
     identifier = chunk_id(name, text) if found is None else str(found)
     return Chunk(id=identifier, text=text, document=name or identifier)
-
-
-def _text(item: Any) -> str:
-    """Return the text of an item; empty if it has none."""
-    text = item if isinstance(item, str) else first_present(item, _TEXT_KEYS)
-    # Nodes of LlamaIndex have several parts, which only the method joins.
-    if text is None and hasattr(item, "get_content"):
-        text = item.get_content()
-    return text_or_empty(text)

@@ -9,7 +9,8 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -895,3 +896,85 @@ class TestHttp:
             "In 2019.",
             ["The pier was opened in 2019."],
         )
+
+    @pytest.mark.parametrize(
+        ("location", "status", "follow", "message"),
+        [
+            ("/there", 302, False, "redirects to {url}/there: name it with --app, or give --follow-redirects"),
+            ("/there", 307, True, None),
+            ("there", 301, True, None),
+            ("/there", 303, True, "redirects to {url}/there"),
+            ("/loop", 307, True, "redirects more than 5 times"),
+            ("{other}/there", 307, True, "redirects to another host, {other}/there: name the right URL with --app"),
+            ("{other}/there", 302, False, "redirects to another host"),
+        ],
+    )
+    def test_redirects(self, bench: Bench, location: str, status: int, follow: bool, message: str | None) -> None:
+        """Are not followed, but for those of the same host if the user says so: with the question, by POST."""
+        with served(status) as (url, asked), served(200) as (other, asked_there):
+            asked.location = location.format(other=other)
+            given = {"data": bench.data, "app": f"{url}/here", "output": bench.output, "follow_redirects": follow}
+            expected = 0 if message is None else 2
+            assert ask_questions(RunOptions(**given), bench.said.append, bench.warned.append) == expected
+        answers = [record.turn.response for record in read_records(bench.output)]
+        assert answers == (["In 2019."] * 2 if message is None else ["", ""])
+        if message is not None:
+            assert message.format(url=url, other=other) in "\n".join(bench.said)
+        assert asked_there.paths == []
+        assert {method for method, _ in asked.paths} == {"POST"}
+
+    def test_a_reply_that_is_too_large(self, bench: Bench) -> None:
+        """Is an error of its question."""
+        with served(200) as (url, asked):
+            asked.body = b"x" * ((16 << 20) + 1)
+            given = {"data": bench.data, "app": url, "output": bench.output}
+            assert ask_questions(RunOptions(**given), bench.said.append, bench.warned.append) == 2
+        assert "the reply is larger than 16 MiB" in "\n".join(bench.said)
+
+    @pytest.mark.parametrize("option", [{"request": '{"q": "{question}"}'}, {"follow_redirects": True}])
+    def test_options_of_urls(self, bench: Bench, option: dict[str, Any]) -> None:
+        """Are errors for other applications."""
+        with pytest.raises(ConfigurationError, match=r"is for an --app that is a URL"):
+            bench.status(both, **option)
+
+
+class Asked:
+    """What a server was asked, and what it does: it redirects everything but ``/there``."""
+
+    def __init__(self) -> None:
+        self.location = ""
+        self.body = json.dumps({"answer": "In 2019."}).encode()
+        self.paths: list[tuple[str, str]] = []
+
+
+@contextmanager
+def served(status: int) -> Iterator[tuple[str, Asked]]:
+    asked = Asked()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            asked.paths.append((self.command, self.path))
+            redirects = status != 200 and self.path != "/there"
+            self.send_response(status if redirects else 200)
+            if redirects:
+                self.send_header("Location", asked.location)
+            self.end_headers()
+            # A client that has read enough closes the connection.
+            with suppress(OSError):
+                self.wfile.write(asked.body)
+
+        do_GET = do_POST
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", asked
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(10)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from rageval_hooks.errors import ConfigurationError
 from rageval_hooks.offline.testsets.chunks import Chunk, chunks_of, cut, spread, unique_chunks
-from rageval_hooks.offline.testsets.documents import Document, Library, read_documents
+from rageval_hooks.offline.testsets.document_kinds import Document
+from rageval_hooks.offline.testsets.documents import Library, read_documents
 from rageval_hooks.offline.testsets.stores import chunks_of_store
 from tests.offline.pdf import pdf
 
@@ -57,7 +58,19 @@ def test_a_very_large_pdf_is_not_read(tmp_path: Path) -> None:
         file.truncate(60 << 20)
     [problem] = read_documents([tmp_path]).problems
 
-    assert str(problem) == "a.pdf: it is larger than 32 MiB: split it, or convert it to text"
+    assert str(problem) == "a.pdf: it is larger than 32 MiB (unpacked): split it, or convert it to text"
+
+
+@pytest.mark.parametrize("name", ["a.txt.gz", "a.eml.gz", "a.html.gz"])
+def test_a_text_that_is_too_large(tmp_path: Path, name: str) -> None:
+    """A small compressed file cannot fill the memory; the others are read."""
+    (tmp_path / "b.txt").write_text("The pier was opened in 2019 by the mayor of Hallay.")
+    with gzip.open(tmp_path / name, "wb", 1) as file:
+        for _ in range(33):
+            file.write(b"x " * (1 << 19))
+    library = read_documents([tmp_path])
+    assert [document.name for document in library.documents] == ["b.txt"]
+    assert list(map(str, library.problems)) == [f"{name}: it is larger than 32 MiB (unpacked): split it"]
 
 
 class TestEncodings:

@@ -74,4 +74,4 @@ def check_archive(file: IO[bytes], limit: int, name: str) -> None:
     with zipfile.ZipFile(file) as archive:
         size = sum(info.file_size for info in archive.infolist())
     if size > limit:
-        raise TurnError(f"{name} is larger than {in_mib(limit)} when it is unpacked: split it")
+        raise TurnError(f"{name} is larger than {in_mib(limit)} (unpacked): split it")

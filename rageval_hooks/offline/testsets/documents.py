@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
-from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
 
 from rageval_hooks.errors import ConfigurationError, MissingDependencyError, RagevalError
-from rageval_hooks.offline.records.formats import SourceFile
-from rageval_hooks.offline.testsets.documents.base import Document, DocumentReader, inner_suffix
+from rageval_hooks.offline.records.formats import SourceFile, inner_suffix
+from rageval_hooks.offline.testsets.document_kinds import KINDS, Document
 from rageval_hooks.runtime.jsonable import clean_text
 
-__all__ = ["Library", "Problem", "kinds", "read_documents"]
+__all__ = ["Library", "Problem", "read_documents"]
 
-_PACKAGE = "rageval_hooks.offline.testsets.documents"
 _EXAMPLES = 3
 
 
@@ -57,28 +53,6 @@ class Library:
             yield f"skipped {count}: {reason} ({', '.join(names[:_EXAMPLES])}{more})"
 
 
-@cache
-def _readers() -> dict[str, DocumentReader]:
-    found: dict[str, DocumentReader] = {}
-    for info in iter_modules(import_module(_PACKAGE).__path__):
-        module = import_module(f"{_PACKAGE}.{info.name}")
-        readers = [kind() for kind in vars(module).values() if _is_reader(kind, module.__name__)]
-        for reader in readers:
-            found.update(dict.fromkeys(reader.suffixes, reader))
-    return found
-
-
-def _is_reader(value: object, module: str) -> bool:
-    if not isinstance(value, type) or not issubclass(value, DocumentReader):
-        return False
-    return value.__module__ == module and hasattr(value, "suffixes")
-
-
-def kinds() -> list[str]:
-    """Return the suffixes of all files that are read, without those of compressed files."""
-    return sorted(_readers())
-
-
 def read_documents(paths: Iterable[Path], *, exclude: Iterable[Path] = (), encoding: str | None = None) -> Library:
     """Read files, and folders at any depth. Hidden files and folders are ignored, and so are links out of a folder.
 
@@ -102,58 +76,44 @@ def read_documents(paths: Iterable[Path], *, exclude: Iterable[Path] = (), encod
         if path.is_file():
             _read(path, path.name, library, encoding)
             continue
-        for file in _files(path):
-            if file.resolve() not in others:
-                _read_in_folder(file, path, library, encoding)
+        for file in sorted(path.rglob("*")):
+            name = file.relative_to(path).as_posix()
+            # `.git` and `.venv` hold thousands of files that are no documents.
+            if "/." in f"/{name}" or not file.is_file() or file.resolve() in others:
+                continue
+            # A link could lead to a key or to another user's files, whose text would be sent to the judge.
+            if not file.resolve().is_relative_to(path.resolve()):
+                library.skipped.append(Problem(name, "a symbolic link out of the folder is not followed"))
+            # Folders hold files of other kinds. A file that the user named is a problem if it cannot be read.
+            elif inner_suffix(file) in KINDS:
+                _read(file, name, library, encoding)
+            else:
+                suffix = inner_suffix(file) or "a file without a suffix"
+                library.skipped.append(Problem(name, f"{suffix} is not read"))
     return library
 
 
-def _read_in_folder(file: Path, folder: Path, library: Library, encoding: str | None) -> None:
-    name = file.relative_to(folder).as_posix()
-    # A link could lead to a key or to another user's files, whose text would be sent to the judge.
-    if not file.resolve().is_relative_to(folder.resolve()):
-        library.skipped.append(Problem(name, "a symbolic link out of the folder is not followed"))
-        return
-    # Folders hold files of other kinds. A file that the user named is a problem if it cannot be read.
-    if inner_suffix(file) in _readers():
-        _read(file, name, library, encoding)
-    else:
-        suffix = inner_suffix(file) or "a file without a suffix"
-        library.skipped.append(Problem(name, f"{suffix} is not read"))
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    for path in sorted(folder.rglob("*")):
-        # `.git` and `.venv` hold thousands of files that are no documents.
-        hidden = "/." in f"/{path.relative_to(folder).as_posix()}"
-        if not hidden and path.is_file():
-            yield path
-
-
 def _read(path: Path, name: str, library: Library, encoding: str | None) -> None:
-    reader = _readers().get(inner_suffix(path))
+    reader = KINDS.get(inner_suffix(path))
     if reader is None:
-        reason = f"files that end in {path.suffix or 'nothing'!r} are not read; those in {', '.join(kinds())} are"
+        known = ", ".join(sorted(KINDS))
+        reason = f"files that end in {path.suffix or 'nothing'!r} are not read; those in {known} are"
         library.problems.append(Problem(name, reason))
         return
     try:
-        with SourceFile(path, encoding) as file:
-            for found in reader.read(file, name):
-                if isinstance(found, Document):
-                    _keep(found, library)
-                else:
+        with SourceFile(path, encoding) as file, file.reading():
+            for found in reader(file, name):
+                if not isinstance(found, Document):
                     library.problems.append(Problem(found.where, found.reason))
+                    continue
+                # Lone surrogates and null bytes are not valid in JSON or in a request.
+                text = clean_text(found.text).replace("\r\n", "\n").replace("\x00", "")
+                if text.strip():
+                    library.documents.append(found.model_copy(update={"text": text}))
+                else:
+                    library.problems.append(Problem(found.name, "it is empty"))
     # These concern every file of the kind, so the command ends with the message.
     except (MissingDependencyError, ConfigurationError):
         raise
     except (OSError, EOFError, RagevalError) as error:
         library.problems.append(Problem(name, getattr(error, "strerror", None) or str(error)))
-
-
-def _keep(document: Document, library: Library) -> None:
-    # Lone surrogates and null bytes are not valid in JSON or in a request.
-    text = clean_text(document.text).replace("\r\n", "\n").replace("\x00", "")
-    if text.strip():
-        library.documents.append(document.model_copy(update={"text": text}))
-    else:
-        library.problems.append(Problem(document.name, "it is empty"))
