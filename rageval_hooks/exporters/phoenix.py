@@ -139,7 +139,8 @@ class PhoenixExporter(ScoreApiExporter):
             if place is None or not place.in_documents:
                 self.queue.count("unplaced", 1)
             else:
-                yield _annotation("document", place.span_id, score, _IDENTIFIER, document_position=place.position)
+                # Phoenix refuses an identifier here.
+                yield _annotation("document", place.span_id, score, "", document_position=place.position)
 
     def connect(self) -> PhoenixServer:
         """Return the server where the spans go."""

@@ -73,6 +73,8 @@ class Server:
             return self.answers.pop(0)
         if any(item.get("document_position", 0) in self.unlisted.get(item.get("span_id"), ()) for item in annotations):
             return 422, "Document position 0 is out of bounds"
+        if path == "/v1/document_annotations" and any(item["identifier"] for item in annotations):
+            return 422, "Non-empty identifier is not supported"
         targets = {item.get("span_id") or item["trace_id"] for item in annotations if "session_id" not in item}
         absent = targets & self.missing
         if self.collector is not None:

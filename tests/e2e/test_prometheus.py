@@ -1,0 +1,151 @@
+"""The demo, scraped by a real Prometheus: what the dashboard and the alert of examples/dashboards make of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+FOLDER = Path(__file__).parents[2] / "examples" / "dashboards"
+
+# Runs the demo as often as lines are read, and serves its metrics.
+APPLICATION = """
+import sys
+from opentelemetry import metrics
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
+from opentelemetry.sdk.metrics import MeterProvider
+from prometheus_client import start_http_server
+from rageval_hooks.demo.run import run_demo
+
+metrics.set_meter_provider(MeterProvider([PrometheusMetricReader()]))
+start_http_server(int(sys.argv[1]), "127.0.0.1")
+for _ in sys.stdin:
+    run_demo(as_json=True, models="lexical")
+    print("done", flush=True)
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Prometheus:
+    """A server that scrapes one application each second.
+
+    Attributes:
+        url: its base URL.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def query(self, expression: str) -> dict[str, float]:
+        """Return the values of a query by the name of their score; under an empty name without one."""
+        answer = httpx.get(f"{self.url}/api/v1/query", params={"query": expression}, timeout=30).raise_for_status()
+        found = {row["metric"].get("rageval_score_name", ""): row for row in answer.json()["data"]["result"]}
+        return {name: float(row["value"][1]) for name, row in found.items()}
+
+    def wait(self, expression: str, seconds: float = 60) -> None:
+        """Wait until a query has a result."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            try:
+                if self.query(expression):
+                    return
+            except httpx.HTTPError:
+                pass
+            time.sleep(0.2)
+        raise TimeoutError(f"no result of {expression}")
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    """The real server, after two runs of the demo: an increase needs two values."""
+    command = shutil.which("prometheus")
+    if command is None:
+        pytest.skip("prometheus is not installed: apt-get install prometheus")
+    folder = tmp_path_factory.mktemp("prometheus")
+    port, target = free_port(), free_port()
+    scrape = {"job_name": "demo", "static_configs": [{"targets": [f"127.0.0.1:{target}"]}]}
+    config = {"global": {"scrape_interval": "1s"}, "scrape_configs": [scrape]}
+    (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "RAGEVAL_"))}
+    arguments = [f"--web.listen-address=127.0.0.1:{port}", f"--storage.tsdb.path={folder / 'data'}"]
+    with (
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", APPLICATION, str(target)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**clean, "HF_HUB_OFFLINE": "1"},
+        ) as application,
+        subprocess.Popen(
+            [command, f"--config.file={folder / 'prometheus.yml'}", *arguments], stderr=subprocess.DEVNULL
+        ) as server,
+    ):
+        found = Prometheus(f"http://127.0.0.1:{port}")
+        try:
+            for turns in (6, 12):
+                ask(application)
+                found.wait(f'rageval_turns_total{{rageval_turn_kind="rag"}} == {turns}')
+            yield found
+        finally:
+            application.terminate()
+            server.terminate()
+
+
+def ask(application: subprocess.Popen[str]) -> None:
+    assert application.stdin is not None
+    assert application.stdout is not None
+    application.stdin.write("again\n")
+    application.stdin.flush()
+    while application.stdout.readline().strip() != "done":
+        assert application.poll() is None
+
+
+def panel(title: str) -> str:
+    """Return the query of a panel, for all jobs and scores, over the time that the test has taken."""
+    panels: list[dict[str, Any]] = json.loads((FOLDER / "grafana.json").read_text())["panels"]
+    [expression] = [target["expr"] for found in panels if found["title"] == title for target in found["targets"]]
+    return re.sub(r"\$__\w+", "10m", expression.replace("$job", ".*").replace("$score", ".*"))
+
+
+def test_the_share_below_the_threshold_shows_the_wrong_answer(prometheus: Prometheus) -> None:
+    """One of six answers, by each score that finds it. Prometheus extrapolates, so the share is not exact."""
+    shares = prometheus.query(panel("Share below the threshold"))
+
+    assert 0.05 < shares["unsupported_facts"] < 0.3
+    assert 0.05 < shares["faithfulness"] < 0.3
+    assert shares.get("groundedness", 0) == 0
+    assert prometheus.query(panel("Scores below their threshold"))[""] > 0
+
+
+def test_the_mean_of_each_score_has_counts_too(prometheus: Prometheus) -> None:
+    """One unsupported fact in six answers."""
+    assert 0.05 < prometheus.query(panel("Mean of each score"))["unsupported_facts"] < 0.3
+
+
+def test_the_alert_finds_the_wrong_answer(prometheus: Prometheus) -> None:
+    """A share of at least 20 scores: the two runs are 6 of them, so fewer are asked for here."""
+    groups = yaml.safe_load((FOLDER / "alerts.yaml").read_text())["groups"]
+    [alert] = [
+        rule["expr"] for group in groups for rule in group["rules"] if rule["alert"] == "RagAnswersBelowThreshold"
+    ]
+    assert prometheus.query(alert) == {}
+
+    assert {"unsupported_facts", "faithfulness"} <= set(prometheus.query(alert.replace(">= 20", ">= 5")))
