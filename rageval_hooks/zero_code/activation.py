@@ -18,7 +18,7 @@ from rageval_hooks.errors import RagevalError
 from rageval_hooks.instrumentation import instrument, is_instrumented
 from rageval_hooks.runtime.import_hooks import call_after_import
 
-__all__ = ["instrument_when_needed", "trigger_modules"]
+__all__ = ["instrument_when_needed", "modules_to_wait_for"]
 
 _logger = logging.getLogger(__name__)
 
@@ -32,25 +32,25 @@ def instrument_when_needed(**settings: Any) -> None:
         settings: the keyword arguments of :func:`rageval_hooks.instrument`.
     """
     activation = _Activation(settings)
-    for module in trigger_modules():
+    for module in modules_to_wait_for():
         call_after_import(module, activation.run_once)
 
 
-def trigger_modules() -> list[str]:
+def modules_to_wait_for() -> list[str]:
     """Return the modules whose import means that an application uses a framework.
 
-    Each integration names its module in the file ``trigger``.
+    Each integration names its module in the file ``activation``.
     """
     found = []
     for info in iter_modules(integrations.__path__):
         package = find_spec(f"{integrations.__name__}.{info.name}")
         folders = package.submodule_search_locations if package is not None else None
         # The file is executed without its package: importing the package would import the framework.
-        spec = PathFinder.find_spec("trigger", folders) if folders else None
+        spec = PathFinder.find_spec("activation", folders) if folders else None
         if spec is not None and spec.loader is not None:
-            trigger = module_from_spec(spec)
-            spec.loader.exec_module(trigger)
-            found.append(trigger.MODULE)
+            activation = module_from_spec(spec)
+            spec.loader.exec_module(activation)
+            found.append(activation.MODULE)
     return found
 
 

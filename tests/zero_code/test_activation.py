@@ -7,22 +7,22 @@ import sys
 from pkgutil import iter_modules
 
 from rageval_hooks import integrations
-from rageval_hooks.zero_code.activation import trigger_modules
+from rageval_hooks.zero_code.activation import modules_to_wait_for
 
 
 def test_every_integration_of_a_framework_names_the_module_that_activates_it() -> None:
     """Only ``manual`` and what integrations share have none."""
     packages = {info.name for info in iter_modules(integrations.__path__) if info.ispkg}
 
-    assert len(trigger_modules()) == len(packages - {"capture", "manual"})
+    assert len(modules_to_wait_for()) == len(packages - {"capture", "manual"})
 
 
 def test_the_names_are_found_without_importing_a_framework() -> None:
     """Every Python process of an application reads them."""
     code = (
         "import sys\n"
-        "from rageval_hooks.zero_code.activation import trigger_modules\n"
-        "assert not set(trigger_modules()) & set(sys.modules), 'imported'\n"
+        "from rageval_hooks.zero_code.activation import modules_to_wait_for\n"
+        "assert not set(modules_to_wait_for()) & set(sys.modules), 'imported'\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=False)
 

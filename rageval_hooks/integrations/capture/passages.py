@@ -80,48 +80,30 @@ def passage_of(value: object) -> Passage | None:
     if isinstance(value, str):
         return Passage(text=value)
     if isinstance(value, Mapping):
-        return _from_mapping(value)
+        text = next((value[key] for key in TEXT_KEYS if isinstance(value.get(key), str)), None)
+        if text is None:
+            return None
+        # {"text": "…", "id": "7", "source": "pier.md", "metadata": {"page": 3}}: what is left over is metadata too.
+        rest = {key: item for key, item in value.items() if key not in _OWN_FIELDS}
+        rest = {**mapping_or_empty(value.get("metadata")), **rest}
+        return Passage(text=text, id=first_string(value, _ID_KEYS), score=_score_in(rest), metadata=rest)
     if isinstance(value, tuple):
-        return _from_pair(value)
+        # (Document(page_content="…"), 0.83)
+        item, score = value
+        passage = passage_of(item) if is_a(score, (int, float)) else None
+        return None if passage is None else passage.model_copy(update={"score": finite(score)})
     return _from_object(value)
 
 
-def _from_mapping(value: Mapping[str, Any]) -> Passage | None:
-    text = _text_in(value)
-    if text is None:
-        return None
-    # {"text": "…", "id": "7", "source": "pier.md", "metadata": {"page": 3}}: whatever is left over is metadata too.
-    rest = {key: item for key, item in value.items() if key not in _OWN_FIELDS}
-    rest = {**mapping_or_empty(value.get("metadata")), **rest}
-    return Passage(text=text, id=first_string(value, _ID_KEYS), score=_score_in(rest), metadata=rest)
-
-
-def _text_in(value: Mapping[str, Any]) -> str | None:
-    for key in TEXT_KEYS:
-        text = value.get(key)
-        if isinstance(text, str):
-            return text
-    return None
-
-
-def _from_pair(value: tuple[object, ...]) -> Passage | None:
-    # (Document(page_content="…"), 0.83)
-    if len(value) != 2 or not is_a(value[1], (int, float)):
-        return None
-    passage = passage_of(value[0])
-    if passage is None:
-        return None
-    return passage.model_copy(update={"score": finite(value[1])})
-
-
 def _from_object(value: Any) -> Passage | None:
-    # LlamaIndex's NodeWithScore(node=TextNode(…), score=0.83), or a document or node itself.
+    """Return a document of LangChain, a node of LlamaIndex, or ``NodeWithScore(node=…, score=0.83)`` as a passage."""
     node = getattr(value, "node", value)
-    text = _text_of(node)
-    if text is None:
+    text = attribute_text(node, "page_content")
+    if text is None and callable(getattr(node, "get_content", None)):
+        text = node.get_content()
+    if not isinstance(text, str):
         return None
-    metadata = getattr(node, "metadata", None)
-    known = mapping_or_empty(metadata)
+    known = mapping_or_empty(getattr(node, "metadata", None))
     ids = {"id": getattr(node, "id", None), "node_id": getattr(node, "node_id", None)}
     score = finite(getattr(value, "score", None))
     return Passage(
@@ -132,21 +114,8 @@ def _from_object(value: Any) -> Passage | None:
     )
 
 
-def _text_of(node: Any) -> str | None:
-    """Return the text of a document of LangChain (``page_content``) or of a node of LlamaIndex (``get_content()``)."""
-    text = attribute_text(node, "page_content")
-    if text is not None or not callable(getattr(node, "get_content", None)):
-        return text
-    content = node.get_content()
-    return content if isinstance(content, str) else None
-
-
 def _score_in(mapping: Mapping[Any, Any]) -> float | None:
-    for key in SCORE_KEYS:
-        score = mapping.get(key)
-        if isinstance(score, (int, float)):
-            return finite(score)
-    return None
+    return next((finite(mapping[key]) for key in SCORE_KEYS if is_a(mapping.get(key), (int, float))), None)
 
 
 # --------------------------------------------------------------------------- which passages the model saw
@@ -194,15 +163,13 @@ class PromptText:
         """Return the share of a text that is in the prompt: 1 for all of it, else its longest beginning or ending."""
         if self.contains(text):
             return 1.0
-        return max((self._share_of_form(form) for form in _forms(text.strip())), default=0.0)
+        return max(self._share_of_form(form) for form in _forms(text.strip()))
 
     def _share_of_form(self, text: str) -> float:
         size = len(text)
-        if not size:
-            return 0.0
         beginning = _longest(size, lambda length: text[:length] in self.flat)
         ending = _longest(size, lambda length: text[size - length :] in self.flat)
-        return max(beginning, ending) / size
+        return max(beginning, ending) / size if size else 0.0
 
 
 def _flatten(text: str) -> str:
@@ -211,18 +178,10 @@ def _flatten(text: str) -> str:
 
 def _forms(text: str) -> Iterator[str]:
     """Yield the ways in which a text may be written in a prompt, each once."""
-    seen = set()
-    for form in (
-        text,
-        repr(text)[1:-1],
-        json.dumps(text, ensure_ascii=False)[1:-1],
-        json.dumps(text)[1:-1],
-        escape(text),
-    ):
-        flat = _flatten(form)
-        if flat not in seen:
-            seen.add(flat)
-            yield flat
+    yield (plain := _flatten(text))
+    as_python, as_json = repr(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]
+    others = (as_python, as_json, json.dumps(text)[1:-1], escape(text))
+    yield from {flat for flat in map(_flatten, others) if flat != plain}
 
 
 def _longest(size: int, is_there: Callable[[int], bool]) -> int:
@@ -251,14 +210,13 @@ def mark_seen(passages: Sequence[Passage], prompt: str | None) -> tuple[Passage,
     if prompt is None or len(prompt) * len(passages) > _MOST_WORK:
         return tuple(passages)
     text = PromptText(prompt)
-    return tuple(_marked(passage, text) for passage in passages)
-
-
-def _marked(passage: Passage, prompt: PromptText) -> Passage:
-    if not passage.text.strip():
-        return passage  # every prompt contains an empty text
-    share = prompt.share_of(passage.text)
-    return passage.model_copy(update={"in_prompt": share == 1.0, "prompt_share": share})
+    marked = []
+    for passage in passages:
+        if passage.text.strip():  # every prompt contains an empty text
+            share = text.share_of(passage.text)
+            passage = passage.model_copy(update={"in_prompt": share == 1.0, "prompt_share": share})
+        marked.append(passage)
+    return tuple(marked)
 
 
 def mark_dropped(passage: Passage) -> Passage:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from rageval_hooks.integrations.capture.host_values import first_string
@@ -12,19 +12,24 @@ from rageval_hooks.turn import ErrorInfo, Step, TurnStatus
 __all__ = [
     "CANCELS",
     "application_fields",
+    "busy_seconds_of",
+    "busy_times",
     "detail_of",
     "details_of",
     "end_of",
     "is_inside",
+    "is_retrieval",
     "metadata_of",
     "of_kind",
     "outcome_of_error",
     "outside",
+    "outside_retrieval",
     "parent_id_among",
     "rewritten",
     "seconds_to_first_token",
     "step_frame",
 ]
+
 
 T = TypeVar("T", Run, Step)
 
@@ -161,3 +166,60 @@ def application_fields(
         "user_id": user_id or first_string(context, ("user.id",)),
         "metadata": {**shared, **metadata},
     }
+
+
+# --------------------------------------------------------------------------- times
+
+
+def _busy_seconds(intervals: Iterable[tuple[int, int]]) -> float | None:
+    """Return the seconds covered by some intervals in nanoseconds; overlaps count once. None without intervals."""
+    total = 0
+    counted_until: int | None = None
+    for start, end in sorted(intervals):
+        # Retrievers that run in parallel overlap: only what goes beyond the latest end is added.
+        begin = start if counted_until is None else max(start, counted_until)
+        total += max(0, end - begin)
+        counted_until = max(begin, end)
+    return None if counted_until is None else total / 1e9
+
+
+def busy_seconds_of(runs: Iterable[Run], turn_end: int) -> float | None:
+    """Return the seconds during which at least one of some runs was in progress; None without runs.
+
+    Args:
+        runs: the runs.
+        turn_end: the end of the turn, for a run that has not ended.
+    """
+    return _busy_seconds((run.started_at, end_of(run, turn_end)) for run in runs)
+
+
+def busy_times(steps: Sequence[Step]) -> dict[str, float | None]:
+    """Return the fields ``retrieval`` and ``generation`` of a turn's timing."""
+    outermost = outside_retrieval(steps)
+    searches = filter(is_retrieval, outermost)
+    calls = of_kind(outermost, "llm")
+    return {
+        "retrieval": _busy_seconds((step.started_at, step.ended_at) for step in searches),
+        "generation": _busy_seconds((step.started_at, step.ended_at) for step in calls),
+    }
+
+
+def is_retrieval(step: Step) -> bool:
+    """Return True if a step searches: a retriever, a reranker, or a tool that found passages."""
+    return step.kind in ("retriever", "reranker") or bool(step.passages)
+
+
+def outside_retrieval(steps: Sequence[Step]) -> list[Step]:
+    """Return the steps that are not part of a search, the searches themselves included.
+
+    A retriever may call a model, for example to rewrite the query. That call is part of the search.
+    """
+    by_id = {step.id: step for step in steps}
+    kept = []
+    for step in steps:
+        around = by_id.get(step.parent_id or "")
+        while around is not None and not is_retrieval(around):
+            around = by_id.get(around.parent_id or "")
+        if around is None:
+            kept.append(step)
+    return kept

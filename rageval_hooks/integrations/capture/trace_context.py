@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import logging
+from collections.abc import Callable
 from typing import Any
 
 from opentelemetry import baggage
 from opentelemetry.context import Context
-from opentelemetry.trace import Span, SpanContext
+from opentelemetry.trace import Span
 
-from rageval_hooks.integrations.capture.other_spans import shares_spans
-from rageval_hooks.integrations.capture.runs import Recording
+from rageval_hooks.integrations.capture.runs import Recording, Run
 from rageval_hooks.runtime.narrowing import mapping_or_empty
 from rageval_hooks.turn import SpanReference
 
-__all__ = ["context_attributes", "span_reference"]
+__all__ = ["context_attributes", "look_for_other_span", "may_have_other_span", "shares_spans", "span_reference"]
+
 
 _ATTRIBUTES = ("session.id", "user.id", "metadata")
 
@@ -35,56 +37,109 @@ def context_attributes(context: Context) -> dict[str, Any]:
             found[name] = value
     # OpenInference stores the metadata as a JSON string.
     if isinstance(found.get("metadata"), str):
-        found["metadata"] = _parsed(found["metadata"])
+        try:
+            found["metadata"] = mapping_or_empty(json.loads(found["metadata"]))
+        except ValueError:
+            del found["metadata"]
     return found
-
-
-def _parsed(text: str) -> Mapping[str, Any]:
-    import json
-
-    try:
-        return mapping_or_empty(json.loads(text))
-    except ValueError:
-        return {}
 
 
 def span_reference(recording: Recording) -> SpanReference:
     """Return the span that the turn's scores belong to: another tracer's, else our own."""
-    selection = recording.selection
-    if recording.other_span is not None and shares_spans(recording):
-        return _other_reference(recording.other_span, selection.context)
+    selection, other = recording.selection, recording.other_span
+    if other is not None and shares_spans(recording):
+        context = other.get_span_context()
+        reference = SpanReference(
+            trace_id=f"{context.trace_id:032x}",
+            span_id=f"{context.span_id:016x}",
+            flags=int(context.trace_flags),
+            trace_state=context.trace_state.to_header() or None,
+            external=True,
+        )
+        return reference.within(selection.context, other)
+
     reference = selection.span_reference()
-    same_trace = _context_in_same_trace(recording)
+    # Another tracer's span in this turn, of the root or of a run below it.
+    same_trace = recording.other_context if other is None else other.get_span_context()
     if same_trace is None:
         return reference
-    parent_span_id = reference.parent_span_id
-    if recording.other_span is not None:
-        # The user wants our spans too: the turn's span is then below the other tracer's.
-        parent_span_id = f"{same_trace.span_id:016x}"
-    elif parent_span_id is not None:
+    if other is None and reference.parent_span_id is not None:
         return reference  # the application's own span holds the trace together
-    moved = {
-        "trace_id": f"{same_trace.trace_id:032x}",
-        "flags": int(same_trace.trace_flags),
-        "parent_span_id": parent_span_id,
-    }
+    moved = {"trace_id": f"{same_trace.trace_id:032x}", "flags": int(same_trace.trace_flags)}
+    if other is not None:
+        # The user wants our spans too: the turn's span is then below the other tracer's.
+        moved["parent_span_id"] = f"{same_trace.span_id:016x}"
     return reference.model_copy(update=moved)
 
 
-def _other_reference(span: Span, surrounding: Context) -> SpanReference:
-    context = span.get_span_context()
-    reference = SpanReference(
-        trace_id=f"{context.trace_id:032x}",
-        span_id=f"{context.span_id:016x}",
-        flags=int(context.trace_flags),
-        trace_state=context.trace_state.to_header() or None,
-        external=True,
-    )
-    return reference.within(surrounding, span)
+# --------------------------------------------------------------------------- spans of other tracers
 
 
-def _context_in_same_trace(recording: Recording) -> SpanContext | None:
-    """Return the context of another tracer's span in this turn; None without such a span."""
-    if recording.other_span is not None:
-        return recording.other_span.get_span_context()
-    return recording.other_context
+_logger = logging.getLogger(__name__)
+
+_STEPS = frozenset({"retriever", "reranker", "llm", "tool"})
+"""Kinds of runs that are spans of ours, unless another tracer has made them."""
+
+Find = Callable[[Run, Recording], Span | None]
+"""Returns another tracer's span for a run."""
+
+_named: set[str] = set()
+"""Names of the tracers that were mentioned in the log."""
+
+
+def shares_spans(recording: Recording) -> bool:
+    """Return True if a turn uses the spans of another tracer, if there is one."""
+    return recording.owner.settings.spans in ("auto", "scores")
+
+
+def may_have_other_span(run: Run) -> bool:
+    """Return True for a run whose span matters: the root, or one that is a span of ours."""
+    return run.parent is None or run.kind in _STEPS
+
+
+def look_for_other_span(run: Run, recording: Recording, find: Find) -> None:
+    """Note the span that another tracer has made for a run, and for the root of its turn.
+
+    The other tracer may be called before us or after us, so this is called at the start of runs and at their end.
+
+    Args:
+        run: a run in progress.
+        recording: what it belongs to.
+        find: looks for a span of a run of the same framework.
+    """
+    root = recording.root
+    # Once found, the span of a root is looked for again only at the root's own end.
+    is_wanted = recording.other_span is None or run is root
+    if is_wanted and root.framework is run.framework and (found := _valid(find(root, recording))) is not None:
+        recording.other_span = found
+        if shares_spans(recording):
+            recording.selection.caller_waits = True
+            _name_once(found)
+    if run is root or run.kind not in _STEPS or not shares_spans(recording):
+        return
+    if (found := _valid(find(run, recording))) is not None:
+        context = found.get_span_context()
+        run.details = {
+            **(run.details or {}),
+            "span_id": f"{context.span_id:016x}",
+            "span_tracer": _scope_of(found),
+        }
+        recording.other_context = recording.other_context or context
+        _name_once(found)
+
+
+def _valid(span: Span | None) -> Span | None:
+    return span if span is not None and span.get_span_context().is_valid else None
+
+
+def _name_once(span: Span) -> None:
+    """Say in the log which tracer makes the spans, so that a missing span of ours is no riddle."""
+    scope = _scope_of(span)
+    if scope and scope not in _named:
+        _named.add(scope)
+        _logger.info("rageval-hooks: %s makes spans, so the scores are added to those [RAGEVAL-107]", scope)
+
+
+def _scope_of(span: Span) -> str | None:
+    """Return the name of the tracer that made a span; None if the span does not say."""
+    return getattr(getattr(span, "instrumentation_scope", None), "name", None)

@@ -2,41 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from functools import partial
+from types import MethodType
+from typing import Any, TypeVar, cast
 from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import LLMResult
+from opentelemetry import context as otel_context
 
 from rageval_hooks.integrations.capture import deferred
 from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.capture.text_results import is_search_tool
-from rageval_hooks.integrations.langchain.callbacks import callback
+from rageval_hooks.integrations.langchain.copies import snapshot_documents
 from rageval_hooks.integrations.langchain.framework import (
     FRAMEWORK,
     enter_retriever,
     give_slots,
     identity_of_call,
     key_of,
+    running_retriever,
+    surrounding_run,
 )
 from rageval_hooks.integrations.langchain.other_tracers import context_of_root, note_other_span
 from rageval_hooks.integrations.langchain.payloads import content_text
 from rageval_hooks.integrations.langchain.resuming import (
+    earlier_sampling,
     note_sampling,
 )
-from rageval_hooks.integrations.langchain.run_starts import class_name, details_of, parent_key, selection_of_first_half
-from rageval_hooks.integrations.langchain.snapshots import snapshot_documents
 from rageval_hooks.integrations.langchain.turn_end import end
-from rageval_hooks.online.inline import Arrival
+from rageval_hooks.online.inline import DONE, Arrival
 from rageval_hooks.online.pipeline import Pipeline
 from rageval_hooks.runtime.suppression import is_suppressed
 
 __all__ = ["CallbackHandler", "TurnHandler"]
 
+
 _recorder = shared_recorder()
+
+_TOOL_DETAILS = ("description", "is_search", "tool_call_id")
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+async def _coroutine_function() -> None:
+    """Do nothing; see :class:`_Callback`."""
+
+
+class _Callback(partial[Any]):
+    """A method that does its work when it is called, and may also be awaited.
+
+    Async managers await coroutine functions, and run everything else in the event loop's thread pool. Without this,
+    a chain would wait behind the application's own blocking calls that fill that pool, many times per request. The
+    mark ``run_inline`` is not an option: ``AsyncCallbackManager.on_llm_start`` calls either the handlers that have it
+    or all the others. So the callback has to pass for a coroutine function. It is a partial of one, because
+    ``inspect.iscoroutinefunction`` looks through partials.
+
+    Args:
+        method: the plain function to call. It returns what an async manager awaits, or None. Not a
+            coroutine: a sync manager would run that on another thread and wait for it, which blocks an event loop.
+    """
+
+    method: Callable[..., Awaitable[Any] | None]
+
+    def __new__(cls, method: Callable[..., Any]) -> _Callback:
+        """Make a partial of the coroutine function, which is never called."""
+        callback = super().__new__(cls, _coroutine_function)
+        callback.method = method
+        callback.__doc__ = method.__doc__
+        return callback
+
+    def __get__(self, handler: object, owner: type | None = None) -> Any:
+        """Bind the method to a handler."""
+        return self if handler is None else MethodType(self, handler)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Awaitable[Any]:
+        """Call the method."""
+        return self.method(*args, **kwargs) or DONE
+
+
+def _callback(method: F) -> F:
+    """Let both kinds of managers call a method of a handler directly, on the thread of the run."""
+    return cast("F", _Callback(method))
 
 
 class TurnHandler(BaseCallbackHandler):
@@ -74,15 +124,15 @@ class TurnHandler(BaseCallbackHandler):
 
     # LangChain has no switch for these. As plain methods, async managers would run them on a thread pool.
 
-    @callback
+    @_callback
     def on_text(self, text: str, **kwargs: Any) -> None:
         """Do nothing."""
 
-    @callback
+    @_callback
     def on_agent_action(self, action: Any, **kwargs: Any) -> None:
         """Do nothing: the tool's run is recorded."""
 
-    @callback
+    @_callback
     def on_agent_finish(self, finish: Any, **kwargs: Any) -> None:
         """Do nothing: the end of the agent's run is recorded."""
 
@@ -101,23 +151,30 @@ class TurnHandler(BaseCallbackHandler):
         if pipeline is None:
             return
         try:
+            key, metadata = key_of(run_id), fields.get("metadata")
+            about_root: dict[str, Any] = {}
+            if parent_run_id is None:
+                # A graph that goes on after it waited for a person is sampled like the first half of its turn.
+                selected = earlier_sampling(input, metadata)
+                context = otel_context.get_current()
+                about_root["selection"] = None if selected is None else pipeline.begin(context, selected=selected)
+                about_root["context"] = context_of_root(run_id)
             run = _recorder.start(
                 pipeline,
-                key_of(run_id),
-                parent_key(parent_run_id),
+                key,
+                _parent_key(parent_run_id),
                 kind,
                 name or kind,
                 input,
                 explicit=self.explicit,
                 framework=FRAMEWORK,
-                details=details_of(kind, parent_run_id, fields),
-                selection=None if parent_run_id is not None else selection_of_first_half(pipeline, input, fields),
-                context=None if parent_run_id is not None else context_of_root(run_id),
+                details=_details_of(kind, parent_run_id, fields),
+                **about_root,
             )
-            if parent_run_id is None and _recorder.knows(key_of(run_id)):
-                note_sampling(fields.get("metadata"), sampled_out=_recorder.get(key_of(run_id)) is None)
+            if parent_run_id is None and _recorder.knows(key):
+                note_sampling(metadata, sampled_out=_recorder.get(key) is None)
             if run is not None:
-                run.metadata = fields.get("metadata")
+                run.metadata = metadata
                 if identity := identity_of_call():
                     run.details = {**(run.details or {}), "configurable": identity}
                 note_other_span(run)
@@ -126,7 +183,7 @@ class TurnHandler(BaseCallbackHandler):
         except Exception as error:
             pipeline.failed("the start of a run could not be recorded", error)
 
-    @callback
+    @_callback
     def on_chain_start(
         self,
         serialized: dict[str, Any] | None,
@@ -143,7 +200,7 @@ class TurnHandler(BaseCallbackHandler):
             kwargs["template"] = serialized
         self._start(run_id, parent_run_id, run_type or "chain", name, inputs, kwargs)
 
-    @callback
+    @_callback
     def on_retriever_start(
         self,
         serialized: dict[str, Any] | None,
@@ -158,7 +215,7 @@ class TurnHandler(BaseCallbackHandler):
         self._start(run_id, parent_run_id, "retriever", name, query, kwargs)
         enter_retriever(key_of(run_id))
 
-    @callback
+    @_callback
     def on_chat_model_start(
         self,
         serialized: dict[str, Any] | None,
@@ -170,9 +227,9 @@ class TurnHandler(BaseCallbackHandler):
         **kwargs: Any,
     ) -> None:
         """Record that a chat model has started."""
-        self._start(run_id, parent_run_id, "llm", name or class_name(serialized), messages, kwargs)
+        self._start(run_id, parent_run_id, "llm", name or _class_name(serialized), messages, kwargs)
 
-    @callback
+    @_callback
     def on_llm_start(
         self,
         serialized: dict[str, Any] | None,
@@ -184,9 +241,9 @@ class TurnHandler(BaseCallbackHandler):
         **kwargs: Any,
     ) -> None:
         """Record that a text-completion model has started."""
-        self._start(run_id, parent_run_id, "llm", name or class_name(serialized), prompts, kwargs)
+        self._start(run_id, parent_run_id, "llm", name or _class_name(serialized), prompts, kwargs)
 
-    @callback
+    @_callback
     def on_tool_start(
         self,
         serialized: dict[str, Any] | None,
@@ -200,7 +257,7 @@ class TurnHandler(BaseCallbackHandler):
     ) -> None:
         """Record that a tool has started."""
         given = input_str if inputs is None else inputs
-        name = name or class_name(serialized)
+        name = name or _class_name(serialized)
         pipeline = self.pipeline
         if pipeline is not None:
             kwargs["is_search"] = is_search_tool(name, pipeline.settings.search_tools)
@@ -210,12 +267,12 @@ class TurnHandler(BaseCallbackHandler):
 
     # --------------------------------------------------------------------------- streamed text
 
-    @callback
+    @_callback
     def on_llm_new_token(self, token: Any, *, run_id: UUID, parent_run_id: UUID | None = None, **kwargs: Any) -> None:
         """Record a streamed piece of a model's text."""
         _recorder.token(key_of(run_id), token if type(token) is str else content_text(token))
 
-    @callback
+    @_callback
     def on_stream_event(self, event: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """Record a streamed piece of a model's text, in the protocol of ``stream_events(version="v3")``."""
         if isinstance(event, Mapping) and event.get("event") == "content-block-delta":
@@ -227,13 +284,13 @@ class TurnHandler(BaseCallbackHandler):
 
     # --------------------------------------------------------------------------- ends
 
-    @callback
+    @_callback
     def on_chain_end(self, outputs: Any, *, run_id: UUID, inputs: Any = None, **kwargs: Any) -> Arrival | None:
         """Record that a chain has ended. If it was the root of a turn, submit the turn."""
         _note_streamed_input(run_id, inputs)
         return end(run_id, outputs, None)
 
-    @callback
+    @_callback
     def on_chain_error(
         self, error: BaseException, *, run_id: UUID, inputs: Any = None, **kwargs: Any
     ) -> Arrival | None:
@@ -241,17 +298,17 @@ class TurnHandler(BaseCallbackHandler):
         _note_streamed_input(run_id, inputs)
         return end(run_id, None, error)
 
-    @callback
+    @_callback
     def on_retriever_end(self, documents: Sequence[Document], *, run_id: UUID, **kwargs: Any) -> Arrival | None:
         """Record what a retriever returned."""
         return end(run_id, snapshot_documents(documents), None)
 
-    @callback
+    @_callback
     def on_retriever_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> Arrival | None:
         """Record that a retriever has ended with an exception."""
         return end(run_id, None, error)
 
-    @callback
+    @_callback
     def on_llm_end(
         self, response: LLMResult, *, run_id: UUID, parent_run_id: UUID | None = None, **kwargs: Any
     ) -> Arrival | None:
@@ -259,7 +316,7 @@ class TurnHandler(BaseCallbackHandler):
         _add_missed_model(run_id, parent_run_id)
         return end(run_id, response, None)
 
-    @callback
+    @_callback
     def on_llm_error(
         self, error: BaseException, *, run_id: UUID, parent_run_id: UUID | None = None, **kwargs: Any
     ) -> Arrival | None:
@@ -267,18 +324,63 @@ class TurnHandler(BaseCallbackHandler):
         _add_missed_model(run_id, parent_run_id)
         return end(run_id, kwargs.get("response"), error)
 
-    @callback
+    @_callback
     def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> Arrival | None:
         """Record what a tool returned."""
         return end(run_id, output, None)
 
-    @callback
+    @_callback
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> Arrival | None:
         """Record that a tool has ended with an exception."""
         return end(run_id, None, error)
 
 
 # --------------------------------------------------------------------------- what events say about a run
+
+
+def _class_name(serialized: dict[str, Any] | None) -> Any:
+    """Return the name of a component, for example from {"name": "ChatOpenAI", "id": ["langchain", …]}."""
+    return (serialized or {}).get("name")
+
+
+def _parent_key(parent_run_id: UUID | None) -> Hashable | None:
+    """Return the key of the enclosing run.
+
+    LangChain reports no parent, or one that is unknown here, if the call was made with separate callbacks. It is
+    still part of the run that it was made in.
+    """
+    parent = key_of(parent_run_id)
+    is_known = _recorder.knows(parent)
+
+    # A retriever may call a model. LangChain's context does not contain retrievers, so it names the run around it.
+    retriever = running_retriever()
+    if retriever is not None and (not is_known or any(run.id == parent for run in retriever.ancestors())):
+        return retriever.id
+    # The recorder decides what becomes of a run whose parent has ended.
+    if is_known or parent in _recorder.ended:
+        return parent
+    around = surrounding_run()
+    return around if _recorder.knows(around) else parent
+
+
+def _details_of(kind: str, parent_run_id: UUID | None, fields: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the values that only some kinds of runs have, by name; None for a run without such values.
+
+    Args:
+        kind: the kind of the run.
+        parent_run_id: LangChain's id of the enclosing run.
+        fields: the further arguments of the event.
+    """
+    if kind == "llm":
+        return {"invocation_params": fields.get("invocation_params")}
+    if kind == "tool":
+        return {name: fields[name] for name in _TOOL_DETAILS if name in fields}
+    if kind == "prompt":
+        return {"template": fields.get("template")}
+    # LangChain says so for the root of chain.stream(…), whose input is only known at its end.
+    if parent_run_id is None and "defers_inputs" in fields:
+        return {"streamed": True}
+    return None
 
 
 def _note_streamed_input(run_id: UUID, inputs: Any) -> None:

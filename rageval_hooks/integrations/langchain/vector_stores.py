@@ -11,7 +11,7 @@ import inspect
 import re
 from collections.abc import Callable, Hashable
 from types import FunctionType
-from typing import Any, cast
+from typing import Any
 from uuid import uuid4
 
 from langchain_core.vectorstores import VectorStore
@@ -21,6 +21,7 @@ from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.capture.run_facts import details_of
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.capture.wrapped_methods import WrappedMethods
+from rageval_hooks.integrations.langchain.copies import snapshot_documents
 from rageval_hooks.integrations.langchain.framework import (
     FRAMEWORK,
     enter_retriever,
@@ -28,7 +29,6 @@ from rageval_hooks.integrations.langchain.framework import (
     running_retriever,
     surrounding_run,
 )
-from rageval_hooks.integrations.langchain.snapshots import snapshot_documents
 from rageval_hooks.runtime.narrowing import text_or_empty
 from rageval_hooks.runtime.suppression import is_suppressed
 
@@ -41,37 +41,48 @@ _recorder = shared_recorder()
 _SEARCH_METHOD = re.compile(r"a?(search|similarity_search\w*|max_marginal_relevance_search\w*|hybrid_search\w*)")
 
 
+class _Search:
+    """Records a call of a search method: a context manager around it.
+
+    Args:
+        store: the vector store.
+        args: the positional arguments of the call.
+        kwargs: the other arguments.
+    """
+
+    def __init__(self, store: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.result: Any = None
+        self._call = store, args, kwargs
+
+    def __enter__(self) -> _Search:
+        """Start a run, unless the search is part of another one or in no turn."""
+        self._key = _start(*self._call)
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        """End the run."""
+        if self._key is not None:
+            _recorder.end(self._key, snapshot_documents(self.result), error)
+
+
 def _wrapped(method: FunctionType) -> Callable[..., Any]:
-    wrapper: Any
     if inspect.iscoroutinefunction(method):
 
         @functools.wraps(method)
         async def asearch(self: Any, *args: Any, **kwargs: Any) -> Any:
-            key = _start(self, args, kwargs)
-            try:
-                result = await method(self, *args, **kwargs)
-            except BaseException as error:
-                _end(key, None, error)
-                raise
-            _end(key, result, None)
-            return result
+            with _Search(self, args, kwargs) as search:
+                search.result = await method(self, *args, **kwargs)
+                return search.result
 
-        wrapper = asearch
-    else:
+        return asearch
 
-        @functools.wraps(method)
-        def search(self: Any, *args: Any, **kwargs: Any) -> Any:
-            key = _start(self, args, kwargs)
-            try:
-                result = method(self, *args, **kwargs)
-            except BaseException as error:
-                _end(key, None, error)
-                raise
-            _end(key, result, None)
-            return result
+    @functools.wraps(method)
+    def search(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with _Search(self, args, kwargs) as search:
+            search.result = method(self, *args, **kwargs)
+            return search.result
 
-        wrapper = search
-    return cast("Callable[..., Any]", wrapper)
+    return search
 
 
 _COLLECTION_FIELDS = ("collection_name", "_collection_name", "index_name", "_index_name", "table_name", "_table_name")
@@ -142,8 +153,3 @@ def _note_request(run: Run, store: Any, kwargs: dict[str, Any]) -> None:
     # A cheap look only: a property of a class may ask the server.
     fields = vars(store)
     details.setdefault("collection", first_string(fields, _COLLECTION_FIELDS) or type(store).__name__)
-
-
-def _end(key: Hashable | None, result: Any, error: BaseException | None) -> None:
-    if key is not None:
-        _recorder.end(key, snapshot_documents(result), error)

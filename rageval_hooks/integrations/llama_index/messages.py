@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rageval_hooks.integrations.capture.fields.parameters import public_parameters
+from rageval_hooks.integrations.capture.fields import public_parameters
 from rageval_hooks.integrations.capture.host_values import attribute_text, first_string, or_else
 from rageval_hooks.messages import Message, PromptTemplate, ToolCall
 from rageval_hooks.runtime.jsonable import json_text, string_of

@@ -12,9 +12,9 @@ from llama_index_instrumentation import get_dispatcher
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, set_span_in_context
 
-from rageval_hooks.integrations.capture.other_spans import look_for_other_span, may_have_other_span
 from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.capture.runs import Recording, Run
+from rageval_hooks.integrations.capture.trace_context import look_for_other_span, may_have_other_span
 
 __all__ = ["context_of_root", "find_span", "note_other_span"]
 

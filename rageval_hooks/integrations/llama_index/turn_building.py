@@ -10,6 +10,7 @@ from rageval_hooks.integrations.capture.passages import unique_passages
 from rageval_hooks.integrations.capture.run_facts import (
     CANCELS,
     application_fields,
+    busy_seconds_of,
     detail_of,
     end_of,
     metadata_of,
@@ -21,7 +22,6 @@ from rageval_hooks.integrations.capture.run_facts import (
     step_frame,
 )
 from rageval_hooks.integrations.capture.runs import Run
-from rageval_hooks.integrations.capture.step_times import busy_seconds_of
 from rageval_hooks.integrations.llama_index.messages import (
     arguments_of,
     finish_reason_of,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
-from rageval_hooks.integrations.capture.fields.keys import answer_keys_in, is_beside_answer, question_keys_in
+from rageval_hooks.integrations.capture.fields import answer_keys_in, is_beside_answer, question_keys_in
 from rageval_hooks.integrations.capture.host_values import is_a, or_else
 from rageval_hooks.integrations.llama_index.messages import arguments_of, as_json, is_message, message_text, role_of
 from rageval_hooks.runtime.narrowing import mapping_or_empty, text_or_none

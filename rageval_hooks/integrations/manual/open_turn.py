@@ -69,8 +69,6 @@ class _Attached(NamedTuple):
 _attached: _Attached | None = None
 """None while no ``instrument()`` is in effect."""
 
-_has_logged = False
-
 
 class OpenTurn:
     """A turn from its beginning to its end: a context manager, for ``with`` and ``async with``.
@@ -120,7 +118,7 @@ class OpenTurn:
         """Start the turn."""
         attached = _attached
         if attached is None:
-            _log_once()
+            _logger.debug("rageval-hooks: start_turn() without instrument(): nothing is recorded")
         else:
             self._recorded = attached.begin(attached.pipeline, self._given)
         return self
@@ -207,14 +205,13 @@ def _read_passages(passages: Any) -> list[Passage]:
     # A mapping without a text is one passage with a mistake: its keys are not passages.
     if isinstance(passages, (Mapping, bytes)) or not isinstance(passages, Iterable):
         raise TypeError(f"add_passages() takes passages, not {_kind(passages)}: each is {_PASSAGE_FORMS}")
-    return [_read_passage(item, number) for number, item in enumerate(passages, 1)]
-
-
-def _read_passage(item: object, number: int) -> Passage:
-    passage = passage_of(item)
-    if passage is None:
-        raise TypeError(f"add_passages(): passage {number} is {_kind(item)} without a text; give {_PASSAGE_FORMS}")
-    return passage
+    found = []
+    for number, item in enumerate(passages, 1):
+        passage = passage_of(item)
+        if passage is None:
+            raise TypeError(f"add_passages(): passage {number} is {_kind(item)} without a text; give {_PASSAGE_FORMS}")
+        found.append(passage)
+    return found
 
 
 @or_else(None)
@@ -225,7 +222,8 @@ def _text_of(answer: Any) -> str | None:
     # ChatResponse(message=ChatMessage(content="In 2019.")) or AIMessage(content="In 2019.")
     content = getattr(getattr(answer, "message", answer), "content", None)
     if isinstance(content, list):
-        return "".join(map(_text_of_block, content))
+        # [{"type": "text", "text": "In 2019."}], or texts
+        return "".join(block if is_a(block, str) else block.get("text", "") for block in content)
     # The result of an engine or a model: Response(response="In 2019."), or CompletionResponse(text="In 2019.").
     for text in (content, getattr(answer, "response", None), getattr(answer, "text", None)):
         if isinstance(text, str):
@@ -233,20 +231,7 @@ def _text_of(answer: Any) -> str | None:
     return None
 
 
-def _text_of_block(block: Any) -> str:
-    """Return the text of a block of content: {"type": "text", "text": "In 2019."}, or the text itself."""
-    text: str = block if is_a(block, str) else block.get("text", "")
-    return text
-
-
 # --------------------------------------------------------------------------- attaching
-
-
-def _log_once() -> None:
-    global _has_logged
-    if not _has_logged:
-        _has_logged = True
-        _logger.debug("rageval-hooks: start_turn() without instrument(): nothing is recorded")
 
 
 def attach(pipeline: Pipeline) -> None:

@@ -10,7 +10,7 @@ from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langchain_core.prompt_values import StringPromptValue
 from langchain_core.runnables import RunnableLambda, RunnablePassthrough
 
-from rageval_hooks.integrations.langchain.payloads import passages_of
+from rageval_hooks.integrations.langchain.payloads import DocumentReader
 from tests.integrations.langchain.conftest import Captured
 from tests.integrations.langchain.fakes import FACTS, lcel, model, retriever
 
@@ -124,7 +124,7 @@ DOCUMENTS: dict[str, tuple[Any, float | None]] = {
 @pytest.mark.parametrize(("document", "score"), DOCUMENTS.values(), ids=DOCUMENTS.keys())
 def test_the_score_of_a_document(document: Any, score: float | None) -> None:
     """Stores and rerankers put their score in different places."""
-    [passage] = passages_of([document])
+    [passage] = DocumentReader().passages_in([document])
 
     assert passage.score == score
 

@@ -14,9 +14,9 @@ from uuid import UUID
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, set_span_in_context
 
-from rageval_hooks.integrations.capture.other_spans import look_for_other_span, may_have_other_span
 from rageval_hooks.integrations.capture.recorder import shared_recorder
 from rageval_hooks.integrations.capture.runs import Recording, Run
+from rageval_hooks.integrations.capture.trace_context import look_for_other_span, may_have_other_span
 from rageval_hooks.integrations.langchain.other_tracers import instrumentors, langfuse, langsmith
 
 __all__ = ["context_of_root", "note_other_span", "unwatch", "watch"]

@@ -1,7 +1,8 @@
 """Spans of OpenInference, OpenLLMetry and OpenTelemetry's GenAI instrumentor.
 
 All three wrap the constructor of LangChain's callback managers, so that every manager has their handler. A manager
-that is made for this purpose has it too.
+that is made for this purpose has it too. OpenInference's ``get_span`` and OpenLLMetry's ``spans`` are public; the
+private names of the GenAI instrumentor are in ``otel_genai``.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler, BaseCallbackManager
 from opentelemetry.trace import Span
+
+from rageval_hooks.integrations.langchain.other_tracers import otel_genai
 
 __all__ = ["find_span", "is_active"]
 
@@ -33,29 +36,15 @@ def find_span(run_id: UUID) -> Span | None:
 Reader = Callable[[Any, UUID], Span | None]
 
 
-def _openinference(handler: Any, run_id: UUID) -> Span | None:
-    span: Span | None = handler.get_span(run_id)
-    return span
-
-
 def _openllmetry(handler: Any, run_id: UUID) -> Span | None:
     holder = handler.spans.get(run_id)
     return None if holder is None else holder.span
 
 
-def _genai(handler: Any, run_id: UUID) -> Span | None:
-    invocation = handler._invocation_manager.get_invocation(run_id)
-    # An invocation without its own span refers to the application's current span.
-    if invocation is None or not getattr(invocation, "_start_span", True):
-        return None
-    span: Span = invocation.span
-    return span
-
-
 _READERS: dict[str, Reader] = {
-    "openinference.instrumentation.langchain.": _openinference,
+    "openinference.instrumentation.langchain.": lambda handler, run_id: handler.get_span(run_id),
     "opentelemetry.instrumentation.langchain.": _openllmetry,
-    "opentelemetry.instrumentation.genai.langchain.": _genai,
+    "opentelemetry.instrumentation.genai.langchain.": otel_genai.span_of,
 }
 """How to read the spans of a handler, by the beginning of its module's name."""
 

@@ -2,6 +2,10 @@
 
 LangSmith makes the span of a run on its own thread, often after the run has ended, and with a random id. So the
 method that makes it is wrapped: the spans of a turn get ids that are chosen when their runs start.
+
+Private names: ``OTELExporter._create_span_for_run``, ``_span_info`` and ``_tracer`` in
+``langsmith._internal.otel._otel_exporter``, and ``langsmith.run_trees._CLIENT``. Tested with langsmith 0.15. In a
+version without them nothing is wrapped, and the scores go on spans of our own.
 """
 
 from __future__ import annotations
@@ -56,7 +60,9 @@ def find_span(run_id: UUID, run: Run, recording: Recording) -> Span | None:
     if run is not recording.root:
         # Without a span for the root, LangSmith traces only a part of the turn, in a trace that is not known.
         return NonRecordingSpan(context) if recording.other_span is not None else None
-    around = _surrounding_function()
+    # LangSmith's run of the function with ``@traceable`` that the calling code is in.
+    helpers = sys.modules.get("langsmith.run_helpers")
+    around = None if helpers is None else helpers.get_current_run_tree()
     if around is None:
         return NonRecordingSpan(context)
     # The run is in the trace of the function, which is not known before LangSmith has made the function's span.
@@ -80,12 +86,6 @@ def _active_exporter() -> Any:
     if trees._CLIENT.tracing_sample_rate is not None:
         return None
     return exporter
-
-
-def _surrounding_function() -> Any:
-    """Return LangSmith's run of the function with ``@traceable`` that the calling code is in; None outside of any."""
-    helpers = sys.modules.get("langsmith.run_helpers")
-    return None if helpers is None else helpers.get_current_run_tree()
 
 
 def _choose(run_id: UUID, recording: Recording) -> SpanContext:
@@ -133,7 +133,9 @@ def _wrap() -> None:
     global _wrapped
     if not _watching or _wrapped is not None:
         return
-    exporter = sys.modules[_EXPORTER].OTELExporter
+    exporter: Any = getattr(sys.modules[_EXPORTER], "OTELExporter", None)
+    if not hasattr(exporter, "_create_span_for_run"):
+        return  # another version: spans with chosen ids would never be made
     _wrapped = WrappedMethods(exporter, re.compile("_create_span_for_run"), _with_chosen_ids)
     _wrapped.install()
 

@@ -1,4 +1,4 @@
-"""Finding the answer in the output of the root.
+"""Finding the answer in the output of the root, and the reply in a conversation.
 
 Chains return texts, messages, mappings and states of any shape. The rules go from the strongest evidence to the
 weakest: a key that names an answer, text that a model of the turn wrote, the end of a conversation, the only new text.
@@ -10,27 +10,27 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice, product
 from typing import Any
 
-from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage, convert_to_messages
 
 from rageval_hooks.integrations.capture.authorship import carries, writer_of
-from rageval_hooks.integrations.capture.fields.keys import (
+from rageval_hooks.integrations.capture.fields import (
     answer_keys_in,
     is_answer_object_key,
     is_beside_answer,
 )
 from rageval_hooks.integrations.capture.host_values import is_a, or_else
-from rageval_hooks.integrations.langchain.payloads import (
-    as_json,
-    content_text,
-    fields_by_name,
-    is_content,
-    is_structured_answer,
-    message_text,
+from rageval_hooks.integrations.langchain.payloads import as_json, content_text, is_content, message_text, role_of
+from rageval_hooks.integrations.langchain.states import fields_by_name, is_structured_answer
+from rageval_hooks.integrations.langchain.turn_building.question import (
+    MESSAGE_KEYS,
+    as_messages,
+    last_human_text,
+    query_of,
+    strings_in,
 )
-from rageval_hooks.integrations.langchain.turn_building.question import MESSAGE_KEYS, query_of, strings_in
-from rageval_hooks.integrations.langchain.turn_building.replies import new_reply
 
-__all__ = ["answer_of", "is_interrupted", "is_stream_event"]
+__all__ = ["answer_of", "is_interrupted", "is_stream_event", "new_reply"]
+
 
 _DEPTH = 3
 """Mappings within mappings that are searched: {"status": "success", "data": {"answer": "…"}}."""
@@ -66,7 +66,7 @@ def answer_of(value: Any, given: Any = None, written: Sequence[str] = (), stream
     if isinstance(value, (list, tuple)):
         return new_reply(value, given, given, written)
     if is_structured_answer(value):
-        return _answer_in_object(value)
+        return _structured_text(value)
     return ""
 
 
@@ -137,27 +137,15 @@ def _field(value: Any, key: str) -> Any:
 
 
 def _structured_text(value: Any) -> str:
-    """Return the answer in a structured response: its field ``answer`` or the like, else all of it as JSON."""
-    if is_structured_answer(value):
-        return _answer_in_object(value)
-    # A schema that is a dataclass or a TypedDict: Answer(answer="In 1869.") or {"answer": "In 1869."}.
-    fields = fields_by_name(value)
-    return _known_field(fields) or as_json(dict(fields) or value)
+    """Return the answer in a structured response: its field ``answer`` or the like, else all of it as JSON.
 
-
-def _answer_in_object(value: Any) -> str:
-    """Return the answer in a pydantic object, for example Answer(answer="In 1869.", sources=[1])."""
-    known = _known_field(dict(value))
-    if known is not None:
-        return known
-    return as_json(value)
-
-
-def _known_field(fields: Mapping[Any, Any]) -> str | None:
-    text = _under_answer_key(fields, None, _is_certain_answer)
-    if text is not None:
-        return text
-    return _under_answer_key(fields, None, _is_object)
+    The schema is a pydantic class, a dataclass or a TypedDict: Answer(answer="In 1869.", sources=[1]).
+    """
+    fields = dict(value) if is_structured_answer(value) else dict(fields_by_name(value))
+    for is_answer in (_is_certain_answer, _is_object):
+        if (text := _under_answer_key(fields, None, is_answer)) is not None:
+            return text
+    return as_json(value if is_structured_answer(value) else fields or value)
 
 
 # --------------------------------------------------------------------------- answers under keys of the application
@@ -168,7 +156,12 @@ def _answer_under_other_key(
 ) -> str:
     """Find the answer in a mapping that has it under no known key: in a conversation, or next to one."""
     replies = _replies(fields, given, written)
-    strings = _new_strings(fields, given)
+    # Texts, a model's messages and content blocks that were not in the input already. A human message is no answer.
+    passed_through = {"", query_of(given), *strings_in(fields_by_name(given))}
+    texts = [
+        (key, str(answer_of(item))) for key, item in fields.items() if is_a(item, (str, AIMessage)) or is_content(item)
+    ]
+    strings = [(key, text) for key, text in texts if text not in passed_through]
 
     # Text that a model of this turn wrote is the strongest evidence.
     if text := _first_matching(list(replies.values()), written, carries):
@@ -178,9 +171,8 @@ def _answer_under_other_key(
     # questions, which a model may have written after the answer, come last.
     likely = [text for key, text in strings if not is_beside_answer(key)]
     beside = [text for key, text in strings if is_beside_answer(key)]
-    for texts in (likely, _answers_within(fields), beside):
-        text = _first_matching(texts, written, _is_same_text) or _first_matching(texts, written, carries)
-        if text:
+    for group in (likely, _answers_within(fields), beside):
+        if text := _first_matching(group, written, _is_same_text) or _first_matching(group, written, carries):
             return text
 
     # An agent's conversation: the last new message is the reply.
@@ -200,13 +192,6 @@ def _answer_under_other_key(
     return next(filter(None, replies.values()), "")
 
 
-def _new_strings(fields: Mapping[Any, Any], given: Any) -> list[tuple[Any, str]]:
-    """Return the keys and texts of a mapping that were not in the input already."""
-    passed_through = {"", query_of(given), *strings_in(fields_by_name(given))}
-    texts = [(key, str(answer_of(item))) for key, item in fields.items() if _may_be_answer(item)]
-    return [(key, text) for key, text in texts if text not in passed_through]
-
-
 def _answers_within(fields: Mapping[Any, Any], depth: int = _DEPTH) -> list[str]:
     """Return the texts under keys that name an answer, in mappings and objects within a mapping."""
     if not depth:
@@ -214,8 +199,7 @@ def _answers_within(fields: Mapping[Any, Any], depth: int = _DEPTH) -> list[str]
     found: list[str] = []
     for item in islice(fields.values(), _MOST_FIELDS):
         inner = _fields_of_wrapper(item)
-        text = _under_answer_key(inner, None, _is_certain_answer)
-        if text:
+        if text := _under_answer_key(inner, None, _is_certain_answer):
             found.append(text)
         found += _answers_within(inner, depth - 1)
     return found
@@ -227,11 +211,6 @@ def _fields_of_wrapper(item: Any) -> Mapping[Any, Any]:
     if isinstance(item, Mapping):
         return item
     return dict(item) if is_structured_answer(item) else {}
-
-
-def _may_be_answer(item: Any) -> bool:
-    """Return True for a text, a model's message and content blocks; a human message is not an answer."""
-    return is_a(item, (str, AIMessage)) or bool(is_content(item))
 
 
 def _first_matching(texts: Sequence[str], written: Sequence[str], matches: Callable[[str, str], bool]) -> str:
@@ -261,17 +240,13 @@ def is_stream_event(output: Any, given: Any) -> bool:
 
 def _closes_stream(text: str, streamed: Sequence[str]) -> bool:
     """Return True if a text is the closing event of a stream (for example "done") and not its content."""
-    # A text that is longer than a stream cannot be taken from it.
-    longer = [one for one in streamed if len(one) > len(text)]
-    return not all(_is_taken_from(text, one) for one in longer)
-
-
-def _is_taken_from(text: str, whole: str) -> bool:
-    """Return True if a text is a field of a streamed JSON object, or a phrase of the streamed text."""
-    if as_json(text) in whole:
-        return True
-    # A single word is in other texts by chance.
-    return " " in text and text in whole
+    for whole in streamed:
+        # The content is a field of the streamed JSON object, or a phrase. A single word is in other texts by chance.
+        is_content = as_json(text) in whole or (" " in text and text in whole)
+        # A text that is longer than a stream cannot be taken from it.
+        if len(whole) > len(text) and not is_content:
+            return True
+    return False
 
 
 @or_else(False)
@@ -279,3 +254,106 @@ def is_interrupted(output: Any) -> bool:
     """Return True if a graph's output says that it waits for a person."""
     # {"messages": […], "__interrupt__": [Interrupt(value="Is this correct?")]}
     return isinstance(output, Mapping) and "__interrupt__" in output
+
+
+# --------------------------------------------------------------------------- replies in conversations
+
+
+@or_else("")
+def new_reply(messages: Any, before: Any, given: Any, written: Sequence[str]) -> str:
+    """Return the reply in a conversation, unless it was there before.
+
+    Args:
+        messages: the conversation in the output.
+        before: the conversation in the input.
+        given: the whole input.
+        written: the texts that models of this turn wrote.
+    """
+    if not is_a(messages, (list, tuple)) or not messages:
+        return ""
+    return _reply_in(_added(messages, as_messages(before, "messages"), query_of(given)), written)
+
+
+def _added(messages: Sequence[Any], before: Sequence[Any], query: str) -> Sequence[Any]:
+    """Return the messages that came after the input's messages and after the question.
+
+    A graph with a checkpointer has the messages of earlier turns before those of the input.
+    """
+    said, told = _said(messages), _said(before)
+    begins_with_input = said[: len(told)] == told
+    if not begins_with_input and _is_cut(said, told):
+        return ()
+
+    start = len(told) if begins_with_input else 0
+    humans = _positions(messages, HumanMessage)
+    questions = {query, last_human_text(before)} - {""}
+    for position in reversed(humans):
+        if message_text(messages[position]) in questions:
+            return messages[max(start, position + 1) :]
+    # The question was rewritten: the last human message is taken for it.
+    if humans and not start:
+        return messages[humans[-1] + 1 :]
+    return messages[start:]
+
+
+def _is_cut(said: Sequence[Any], told: Sequence[Any]) -> bool:
+    """Return True if a conversation is the end of the input's, or has it as its own end: nothing was replied.
+
+    A node that trims the history returns [c, d] for [a, b, c, d]. A node that loads the history returns [a, b, c, d]
+    for [c, d].
+    """
+    if not told or said[-1:] != told[-1:]:
+        return False
+    is_shorter = len(said) <= len(told)
+    return is_shorter or said[-len(told) :] == told
+
+
+def _positions(messages: Sequence[Any], of: type) -> list[int]:
+    """Return the positions of the messages of a class."""
+    return [position for position, message in enumerate(messages) if is_a(message, of)]
+
+
+@or_else(())
+def _said(messages: Sequence[Any]) -> Sequence[tuple[str, str]]:
+    """Return who said what."""
+    converted = convert_to_messages(messages)
+    return [(role_of(message.type), message_text(message)) for message in converted]
+
+
+def _reply_in(messages: Sequence[Any], written: Sequence[str]) -> str:
+    """Return the reply among the new messages of a conversation.
+
+    The reply comes after the last result of a tool. If nothing does, the text next to the tool call or the tool's text
+    is the reply (``return_direct``).
+    """
+    results = _positions(messages, ToolMessage)
+    if not results:
+        if text := _last_model_text(messages):
+            return text
+        # A node that returns {"messages": [text]} makes a human message of the model's text.
+        matching = (text for text, one in product(_human_texts(messages), written) if carries(text, one))
+        return next(matching, "")
+
+    last = messages[results[-1] + 1 :]
+    # The node after the tool may make a human message of the model's text, or of the tool's.
+    if text := _last_model_text(last) or next(iter(_human_texts(last)), ""):
+        return text
+    if _positions(last, AIMessage):
+        return _last_model_text(messages)
+    calls = _positions(messages, AIMessage)
+    beside_call = message_text(messages[calls[-1]]) if calls else ""
+    return beside_call or message_text(messages[results[-1]])
+
+
+def _last_model_text(messages: Sequence[Any]) -> str:
+    """Return the text of the last message of a model that requests no tools."""
+    for message in reversed(messages):
+        if is_a(message, AIMessage) and not message.tool_calls:
+            return message_text(message)
+    return ""
+
+
+def _human_texts(messages: Sequence[Any]) -> list[str]:
+    """Return the texts of the human messages, the last one first."""
+    positions = _positions(messages, HumanMessage)
+    return [message_text(messages[position]) for position in reversed(positions)]

@@ -7,51 +7,43 @@ results that are text. Passages of earlier turns come last.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
 from typing import Any, TypeAlias
 
 from langchain_core.messages import BaseMessage
 
 from rageval_hooks.integrations.capture.authorship import ModelCall, carries, contributors, prompt_text
-from rageval_hooks.integrations.capture.fields.keys import names_search, names_search_results
+from rageval_hooks.integrations.capture.fields import names_search, names_search_results
 from rageval_hooks.integrations.capture.host_values import attribute_text, first_string, is_a, or_else
-from rageval_hooks.integrations.capture.passages import EARLIER, EarlierPassages, PromptText, mark_seen
+from rageval_hooks.integrations.capture.passages import (
+    EARLIER,
+    EarlierPassages,
+    PromptText,
+    mark_seen,
+    passage_key,
+)
 from rageval_hooks.integrations.capture.run_facts import detail_of, end_of, is_inside, metadata_of, of_kind, outside
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.capture.text_results import text_results
-from rageval_hooks.integrations.langchain.payloads import (
-    Found,
-    MessageSnapshot,
-    document_lists,
-    fields_by_name,
-    is_command,
-    message_text,
-    new_document_lists,
-    passage_from,
-    passages_of,
-    tool_text,
-)
-from rageval_hooks.integrations.langchain.turn_building.model_calls import generated_text, prompt_messages, prompt_of
+from rageval_hooks.integrations.langchain.copies import MessageSnapshot
+from rageval_hooks.integrations.langchain.payloads import DocumentReader, message_text, tool_text
+from rageval_hooks.integrations.langchain.states import fields_by_name, is_command
+from rageval_hooks.integrations.langchain.turn_building.models import generated_text, prompt_messages, prompt_of
 from rageval_hooks.integrations.langchain.turn_building.question import query_of
 from rageval_hooks.turn import Passage, Turn
 
-__all__ = ["EarlierSearches", "TurnPassages", "passages_of_turn"]
+__all__ = ["EarlierSearches", "TurnPassages", "passages_of_turn", "thread_of"]
 
 _MESSAGES = (BaseMessage, MessageSnapshot)
 
 _MOST_HANDED_IN = 1000
 """Documents in inputs that are compared with the prompt."""
 
-FoundByRun: TypeAlias = dict[int, list[Passage]]
-"""The passages that each search returned, by the identity of its run."""
+_MOST_THREADS = 10_000
 
 Key: TypeAlias = tuple[str | None, str]
 """Id and text of a passage."""
-
-_THREAD = ("thread_id",)
-_MOST_THREADS = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,154 +81,125 @@ def passages_of_turn(
         response: the answer.
         earlier: what was found in earlier turns: see :class:`EarlierSearches`.
     """
-    carried_over = _carried_over(runs)
-    collected, found = _collect(runs, answering, response, carried_over)
     calls = _prompting_calls(runs, models, answering, response)
     prompt = "\n".join(prompt_text(prompt_of(call)) for call in calls) if calls else None
-    retrieved = mark_seen(collected.passages, prompt)
+    reader = DocumentReader()
+    carried_over = _carried_over(runs, reader)
+    retrieved, found = _retrieved(runs, answering, response, reader, carried_over)
+    passages = list(mark_seen(retrieved.passages, prompt))
 
     # Documents that nothing retrieved count only if the model saw them.
-    others: list[Passage] = []
     if response or calls:  # not for a prompt template that is used without a model
-        handed_in = islice(_documents_in_values(runs), _MOST_HANDED_IN)
-        known = _turns_of_documents(runs, earlier)
-        others = [_handed_in(document, carried_over, known) for document in handed_in]
-        others += chain.from_iterable(_in_tool_messages(call, runs, earlier) for call in calls)
-    seen_texts = [passage.text for passage in retrieved if passage.seen_by_model]
-    candidates = mark_seen(collected.unknown(others), prompt)
-    extra = [passage for passage in candidates if _is_extra(passage, seen_texts)]
+        others = _handed_in(runs, reader, carried_over, earlier)
+        for call in calls:
+            others += _in_tool_messages(call, runs, reader, earlier)
+        seen_texts = [passage.text for passage in passages if passage.seen_by_model]
+        for passage in mark_seen(retrieved.unknown(others), prompt):
+            may_be_seen = passage.in_prompt is not False or passage.prompt_share
+            # A function that cuts documents passes on new ones with a part of the text.
+            if may_be_seen and not any(passage.text in text for text in seen_texts):
+                passages.append(passage)
 
-    passages = [*retrieved, *extra]
     if prompt is not None and all(passage.from_turn for passage in passages):
         passages += _passages_in_texts(runs, models, calls, prompt, found, passages)
+    queries = [_query(run, id(run) in found) for run in runs]
+    # A chain that is the root has its whole turn around the search, so its duration says nothing about searching.
+    searches = [run for run in runs if id(run) in found and not (run.parent is None and run.kind == "chain")]
     return TurnPassages(
         passages=tuple(sorted(passages, key=lambda passage: passage.from_turn is not None)),
-        searches=[run for run in runs if _is_search(run, found)],
+        searches=searches,
         found=found,
-        queries=list(filter(str.strip, (_query(run, id(run) in found) for run in runs))),
+        queries=[query for query in queries if query.strip()],
     )
-
-
-def _is_search(run: Run, found: FoundByRun) -> bool:
-    # A chain that is the root has its whole turn around the search, so its duration says nothing about searching.
-    is_root_chain = run.parent is None and run.kind == "chain"
-    return id(run) in found and not is_root_chain
 
 
 def _query(run: Run, found_documents: bool) -> str:
     """Return what a run searched for; empty if it did not search, or if its input does not say for what."""
-    if run.kind == "retriever" or (found_documents and run.kind == "chain" and run.parent is not None):
+    is_function = run.kind == "chain" and run.parent is not None  # the input of the root is the question
+    if run.kind == "retriever" or (found_documents and is_function):
         return run.input if isinstance(run.input, str) else ""
     # A tool's input may be a mapping of its arguments, for example {"query": "opening hours"}.
-    if found_documents and run.kind == "tool":
-        return query_of(run.input)
-    return ""  # the input of the root is the question
-
-
-# --------------------------------------------------------------------------- the prompts behind the answer
+    return query_of(run.input) if found_documents and run.kind == "tool" else ""
 
 
 def _prompting_calls(runs: Sequence[Run], models: Sequence[Run], answering: Run | None, response: str) -> Sequence[Run]:
     """Return the answering call and the calls whose text reached its prompt; none if no model wrote the answer."""
-    if answering is None or _is_answered_by_tool(runs, response):
+    if answering is None:
         return ()
+    # A tool's text may be the answer (``return_direct``), unless a model has repeated it: then there is no prompt.
+    if response and response in [tool_text(run.output) for run in of_kind(runs, "tool")]:
+        written = [generated_text(run.output).strip() for run in of_kind(runs, "llm")]
+        if response not in written:
+            return ()
     if len(models) == 1:
         return models  # saves building the call, which formats its prompt
-    calls = {id(run): _model_call(run) for run in models}
+    calls = {
+        id(run): ModelCall(
+            prompt=prompt_text(prompt_of(run)),
+            text=generated_text(run.output),
+            started_at=run.started_at,
+            ended_at=_end_or_start(run),
+        )
+        for run in models
+    }
     chosen = contributors(calls[id(answering)], calls.values())
     return [run for run in models if calls[id(run)] in chosen]
-
-
-def _model_call(run: Run) -> ModelCall:
-    return ModelCall(
-        prompt=prompt_text(prompt_of(run)),
-        text=generated_text(run.output),
-        started_at=run.started_at,
-        ended_at=end_of(run, run.started_at),
-    )
-
-
-def _is_answered_by_tool(runs: Sequence[Run], response: str) -> bool:
-    """Return True if a tool's text is the answer and no model wrote it (``return_direct``): then there is no prompt."""
-    if not response:
-        return False
-    # A model may have repeated the tool's text. Then it is the model's answer.
-    written = [generated_text(run.output).strip() for run in of_kind(runs, "llm")]
-    return response not in written and response in [tool_text(run.output) for run in of_kind(runs, "tool")]
-
-
-# --------------------------------------------------------------------------- retrievers, tools, functions
-
-
-def _collect(
-    runs: Sequence[Run], answering: Run | None, response: str, carried_over: Collection[Key]
-) -> tuple[_Collected, FoundByRun]:
-    """Return the documents that were retrieved, as the functions before the answer left them, and who found which."""
-    collected = _Collected()
-    found: FoundByRun = {}
-    with_retriever = {id(ancestor) for run in of_kind(runs, "retriever") for ancestor in run.ancestors()}
-    for run in runs:
-        # An ensemble or a compressor is a retriever around others, and its result is what the application gets.
-        is_outermost = run.kind == "retriever" and not is_inside(run, "retriever")
-        if is_outermost or (run.kind == "tool" and id(run) not in with_retriever):
-            passages = _passages_found(run)
-            if passages or is_outermost:
-                found[id(run)] = passages
-                collected.add(passages)
-
-    # What happens inside a retriever is the retriever's.
-    functions = sorted(outside(of_kind(runs, "chain", "tool"), "retriever"), key=_end_or_start)
-    late = [run for run in functions if run.parent is None or _is_late(run, answering)]
-    for run in functions:
-        if run not in late:
-            _follow(run, collected, found, carried_over)
-    if not collected.passages and response:
-        # A function that searches and answers returns its documents with the answer.
-        for run in late:
-            if _follow(run, collected, found, carried_over):
-                break
-    return collected, found
-
-
-def _passages_found(run: Run) -> list[Passage]:
-    """Return the documents that a run returned. A tool that is named in ``search_tools`` may return only a text."""
-    passages = passages_of(run.output)
-    if passages or detail_of(run, "is_search") is not True:
-        return passages
-    return list(_results_of_tool(run, named=True))
-
-
-def _is_late(run: Run, answering: Run | None) -> bool:
-    """Return True if a run ended after the answering call had started, so that the prompt has nothing of it."""
-    return answering is not None and _end_or_start(run) > answering.started_at
 
 
 def _end_or_start(run: Run) -> int:
     return end_of(run, run.started_at)
 
 
-def _follow(run: Run, collected: _Collected, found: FoundByRun, carried_over: Collection[Key]) -> bool:
-    """Take over what a function did with documents: it found some, chose among them, or scored and ordered them.
-
-    Returns:
-        True if it returned documents that it was not given.
-    """
-    is_new = False
-    for documents in new_document_lists(run.output, run.input):
-        passages = [passage_from(document) for document in documents]
-        # The state that a graph returns has documents of earlier turns, too.
-        passages = [passage for passage in passages if collected.has(passage) or _key(passage) not in carried_over]
-        if not passages:
-            continue
-        if not all(map(collected.has, passages)):
-            found.setdefault(id(run), []).extend(passages)
-        collected.arrange(passages)
-        is_new = True
-    return is_new
+# --------------------------------------------------------------------------- retrievers, tools, functions
 
 
-def _key(passage: Passage) -> Key:
-    return passage.id, passage.text
+def _retrieved(
+    runs: Sequence[Run], answering: Run | None, response: str, reader: DocumentReader, carried_over: set[Key]
+) -> tuple[_Collected, dict[int, list[Passage]]]:
+    """Return the documents that were retrieved, as the functions before the answer left them, and who found which."""
+    collected = _Collected()
+    found: dict[int, list[Passage]] = {}
+    with_retriever = {id(ancestor) for run in of_kind(runs, "retriever") for ancestor in run.ancestors()}
+    for run in runs:
+        # An ensemble or a compressor is a retriever around others, and its result is what the application gets.
+        is_outermost = run.kind == "retriever" and not is_inside(run, "retriever")
+        if is_outermost or (run.kind == "tool" and id(run) not in with_retriever):
+            passages = reader.passages_in(run.output)
+            if not passages and detail_of(run, "is_search") is True:
+                passages = list(_results_of_tool(run, named=True))
+            if passages or is_outermost:
+                found[id(run)] = passages
+                collected.add(passages)
+
+    def follow(run: Run) -> bool:
+        """Take over what a function did with documents: it found some, chose among them, or scored and ordered them.
+
+        Returns:
+            True if it returned documents that it was not given.
+        """
+        is_new = False
+        for documents in reader.new_lists(run.output, run.input):
+            # The state that a graph returns has documents of earlier turns, too.
+            passages = [one for one in documents if collected.has(one) or passage_key(one) not in carried_over]
+            if passages and not all(map(collected.has, passages)):
+                found.setdefault(id(run), []).extend(passages)
+            collected.arrange(passages)
+            is_new = is_new or bool(passages)
+        return is_new
+
+    # What happens inside a retriever is the retriever's.
+    functions = sorted(outside(of_kind(runs, "chain", "tool"), "retriever"), key=_end_or_start)
+    late = []
+    for run in functions:
+        # The prompt has nothing of what ended after the answering call had started.
+        if run.parent is None or (answering is not None and _end_or_start(run) > answering.started_at):
+            late.append(run)
+        else:
+            follow(run)
+    if not collected.passages and response:
+        # A function that searches and answers returns its documents with the answer.
+        any(map(follow, late))
+    return collected, found
 
 
 class _Collected:
@@ -260,7 +223,7 @@ class _Collected:
         same_text = self._keys_by_text.get(passage.text)
         if same_text is not None and None in (passage.id, same_text[0]):
             return same_text
-        return _key(passage)
+        return passage_key(passage)
 
     def add(self, passages: Iterable[Passage]) -> None:
         """Add passages at the end, those that are here already excepted."""
@@ -302,48 +265,66 @@ def _rescored(known: Passage, passage: Passage) -> Passage:
 # --------------------------------------------------------------------------- documents that nothing retrieved
 
 
-def _is_extra(passage: Passage, seen_texts: Iterable[str]) -> bool:
-    """Return True if a passage may be in the prompt, and is not just what is left of a retrieved one."""
-    if passage.in_prompt is False and not passage.prompt_share:
-        return False
-    # A function that cuts documents passes on new ones with a part of the text.
-    return not any(passage.text in text for text in seen_texts)
-
-
-def _documents_in_values(runs: Iterable[Run]) -> Iterator[Found]:
-    """Yield the documents in the inputs and outputs of functions, graph nodes and prompt templates."""
-    for run in runs:
-        if run.kind in ("retriever", "llm") or is_inside(run, "retriever"):
-            continue
+def _handed_in(
+    runs: Sequence[Run], reader: DocumentReader, carried_over: set[Key], earlier: Mapping[str, Sequence[Passage]]
+) -> list[Passage]:
+    """Return the documents in the inputs and outputs of functions, graph nodes and prompt templates."""
+    of_thread = {passage.text: passage.from_turn for passage in earlier.get(_thread_key(runs), ())}
+    documents: dict[int, Passage] = {}
+    for run in outside(of_kind(runs, "chain", "tool", "prompt", "parser"), "retriever"):
         for value in (run.input, run.output):
-            yield from chain.from_iterable(document_lists(value))
+            documents.update((id(passage), passage) for passage in reader.passages_in(value))
+    handed_in = list(documents.values())[:_MOST_HANDED_IN]
+    return [
+        passage.model_copy(update={"from_turn": of_thread.get(passage.text) or EARLIER})
+        if passage_key(passage) in carried_over
+        else passage
+        for passage in handed_in
+    ]
 
 
-def _handed_in(document: Found, carried_over: Collection[Key], known: Mapping[str, str]) -> Passage:
-    passage = passage_from(document)
-    if _key(passage) not in carried_over:
-        return passage
-    return passage.model_copy(update={"from_turn": known.get(passage.text, EARLIER)})
+def _carried_over(runs: Sequence[Run], reader: DocumentReader) -> set[Key]:
+    """Return the documents in the state of a graph that neither its input nor a run of this turn put there.
+
+    A checkpointer keeps the state of a conversation, and so the documents of earlier turns.
+    """
+
+    def keys_in(value: Any) -> set[Key]:
+        return set(map(passage_key, reader.passages_in(value)))
+
+    carried: set[Key] = set()
+    for node in of_kind(runs, "chain"):
+        if node.parent is None or "langgraph_node" not in metadata_of(node):
+            continue
+        # What was in the input of the graph, and what was found or returned before the node began.
+        for key in keys_in(node.input).difference(carried, *(keys_in(run.input) for run in node.ancestors())):
+            before = (run for run in runs if run.kind != "llm" and _may_precede(run, node))
+            if not any(key in keys_in(run.output) for run in before):
+                carried.add(key)
+    return carried
 
 
-def _in_tool_messages(call: Run, runs: Sequence[Run], earlier: Mapping[str, Sequence[Passage]]) -> Iterator[Passage]:
+def _may_precede(run: Run, node: Run) -> bool:
+    """Return True for a search of the turn, whenever it ran, and for what ended before a graph node began."""
+    return run.kind in ("retriever", "tool") or (run.ended_at is not None and run.ended_at <= node.started_at)
+
+
+def _in_tool_messages(
+    call: Run, runs: Sequence[Run], reader: DocumentReader, earlier: Mapping[str, Sequence[Passage]]
+) -> Iterator[Passage]:
     """Yield what tools found whose results are in a prompt, perhaps in earlier turns of the conversation."""
     thread = _thread_key(runs)
-    for message, is_earlier in _tool_messages(call, runs):
+    for message, is_earlier in _foreign_tool_messages(call, runs):
         # The message has the documents as its artifact if the tool has response_format="content_and_artifact".
-        passages = passages_of(message)
-        if not is_earlier:
-            yield from passages
-            continue
-        known = earlier.get(_call_key(thread, message))
-        if known:
-            yield from known
-            continue
-        found = passages or _results_of_message(message)
-        yield from (passage.model_copy(update={"from_turn": EARLIER}) for passage in found)
+        passages = reader.passages_in(message)
+        if is_earlier:
+            unknown = passages or _results_of_message(message)
+            known = earlier.get(_call_key(thread, message))
+            passages = list(known or (one.model_copy(update={"from_turn": EARLIER}) for one in unknown))
+        yield from passages
 
 
-def _tool_messages(call: Run, runs: Sequence[Run]) -> Iterator[tuple[Any, bool]]:
+def _foreign_tool_messages(call: Run, runs: Sequence[Run]) -> Iterator[tuple[Any, bool]]:
     """Yield the tool messages in a prompt whose tools did not run in this turn, and whether they are of an earlier one.
 
     An application that calls functions by itself appends their results after the question.
@@ -354,50 +335,6 @@ def _tool_messages(call: Run, runs: Sequence[Run]) -> Iterator[tuple[Any, bool]]
     for position, message in enumerate(messages):
         if message.type == "tool" and message.tool_call_id not in own:
             yield message, position < last_human
-
-
-# --------------------------------------------------------------------------- what a checkpoint carries over
-
-
-def _carried_over(runs: Sequence[Run]) -> set[Key]:
-    """Return the documents in the state of a graph that neither its input nor a run of this turn put there.
-
-    A checkpointer keeps the state of a conversation, and so the documents of earlier turns.
-    """
-    carried: set[Key] = set()
-    known: set[Key] | None = None
-    for node in runs:
-        if node.parent is None or "langgraph_node" not in metadata_of(node) or node.kind != "chain":
-            continue
-        received = _keys_in(node.input)
-        if not received:
-            continue
-        if known is None:
-            known = set().union(*(_keys_in(run.output) for run in runs if run.kind in ("retriever", "tool")))
-        before = (run for run in runs if run.kind == "chain" and _end_or_start(run) <= node.started_at)
-        made = set().union(*(_keys_in(run.output) for run in before if run.ended_at is not None))
-        given = set().union(*(_keys_in(run.input) for run in node.ancestors()))
-        carried |= received - known - made - given
-    return carried
-
-
-def _keys_in(value: Any) -> set[Key]:
-    return {found.identity for found in chain.from_iterable(document_lists(value))}
-
-
-def _turns_of_documents(runs: Sequence[Run], earlier: Mapping[str, Sequence[Passage]]) -> dict[str, str]:
-    """Return the ids of the turns of this conversation that retrieved passages, by the text of the passage."""
-    passages = earlier.get(_thread_key(runs), ())
-    return {passage.text: passage.from_turn for passage in passages if passage.from_turn}
-
-
-def _thread_key(runs: Sequence[Run]) -> str:
-    """Return the key of a conversation among earlier searches; empty without the id of a thread."""
-    for run in runs:
-        thread = first_string(run.metadata, _THREAD) or first_string(detail_of(run, "configurable"), _THREAD)
-        if thread:
-            return f"thread {thread}"
-    return ""
 
 
 class EarlierSearches(EarlierPassages):
@@ -428,14 +365,29 @@ class EarlierSearches(EarlierPassages):
             if len(self._question_keys) >= _MOST_THREADS:
                 self._question_keys.clear()
             self._question_keys[thread] = str(key)
-        if not turn.retrieved:
-            return
         self.add(thread, turn.retrieved, turn.id)
-        found = {step.id: step.passages for step in turn.steps}
+        found = {step.id: step.passages for step in turn.steps if step.passages}
         for run in runs:
-            # A retriever may be inside a tool, and that tool an agent inside another tool.
-            for tool in of_kind((run, *run.ancestors()), "tool"):
-                self.add(_call_key(thread, tool.output), found.get(run.text_id, ()), turn.id)
+            if run.text_id in found:
+                # A retriever may be inside a tool, and that tool an agent inside another tool.
+                for tool in of_kind((run, *run.ancestors()), "tool"):
+                    self.add(_call_key(thread, tool.output), found[run.text_id], turn.id)
+
+
+def thread_of(runs: Sequence[Run]) -> str | None:
+    """Return the id of the conversation, from the first run that has it; None without one."""
+    # {"configurable": {"thread_id": "42"}}: LangGraph copies it into the metadata.
+    for run in runs:
+        for source in (run.metadata, detail_of(run, "configurable")):
+            if thread := first_string(source, ("thread_id",)):
+                return thread
+    return None
+
+
+def _thread_key(runs: Sequence[Run]) -> str:
+    """Return the key of a conversation among earlier searches; empty without the id of a thread."""
+    thread = thread_of(runs)
+    return f"thread {thread}" if thread else ""
 
 
 def _call_key(thread: str, message: Any) -> str:
@@ -459,7 +411,7 @@ def _passages_in_texts(
     models: Sequence[Run],
     calls: Sequence[Run],
     prompt: str,
-    found: FoundByRun,
+    found: dict[int, list[Passage]],
     known: Sequence[Passage],
 ) -> list[Passage]:
     """Return the search results in the prompt that tools, functions and fields of a state hold as text.
@@ -478,43 +430,37 @@ def _passages_in_texts(
     query = query_of(runs[0].input)
     written = [generated_text(run.output) for run in models]
     taken = {passage.text for passage in known}
+    passages: list[Passage] = []
 
-    def seen(results: Iterable[Passage]) -> list[Passage]:
-        """Return the results that are in the prompt and that no model of this turn wrote, each once."""
+    def take(results: Iterable[Passage], run: Run | None) -> None:
+        """Add the results that are in the prompt and that no model of this turn wrote, each once."""
         new = []
-        for result in mark_seen([one for one in results if one.text not in taken], prompt):
-            if result.text != query and result.in_prompt and not any(carries(result.text, one) for one in written):
+        for result in mark_seen([one for one in results if one.text not in taken and one.text != query], prompt):
+            if result.in_prompt and not any(carries(result.text, one) for one in written):
                 taken.add(result.text)
                 new.append(result)
-        return new
+        passages.extend(new)
+        if new and run is not None:
+            found[id(run)] = new
 
-    passages: list[Passage] = []
     for run in of_kind(runs, "tool"):
-        if detail_of(run, "is_search") is not False and (results := seen(_results_of_tool(run))):
-            found[id(run)] = results
-            passages += results
+        if detail_of(run, "is_search") is not False:
+            take(_results_of_tool(run), run)
     for call in calls:
         # Tools that the application calls without LangChain have messages, but no runs.
-        for message, is_earlier in _tool_messages(call, runs):
+        for message, is_earlier in _foreign_tool_messages(call, runs):
             if not is_earlier:
-                passages += seen(_results_of_message(message))
+                take(_results_of_message(message), None)
     if passages:
         return passages
 
-    answered_at = calls[-1].started_at
-    for run in sorted(runs, key=_end_or_start):
-        if run.kind != "chain" or is_inside(run, "retriever", "tool"):
-            continue
-        is_root = run.parent is None
-        if not is_root and _end_or_start(run) > answered_at:
-            continue
-        # What the root received was handed in; what a function returned, it has found.
-        read = _results_in_fields(runs[0], run.input) if is_root else _results_in_fields(run, run.output)
-        # A later function may join the results that earlier ones returned.
-        if results := seen(one for one in read if not any(passage.text in one.text for passage in passages)):
-            passages += results
-            if not is_root:
-                found[id(run)] = results
+    for run in sorted(outside(of_kind(runs, "chain"), "retriever", "tool"), key=_end_or_start):
+        if run.parent is None:
+            take(_results_in_fields(run, run.input), None)  # handed in
+        elif _end_or_start(run) <= calls[-1].started_at:
+            results = _results_in_fields(run, run.output)
+            # A later function may join the results that earlier ones returned.
+            take([one for one in results if not any(passage.text in one.text for passage in passages)], run)
     return passages
 
 
@@ -525,7 +471,7 @@ def _results_of_tool(run: Run, named: bool = False) -> Sequence[Passage]:
         return _results_of_message(run.output, about, named)
     # A command changes the state of a graph, or hands over to another agent.
     if is_command(run.output):
-        return text_results(tool_text(run.output), about, named=True) if named else []
+        return text_results(tool_text(run.output), about, named=True) if named else ()
     return text_results(run.output, about, named=named)
 
 
@@ -533,10 +479,10 @@ def _results_of_tool(run: Run, named: bool = False) -> Sequence[Passage]:
 def _results_of_message(message: Any, about: Mapping[str, Any] | None = None, named: bool = False) -> Sequence[Passage]:
     """Return the search results in the message of a tool."""
     if getattr(message, "status", None) == "error":
-        return []
+        return ()
     about = about or {"tool": message.name or "tool"}
     # The artifact has the results one by one, with their scores. The model saw the content.
-    structured = text_results(message.artifact, about) if message.artifact else []
+    structured = text_results(message.artifact, about) if message.artifact else ()
     content = PromptText(message_text(message))
     if structured and all(content.contains(passage.text) for passage in structured):
         return structured
@@ -547,7 +493,7 @@ def _results_of_message(message: Any, about: Mapping[str, Any] | None = None, na
 def _results_in_fields(run: Run, value: Any) -> Sequence[Passage]:
     """Return the search results in a text, or in the fields of a mapping or a state, by their names."""
     if is_a(value, (str, list, tuple)):
-        return text_results(value, {"function": run.name}) if names_search(run.name) else []
+        return text_results(value, {"function": run.name}) if names_search(run.name) else ()
     given = fields_by_name(run.input) if value is not run.input else {}
     results: list[Passage] = []
     for key, item in fields_by_name(value.update if is_command(value) else value).items():

@@ -8,9 +8,10 @@ from typing import Any
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, convert_to_messages
 from langchain_core.prompt_values import PromptValue
 
-from rageval_hooks.integrations.capture.fields.keys import question_keys_in
+from rageval_hooks.integrations.capture.fields import question_keys_in
 from rageval_hooks.integrations.capture.host_values import is_a, or_else
-from rageval_hooks.integrations.langchain.payloads import fields_by_name, message_text
+from rageval_hooks.integrations.langchain.payloads import message_text
+from rageval_hooks.integrations.langchain.states import fields_by_name
 
 __all__ = ["MESSAGE_KEYS", "as_messages", "last_human_text", "query_of", "strings_in"]
 

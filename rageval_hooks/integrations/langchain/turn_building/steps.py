@@ -9,27 +9,25 @@ from rageval_hooks.integrations.capture.host_values import first_string
 from rageval_hooks.integrations.capture.passages import passage_key
 from rageval_hooks.integrations.capture.run_facts import detail_of, seconds_to_first_token, step_frame
 from rageval_hooks.integrations.capture.runs import Run
-from rageval_hooks.integrations.langchain.payloads import as_json, as_text, passages_of, tool_text
-from rageval_hooks.integrations.langchain.turn_building.model_calls import (
+from rageval_hooks.integrations.langchain.payloads import DocumentReader, as_json, as_text, tool_text
+from rageval_hooks.integrations.langchain.turn_building.models import (
     classifies,
     finish_reason_of,
     generated_text,
     model_of,
+    parameters_of,
     prompt_of,
     request_model_of,
     response_id_of,
-    tool_calls_of,
-    usage_of,
-)
-from rageval_hooks.integrations.langchain.turn_building.model_requests import (
-    parameters_of,
     template_of,
     tool_call,
+    tool_calls_of,
     tools_of,
+    usage_of,
 )
+from rageval_hooks.integrations.langchain.turn_building.outcome import is_cancelled
 from rageval_hooks.integrations.langchain.turn_building.passages import TurnPassages
 from rageval_hooks.integrations.langchain.turn_building.question import query_of
-from rageval_hooks.integrations.langchain.turn_building.status import is_cancelled
 from rageval_hooks.turn import Passage, Step, StepKind
 
 __all__ = ["steps_of"]
@@ -81,7 +79,7 @@ def _fields(run: Run, runs: Sequence[Run], kind: str, context: TurnPassages, mar
         return _model_fields(run, runs)
     found = context.found.get(id(run))
     if found is None and kind == "retriever":
-        found = passages_of(run.output)
+        found = DocumentReader().passages_in(run.output)
     if found is not None:
         return _search_fields(run, kind, found, marked)
     if kind == "tool":

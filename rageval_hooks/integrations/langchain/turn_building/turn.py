@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rageval_hooks.integrations.capture.fields.keys import is_beside_answer
+from rageval_hooks.integrations.capture.fields import is_beside_answer
 from rageval_hooks.integrations.capture.host_values import first_string, is_a
 from rageval_hooks.integrations.capture.run_facts import (
     application_fields,
+    busy_seconds_of,
     detail_of,
     end_of,
     metadata_of,
@@ -18,19 +19,23 @@ from rageval_hooks.integrations.capture.run_facts import (
     seconds_to_first_token,
 )
 from rageval_hooks.integrations.capture.runs import Run
-from rageval_hooks.integrations.capture.step_times import busy_seconds_of
-from rageval_hooks.integrations.langchain.payloads import fields_by_name
-from rageval_hooks.integrations.langchain.turn_building.model_calls import (
+from rageval_hooks.integrations.langchain.states import fields_by_name
+from rageval_hooks.integrations.langchain.turn_building.models import (
     citations_of,
     classifies,
     generated_text,
     model_of,
     prompt_of,
 )
+from rageval_hooks.integrations.langchain.turn_building.outcome import (
+    answering_call,
+    is_complete,
+    outcome_of,
+    response_of,
+    returned_answer,
+)
 from rageval_hooks.integrations.langchain.turn_building.passages import passages_of_turn
 from rageval_hooks.integrations.langchain.turn_building.question import query_of
-from rageval_hooks.integrations.langchain.turn_building.response import answering_call, response_of, returned_answer
-from rageval_hooks.integrations.langchain.turn_building.status import is_complete, outcome_of
 from rageval_hooks.integrations.langchain.turn_building.steps import steps_of
 from rageval_hooks.turn import Passage, SpanReference, Timing, Turn, Usage
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from rageval_hooks.runtime.selecting import common
+from rageval_hooks.runtime.jsonable import plain_value
 
 __all__ = [
     "answer_keys_in",
@@ -15,8 +15,10 @@ __all__ = [
     "is_beside_answer",
     "names_search",
     "names_search_results",
+    "public_parameters",
     "question_keys_in",
 ]
+
 
 _USUAL = ("answer", "output", "result", "response", "output_text", "text", "generation", "content")
 """Keys of the usual outputs, for example {"answer": "…", "context": […]} of a retrieval chain, or {"output": "…"}."""
@@ -42,9 +44,6 @@ _SEARCHES = frozenset(
 
 _USERS = frozenset({"client", "customer", "human", "user"})
 _USERS_TEXTS = frozenset({"input", "message", "prompt", "query", "question", "request", "text"})
-_MESSAGES = frozenset({"message", "request", "utterance"})
-"""Keys of a question next to other strings, for example {"message": "…", "language": "en"}."""
-
 # "final" and "Answer" of "finalAnswer", "follow" and "ups" of "follow_ups", "URL" of "URL".
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 
@@ -57,10 +56,16 @@ def answer_keys_in(keys: Iterable[Any], usual: Sequence[str] = _USUAL) -> list[s
         usual: the keys that the framework uses, the preferred one first.
     """
     names = [key for key in keys if isinstance(key, str)]
+    words_of = {name: _words(name) for name in names}
     # {"answer": draft, "final_answer": text}: the application says which one counts.
     final = [name for name in names if _is_final(name)]
-    known = common(usual, names)
-    spoken = [name for name in names if _is_spoken(name)]
+    known = [name for name in usual if name in words_of]
+    # "reply", "bot_response", "generated_answer"
+    spoken = [
+        name
+        for name, words in words_of.items()
+        if words == ["reply"] or (len(words) == 2 and words[0] in _SPEAKERS and words[1] in _ANSWERS)
+    ]
     return [*final, *known, *spoken]
 
 
@@ -95,39 +100,44 @@ def _is_final(key: str) -> bool:
     return len(words) == 1 or words[-1] in _ANSWERS
 
 
-def _is_spoken(key: str) -> bool:
-    """Return True for ``reply``, ``bot_response``, ``generated_answer`` and the like."""
-    words = _words(key)
-    if words == ["reply"]:
-        return True
-    return len(words) == 2 and words[0] in _SPEAKERS and words[1] in _ANSWERS
-
-
 def question_keys_in(keys: Iterable[str]) -> list[str]:
     """Return the keys that name the question most clearly; several if they name it equally."""
-    names = list(keys)
-    for names_question in (_is_users_text, _is_question, _is_message):
-        found = list(filter(names_question, names))
-        if found:
-            return found
-    return []
-
-
-def _is_users_text(key: str) -> bool:
-    """Return True for ``user_message``, ``customer_question``, ``userInput`` and the like."""
-    words = _words(key)
-    return len(words) == 2 and words[0] in _USERS and words[1] in _USERS_TEXTS
-
-
-def _is_question(key: str) -> bool:
-    """Return True for ``original_question``, ``search_query`` and the like."""
-    return _words(key)[-1:] in (["question"], ["query"])
-
-
-def _is_message(key: str) -> bool:
-    return key.lower() in _MESSAGES
+    words_of = {key: _words(key) for key in keys}
+    # "user_message", "customer_question", "userInput"
+    of_user = [
+        key for key, words in words_of.items() if len(words) == 2 and words[0] in _USERS and words[1] in _USERS_TEXTS
+    ]
+    # "original_question", "search_query"
+    questions = [key for key, words in words_of.items() if words[-1:] in (["question"], ["query"])]
+    # {"message": "…", "language": "en"}
+    messages = [key for key in words_of if key.lower() in ("message", "request", "utterance")]
+    return of_user or questions or messages
 
 
 def _words(key: str) -> list[str]:
     """Return the words of a key in lower case: ["final", "answer"] of ``final_answer`` and of ``finalAnswer``."""
     return [word.lower() for word in _WORDS.findall(key)]
+
+
+# --------------------------------------------------------------------------- parameters of a model call
+
+
+# "api_key", "openai_api_key", "access_token", "extra_headers"; not "max_tokens" or "keep_alive".
+_SECRET = re.compile(r"(^|[_-])(key|secret|password|token|authorization|credentials?|headers?)$", re.IGNORECASE)
+
+
+def public_parameters(given: Mapping[str, Any], without: Collection[str] = ()) -> dict[str, Any]:
+    """Return the parameters that were set, as JSON-able data.
+
+    Args:
+        given: all parameters of the call, as the framework reports them.
+        without: names to omit. Names of credentials, and private names such as ``_type``, are always omitted.
+    """
+    found = {}
+    for name, value in given.items():
+        name = str(name)
+        if value is None or name in without or name.startswith("_") or _SECRET.search(name):
+            continue
+        # A mapping may hold credentials too: {"extra_body": {"api_key": "…"}}.
+        found[name] = public_parameters(value) if isinstance(value, Mapping) else plain_value(value)
+    return found

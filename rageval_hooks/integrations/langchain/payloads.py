@@ -1,0 +1,211 @@
+"""How LangChain's values are read: messages and other values as text, documents as passages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+from langchain_core.documents import Document
+from langchain_core.messages import BaseMessage
+from langchain_core.prompt_values import PromptValue
+
+from rageval_hooks.integrations.capture.host_values import finite, first_of, first_string, is_a, or_else
+from rageval_hooks.integrations.capture.passages import SCORE_KEYS, passage_key
+from rageval_hooks.integrations.langchain.copies import DocumentSnapshot, MessageSnapshot
+from rageval_hooks.integrations.langchain.states import fields_of, is_structured_answer
+from rageval_hooks.runtime.jsonable import json_text
+from rageval_hooks.runtime.narrowing import mapping_or_empty, text_or_empty
+from rageval_hooks.turn import Passage
+
+__all__ = [
+    "DocumentReader",
+    "as_json",
+    "as_text",
+    "content_text",
+    "is_content",
+    "message_text",
+    "role_of",
+    "tool_text",
+]
+
+
+# LangChain's names of message types, and the roles of model APIs. Chunks of a stream are named after their class.
+_ROLES = {"human": "user", "ai": "assistant", "AIMessageChunk": "assistant", "HumanMessageChunk": "user"}
+
+
+def role_of(message_type: str) -> str:
+    """Return the usual name of a message type, for example ``user`` for LangChain's ``human``."""
+    return _ROLES.get(message_type, message_type)
+
+
+def content_text(content: Any) -> str:
+    """Return the text of a message's content, which may be a list of blocks."""
+    if isinstance(content, str):
+        return str.__str__(content)  # LangChain's ``message.text`` is a subclass of str
+    if not isinstance(content, (list, tuple)):
+        return ""
+    # Claude and the Responses API of OpenAI answer in blocks: [{"type": "text", "text": "It opened in 1869."}].
+    # Images and tool calls have no text. OpenAI also has {"type": "refusal", "refusal": "I cannot help with that."}.
+    texts = [
+        block.get("refusal" if block.get("type") == "refusal" else "text") if is_a(block, Mapping) else block
+        for block in content
+    ]
+    return "".join(str.__str__(text) for text in texts if is_a(text, str))
+
+
+def message_text(message: BaseMessage | MessageSnapshot) -> str:
+    """Return the text of a message. If it has none, the refusal of the model, for which OpenAI has a separate field."""
+    text = content_text(message.content)
+    return text or text_or_empty(mapping_or_empty(message.additional_kwargs).get("refusal"))
+
+
+@or_else(False)
+def is_content(value: Any) -> bool:
+    """Return True if a value is the content of a message as blocks, with some text."""
+    # [{"type": "reasoning", "summary": []}, {"type": "text", "text": "It opened in 1869."}]
+    if not isinstance(value, (list, tuple)) or not content_text(value):
+        return False
+    return all(isinstance(block, Mapping) and isinstance(block.get("type"), str) for block in value)
+
+
+def tool_text(output: Any) -> str:
+    """Return the text that a tool returned to the model."""
+    return message_text(output) if is_a(output, BaseMessage) else as_text(output)
+
+
+def as_text(value: Any) -> str:
+    """Return any input or output as text; objects become JSON."""
+    if value is None:
+        return ""
+    if is_a(value, str):
+        return str.__str__(value)
+    if is_a(value, BaseMessage):
+        return message_text(value)
+    if is_a(value, PromptValue):
+        return str(value.to_string())
+    return as_json(value)
+
+
+def as_json(value: Any) -> str:
+    """Return any value as JSON; what JSON cannot express becomes its ``str``."""
+    return json_text(value, _jsonable)
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, BaseMessage):
+        return {"role": role_of(value.type), "content": value.content}
+    if isinstance(value, (Document, DocumentSnapshot)):
+        return {"id": value.id, "page_content": value.page_content, "metadata": value.metadata}
+    if is_structured_answer(value):
+        # No warnings: the fields of an object made by `model_construct` may have values of other types.
+        return value.model_dump(mode="json", warnings=False)
+    return str(value)
+
+
+# --------------------------------------------------------------------------- documents
+
+_DOCUMENTS = (Document, DocumentSnapshot)
+_MESSAGES = (BaseMessage, MessageSnapshot)
+_NOTHING_INSIDE = (str, bytes, int, float, type(None))
+"""Classes of values that hold no documents. Most values of a state are of these, so they are told apart first."""
+
+_DEPTH = 4
+"""Containers within containers: a state, its field, a list of lists."""
+
+_MOST_ITEMS = 1000
+"""Of a long list only so many items are searched for documents."""
+
+
+class DocumentReader:
+    """Reads the documents in the values of a turn as passages, each value and each document once.
+
+    Steps pass the same documents on, and several rules ask what a step received and returned.
+    """
+
+    def __init__(self) -> None:
+        # By identity, with the value itself, so that its identity stays its own.
+        self._lists: dict[int, tuple[Any, list[list[Passage]]]] = {}
+        self._passages: dict[tuple[int, float | None], tuple[Any, Passage]] = {}
+
+    def lists_in(self, value: Any) -> list[list[Passage]]:
+        """Return the lists of documents in a value.
+
+        A retriever's output is one list. A state or a mapping has one list per field with documents; a single document
+        counts as a list, and lists of lists are joined. Documents may have a score next to them: ``(document, score)``.
+        """
+        if is_a(value, _NOTHING_INSIDE):
+            return []
+        known = self._lists.get(id(value))
+        if known is None:
+            known = value, [found for found in self._search(value, _DEPTH) if found]
+            self._lists[id(value)] = known
+        return known[1]
+
+    def passages_in(self, value: Any) -> list[Passage]:
+        """Return all documents in a value."""
+        return list(chain.from_iterable(self.lists_in(value)))
+
+    def new_lists(self, output: Any, given: Any) -> list[list[Passage]]:
+        """Return the lists that a function or a graph node made, without those it only passed on.
+
+        Args:
+            output: what it returned.
+            given: what it received.
+        """
+        made = self.lists_in(output)
+        received = [list(map(passage_key, passages)) for passages in self.lists_in(given)] if made else []
+        return [passages for passages in made if list(map(passage_key, passages)) not in received]
+
+    @or_else(())
+    def _search(self, value: Any, depth: int) -> Sequence[list[Passage]]:
+        if isinstance(value, _NOTHING_INSIDE):
+            return ()
+        passage = self._read(value)
+        if passage is not None:
+            return [[passage]]
+        if depth == 0:
+            return ()
+        if is_a(value, _MESSAGES):
+            # A tool with response_format="content_and_artifact" returns its documents as the artifact of its message.
+            return self._search(getattr(value, "artifact", None), depth - 1)
+        if is_a(value, (list, tuple)):
+            # A conversation has the artifacts of earlier turns. Those that the model saw are read from its prompt.
+            inner = [self._search(item, depth - 1) for item in value[:_MOST_ITEMS] if not is_a(item, _MESSAGES)]
+            return [list(chain.from_iterable(chain.from_iterable(inner)))]
+        # A state, for example {"question": "…", "context": [Document(…), …]}.
+        return list(chain.from_iterable(self._search(field, depth - 1) for field in fields_of(value)))
+
+    @or_else(None)
+    def _read(self, item: Any) -> Passage | None:
+        """Return a document, or a pair of a document and its score, as a passage; None for anything else."""
+        if isinstance(item, _DOCUMENTS):
+            return self._passage(item, None)
+        if isinstance(item, tuple) and len(item) == 2:
+            first, second = item
+            # Vector stores return (document, score). Two documents are a list of two.
+            if isinstance(first, _DOCUMENTS) and not isinstance(second, _DOCUMENTS):
+                return self._passage(first, second)
+            # Some rerankers return (score, document).
+            if isinstance(second, _DOCUMENTS) and isinstance(first, (int, float)):
+                return self._passage(second, first)
+        return None
+
+    def _passage(self, document: Any, score: Any) -> Passage:
+        """Return a document as a passage. Its score is next to it, in a field of a subclass, or in its metadata."""
+        metadata = document.metadata or {}
+        # pydantic takes microseconds to say that a document of LangChain's own class has no such field.
+        if score is None and type(document) not in _DOCUMENTS:
+            score = getattr(document, "score", None)
+        number = finite(first_of(metadata, SCORE_KEYS) if score is None else score)
+        known = self._passages.get((id(document), number))
+        if known is None:
+            passage = Passage(
+                text=document.page_content,
+                # Some stores put the id into the metadata only, for example MongoDB under "_id".
+                id=document.id or first_string(metadata, ("id", "_id")),
+                score=number,
+                metadata=metadata,
+            )
+            known = self._passages[id(document), number] = (document, passage)
+        return known[1]
