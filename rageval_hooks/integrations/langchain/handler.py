@@ -43,7 +43,12 @@ __all__ = ["CallbackHandler", "TurnHandler"]
 
 _recorder = shared_recorder()
 
-_TOOL_DETAILS = ("description", "is_search", "tool_call_id")
+_DETAILS = {
+    "llm": ("invocation_params",),
+    "prompt": ("template",),
+    "tool": ("description", "is_search", "tool_call_id"),
+}
+"""Arguments of the start event that are kept, by the kind of the run."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -138,20 +143,21 @@ class TurnHandler(BaseCallbackHandler):
 
     # --------------------------------------------------------------------------- starts
 
-    def _start(
-        self,
-        run_id: UUID,
-        parent_run_id: UUID | None,
-        kind: str,
-        name: Any,
-        input: Any,
-        fields: dict[str, Any],
-    ) -> None:
+    def _start(self, run_id: UUID, kind: str, name: Any, input: Any, event: dict[str, Any]) -> None:
+        """Record that a run has started.
+
+        Args:
+            run_id: LangChain's id.
+            kind: the kind of the run.
+            name: the component's name.
+            input: the component's input.
+            event: the other arguments of the callback.
+        """
         pipeline = self.pipeline
         if pipeline is None:
             return
         try:
-            key, metadata = key_of(run_id), fields.get("metadata")
+            key, parent_run_id, metadata = key_of(run_id), event.get("parent_run_id"), event.get("metadata")
             about_root: dict[str, Any] = {}
             if parent_run_id is None:
                 # A graph that goes on after it waited for a person is sampled like the first half of its turn.
@@ -168,7 +174,7 @@ class TurnHandler(BaseCallbackHandler):
                 input,
                 explicit=self.explicit,
                 framework=FRAMEWORK,
-                details=_details_of(kind, parent_run_id, fields),
+                details=_details_of(kind, event),
                 **about_root,
             )
             if parent_run_id is None and _recorder.knows(key):
@@ -184,91 +190,43 @@ class TurnHandler(BaseCallbackHandler):
             pipeline.failed("the start of a run could not be recorded", error)
 
     @_callback
-    def on_chain_start(
-        self,
-        serialized: dict[str, Any] | None,
-        inputs: Any,
-        *,
-        run_id: UUID,
-        parent_run_id: UUID | None = None,
-        run_type: str | None = None,
-        name: str | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def on_chain_start(self, serialized: Any, inputs: Any, *, run_id: UUID, **event: Any) -> None:
         """Record that a chain, prompt, parser or graph node has started."""
-        if run_type == "prompt":
-            kwargs["template"] = serialized
-        self._start(run_id, parent_run_id, run_type or "chain", name, inputs, kwargs)
+        event["template"] = serialized
+        self._start(run_id, event.get("run_type") or "chain", event.get("name"), inputs, event)
 
     @_callback
-    def on_retriever_start(
-        self,
-        serialized: dict[str, Any] | None,
-        query: str,
-        *,
-        run_id: UUID,
-        parent_run_id: UUID | None = None,
-        name: str | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def on_retriever_start(self, serialized: Any, query: str, *, run_id: UUID, **event: Any) -> None:
         """Record that a retriever has started."""
-        self._start(run_id, parent_run_id, "retriever", name, query, kwargs)
+        self._start(run_id, "retriever", event.get("name"), query, event)
         enter_retriever(key_of(run_id))
 
     @_callback
     def on_chat_model_start(
-        self,
-        serialized: dict[str, Any] | None,
-        messages: list[list[BaseMessage]],
-        *,
-        run_id: UUID,
-        parent_run_id: UUID | None = None,
-        name: str | None = None,
-        **kwargs: Any,
+        self, serialized: Any, messages: list[list[BaseMessage]], *, run_id: UUID, **event: Any
     ) -> None:
         """Record that a chat model has started."""
-        self._start(run_id, parent_run_id, "llm", name or _class_name(serialized), messages, kwargs)
+        self._start(run_id, "llm", _name_of(serialized, event), messages, event)
 
     @_callback
-    def on_llm_start(
-        self,
-        serialized: dict[str, Any] | None,
-        prompts: list[str],
-        *,
-        run_id: UUID,
-        parent_run_id: UUID | None = None,
-        name: str | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def on_llm_start(self, serialized: Any, prompts: list[str], *, run_id: UUID, **event: Any) -> None:
         """Record that a text-completion model has started."""
-        self._start(run_id, parent_run_id, "llm", name or _class_name(serialized), prompts, kwargs)
+        self._start(run_id, "llm", _name_of(serialized, event), prompts, event)
 
     @_callback
-    def on_tool_start(
-        self,
-        serialized: dict[str, Any] | None,
-        input_str: str,
-        *,
-        run_id: UUID,
-        parent_run_id: UUID | None = None,
-        inputs: dict[str, Any] | None = None,
-        name: str | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def on_tool_start(self, serialized: Any, input_str: str, *, run_id: UUID, **event: Any) -> None:
         """Record that a tool has started."""
-        given = input_str if inputs is None else inputs
-        name = name or _class_name(serialized)
-        pipeline = self.pipeline
-        if pipeline is not None:
-            kwargs["is_search"] = is_search_tool(name, pipeline.settings.search_tools)
+        name, inputs = _name_of(serialized, event), event.get("inputs")
+        if self.pipeline is not None:
+            event["is_search"] = is_search_tool(name, self.pipeline.settings.search_tools)
         if serialized:
-            kwargs["description"] = serialized.get("description")
-        self._start(run_id, parent_run_id, "tool", name, given, kwargs)
+            event["description"] = serialized.get("description")
+        self._start(run_id, "tool", name, input_str if inputs is None else inputs, event)
 
     # --------------------------------------------------------------------------- streamed text
 
     @_callback
-    def on_llm_new_token(self, token: Any, *, run_id: UUID, parent_run_id: UUID | None = None, **kwargs: Any) -> None:
+    def on_llm_new_token(self, token: Any, *, run_id: UUID, **event: Any) -> None:
         """Record a streamed piece of a model's text."""
         _recorder.token(key_of(run_id), token if type(token) is str else content_text(token))
 
@@ -291,9 +249,7 @@ class TurnHandler(BaseCallbackHandler):
         return end(run_id, outputs, None)
 
     @_callback
-    def on_chain_error(
-        self, error: BaseException, *, run_id: UUID, inputs: Any = None, **kwargs: Any
-    ) -> Arrival | None:
+    def on_chain_error(self, error: BaseException, *, run_id: UUID, inputs: Any = None, **event: Any) -> Arrival | None:
         """Record that a chain has ended with an exception. If it was the root of a turn, submit the turn."""
         _note_streamed_input(run_id, inputs)
         return end(run_id, None, error)
@@ -309,20 +265,16 @@ class TurnHandler(BaseCallbackHandler):
         return end(run_id, None, error)
 
     @_callback
-    def on_llm_end(
-        self, response: LLMResult, *, run_id: UUID, parent_run_id: UUID | None = None, **kwargs: Any
-    ) -> Arrival | None:
+    def on_llm_end(self, response: LLMResult, *, run_id: UUID, **event: Any) -> Arrival | None:
         """Record what a model wrote."""
-        _add_missed_model(run_id, parent_run_id)
+        _add_missed_model(run_id, event.get("parent_run_id"))
         return end(run_id, response, None)
 
     @_callback
-    def on_llm_error(
-        self, error: BaseException, *, run_id: UUID, parent_run_id: UUID | None = None, **kwargs: Any
-    ) -> Arrival | None:
+    def on_llm_error(self, error: BaseException, *, run_id: UUID, **event: Any) -> Arrival | None:
         """Record that a model call has ended with an exception, and what the model had written by then."""
-        _add_missed_model(run_id, parent_run_id)
-        return end(run_id, kwargs.get("response"), error)
+        _add_missed_model(run_id, event.get("parent_run_id"))
+        return end(run_id, event.get("response"), error)
 
     @_callback
     def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> Arrival | None:
@@ -338,9 +290,9 @@ class TurnHandler(BaseCallbackHandler):
 # --------------------------------------------------------------------------- what events say about a run
 
 
-def _class_name(serialized: dict[str, Any] | None) -> Any:
-    """Return the name of a component, for example from {"name": "ChatOpenAI", "id": ["langchain", …]}."""
-    return (serialized or {}).get("name")
+def _name_of(serialized: dict[str, Any] | None, event: dict[str, Any]) -> Any:
+    """Return the name that a call has, or that of the component: {"name": "ChatOpenAI", "id": ["langchain", …]}."""
+    return event.get("name") or (serialized or {}).get("name")
 
 
 def _parent_key(parent_run_id: UUID | None) -> Hashable | None:
@@ -363,24 +315,13 @@ def _parent_key(parent_run_id: UUID | None) -> Hashable | None:
     return around if _recorder.knows(around) else parent
 
 
-def _details_of(kind: str, parent_run_id: UUID | None, fields: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the values that only some kinds of runs have, by name; None for a run without such values.
-
-    Args:
-        kind: the kind of the run.
-        parent_run_id: LangChain's id of the enclosing run.
-        fields: the further arguments of the event.
-    """
-    if kind == "llm":
-        return {"invocation_params": fields.get("invocation_params")}
-    if kind == "tool":
-        return {name: fields[name] for name in _TOOL_DETAILS if name in fields}
-    if kind == "prompt":
-        return {"template": fields.get("template")}
+def _details_of(kind: str, event: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the values that only some kinds of runs have, by name; None for a run without such values."""
+    names = _DETAILS.get(kind)
+    if names is not None:
+        return {name: event[name] for name in names if name in event}
     # LangChain says so for the root of chain.stream(…), whose input is only known at its end.
-    if parent_run_id is None and "defers_inputs" in fields:
-        return {"streamed": True}
-    return None
+    return {"streamed": True} if event.get("parent_run_id") is None and "defers_inputs" in event else None
 
 
 def _note_streamed_input(run_id: UUID, inputs: Any) -> None:

@@ -96,7 +96,12 @@ def _resumed_graph(recording: Recording) -> Run | None:
 
 def _put_in_front(first: HeldTurn, recording: Recording) -> None:
     before, root = first.recording, recording.root
+    # If the clock was set while the graph waited, the times of both halves follow the clock of the second.
+    shift = recording.clock_offset - before.clock_offset
     for run in before.runs:
+        run.started_at += shift
+        run.ended_at = None if run.ended_at is None else run.ended_at + shift
+        run.first_token_at = None if run.first_token_at is None else run.first_token_at + shift
         # The interrupt was answered. It must not make the whole turn one that waits.
         if is_control_flow(run.error):
             run.error = None

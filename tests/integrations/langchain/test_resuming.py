@@ -144,6 +144,25 @@ def test_the_time_in_which_the_graph_waits_is_no_latency(captured: Captured) -> 
     assert timing.time_to_first_token <= timing.total
 
 
+@pytest.mark.parametrize("hours", [1, -1])
+def test_a_clock_that_jumps_while_the_graph_waits(
+    captured: Captured, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    """The total and the wait are what they were. The times follow the clock as it is at the end."""
+    recorder, app = shared_recorder(), graph()
+    wall_clock = recorder.wall_clock
+    app.invoke({"question": QUESTION}, thread("1"))
+    monkeypatch.setattr(recorder, "wall_clock", lambda: wall_clock() + hours * 3600 * 10**9)
+    app.invoke(Command(resume="yes"), thread("1"))
+
+    timing = captured.turn.timing
+    assert timing is not None
+    assert timing.waiting is not None
+    assert 0 < timing.total < 60
+    assert 0 < timing.waiting < 60
+    assert all(timing.started_at <= step.started_at <= step.ended_at <= timing.ended_at for step in captured.turn.steps)
+
+
 def test_a_graph_that_waits_twice_is_one_turn(captured: Captured) -> None:
     """All three parts are one turn."""
     app = graph(asks=2)

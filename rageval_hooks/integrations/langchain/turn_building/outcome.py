@@ -1,4 +1,4 @@
-"""The response of a turn and the model call that wrote it."""
+"""What came out of a turn: the response, the model call that wrote it, and how the turn ended."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from langchain_core.messages import BaseMessage
 
 from rageval_hooks.integrations.capture.authorship import carries, last_without_tools, writer_of
-from rageval_hooks.integrations.capture.host_values import is_a, last_of
+from rageval_hooks.integrations.capture.host_values import is_a
 from rageval_hooks.integrations.capture.run_facts import CANCELS, detail_of, of_kind, outcome_of_error
 from rageval_hooks.integrations.capture.runs import Run
 from rageval_hooks.integrations.langchain.payloads import DocumentReader
@@ -40,30 +40,14 @@ def returned_answer(root: Run, models: Sequence[Run]) -> str:
         root: the root.
         models: the model calls by start time.
     """
-    streams = _token_streams(root, models)
-    whole_texts = list(map("".join, streams))
-    text = str(answer_of(root.output, root.input, _written_texts(models), whole_texts))
-    if not is_stream_event(root.output, root.input):
-        return text
+    # The streamed pieces of each model, for example [["It opened", " in 1869."]]. Streams may end with empty pieces.
+    is_streamed = bool(detail_of(root, "streamed"))
+    streams = [list(filter(None, run.tokens)) for run in models if run.tokens] if is_streamed else []
+    text = str(answer_of(root.output, root.input, _written_texts(models), list(map("".join, streams))))
     # The last event of a stream may hold its last piece: the answer is then all pieces together.
-    if any(_is_last_piece(text, tokens) for tokens in streams):
+    if is_stream_event(root.output, root.input) and any(len(one) > 1 and one[-1] == text for one in streams):
         return ""
     return text
-
-
-def _token_streams(root: Run, models: Sequence[Run]) -> list[list[str]]:
-    """Return the streamed pieces of each model, for example [["It opened", " in 1869."]], if the root is streamed."""
-    if not detail_of(root, "streamed"):
-        return []
-    return [run.tokens for run in models if run.tokens]
-
-
-def _is_last_piece(text: str, tokens: Sequence[str]) -> bool:
-    if len(tokens) < 2:
-        return False
-    # Streams may end with empty pieces.
-    last = last_of(list(filter(None, tokens))) or ""
-    return text == last
 
 
 def _written_texts(models: Sequence[Run]) -> list[str]:
@@ -75,12 +59,8 @@ def _written_texts(models: Sequence[Run]) -> list[str]:
     for run in reversed(models):
         if not tool_calls_of(run.output):
             whole = generated_text(run.output)
-            texts += [_without_thoughts(whole), whole]
+            texts += [_THOUGHTS.sub("", whole, count=1), whole]
     return list(dict.fromkeys(filter(None, texts)))
-
-
-def _without_thoughts(text: str) -> str:
-    return _THOUGHTS.sub("", text, count=1)
 
 
 def answering_call(models: Sequence[Run], returned: str) -> Run | None:
@@ -106,35 +86,26 @@ def response_of(
     root = runs[0]
     if status == "interrupted":
         # The state of a waiting graph may have the answer of an earlier turn.
-        is_of_this_turn = any(carries(returned, text) for text in _written_texts(models))
-        if not is_of_this_turn:
-            return ""
-        return returned
+        return returned if any(carries(returned, text) for text in _written_texts(models)) else ""
     # A search tool that the application calls by itself returns passages. No model wrote anything.
     if root.kind == "tool" and not models:
         return ""
     # A chain that returns an empty text has answered nothing, whatever its models wrote on the way.
     if returned or is_a(root.output, (str, BaseMessage)):
         return returned
-    if answering is None or _only_searches(root, runs, answering):
+    if answering is None:
         return ""
-    return _text_so_far(root, answering)
-
-
-def _text_so_far(root: Run, answering: Run) -> str:
-    """Return what the answering model wrote, or had streamed when the turn was cut off."""
-    is_cut_off = root.output is None or answering.ended_at is None
-    if answering.tokens and is_cut_off:
+    # A chain that returns what a retriever found for the model's text: the model wrote queries.
+    wrote_at = answering.ended_at
+    has_documents = is_a(root.output, list) and bool(DocumentReader().lists_in(root.output))
+    if has_documents and wrote_at is not None:
+        searched_later = any(run.started_at >= wrote_at for run in of_kind(runs, "retriever"))
+        if searched_later:
+            return ""
+    # What the model had streamed when the turn was cut off, else all that it wrote.
+    if answering.tokens and (root.output is None or answering.ended_at is None):
         return "".join(answering.tokens)
     return generated_text(answering.output)
-
-
-def _only_searches(root: Run, runs: Sequence[Run], answering: Run) -> bool:
-    """Return True if a chain returns what a retriever found for the model's text: the model wrote queries."""
-    wrote_at = answering.ended_at
-    if wrote_at is None or not is_a(root.output, list) or not DocumentReader().lists_in(root.output):
-        return False
-    return any(run.started_at >= wrote_at for run in of_kind(runs, "retriever"))
 
 
 # --------------------------------------------------------------------------- how a turn ended
@@ -177,23 +148,18 @@ def is_waiting(runs: Sequence[Run]) -> bool:
     if is_control_flow(error):
         return True
     # The reader of a graph's stream may stop at the interrupt, which cancels the root. A failure comes after it.
-    has_failed = error is not None and type(error).__name__ not in CANCELS
-    return not has_failed and _waits(runs)
-
-
-def _waits(runs: Sequence[Run]) -> bool:
-    """Return True if a graph waits for a person. LangGraph hides the exception that a node raises for that."""
+    if error is not None and type(error).__name__ not in CANCELS:
+        return False
+    # LangGraph hides the exception that a node raises to wait.
     if is_interrupted(runs[0].output):
         return True
-    waiting = [run for run in runs if type(run.error).__name__ in _WAITING]
-    return any(not _is_resumed(run, runs) for run in waiting)
-
-
-def _is_resumed(run: Run, runs: Sequence[Run]) -> bool:
-    """Return True if a step that waited ran again under the same root, and succeeded."""
-    ended_at = run.ended_at or run.started_at
-    succeeded = [later for later in runs if later.name == run.name and later.error is None]
-    return any(later.started_at >= ended_at for later in succeeded)
+    for run in runs:
+        if type(run.error).__name__ in _WAITING:
+            # A step that waited may have run again under the same root, and succeeded.
+            later = [one for one in runs if one.name == run.name and one.started_at >= (run.ended_at or 0)]
+            if not any(one.error is None for one in later):
+                return True
+    return False
 
 
 def _stopped_early(root: Run, answering: Run | None, returned: str) -> bool:

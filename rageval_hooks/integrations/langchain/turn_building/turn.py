@@ -81,6 +81,10 @@ def turn_from_runs(
     query = _query(root, question_key) or next(iter(context.queries), "")
     steps = steps_of(runs, ended_at, every_step, context)
     identity = _identity(runs)
+    # The citations that the model marked. Their positions hold only for exactly its text.
+    is_whole_text = answering is not None and generated_text(answering.output) == response
+    citations = citations_of(answering.output) if answering is not None and is_whole_text else ()
+    metadata = {key: value for key, value in metadata_of(root).items() if not str(key).startswith(_OWN_METADATA)}
     return Turn(
         id=root.text_id,
         name=root.name,
@@ -96,7 +100,7 @@ def turn_from_runs(
             retrieval=busy_seconds_of(context.searches, ended_at),
             generation=busy_seconds_of(models, ended_at),
             time_to_first_token=_first_token(answering, root),
-            waiting=_seconds_waited(root, ended_at) if _waits_of(root) else None,
+            waiting=_seconds_waited(root, ended_at) if detail_of(root, "waits") else None,
         ),
         span=span,
         steps=steps,
@@ -104,11 +108,12 @@ def turn_from_runs(
         first_half_missing=bool(detail_of(root, "first_half_missing")),
         complete=not response or is_complete(status, answering, response),
         error=error,
-        **_model_fields(answering),
+        prompt=() if answering is None else prompt_of(answering),
+        model=None if answering is None else model_of(answering),
         **application_fields(
             first_string(identity, _SESSION_KEYS),
             first_string(identity, _USER_KEYS),
-            {**_citations(answering, response), **identity, **_metadata(root)},
+            {**({"citations": citations} if citations else {}), **identity, **metadata},
             attributes,
         ),
     )
@@ -126,34 +131,10 @@ def _query(root: Run, question_key: str | None) -> str:
     return query_of(root.input) or next(iter(texts), "")
 
 
-def _model_fields(answering: Run | None) -> dict[str, Any]:
-    """Return the prompt and the model of the call that wrote the answer."""
-    if answering is None:
-        return {}
-    return {"prompt": prompt_of(answering), "model": model_of(answering)}
-
-
-def _citations(answering: Run | None, response: str) -> dict[str, Any]:
-    """Return the citations that the model marked, if the response is exactly its text: else positions are wrong."""
-    if answering is None or generated_text(answering.output) != response:
-        return {}
-    found = citations_of(answering.output)
-    return {"citations": found} if found else {}
-
-
-# --------------------------------------------------------------------------- times
-
-
-def _waits_of(root: Run) -> Sequence[tuple[int, int]]:
-    """Return when a graph waited for a person: start and end in nanoseconds."""
-    return detail_of(root, "waits") or ()
-
-
 def _seconds_waited(root: Run, until: int) -> float:
     """Return how long a graph had waited for a person by a time in nanoseconds since the epoch."""
-    # The halves have times of their own, and the clock may be set back in between. No wait is negative.
-    waits = [max(0, end - start) for start, end in _waits_of(root) if end <= until]
-    return sum(waits) / 1e9
+    waits: Sequence[tuple[int, int]] = detail_of(root, "waits") or ()
+    return sum(end - start for start, end in waits if end <= until) / 1e9
 
 
 def _first_token(answering: Run | None, root: Run) -> float | None:
@@ -164,26 +145,13 @@ def _first_token(answering: Run | None, root: Run) -> float | None:
     return max(0.0, seconds - _seconds_waited(root, answering.first_token_at or 0))
 
 
-# --------------------------------------------------------------------------- session, user, metadata
-
-
 def _identity(runs: Iterable[Run]) -> dict[str, Any]:
     """Return the ids of session and user: from the first run that has them, or from its configuration."""
     found: dict[str, Any] = {}
     for run in runs:
         # chain.invoke(…, {"metadata": {"session_id": "42"}}) or {"configurable": {"thread_id": "42"}}
-        _add_ids(found, metadata_of(run))
-        _add_ids(found, detail_of(run, "configurable") or {})
+        for source in (metadata_of(run), detail_of(run, "configurable") or {}):
+            for key in IDENTITY_KEYS:
+                if source.get(key) is not None:
+                    found.setdefault(key, source[key])
     return found
-
-
-def _add_ids(found: dict[str, Any], source: Mapping[str, Any]) -> None:
-    for key in IDENTITY_KEYS:
-        if source.get(key) is not None:
-            found.setdefault(key, source[key])
-
-
-def _metadata(root: Run) -> dict[str, Any]:
-    """Return the metadata that the application attached."""
-    items = metadata_of(root).items()
-    return {key: value for key, value in items if not str(key).startswith(_OWN_METADATA)}
