@@ -330,7 +330,8 @@ def leaves_answer_open(output: Any) -> bool:
     result = fields_of(output).get("result") if is_event and "_result" in private_attributes(output) else output
     if isinstance(result, Mapping):
         return bool(answer_keys_in(result, _ANSWER_KEYS)) or not any(result.values())
-    return result is None or result is True or result == ""
+    # An array has no truth value, nor has its comparison.
+    return result is None or result is True or (isinstance(result, str) and not result)
 
 
 # --------------------------------------------------------------------------- streamed answers
